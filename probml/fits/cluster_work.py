@@ -62,7 +62,7 @@ class Recipe(NamedTuple):
     profile: Profile  # of all rows, without their sample
     effects: tuple[str, ...]
     copies: int
-    weights: str | None  # the column of them
+    weights: str | None = None  # the column of them
 
 
 def rows_of(frame: Any, name: str, weights: str | None) -> Source:
@@ -104,7 +104,7 @@ def model_of(content: bytes) -> Bound:
 
 
 def look(content: bytes, double: bool, frame: Any, name: str, first: int,
-         weights: str | None) -> Look:
+         weights: str | None = None) -> Look:
     """The profile of a partition; `first` rows stand before it."""
     with jax.enable_x64(double):
         return Look.of(looked(model_of(content), rows_of(frame, name, weights), first))

@@ -62,6 +62,10 @@ def test_what_workers_do_adds_up_to_what_one_process_does():
     chunks = [chunk for i, part in enumerate(parts)
               for chunk in work.chunks(recipe, part, f"partition {i}", len(part))]
     assert sum(chunk.weights.sum() for chunk in chunks) == 400
+    heavy = frame.assign(w=np.arange(400.0))
+    look = work.look(content, True, heavy, "all", 0, "w")
+    chunks = work.chunks(recipe._replace(weights="w", profile=look.dressed(model)), heavy, "all", 400)
+    assert sum(chunk.weights.sum() for chunk in chunks) == look.profile.weight == heavy["w"].sum()
     with pytest.raises(DataError, match="part 'partition 3': 'x' must be finite, got inf in row 2"):
         work.look(content, True, frame[:5].assign(x=[0, 1, np.inf, 2, 3]), "partition 3", 0)
 

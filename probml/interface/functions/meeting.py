@@ -179,17 +179,22 @@ def _named(model: Bound, shown: Survey, items: Mapping, values: Mapping) -> None
 
 
 def _inside(model: Bound, site: Found) -> None:
-    """Refuse values that the site cannot have, elements under a mask left out."""
+    """Refuse values that the site cannot have, elements under a mask left out; an end of a range is
+    in it, and angles are so everywhere."""
     value = np.asarray(site.value, float)
     there = np.isfinite(value)
     if site.discrete and (value[there] != np.floor(value[there])).any():
         raise DataError(f"{model.name}: '{site.name}' takes whole numbers, got "
                         f"{value.ravel()[:5].tolist()} …")
-    if site.masked or getattr(site.support, "event_dim", 1):
+    support = site.support
+    if site.masked or getattr(support, "event_dim", 1) or support is constraints.circular:
         return
-    inside = site.support(value)
-    if isinstance(inside, jax.core.Tracer):  # its bounds are parameters
+    ends = [getattr(support, end, np.nan) for end in ("lower_bound", "upper_bound")]
+    if any(isinstance(end, jax.core.Tracer) for end in ends):  # they are parameters
         return
+    inside = np.asarray(support(value))
+    for end in ends:
+        inside = inside | (value == np.asarray(end))
     bad = np.argwhere(there & ~np.broadcast_to(inside, value.shape))
     if len(bad):
         cell = tuple(map(int, bad[0]))
