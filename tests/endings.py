@@ -112,7 +112,7 @@ ENDINGS = [
         probml.SVI(steps=300): "improper",
         NUTS: "improper|not to be trusted"}),
     *_each("no maximum: a component on a row", clusters(), TWINS, {
-        probml.EM(**ML): "15 collapsed", probml.MAP(**ML): "no maximum|unbounded"}),
+        probml.EM(**ML): "collapsed and were discarded", probml.MAP(**ML): "no maximum|unbounded"}),
     *_each("no maximum: rows all alike", constant(), SAME, {
         probml.MAP(**ML): "no maximum", probml.EM(**ML): "collapsed"}),
     *_each("a flat direction: only a + b is told", sums(), NINE, {
