@@ -4,13 +4,13 @@ import contextlib
 
 import jax
 
-_EVENTS: list[str] = []
+_EVENTS: list[str] = []  # "event: program"
 _COMPILED: list[str] = []  # the names of programs
 
 
 @jax.monitoring.register_event_duration_secs_listener
 def _listen(event: str, duration: float, **more) -> None:
-    _EVENTS.append(event)
+    _EVENTS.append(f"{event}: {more.get('fun_name', '?')}")
     if event.endswith("backend_compile_duration"):
         _COMPILED.append(more.get("fun_name", "?"))
 

@@ -59,9 +59,9 @@ def _together(X: Any, y: Any, where: str) -> None:
     """
     if y is None:
         raise DataError(f"{where} requires y to be passed, but the target y is None")
-    # of tables that are none of NumPy's no function of it need be asked
-    sizes = [len(value) for value in (X, y) if hasattr(value, "__len__")
-             and getattr(value, "shape", (1,))]
+    # of tables that are none of NumPy's no function of it need be asked; a sparse one has no length
+    sizes = [value.shape[0] if getattr(value, "shape", None) else len(value) for value in (X, y)
+             if hasattr(value, "__len__") and getattr(value, "shape", (1,))]
     if len(set(sizes)) > 1:
         raise DataError(f"{where}: Found input variables with inconsistent numbers of samples: X "
                         f"has {sizes[0]} rows, y has {sizes[1]}")
@@ -105,7 +105,11 @@ def _numbers(value: Any, name: str, where: str) -> Any:
     """Numbers, or what may become some: of weights, offsets and trials each is finite."""
     try:
         array = np.asarray(value)
-        array = np.asarray(value, float) if array.dtype.kind in "OUSMmc" else array
+        if array.dtype.kind == "c" and name not in NUMBERS:
+            return value  # told of in scikit-learn's words, with those of X
+        if array.dtype.kind == "c":
+            raise TypeError("complex numbers")
+        array = np.asarray(value, float) if array.dtype.kind in "OUSMm" else array
     except (TypeError, ValueError):
         raise DataError(f"{where}: expected numbers as {name}, one a row, got "
                         f"{reprlib.repr(value)}") from None
