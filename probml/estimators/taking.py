@@ -5,6 +5,7 @@ import functools
 import inspect
 import reprlib
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,13 @@ OURS = "probml."  # the modules whose verbs these are
 
 def take_tables(face: type) -> None:
     """Let the verbs of a class of ours, those whose first argument is X, take any table; also those
-    that it has from classes beside Face."""
-    for name, found in inspect.getmembers(face, inspect.isfunction):
-        ours = found.__module__.startswith(OURS) and not name.startswith("_")
-        if ours and not hasattr(found, "takes_tables"):
-            if list(inspect.signature(found).parameters)[1:2] == ["X"]:
-                setattr(face, name, _taking(found))
+    that it has from classes beside Face, where they stand: what hides them goes on to."""
+    for owner in face.__mro__:
+        for name, found in list(vars(owner).items()):
+            ours = isinstance(found, FunctionType) and found.__module__.startswith(OURS)
+            if ours and not name.startswith("_") and not hasattr(found, "takes_tables"):
+                if list(inspect.signature(found).parameters)[1:2] == ["X"]:
+                    setattr(owner, name, _taking(found))
 
 
 def _taking(verb: Callable) -> Callable:

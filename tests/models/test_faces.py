@@ -64,6 +64,7 @@ def test_naive_bayes_keeps_the_contract_of_scikit_learn(estimator, check):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:column .* distinct values:UserWarning")  # of its data, rightly
 @parametrize_with_checks(
     [GaussianMixture(), LatentClass(), PoissonMixture(), MixedMixture(), GaussianDiscriminant(),
      MixtureDiscriminant()],
