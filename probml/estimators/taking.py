@@ -84,7 +84,9 @@ def _rows(value: Any, name: str, face: Any, where: str) -> Any:
         return value
     value = as_pandas(value)
     # a list of sequences may be of unequal lengths
-    if isinstance(value, list | tuple) and not (face.lists and name in ("X", "y")):
+    if isinstance(value, list | tuple):
+        if face.lists and name in ("X", "y"):
+            return value
         _listed(value, name, where)
     if name == "y" and np.asarray(value).ndim == 0:
         raise DataError(f"{where}: expected one y a row of X, got {reprlib.repr(value)}")
