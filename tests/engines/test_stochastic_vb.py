@@ -9,7 +9,7 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.engines.conjugate import stochastic
+from probml.engines.restarting import batches
 from probml.errors import ModelError, Refusal
 
 
@@ -39,7 +39,7 @@ def rows():
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_three_passes_in_batches_reach_what_all_rows_reach(monkeypatch, rows):
-    monkeypatch.setattr(stochastic, "BEGUN", 800)  # the first point knows a fifth of the rows
+    monkeypatch.setattr(batches, "BEGUN", 800)  # the first point knows a fifth of the rows
     few = probml.VB(batch_rows=200, max_iterations=3, tolerance=0.0, restarts=2)
     whole = counts(2).fit(rows, probml.VB(restarts=2, tolerance=1e-10))
     fit = counts(2).fit(rows, few)

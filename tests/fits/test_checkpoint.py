@@ -11,8 +11,7 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.engines.conjugate import stochastic
-from probml.engines.restarting import stepwise
+from probml.engines.restarting import batches
 from probml.errors import DataError, ModelError
 from probml.numerics.outside import checkpoint
 
@@ -103,10 +102,8 @@ LONG = tuple(case for case in CASES if case != "EM")
                                   *(pytest.param(case, marks=pytest.mark.slow) for case in LONG)])
 def test_a_fit_that_goes_on_ends_as_one_that_was_not_interrupted(case, tmp_path, monkeypatch):
     model, table, engine, at = CASES[case]
-    monkeypatch.setattr(stepwise, "BEGUN", 40)
-    monkeypatch.setattr(stepwise, "BATCHES", 1)
-    monkeypatch.setattr(stochastic, "BEGUN", 40)
-    monkeypatch.setattr(stochastic, "BATCHES", 1)
+    monkeypatch.setattr(batches, "BEGUN", 40)
+    monkeypatch.setattr(batches, "BATCHES", 1)
     whole = model.fit(table, engine, checkpoint=tmp_path / "never")
     turns, stopped, noted = [], [], checkpoint.Journal.note
 

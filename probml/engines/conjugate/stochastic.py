@@ -13,7 +13,6 @@ from probml.engines.conjugate.runs import begun
 from probml.engines.conjugate.sweep import averaged, bound, updated
 from probml.engines.engine import Engine, Problem, Status
 from probml.engines.restarting import batches
-from probml.engines.restarting.stepwise import BATCHES, BEGUN, loaded, placed_point, sampled
 from probml.engines.start.start import Start
 from probml.evidence.passes import Expected
 from probml.plan.plan import Plan
@@ -50,9 +49,8 @@ def run(problem: Problem, brief: Engine, batch_rows: int, max_iterations: int, t
     Args:
         brief: finds the first point, on a sample of the rows.
     """
-    part = sampled(problem, max(BEGUN, BATCHES * batch_rows))
-    params = brief.run(loaded(part, brief.copies(part))).params
-    first = Start({name: value[None] for name, value in placed_point(params).items()}, None, {})
+    params = batches.first(problem, brief, batch_rows)
+    first = Start({name: value[None] for name, value in params.items()}, None, {})
     start = begun(problem.plan, first, problem.known, problem.rows)
     point = jax.tree.map(lambda leaf: leaf[0], start.closed)
     return batches.passes("VB", MeanField(), problem, point, batch_rows, max_iterations, tolerance,

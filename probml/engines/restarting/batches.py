@@ -12,23 +12,30 @@ Paisley 2013, "Stochastic variational inference", equation 31). What a point is 
 """
 
 import functools
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.device.layout import laid
+from probml.device.load import load
 from probml.device.rows import Known, Rows
-from probml.engines.engine import Problem, Status
+from probml.engines.engine import Engine, Problem, Status
 from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.engines.start.race import sample
 from probml.errors import ModelError, Refusal
 from probml.evidence.passes import Expected
 from probml.numerics.compiling import jit
-from probml.numerics.transfer import random_key
+from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 
 FORGETTING = 0.6  # what is new counts 1 / t**FORGETTING at batch t: between 1/2 and 1
 QUIET = 4  # batches before the first update
+BEGUN = 10_000  # rows, and BATCHES batches, on which a first point is found
+BATCHES = 4
 
 
 class Way(Protocol):
@@ -62,6 +69,23 @@ def refuse(name: str, problem: Problem, batch_rows: int, instead: str) -> None:
     if lasting:
         raise Refusal(f"{where}: what rows tell of '{lasting[0]}' is no table of statistics to "
                       f"which batches add. Leave batch_rows out, or take {instead}")
+
+
+def first(problem: Problem, brief: Engine, batch_rows: int) -> dict[str, jax.Array]:
+    """Where a short run of an engine ends on some rows, drawn by chance; parameters on the
+    device."""
+    data, weights, plan = problem.data, problem.weights, problem.plan
+    assert data is not None
+    size = max(BEGUN, BATCHES * batch_rows)
+    if data.table.rows > size:
+        data, weights = sample(data, weights, size, problem.seed)
+    part = replace(problem, data=data._replace(survey=None), weights=weights)
+    copies = brief.copies(part)
+    rows, known = load(part.data, plan, weights, laid(part.data, plan, copies), copies,
+                       params=problem.start)
+    params: Mapping = brief.run(replace(part, rows=rows, known=known)).params
+    return {name: placed(np.asarray(value), jnp.result_type(float))
+            for name, value in params.items()}
 
 
 def passes(title: str, way: Way, problem: Problem, point: Any, batch_rows: int,

@@ -5,27 +5,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from probml.device.layout import laid
-from probml.device.load import load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Problem
 from probml.engines.restarting import batches
-from probml.engines.start.race import SHORT, sample
+from probml.engines.start.race import SHORT
 from probml.evidence.passes import Expected, expect, log_evidence
 from probml.factors.digits import collapsed
 from probml.factors.prior import log_prior
-from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
 from probml.updates.updates import maximise
 
 if TYPE_CHECKING:
     from probml.engines.em import EM
-
-BEGUN = 10_000  # rows, and BATCHES batches, on which a first point is found
-BATCHES = 4
 
 
 @dataclass(frozen=True)
@@ -60,42 +53,11 @@ def run(engine: "EM", problem: Problem) -> Outcome:
     """Passes over the rows in batches; `history` is the objective of all rows after each pass. The
     first point is that of EM on a sample."""
     way = Maximised(engine.prior, engine.hard)
-    point = placed_point(_first(engine, problem))
+    brief = replace(engine, batch_rows=None, max_iterations=SHORT, progress=False)
+    point = batches.first(problem, brief, int(engine.batch_rows or 0))
     found, history, status = batches.passes("EM", way, problem, point, engine.batch_rows,
                                             engine.max_iterations, engine.tolerance,
                                             engine.progress)
     note = f"stepwise, in batches of {engine.batch_rows} rows"
     return Outcome({name: np.asarray(value) for name, value in found.items()}, history, status,
                    len(history) - 1, (note,))
-
-
-def placed_point(params: Mapping[str, Any]) -> dict[str, jax.Array]:
-    """Parameters on the device, in its type of numbers."""
-    return {name: placed(np.asarray(value), jnp.result_type(float))
-            for name, value in params.items()}
-
-
-def _first(engine: "EM", problem: Problem) -> Mapping[str, Any]:
-    """Where a short EM of some rows ends."""
-    size = max(BEGUN, BATCHES * int(engine.batch_rows or 0))
-    brief = replace(engine, batch_rows=None, max_iterations=SHORT, progress=False)
-    part = sampled(problem, size)
-    return brief.run(loaded(part, brief.copies(part))).params
-
-
-def sampled(problem: Problem, size: int) -> Problem:
-    """The problem of so many rows, by chance; of all, where there are no more."""
-    data, weights = problem.data, problem.weights
-    assert data is not None
-    if data.table.rows > size:
-        data, weights = sample(data, weights, size, problem.seed)
-    return replace(problem, data=data._replace(survey=None), weights=weights)
-
-
-def loaded(problem: Problem, copies: int) -> Problem:
-    """With its rows on the device."""
-    data, plan = problem.data, problem.plan
-    assert data is not None
-    rows, known = load(data, plan, problem.weights, laid(data, plan, copies), copies,
-                       params=problem.start)
-    return replace(problem, rows=rows, known=known)
