@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from probml import MAP, DataError, ModelError
-from probml.estimators.face import flat, n_parameters
-from probml.estimators.rules import ENGINE, FLAG, SEED, check, parameter, whole
+from probml.estimators.face import flat
+from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, parameter, whole
 from probml.estimators.validation import TransformerMixin, check_is_fitted
 from probml.models.chains.dynamic_factor import dynamic_factor
 from probml.models.chains.sequence_data import OfSequences
@@ -96,12 +96,6 @@ class DynamicFactor(TransformerMixin, OfSequences):
         self.aic_ = -2 * self.loglik_ + 2 * self.n_parameters_
         self.bic_ = -2 * self.loglik_ + np.log(len(seen)) * self.n_parameters_
 
-    @property
-    def n_parameters_(self) -> int:
-        """Numbers that are learnt."""
-        check_is_fitted(self, "fit_")
-        return n_parameters(self.fit_)
-
     # Questions
 
     def _of(self, X, lengths) -> tuple[Steps, dict]:
@@ -131,9 +125,7 @@ class DynamicFactor(TransformerMixin, OfSequences):
 
     def forecast(self, X, steps=1, lengths=None):
         """Means of what comes next, (steps, d), (n, steps, d) with lengths, or a list."""
-        words, valid = whole(1)
-        if not valid(steps):
-            raise ModelError(f"forecast(steps={steps!r}): expected {words}")
+        check_count("forecast", "steps", steps)
         given, data = self._of(X, lengths)
         found = np.asarray(self.fit_.forecast(data, steps=int(steps), plug_in=True)["y"])
         found = found * self._unit + self._centre
@@ -143,6 +135,5 @@ class DynamicFactor(TransformerMixin, OfSequences):
         """X with its unseen cells at their mean given the whole sequence."""
         steps, data = self._of(X, lengths)
         filled = np.asarray(self.fit_.impute(data)["y"]) * self._unit + self._centre
-        own = [np.where(np.isnan(part), full[: len(part)], part) for full, part in zip(
-            filled, steps.parts(steps.values), strict=True)]
+        own = self._filled(steps, filled)
         return own if steps.listed else np.concatenate(own).reshape(np.shape(X))

@@ -17,6 +17,7 @@ from probml.estimators.rules import (
     SEED,
     Rule,
     check,
+    check_count,
     number,
     numbers,
     one_of,
@@ -89,7 +90,8 @@ class HiddenMarkov(OfEmissions):
         variances (k, d) for "normal", (k, d, d) full, (d, d) tied, (k,) spherical, (d,) tied
         diagonal, () tied spherical; emissionprob_ (k, n_symbols) or, for "bernoulli", (k, d);
         lambdas_ (k, d), Poisson rates; n_symbols_, converged_, n_iter_, history_ (the objective of
-        every iteration, in nats), n_parameters_; fit_: the probml Fit; of several n_states:
+        every iteration, in nats), n_parameters_ (k − 1 first, k(k − 1) transition probabilities,
+        and those of the emission); fit_: the probml Fit; of several n_states:
         n_states_, the one kept, fits_ (states → Fit) and table_, a DataFrame with n_states, loglik,
         parameters, aic, bic, converged.
     """
@@ -274,9 +276,7 @@ class HiddenMarkov(OfEmissions):
     def forecast(self, X, steps=1, lengths=None):
         """Means of what comes next, or the most probable symbols: (steps, d), (n, steps, d) with
         lengths, or a list."""
-        words, valid = whole(1)
-        if not valid(steps):
-            raise ModelError(f"forecast(steps={steps!r}): expected {words}")
+        check_count("forecast", "steps", steps)
         given, data = self._asked(X, lengths)
         found = np.asarray(self.fit_.forecast(data, steps=int(steps))["y"])
         return list(found) if given.listed else found[0] if given.alone else found
@@ -285,19 +285,10 @@ class HiddenMarkov(OfEmissions):
         """A new sequence and its states: (X (n_steps, d), Z (n_steps,)); a categorical X is
         (n_steps, 1)."""
         check_is_fitted(self, "fit_")
-        words, valid = whole(1)
-        if not valid(n_steps):
-            raise ModelError(f"sample(n_steps={n_steps!r}): expected {words}")
+        check_count("sample", "n_steps", n_steps)
         seed = self._seed() if random_state is None else whole_seed(random_state, "sample")
         drawn = self.fit_.simulate(rows=1, steps=int(n_steps), seed=seed)
         return np.asarray(drawn["y"][0]).reshape(int(n_steps), -1), np.asarray(drawn["z"][0])
-
-    @property
-    def n_parameters_(self) -> int:
-        """Free parameters of the model: k − 1 first, k(k − 1) transition probabilities, and those
-        of the emission."""
-        check_is_fitted(self, "fit_")
-        return n_parameters(self.fit_)
 
     def aic(self, X, lengths=None):
         """−2 log p(X) + 2 · parameters (Akaike 1974); the lower the better."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from probml import DataError
-from probml.estimators.face import Face
+from probml.estimators.face import Face, n_parameters
 from probml.estimators.validation import check_is_fitted
 from probml.models.chains.sequences import Steps, read, together
 
@@ -53,6 +53,18 @@ class OfSequences(Face):
     def _padded(self, steps: Steps) -> dict[str, Any]:
         """The sequences as the model's data: an array where they are equally long, else a list."""
         return {"y": together(steps.parts(steps.values))}
+
+    @staticmethod
+    def _filled(steps: Steps, means: np.ndarray) -> list[np.ndarray]:
+        """Each sequence, its unseen cells at their means, (sequences, longest, d)."""
+        return [np.where(np.isnan(own), mean[: len(own)].reshape(own.shape), own)
+                for own, mean in zip(steps.parts(steps.values), means, strict=True)]
+
+    @property
+    def n_parameters_(self) -> int:
+        """Numbers that are learnt, each as free as its support lets it."""
+        check_is_fitted(self, "fit_")
+        return n_parameters(self.fit_)
 
 
 class OfEmissions(OfSequences):

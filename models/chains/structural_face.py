@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from probml import MAP, DataError, ModelError
-from probml.estimators.face import n_parameters
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
     Rule,
     check,
+    check_count,
     number,
     one_of,
     optional,
@@ -204,12 +204,6 @@ class StructuralTimeSeries(OfSequences):
         self.aic_ = -2 * self.loglik_ + 2 * self.n_parameters_
         self.bic_ = -2 * self.loglik_ + np.log(seen) * self.n_parameters_
 
-    @property
-    def n_parameters_(self) -> int:
-        """Numbers that are learnt: spreads, coefficients, period and damping."""
-        check_is_fitted(self, "fit_")
-        return n_parameters(self.fit_)
-
     # Questions
 
     def _of(self, X, exog) -> tuple[Steps, dict]:
@@ -258,9 +252,7 @@ class StructuralTimeSeries(OfSequences):
         Args:
             future: columns beside the steps that follow, (steps, d), or a list of such.
         """
-        words, valid = whole(1)
-        if not valid(steps):
-            raise ModelError(f"forecast(steps={steps!r}): expected {words}")
+        check_count("forecast", "steps", steps)
         given, data = self._of(X, exog)
         later = {}
         if self._wide:
@@ -286,16 +278,13 @@ class StructuralTimeSeries(OfSequences):
         """X with its unseen steps at their mean given the whole series."""
         steps, data = self._of(X, exog)
         filled = np.asarray(self.fit_.impute(data)["y"]) * self._unit + self._centre
-        parts = [np.where(np.isnan(part), own[: len(part)], part) for own, part in zip(
-            filled, steps.parts(steps.values[:, 0]), strict=True)]
-        return parts if steps.listed else parts[0].reshape(np.shape(X))
+        parts = self._filled(steps, filled)
+        return [part[:, 0] for part in parts] if steps.listed else parts[0].reshape(np.shape(X))
 
     def sample(self, n_steps=1, random_state=None):
         """A new series, (n_steps,), of a model without columns beside it."""
         check_is_fitted(self, "fit_")
-        words, valid = whole(1)
-        if not valid(n_steps):
-            raise ModelError(f"sample(n_steps={n_steps!r}): expected {words}")
+        check_count("sample", "n_steps", n_steps)
         if self._wide:
             raise DataError("sample: a model with columns beside the series draws by "
                             "fit_.simulate(1, x=...)")

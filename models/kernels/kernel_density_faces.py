@@ -8,7 +8,7 @@ import numpy as np
 from probml import DataError, ModelError
 from probml.estimators.classifier import Classifier
 from probml.estimators.face import Face
-from probml.estimators.rules import SEED, Rule, check, one_of, parameter, whole
+from probml.estimators.rules import SEED, Rule, check, check_count, one_of, parameter
 from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.models.kernels.kernel_density import factor, kernel_density, left_out, parzen_classifier
 
@@ -163,9 +163,7 @@ class KernelDensity(DensityMixin, _Kernels):
     def sample(self, n_samples=1):
         """New rows, (n_samples, d): a row of X, and noise."""
         check_is_fitted(self, "fit_")
-        words, valid = whole(1)
-        if not valid(n_samples):
-            raise ModelError(f"sample(n_samples={n_samples!r}): expected {words}")
+        check_count("sample", "n_samples", n_samples)
         if n_samples * len(self._unit) > LARGEST:
             raise ModelError(f"sample(n_samples={n_samples!r}): more than {LARGEST:,} numbers, "
                              f"which no memory holds")

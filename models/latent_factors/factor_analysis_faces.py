@@ -7,7 +7,7 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.estimators.face import Face, flat
-from probml.estimators.rules import ENGINE, FLAG, SEED, check, number, parameter, whole
+from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, number, parameter, whole
 from probml.estimators.validation import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
@@ -194,9 +194,7 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
     def sample(self, n_samples=1):
         """New rows, (n_samples, d)."""
         check_is_fitted(self, "fit_")
-        words, valid = whole(1)
-        if not valid(n_samples):
-            raise ModelError(f"sample(n_samples={n_samples!r}): expected {words}")
+        check_count("sample", "n_samples", n_samples)
         return self.fit_.simulate(int(n_samples),
                                   seed=self._seed())["x"] * self._unit + self._centre
 

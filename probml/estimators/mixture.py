@@ -6,9 +6,9 @@ from numbers import Integral
 
 import numpy as np
 
-from probml.errors import DataError, ModelError
+from probml.errors import DataError
 from probml.estimators.face import DISTINCT, Face, n_parameters, rows
-from probml.estimators.rules import check, whole
+from probml.estimators.rules import check, check_count
 from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.interface.fit import Fit
 from probml.interface.sizes import grid
@@ -140,9 +140,7 @@ class Mixture(DensityMixin, Face):
     def sample(self, n_samples=1):
         """New rows and the components that made them: (X (n, d), labels (n,))."""
         check_is_fitted(self, "fit_")
-        words, valid = whole(1)
-        if not valid(n_samples):
-            raise ModelError(f"sample(n_samples={n_samples!r}): expected {words}")
+        check_count("sample", "n_samples", n_samples)
         drawn = self.fit_.simulate(int(n_samples), seed=self._seed())
         return self._rows_of(drawn), drawn[self._target]
 

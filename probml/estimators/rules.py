@@ -123,3 +123,13 @@ def check(face: Any) -> None:
         if not valid(value):
             raise ModelError(f"{type(face).__name__}({name}={value!r}): expected {words}, got "
                              f"{value!r}")
+
+
+def check_count(verb: str, name: str, value: Any) -> None:
+    """
+    Raises:
+        ModelError: an argument of a verb is no whole number of at least 1.
+    """
+    words, valid = whole(1)
+    if not valid(value):
+        raise ModelError(f"{verb}({name}={value!r}): expected {words}")
