@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,14 +23,24 @@ KEPT = 1000  # draws of a posterior that is no set of draws, where a set is want
 MOST = 2**28  # numbers an InferenceData may hold of rows: 2 GiB
 
 
-def summary(fit: Fitted):
-    """See Fit.summary."""
+def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
+            left: Collection[str] = ()):
+    """See Fit.summary.
+
+    Args:
+        along: draws of the sites outside rows, (chains, draws, ...) → those of what a belief does
+            not hold though `params` do. left: names that are left out.
+    """
     import pandas as pd
 
-    records, entries = [], dimensions.named_entries(fit, fit.names)
-    computed = (outside.chains(fit, posterior_draws(fit))
-                if fit.belief.varies and fit.structure.derived else {})
+    records, entries, computed = [], dimensions.named_entries(fit, fit.names), {}
+    if fit.belief.varies:
+        draws = posterior_draws(fit)
+        computed = {**(outside.chains(fit, draws) if fit.structure.derived else {}),
+                    **along(draws)}
     for name, value in fit.params.items():
+        if name in left:
+            continue
         value = np.asarray(value)
         columns = _columns(fit, name, value, computed)
         for index in np.ndindex(value.shape):

@@ -20,6 +20,7 @@ from probml.factors.naturals import argument_table
 from probml.factors.prior import log_prior
 from probml.fits import fitting, saving
 from probml.interface.answering import answered
+from probml.interface.functions import loop_answers
 from probml.interface.functions.meeting import meet
 from probml.interface.kinds_of_words import worded
 from probml.interface.questions import Questions
@@ -61,7 +62,8 @@ class Fit(Questions):
         """A pandas table: a row per parameter element; its value, or of a posterior mean and sd; of
         draws the 5% and 95% quantiles, the effective numbers of draws and R-hat (which is missing
         where there is one chain)."""
-        return reports.summary(self)
+        return reports.summary(self, functools.partial(loop_answers.chains, self),
+                               loop_answers.loops(self))
 
     def to_arviz(self, data: Any = None, prior: int | None = None):
         """An arviz InferenceData: posterior, sample_stats, log_likelihood of each row,

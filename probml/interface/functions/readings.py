@@ -46,7 +46,7 @@ class Reading:
         params: what numpyro.param holds in it, name → its shapes and constraint.
     """
 
-    whole = found = integrated = False
+    whole = found = False
     batch: int | None = None
 
     def __init__(self, generative: Any, arguments: Mapping[str, str],
