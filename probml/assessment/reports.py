@@ -150,8 +150,9 @@ def arviz_module():
     return arviz
 
 
-def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None):
-    """See Fit.to_arviz."""
+def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
+             along: Callable[[Mapping], Mapping] = lambda draws: {}):
+    """See Fit.to_arviz; `along` as in summary."""
     if fit.learnt is not None:
         raise ModelError("to_arviz() tells what was learnt: ask the Fit before do(), which changes "
                          "nothing of that")
@@ -187,10 +188,15 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None):
                                                "model": repr(fit.model), "engine": fit.engine})
 
     latents = row_latents(fit, draws) if data is None else {}
-    inside = row_values(fit, held, draws, latents) | latents
-    posterior = {**draws, **outside.chains(fit, draws), **inside}
-    groups = {"posterior": group(posterior, lambda name: names.inside(name) if name in inside
-                                 else names.outside(name))}
+    inside, more = row_values(fit, held, draws, latents) | latents, along(draws)
+    posterior = {**draws, **outside.chains(fit, draws), **inside, **more}
+
+    def layout(name: str) -> tuple[str, ...]:
+        if name in more:
+            return tuple(f"{name}_dim_{i}" for i in range(more[name].ndim - 2))
+        return names.inside(name) if name in inside else names.outside(name)
+
+    groups = {"posterior": group(posterior, layout)}
     if prior is not None:
         groups |= prior_arviz.groups(fit, held, names, prior, draws, seen, group, MOST)
     stats = fit.belief.stats
@@ -203,7 +209,7 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None):
                                        lambda name: ())
     if fit.model.whole:
         inputs = {name: value[0] for name, value in held.table.inputs.items()}
-        groups |= whole_arviz.groups(fit, names, inputs, draws, group, MOST)
+        groups |= whole_arviz.groups(fit, names, inputs, {**draws, **more}, group, MOST)
         return arviz.InferenceData(**groups)
     try:
         rows = {seen[0] if len(seen) == 1 else "row": log_likelihood(fit, held, draws)}

@@ -78,7 +78,7 @@ class Fit(Questions):
         Raises:
             Refusal: the engine found a point, not a posterior; a prior that cannot be drawn from.
         """
-        return reports.to_arviz(self, data, prior)
+        return reports.to_arviz(self, data, prior, functools.partial(loop_answers.chains, self))
 
     @in_tables()
     def log_joint(self, data: Any) -> float:

@@ -35,11 +35,12 @@ def drawn(fit: "Fit", draws: Mapping[str, Any], n: int, seed: int) -> dict[str, 
 
 
 def chains(fit: "Fit", draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The same of draws chain by chain, (chains, draws, ...) each."""
+    """The same of single steps and draws chain by chain, (chains, draws, ...) each."""
     lead = np.shape(next(iter(draws.values())))[:2]
     flat = {name: np.reshape(value, (-1, *np.shape(value)[2:])) for name, value in draws.items()}
     return {name: value.reshape(*lead, *value.shape[1:])
-            for name, value in drawn(fit, flat, lead[0] * lead[1], 0).items()}
+            for name, value in drawn(fit, flat, lead[0] * lead[1], 0).items()
+            if name not in loops(fit)}
 
 
 def loops(fit: "Fit") -> tuple[str, ...]:

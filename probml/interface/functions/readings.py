@@ -185,13 +185,13 @@ class Whole(Reading):
     def elements(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
                  values: Mapping[str, Any]) -> dict[str, Element]:
         """Every site that is observed, element by element, at values of the others; none where
-        discrete sites are summed out in plates, or loops integrated, and none of a scan where they
-        are there.
+        discrete sites are summed out in plates, or steps are integrated out and not among the
+        values, and none of a scan where they are there.
 
         Args:
             inputs: name of the input → value, without the one row.
         """
-        if self.summed or self.integrated:
+        if self.summed or self.integrated and not set(self.steps.places) <= set(values):
             return {}
         arguments = {own: inputs[name] for name, own in self.own.items()}
         settings = {name: held(value) for name, value in settings.items()}
