@@ -27,7 +27,7 @@ from probml.errors import ModelError, Refusal
 from probml.families import domains
 from probml.jaxpr import levels
 from probml.jaxpr.switches import SETTING
-from probml.jaxpr.walk import Literal, evaluate
+from probml.jaxpr.walk import Literal, evaluate, one_way
 from probml.language.language import Bound
 from probml.numerics.compiling import unchecked
 from probml.numerics.identity import digest
@@ -95,6 +95,11 @@ class Structure:
             kinds = (type(of) for of in (site.entry.likelihood, site.entry.prior) if of is not None)
             sites.append((site.name, uses, site.labels, type(site.domain), *kinds))
         return digest(self.model, self.specs, self.declared, sites)
+
+    @functools.cached_property
+    def one_way(self) -> bool:
+        """Whether some argument cannot be pushed forwards, and so has no Hessian."""
+        return any(one_way(program) for program, _ in self.programs.values())
 
     @functools.cached_property
     def derived(self) -> tuple[str, ...]:
