@@ -14,7 +14,7 @@ looks at no other.
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -171,7 +171,16 @@ class Structure:
         """Refuse a chain whose arguments, at these parameters, are impossible (tables that are no
         distributions, covariances with a negative eigenvalue), as far as they depend on nothing
         else; with `steps` those of numbers that are so over so many steps."""
-        for name in (n for n in self.chains if steps is None or n not in self.markov):
+        self._check([n for n in self.chains if steps is None or n not in self.markov], params,
+                    steps)
+
+    def check_covariances(self, params: Mapping[str, Any]) -> None:
+        """The same of covariances of vectors, each of which is a look at its eigenvalues."""
+        self._check([name for name, site in self.sites.items() if site.family is not None
+                     and not site.chain and "covariance_matrix" in site.arguments], params, None)
+
+    def _check(self, names: Sequence[str], params: Mapping[str, Any], steps: int | None) -> None:
+        for name in names:
             site, (program, takes) = self.sites[name], self.programs[name]
             needs = levels.dependencies(program)
             at = [i for i, need in enumerate(needs) if all(takes[k] in params for k in need)]
