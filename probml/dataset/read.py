@@ -54,9 +54,10 @@ def read(
     raws, specs, beyond = {}, {}, {}
     for name in model.inputs:
         if name in getattr(known, "column_names", known if hasattr(known, "__contains__") else ()):
-            value = known[name]
+            value = ragged.of_column(known[name])
             full = ragged.padded(name, value, unseen=False)
-            if not np.ndim(full):
+            # asking a column of Arrow would convert it
+            if not hasattr(full, "to_pandas") and not np.ndim(full):
                 raise errors.DataError(
                     f"{model.name}: the input '{name}' is one value, {value!r}, but an input has "
                     f"one a row, (n, ...): bind what is "
@@ -94,6 +95,7 @@ def read(
     asked = labels is not None
     codes = coding.read(structure, raws, labels or {}, beyond, unknown, asked)
     length = given = None
+    known = ragged.of_table(known) if structure.chains else known
     if structure.chains and (isinstance(known, Mapping) or not hasattr(known, "shape")):
         if not isinstance(known, Mapping):
             tables.read(known, {}, model=model.name)  # raises
