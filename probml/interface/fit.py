@@ -25,7 +25,7 @@ from probml.interface.kinds_of_words import worded
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
 from probml.interface.showing import page
-from probml.interface.showing.looks import fit_html
+from probml.interface.showing.looks import fit_html, fit_text
 from probml.interface.tables.in_tables import in_tables
 from probml.language.given import mapping
 from probml.numerics.compiling import jit
@@ -239,6 +239,9 @@ class Fit(Questions):
             ModelError: no such folder. DataError: bad rows, by name.
         """
         return page.write(self, path, data)
+
+    def __repr__(self) -> str:
+        return fit_text(self)
 
     def _repr_html_(self) -> str:
         return fit_html(self)

@@ -112,6 +112,12 @@ class Generative:
                  if name in bound.arguments} | bound.kwargs
         return Model(self, tuple((name, freeze(value, name)) for name, value in given.items()))
 
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and hasattr(Model, name):
+            raise AttributeError(f"model '{self.__name__}' waits for its settings, and has no "
+                                 f"'{name}' before: call it first, {self.__name__}(...).{name}")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
     def __reduce__(self):
         found: Any = sys.modules.get(self.__module__)
         for part in self.__qualname__.split("."):
