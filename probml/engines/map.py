@@ -55,6 +55,10 @@ class MAP(Engine):
             the spreads are those of restricted maximum likelihood (REML, with prior=False): what
             enters locations of normal rows affinely and is no effect, such as means and slopes.
 
+    Raises:
+        ModelError: no optax optimiser; batch_rows, held_out without one. Refusal: `restricted` of
+            what is not affine and normal; held_out of rows that are read in parts.
+
     Cost: one value and gradient of the evidence of all rows (or of a batch) a step; a Hessian of d
         coefficients costs about d / 10. Where rows enter by statistics or squares alone, one or
         two passes over them in all.

@@ -67,6 +67,10 @@ class SVI(Engine):
     `status` says where the posterior has more in its tails than the guide (PSIS k-hat, Yao et al.
     2018), of named guides, and where all rows once more are a small part of what was spent.
 
+    Raises:
+        ModelError: no guide, no optimiser. Refusal: a posterior that is improper; batches of rows
+            that share a discrete site, or have numbers of their own.
+
     Cost: `particles` evidences and gradients of the batch a step; 400 evidences of all rows at the
     most.
     """

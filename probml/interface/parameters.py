@@ -76,8 +76,12 @@ class Parameters(Record):
         rows, ...), each drawn given the same draw of the parameters, and what the model computes
         from them.
 
+        Args:
+            n: how many; of a posterior in draws these, without a repeat while they last.
+            seed: a whole number, a JAX key, or a NumPy generator.
+
         Raises:
-            Refusal: the engine found a point.
+            Refusal: the engine found a point. ModelError: no number of draws.
         """
         if self.certain:
             raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact() "
