@@ -52,6 +52,7 @@ def _told(structure: Structure, fit: Fit) -> Fit:
     _check_params(structure, point)
     _check_labels(structure, names)
     structure.check_chains(point)
+    structure.check_covariances(point)
     return Fit(fit.model, point, fit.shapes, names=names, learnt=fit.learnt)
 
 

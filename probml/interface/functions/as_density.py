@@ -11,10 +11,10 @@ from numpyro.distributions.distribution import validation_enabled
 
 from probml.errors import DataError, ModelError
 from probml.interface.functions import unseen
-from probml.interface.functions.linear_steps import linear_of
 from probml.interface.functions.met import Met, bound, named, traced
 from probml.interface.functions.readings import Whole
-from probml.interface.functions.step_names import Joined, steps_of
+from probml.interface.functions.steps.linear import linear_of
+from probml.interface.functions.steps.names import Joined, steps_of
 from probml.interface.functions.survey import Survey
 from probml.language.language import Bound
 from probml.language.settings import freeze

@@ -19,17 +19,17 @@ from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
-from probml.interface.functions.held import held
+from probml.interface.functions.given.held import held
+from probml.interface.functions.given.params import Params, Spec
 from probml.interface.functions.leaning import Leaning
-from probml.interface.functions.linear_steps import linear_of
 from probml.interface.functions.loops import summed_out
-from probml.interface.functions.params import Params, Spec
 from probml.interface.functions.plates import summed_in_plates
 from probml.interface.functions.states import logs_of
-from probml.interface.functions.step_chains import integrated, moments, path
-from probml.interface.functions.step_names import Joined
-from probml.interface.functions.step_programs import program_of
-from probml.interface.functions.steps import joined
+from probml.interface.functions.steps.chains import integrated, moments, path
+from probml.interface.functions.steps.joined import joined
+from probml.interface.functions.steps.linear import linear_of
+from probml.interface.functions.steps.names import Joined
+from probml.interface.functions.steps.programs import program_of
 from probml.interface.functions.survey import observed_batch, prepared
 from probml.interface.functions.unseen import Blank, Seen
 from probml.language.settings import thaw

@@ -19,9 +19,9 @@ import numpyro
 from numpyro import handlers
 
 from probml.elimination import kalman, kalman_evidence, kalman_paths
-from probml.interface.functions.alone import Keep
-from probml.interface.functions.linear_steps import Affine, Linear, affine, linear_of
-from probml.interface.functions.step_names import Joined
+from probml.interface.functions.steps.alone import Keep
+from probml.interface.functions.steps.linear import Affine, Linear, affine, linear_of
+from probml.interface.functions.steps.names import Joined
 
 
 def integrated(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> Any:
