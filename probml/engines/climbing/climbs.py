@@ -17,6 +17,7 @@ from probml.evidence import density
 from probml.evidence.density import climbed, value_and_gradient, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level
 from probml.numerics.compiling import jit
+from probml.numerics.threads import one_thread
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
 
@@ -27,6 +28,8 @@ BLOCK = 50  # iterations a device call
 SAMPLE = 2**14  # rows whose curvature stands for that of many more
 ROUGH = 1e-6  # how near the maximum of a sample, relative to its height, is near enough
 CHUNK = 2**11  # of these at once
+# of a tolerance: a frame from a sample may be off by so much where a gradient tells what is left
+SURE = 0.5
 # a tolerance that is met where L-BFGS stops; a smaller one asks for a gradient of zero
 ASKED = 1e-12
 
@@ -58,8 +61,13 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
 def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates
     in which all are climbed."""
+    u = _flat(problem.plan, params, problem.known)
+    with one_thread(u.size):
+        return _by_newton(engine, problem, u)
+
+
+def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
-    u = _flat(plan, params, known)
     many, ends = n > 4 * SAMPLE and not isinstance(rows, Summary), {}
     near, scale, tolerance = rows, 1.0, engine.tolerance
     if many:
@@ -77,11 +85,12 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
 
     top, history, status = _blocks(engine, block, u, ends)
     if many:
-        centre, root = _frame(u, top, ends["last"])
+        centre, root, sound = _frame(u, top, ends["last"])
+        enough = np.where(sound, SURE * engine.tolerance, 0.0)
 
         def block(z, count):
             z, value, count, trail, flat = _framed(plan, engine.prior, z, centre, root, known, rows,
-                                                   np.asarray(count), engine.tolerance)
+                                                   np.asarray(count), engine.tolerance, enough)
             return z, value, count, trail, bool(flat)
 
         z, history, status = _blocks(engine, block, jnp.zeros_like(u))
@@ -172,7 +181,7 @@ def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scal
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
 def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, rows: Rows, steps,
-            tolerance):
+            tolerance, enough):
     """L-BFGS in coordinates z, u = centre + root z."""
 
     def both(z):
@@ -183,7 +192,7 @@ def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, r
         return -value, -gradient
 
     point, value, count, trail, gradient = lbfgs(both, z, steps, tolerance, trail=BLOCK,
-                                                 framed=True)
+                                                 framed=True, enough=enough)
     return point, -value, count, -trail, level(value, gradient)
 
 
@@ -195,10 +204,11 @@ def _taken(rows: Rows, index: jax.Array) -> Rows:
 
 @jit
 def _frame(start: jax.Array, top: jax.Array, hessian: jax.Array):
-    """Coordinates about the mode of a sample in which its curvature is 1; where it has none, those
-    of the start."""
+    """Coordinates about the mode of a sample in which its curvature is 1, and whether it has one;
+    where not, those of the start."""
     factor = jnp.linalg.cholesky(hessian)
     root = jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(top), dtype=top.dtype),
                                              lower=True).T
     sound = jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(top))
-    return jnp.where(sound, top, start), jnp.where(sound, root, jnp.eye(len(top), dtype=top.dtype))
+    return (jnp.where(sound, top, start),
+            jnp.where(sound, root, jnp.eye(len(top), dtype=top.dtype)), sound)
