@@ -126,6 +126,12 @@ class MultidimensionalScaling(Face):
         together with these."""
         return self.fit(X).embedding_
 
+    @property
+    def predict_proba(self):
+        """There is none: scikit-learn asks hasattr."""
+        raise AttributeError(f"{type(self).__name__} has no predict_proba: embedding_ "
+                             f"has the points")
+
     def _distances(self, X) -> np.ndarray:
         X = self._numbers(X, reset=True).astype(float)
         if self.dissimilarity == "precomputed":

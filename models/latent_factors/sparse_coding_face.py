@@ -86,6 +86,12 @@ class SparseCoding(TransformerMixin, Face):
         X = self._numbers(X, reset=False).astype(float)
         return self._found(X, self.components_, learn=False).codes
 
+    @property
+    def predict_proba(self):
+        """There is none: scikit-learn asks hasattr."""
+        raise AttributeError(f"{type(self).__name__} has no predict_proba: transform(X) "
+                             f"tells the codes")
+
     def inverse_transform(self, codes):
         """Rows of such codes, (n, d)."""
         check_is_fitted(self, "components_")

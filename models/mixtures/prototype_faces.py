@@ -45,7 +45,8 @@ class KMedoids(Prototypes):
 
     Args:
         n_clusters: groups, k.
-        metric: "euclidean" (of rows with unseen cells over those that both have, scaled up),
+        metric: "euclidean" (of rows with unseen cells over those that both have, scaled up; rows
+            that have none in common are as far apart as others on average),
             "sqeuclidean", "manhattan", "cosine", or "precomputed": X is a matrix of distances.
         n_init: first medoids, drawn far apart as k-means++ draws them; the best end is kept.
         random_state: seed of these; None is 0.
@@ -115,11 +116,13 @@ class KMedoids(Prototypes):
             raise DataError(f"KMedoids(metric={self.metric!r}): X has unseen cells (NaN), which "
                             f"'euclidean' and 'sqeuclidean' take: fill them, or use one of these")
         out = nan_euclidean_distances(X, Y, squared=self.metric == "sqeuclidean")
-        if (lost := np.isnan(out)).any():
-            row, other = np.argwhere(lost)[0]
-            raise DataError(f"KMedoids: rows {row} and {other} have no seen cell in common: "
-                            f"nothing tells how far apart they are; drop one of them")
-        return out
+        return np.where(np.isnan(out), np.nanmean(out), out)
+
+    @property
+    def predict_proba(self):
+        """There is none: scikit-learn asks hasattr."""
+        raise AttributeError(f"{type(self).__name__} has no predict_proba: FuzzyCMeans has "
+                             f"memberships, GaussianMixture probabilities")
 
     def predict(self, X):
         """The nearest medoid of every row; of "precomputed", X has the distances (m, n) to the rows

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("sklearn")
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from probml.models import SampledTree
 from probml.models.trees.prunings import log_leaf
@@ -105,3 +106,10 @@ def test_unseen_cells_and_labels_are_taken_and_chains_that_disagree_are_told():
     far = np.random.default_rng(0).normal(size=(60, 6))
     with pytest.warns(RuntimeWarning, match="chains disagree"):
         SampledTree(4, warmup=0, thin=1).fit(far, (far[:, 0] * far[:, 1] > 0).astype(int))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:SampledTree. chains disagree:RuntimeWarning")  # few draws
+@parametrize_with_checks([SampledTree(20, warmup=50)])
+def test_the_contract_of_scikit_learn_is_kept(estimator, check):
+    check(estimator)

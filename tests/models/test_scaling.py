@@ -8,6 +8,7 @@ from scipy.spatial.distance import pdist, squareform
 pytest.importorskip("sklearn")
 from sklearn.decomposition import PCA
 from sklearn.manifold import MDS
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import probml
 from probml.models import MultidimensionalScaling, classical_scaling, multidimensional_scaling
@@ -121,3 +122,9 @@ def test_what_is_no_matrix_of_distances_is_refused_by_row_and_column():
     with pytest.raises(probml.ModelError, match="'cauchy'"):
         multidimensional_scaling(points=3, noise="cauchy").explain(
             {"first": [0], "second": [1], "distance": [1.0]})
+
+
+@pytest.mark.slow
+@parametrize_with_checks([MultidimensionalScaling(n_init=1)])
+def test_the_contract_of_scikit_learn_is_kept(estimator, check):
+    check(estimator)

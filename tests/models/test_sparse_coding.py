@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("sklearn")
 from sklearn.decomposition import DictionaryLearning, sparse_encode
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from probml import DataError
 from probml.models import SparseCoding
@@ -91,3 +92,9 @@ def test_more_atoms_than_rows_and_nothing_to_code():
         SparseCoding(2).fit(np.zeros((3, 4)))
     with pytest.warns(RuntimeWarning, match="max_iter=1"):
         SparseCoding(3, alpha=0.1, max_iter=1, tol=0.0).fit(X)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([SparseCoding(3)])
+def test_the_contract_of_scikit_learn_is_kept(estimator, check):
+    check(estimator)
