@@ -32,6 +32,7 @@ LIBRARIES = frozenset(
 VERSIONED = ("jax", "jaxlib", "numpy", "numpyro", "optax", "scipy")
 OURS = ("probml", "probml.models")
 _IMPORTED = time.time()
+_AHEAD = _IMPORTED - time.monotonic()  # of the clock that files are stamped by
 
 
 class Nameless(Exception):
@@ -163,6 +164,8 @@ def _source() -> list[str]:
             for path in Path(folder).rglob("*.py"):
                 found[path.resolve()] = f"{package}/{path.relative_to(folder).as_posix()}"
     out = []
+    if time.time() - time.monotonic() < _AHEAD - 1:  # what has changed since may look older
+        raise Nameless("the clock was set back since this process began")
     try:
         for path, name in found.items():
             if path.stat().st_mtime > _IMPORTED:
