@@ -1,5 +1,6 @@
 """Compiled once; the same in float32; nothing heavy at import."""
 
+import os
 import subprocess
 import sys
 
