@@ -16,6 +16,7 @@ from probml.dataset.codes import REFUSE
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
 from probml.errors import ModelError, Refusal
+from probml.factors.digits import narrow
 from probml.fits import fitting
 from probml.fits.merging import Kept
 from probml.interface.functions.meeting import meet
@@ -221,17 +222,21 @@ class Record:
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
         data = frames.aligned(data, self.columns)
-        return enough(read.read(self.model, meet(self.model, data).data, self.names, rows,
-                                self.shapes, steps, unknown))
+        held = read.read(self.model, meet(self.model, data).data, self.names, rows, self.shapes,
+                         steps, unknown)
+        return enough(held, self.point if self.outcome is Status.KNOWN else {})
 
 
-def enough(held: dataset.Data) -> dataset.Data:
+def enough(held: dataset.Data, given: Mapping[str, Any] = MappingProxyType({})) -> dataset.Data:
     """The same data.
+
+    Args:
+        given: parameters that no fit in float32 has found and judged.
 
     Raises:
         TooFewDigits: float32 does not hold them, and the verb that asks will do so in double.
     """
-    if not jax.config.jax_enable_x64 and digits.lost(held) is not None:
+    if not jax.config.jax_enable_x64 and (digits.lost(held) is not None or narrow(held, given)):
         raise TooFewDigits
     return held
 
