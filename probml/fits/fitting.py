@@ -103,7 +103,8 @@ def _inferred(
         raise Refusal(f"weights are those of rows, and model '{model.name}' is one density of "
                       f"everything: write `with probml.rows():` in the place of their plate, or "
                       f"numpyro.handlers.scale around what is weighed")
-    held = place.opened(model, data, weights)
+    with Progress("first look", None, False) as look, parts.telling(look.passed):
+        held = place.opened(model, data, weights)
     bar.about, weight = held.extent, held.weights
     # a loss may look at inputs alone
     if not held.table.columns and not (held.structure.losses
@@ -179,7 +180,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
     plan = planned(data, first)
     problem = Problem(data, plan, None, None, weight, seed, start)
     with place.shipped(problem, first.copies(problem), _reducible(first, plan),
-                       first.batch, first.whole) as (rows, known):
+                       first.batch, first.whole, first.apart) as (rows, known):
         problem = reduced(first, replace(problem, rows=rows, known=known))
         rows = problem.rows
         for engine in ladder:
