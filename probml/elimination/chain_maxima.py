@@ -10,7 +10,7 @@ coalescence). A block whose last steps do not forget is swept whole, and joined 
 Arrays as in chains.py: time first and lanes last, (L, G, K, M).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -83,8 +83,8 @@ def _moved(log: jax.Array, moves: jax.Array, alive: jax.Array | None) -> tuple[j
     return best, where
 
 
-def _at(leaf: jax.Array | None, step) -> jax.Array | None:
-    """An array along time at a step; of one that is the same at all, that."""
+def _at(leaf: Any, step) -> Any:
+    """An array along time at a step; of one that is the same at all, that; None of None."""
     if leaf is None or len(leaf) == 1:
         return None if leaf is None else leaf[0]
     return lax.dynamic_index_in_dim(leaf, step, 0, False)

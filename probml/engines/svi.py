@@ -30,6 +30,7 @@ from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws, Normal
+from probml.posteriors.posterior import OWN
 
 BLOCK = 500  # steps a device call
 KEPT = 2000  # draws of a guide that is the user's own
@@ -64,9 +65,14 @@ class SVI(Engine):
             notebook.
 
     `status` says where the posterior has more in its tails than the guide (PSIS k-hat, Yao et al.
-    2018), of named guides, and where all rows once more are a small part of what was spent.
+    2018), or another mode, and where the guide has not arrived; of named guides, and, of batches,
+    where all rows once more are a small part of what was spent.
 
-    Cost: `particles` evidences and gradients of the batch a step; 400 evidences of all rows at the
+    Raises:
+        ModelError: no guide, no optimiser. Refusal: a posterior that is improper; batches of rows
+            that share a discrete site, or have numbers of their own.
+
+    Cost: `particles` evidences and gradients of the batch a step; 800 evidences of all rows at the
     most.
     """
 
@@ -181,7 +187,7 @@ class SVI(Engine):
             iterate(bar, self.steps, turn, held=kept)
         history = -np.concatenate(losses)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
-        notes: tuple[str, ...] = ()
+        notes = begin.other_modes(plan, begun, known)
         if callable(self.guide):
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
                                             random_key(seed + 1)))
@@ -191,19 +197,20 @@ class SVI(Engine):
             normal = Normal(*jax.device_get(_normal(plan, static, frame, state, known, rows)))
             if status is Status.APPROXIMATED:
                 check_proper(problem, normal, "SVI")
-                notes = doubts(problem, normal, self._worth(total))
+                notes += doubts(problem, normal, self._worth(total),
+                                "width" if self.guide != "lowrank" else "mean")
             found = (_drawn(problem, normal) if plan.carried
                      else settled(plan, normal, known, rows, seed))
         point = drawn.mean({n: np.asarray(v)[None]
-                            for n, v in found.draw(plan, known, KEPT, 0).items()
+                            for n, v in found.draw(plan, known, KEPT, OWN).items()
                             if n in (*plan.free, *plan.effects)})
         return Outcome(point, history, status, self.steps, notes, posterior=found)
 
     def _worth(self, total: int) -> float:
-        """Evidences of all rows that are a small part of what was spent: of `total` rows where
-        batches are taken."""
+        """Evidences of all rows that are worth their time: where batches are taken, of `total`
+        rows, a small part of what was spent."""
         steps = self.steps * self.particles
-        return SHARE * steps * (self.batch_rows or 0) / total if total else SHARE * steps
+        return SHARE * steps * (self.batch_rows or 0) / total if total else np.inf
 
 
 @dataclass(frozen=True)
@@ -276,11 +283,16 @@ def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows
     return _vi(plan, static, frame)[0].init(key, rows, 1.0, known)
 
 
+def _prototype(svi: SVI, state, rows: Rows, known: Known) -> None:
+    """Let the guide learn its sites; what it draws is thrown away."""
+    svi.init(jax.random.fold_in(state.rng_key, 5), rows, 1.0, known)
+
+
 @functools.partial(jit, static_argnums=(0, 1))
 def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows, done,
              count):
     svi, _ = _vi(plan, static, frame)
-    svi.init(jax.random.key(0), rows, 1.0, known)  # gives the guide its prototype
+    _prototype(svi, state, rows, known)
 
     def once(i, carry):
         state, losses = carry
@@ -299,7 +311,7 @@ def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, row
 def _normal(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows):
     """The guide's normal in unbounded coordinates: location, independent scales, factor."""
     svi, guide = _vi(plan, static, frame)
-    svi.init(jax.random.key(0), rows, 1.0, known)
+    _prototype(svi, state, rows, known)
     found = guide.get_posterior(svi.get_params(state))
     none = jnp.zeros_like(frame.centre)
     if static.guide == "normal":
@@ -329,7 +341,7 @@ def _drawn(problem: Problem, normal: Normal) -> Draws:
 def _guided(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows, key):
     """Draws of the user's own guide."""
     svi, guide = _vi(plan, static, frame)
-    svi.init(jax.random.key(0), rows, 1.0, known)
+    _prototype(svi, state, rows, known)
     params = svi.get_params(state)
 
     def one(key):

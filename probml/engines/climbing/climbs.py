@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows, Summary
+from probml.engines.climbing import plateaus
 from probml.engines.climbing.coordinates import from_coordinates, to_coordinates, unflat
 from probml.engines.climbing.runaway import runaway
 from probml.engines.engine import Outcome, Problem, Status
@@ -18,6 +20,7 @@ from probml.evidence.density import climbed, value_and_gradient, value_gradient_
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level
 from probml.numerics.compiling import jit
 from probml.numerics.threads import one_thread
+from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
 
@@ -41,9 +44,9 @@ def curved(plan: Plan, known: Known) -> bool:
 
 def smooth(plan: Plan) -> bool:
     """Whether rows are passed over whose density is smooth in all coefficients, nothing summed
-    out."""
+    out, and can be differentiated twice."""
     if (not plan.rowwise or plan.variables or plan.torn or plan.groupings
-        or plan.structure.chains):
+        or plan.structure.chains or plan.structure.one_way):
         return False
     kinds = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]
     return all(not s.entry.kinked and not s.factor for s in kinds)
@@ -54,8 +57,8 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     plan, known, rows = problem.plan, problem.known, problem.rows
 
     def block(u, count):
-        u, value, count, trail, flat = _climb(plan, engine.prior, u, known, rows,
-                                              np.asarray(count), engine.tolerance)
+        u, value, count, trail, flat, _ = _climb(plan, engine.prior, u, known, rows,
+                                                 np.asarray(count), engine.tolerance)
         return u, value, count, trail, bool(flat)
 
     u, history, status = climb_in_blocks(engine, block, to_coordinates(plan, params, known))
@@ -99,8 +102,7 @@ def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
 
         z, history, status = climb_in_blocks(engine, block, jnp.zeros_like(u))
         top = centre + root @ z
-    free = not engine.prior or any(plan.structure.sites[name].entry.improper
-                                   for name in plan.free)
+    free = unheld(plan, engine.prior)
 
     def fall(way):  # by the program of the climb, which takes no step here
         end = np.asarray(top)
@@ -111,8 +113,46 @@ def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
 
     notes = runaway(plan, known, np.asarray(ends["first"]), np.asarray(ends["last"]),
                     np.asarray(top) - np.asarray(u), fall) if free else ()
-    return Outcome(unflat(plan, top, known), history, Status.RUNAWAY if notes else status,
-                   len(history) - 1, notes)
+    if notes:
+        status = Status.RUNAWAY
+    elif free and status is Status.CONVERGED:
+
+        def again(u, steps=BLOCK):
+            found = _stiff(plan, engine.prior, u, known, near, scale, np.asarray(steps), tolerance)
+            return np.asarray(found[0]), float(found[1])
+
+        end = np.asarray(top)
+        notes = plateaus.level(plan, known, end, np.asarray(ends["last"]), again(end, 0)[1], again)
+    return Outcome(unflat(plan, top, known), history, status, len(history) - 1, notes)
+
+
+def unheld(plan: Plan, prior: bool) -> bool:
+    """Whether some parameter has no prior that holds it."""
+    return not prior or any(plan.structure.sites[name].entry.improper for name in plan.free)
+
+
+def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
+    """The end of a climb by L-BFGS, with a word where it is one of many as high.
+
+    Cost: four gradients a coordinate, of `plateaus.FEW` at the most, where no prior holds them.
+    """
+    plan, known, rows = problem.plan, problem.known, problem.rows
+    if (outcome.status is not Status.CONVERGED or outcome.notes or not unheld(plan, engine.prior)
+        or problem.in_parts or not 0 < density.size(plan, known) <= plateaus.FEW):
+        return outcome
+    end, shaped = ravel_pytree(to_coordinates(plan, placed_all(dict(outcome.params)), known))
+
+    def climb(u, steps=BLOCK):
+        top, value, *_, slope = _climb(plan, engine.prior, shaped(jnp.asarray(u)), known, rows,
+                                       np.asarray(steps), engine.tolerance)
+        return (np.asarray(ravel_pytree(top)[0]), float(value),
+                np.asarray(ravel_pytree(slope)[0]))
+
+    end = np.asarray(end)
+    hessian = plateaus.differences(lambda u: climb(u, 0)[2], end)
+    notes = plateaus.level(plan, known, end, hessian, climb(end, 0)[1],
+                           lambda u: climb(u)[:2])
+    return outcome._replace(notes=(*outcome.notes, *notes))
 
 
 flat = jit(density.flat, static_argnums=0)
@@ -162,7 +202,7 @@ def _climb(plan: Plan, prior: bool, u, known: Known, rows: Rows, steps, toleranc
         return jax.tree.map(jnp.negative, climbed(plan, prior, u, known, rows))
 
     point, value, count, trail, gradient = lbfgs(loss, u, steps, tolerance, trail=BLOCK)
-    return point, -value, count, -trail, level(value, gradient) | (tolerance >= ASKED)
+    return (point, -value, count, -trail, level(value, gradient) | (tolerance >= ASKED), gradient)
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
