@@ -158,8 +158,9 @@ class Density(Fitted):
     def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
         found = whole_arviz.log_likelihood(self.fit, self._inputs, draws)
         if set(found) != set(self._there):
-            raise ModelError("what is observed looks at discrete sites that are summed out, so its "
-                             "elements have no likelihoods of their own")
+            raise ModelError("what is observed looks at sites that are summed out, or at steps "
+                             "that are integrated out, so its elements have no likelihoods of "
+                             "their own")
         return np.concatenate([found[name].reshape(*found[name].shape[:2], -1)[..., there]
                                for name, there in self._there.items()], -1)
 

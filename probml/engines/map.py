@@ -43,7 +43,8 @@ class MAP(Engine):
             relative to its size.
         held_out: a share of the rows that is not learnt from (optax only): `Fit.held_out` has their
             mean log evidence at every entry of `history`, and the parameters kept are those where
-            it is highest.
+            it is highest. Of rows that are read in parts about so many, drawn by their numbers; to
+            judge by them is a pass more.
         patience: stop after so many entries without a better one; None = never.
         progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
             notebook.
@@ -111,6 +112,10 @@ class MAP(Engine):
         return self.batch_rows
 
     @property
+    def apart(self) -> float:
+        return self.held_out
+
+    @property
     def squares(self) -> bool:
         return self.statistics
 
@@ -143,10 +148,6 @@ class MAP(Engine):
         name it warns of one."""
         if self.restricted:
             self._refuse_restricted(problem)
-        if problem.in_parts and self.held_out:
-            raise Refusal(f"MAP(held_out={self.held_out}) cannot fit {problem}: its rows are read "
-                          f"in parts, of which none are held. Leave some parts out, and ask "
-                          f"fit.score of them")
         check_distinct(problem.data, problem.plan)
         need_prior(problem.plan, "MAP", self.prior)
         hierarchy.judge(problem.plan, problem.size, "MAP", not problem.asked)

@@ -22,6 +22,7 @@ from probml.errors import ModelError
 from probml.fits import fitting
 from probml.interface.fit import Fit
 from probml.interface.functions.meeting import meet
+from probml.interface.functions.readings import told
 from probml.interface.functions.replay import of_tables, replayed, without_rows
 from probml.interface.known import known
 from probml.interface.showing.looks import model_html, pictured
@@ -59,7 +60,7 @@ def model(function: Callable) -> "Generative":
 class Generative:
     """A decorated generative function, waiting for its settings."""
 
-    whole = found = False
+    whole = found = integrated = False
     batch: int | None = None
     key = ()  # as it is written
 
@@ -178,7 +179,7 @@ class Model(Bound):
         columns = columns_of(data)
         read, data, _, begin = meet(self, data)
         seed = whole_seed(seed, "fit")
-        start = {**begin, **mapping(start, "fit(start)", "another fit's params")}
+        start = {**begin, **told(read, mapping(start, "fit(start)", "another fit's params"))}
         found = fitting.infer(read, data, engine, weights, seed, start, checkpoint, where)
         return Fit.of(read, found, columns, seed)
 

@@ -18,6 +18,7 @@ from probml.engines.engine import Engine, Status
 from probml.errors import ModelError, Refusal
 from probml.fits import fitting
 from probml.fits.merging import Kept
+from probml.interface.functions import loop_answers
 from probml.interface.functions.meeting import meet
 from probml.language.language import Bound
 from probml.language.settings import freeze
@@ -136,7 +137,7 @@ class Record:
     @functools.cached_property
     def params(self) -> dict[str, Any]:
         """Parameters and what the model computes outside rows, name → array: see Fit."""
-        return {**self.point, **outside.point(self)}
+        return {**self.point, **outside.point(self), **loop_answers.means(self)}
 
     @property
     def certain(self) -> bool:
