@@ -61,10 +61,12 @@ CLASS_WEIGHT: Rule = (
 )
 
 
-def whole(low: int) -> Rule:
-    """A whole number from `low` on."""
-    return (f"a whole number of at least {low}",
-            lambda v: isinstance(v, Integral) and not isinstance(v, bool) and v >= low)
+def whole(low: int, high: int | None = None) -> Rule:
+    """A whole number from `low` on, or up to `high`: where more would never come to an end."""
+    words = (f"a whole number of at least {low}" if high is None
+             else f"a whole number from {low} to {high:,}")
+    return (words, lambda v: isinstance(v, Integral) and not isinstance(v, bool) and v >= low
+            and (high is None or v <= high))
 
 
 def sizes(low: int) -> Rule:

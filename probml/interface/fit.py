@@ -21,6 +21,7 @@ from probml.factors.prior import log_prior
 from probml.fits import fitting, saving
 from probml.interface.answering import answered
 from probml.interface.functions.meeting import meet
+from probml.interface.functions.steps import answers
 from probml.interface.kinds_of_words import OF_FITS, lacking, worded
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
@@ -65,7 +66,8 @@ class Fit(Questions):
         draws the 5% and 95% quantiles, the effective numbers of draws and R-hat (which is missing
         where there is one chain), of Vehtari et al. (2021). Entries bear the names of columns,
         members of groups and labels: w[smoke]."""
-        return reports.summary(self)
+        return reports.summary(self, functools.partial(answers.chains, self),
+                               answers.loops(self))
 
     def to_arviz(self, data: Any = None, prior: int | None = None):
         """What ArviZ reads, of 0.2x an InferenceData, of 1.x a DataTree: posterior, sample_stats,
@@ -85,7 +87,7 @@ class Fit(Questions):
         Cost: an evidence and a simulation of all rows a draw; chains × draws × rows numbers are
             held.
         """
-        return reports.to_arviz(self, data, prior)
+        return reports.to_arviz(self, data, prior, functools.partial(answers.chains, self))
 
     @in_tables()
     def log_joint(self, data: Any) -> float:

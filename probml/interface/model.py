@@ -61,7 +61,7 @@ def model(function: Callable) -> "Generative":
 class Generative:
     """A decorated generative function, waiting for its settings."""
 
-    whole = found = integrated = False
+    whole = found = False
     batch: int | None = None
     key = ()  # as it is written
 

@@ -58,15 +58,20 @@ def odd() -> dict[str, Any]:
 
 
 def misused(name: str, call: Callable[..., Any], arguments: Mapping[str, Any],
-            only: tuple[str, ...] = ()) -> Iterator[Fault]:
+            only: tuple[str, ...] = (), share: float = 1.0, seed: int = 0) -> Iterator[Fault]:
     """The faults of a call, each argument in turn replaced by each odd value.
 
     Args:
         name: of the call, for the reports.
         arguments: good values; of `only` these are replaced, by default all.
+        share: of all pairs of an argument and a value, which are tried, by chance.
+        seed: of that chance.
     """
+    random = np.random.default_rng([seed, *name.encode()])
     for argument in only or arguments:
         for given, value in odd().items():
+            if random.random() >= share:
+                continue
             what = judged(lambda args: call(**args), {**arguments, argument: value})
             if what is not None:
                 yield Fault(name, argument, given, what)

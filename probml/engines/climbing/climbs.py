@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows, Summary
+from probml.engines.climbing import plateaus
 from probml.engines.climbing.coordinates import from_coordinates, to_coordinates, unflat
 from probml.engines.climbing.runaway import runaway
 from probml.engines.engine import Outcome, Problem, Status
@@ -17,6 +19,8 @@ from probml.evidence import density
 from probml.evidence.density import climbed, value_and_gradient, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level
 from probml.numerics.compiling import jit
+from probml.numerics.threads import one_thread
+from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
 
@@ -27,6 +31,8 @@ BLOCK = 50  # iterations a device call
 SAMPLE = 2**14  # rows whose curvature stands for that of many more
 ROUGH = 1e-6  # how near the maximum of a sample, relative to its height, is near enough
 CHUNK = 2**11  # of these at once
+# of a tolerance: a frame from a sample may be off by so much where a gradient tells what is left
+SURE = 0.5
 # a tolerance that is met where L-BFGS stops; a smaller one asks for a gradient of zero
 ASKED = 1e-12
 
@@ -47,8 +53,8 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     plan, known, rows = problem.plan, problem.known, problem.rows
 
     def block(u, count):
-        u, value, count, trail, flat = _climb(plan, engine.prior, u, known, rows,
-                                              np.asarray(count), engine.tolerance)
+        u, value, count, trail, flat, _ = _climb(plan, engine.prior, u, known, rows,
+                                                 np.asarray(count), engine.tolerance)
         return u, value, count, trail, bool(flat)
 
     u, history, status = _blocks(engine, block, to_coordinates(plan, params, known))
@@ -58,8 +64,13 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
 def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates
     in which all are climbed."""
+    u = _flat(problem.plan, params, problem.known)
+    with one_thread(u.size):
+        return _by_newton(engine, problem, u)
+
+
+def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
-    u = _flat(plan, params, known)
     many, ends = n > 4 * SAMPLE and not isinstance(rows, Summary), {}
     near, scale, tolerance = rows, 1.0, engine.tolerance
     if many:
@@ -77,17 +88,17 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
 
     top, history, status = _blocks(engine, block, u, ends)
     if many:
-        centre, root = _frame(u, top, ends["last"])
+        centre, root, sound = _frame(u, top, ends["last"])
+        enough = np.where(sound, SURE * engine.tolerance, 0.0)
 
         def block(z, count):
             z, value, count, trail, flat = _framed(plan, engine.prior, z, centre, root, known, rows,
-                                                   np.asarray(count), engine.tolerance)
+                                                   np.asarray(count), engine.tolerance, enough)
             return z, value, count, trail, bool(flat)
 
         z, history, status = _blocks(engine, block, jnp.zeros_like(u))
         top = centre + root @ z
-    free = not engine.prior or any(plan.structure.sites[name].entry.improper
-                                   for name in plan.free)
+    free = unheld(plan, engine.prior)
 
     def fall(way):  # by the program of the climb, which takes no step here
         end = np.asarray(top)
@@ -98,8 +109,46 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
 
     notes = runaway(plan, known, np.asarray(ends["first"]), np.asarray(ends["last"]),
                     np.asarray(top) - np.asarray(u), fall) if free else ()
-    return Outcome(unflat(plan, top, known), history, Status.RUNAWAY if notes else status,
-                   len(history) - 1, notes)
+    if notes:
+        status = Status.RUNAWAY
+    elif free and status is Status.CONVERGED:
+
+        def again(u, steps=BLOCK):
+            found = _stiff(plan, engine.prior, u, known, near, scale, np.asarray(steps), tolerance)
+            return np.asarray(found[0]), float(found[1])
+
+        end = np.asarray(top)
+        notes = plateaus.level(plan, known, end, np.asarray(ends["last"]), again(end, 0)[1], again)
+    return Outcome(unflat(plan, top, known), history, status, len(history) - 1, notes)
+
+
+def unheld(plan: Plan, prior: bool) -> bool:
+    """Whether some parameter has no prior that holds it."""
+    return not prior or any(plan.structure.sites[name].entry.improper for name in plan.free)
+
+
+def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
+    """The end of a climb by L-BFGS, with a word where it is one of many as high.
+
+    Cost: four gradients a coordinate, of `plateaus.FEW` at the most, where no prior holds them.
+    """
+    plan, known, rows = problem.plan, problem.known, problem.rows
+    if (outcome.status is not Status.CONVERGED or outcome.notes or not unheld(plan, engine.prior)
+        or problem.in_parts or not 0 < density.size(plan, known) <= plateaus.FEW):
+        return outcome
+    end, shaped = ravel_pytree(to_coordinates(plan, placed_all(dict(outcome.params)), known))
+
+    def climb(u, steps=BLOCK):
+        top, value, *_, slope = _climb(plan, engine.prior, shaped(jnp.asarray(u)), known, rows,
+                                       np.asarray(steps), engine.tolerance)
+        return (np.asarray(ravel_pytree(top)[0]), float(value),
+                np.asarray(ravel_pytree(slope)[0]))
+
+    end = np.asarray(end)
+    hessian = plateaus.differences(lambda u: climb(u, 0)[2], end)
+    notes = plateaus.level(plan, known, end, hessian, climb(end, 0)[1],
+                           lambda u: climb(u)[:2])
+    return outcome._replace(notes=(*outcome.notes, *notes))
 
 
 _flat = jit(density.flat, static_argnums=0)
@@ -149,7 +198,7 @@ def _climb(plan: Plan, prior: bool, u, known: Known, rows: Rows, steps, toleranc
         return jax.tree.map(jnp.negative, climbed(plan, prior, u, known, rows))
 
     point, value, count, trail, gradient = lbfgs(loss, u, steps, tolerance, trail=BLOCK)
-    return point, -value, count, -trail, level(value, gradient) | (tolerance >= ASKED)
+    return (point, -value, count, -trail, level(value, gradient) | (tolerance >= ASKED), gradient)
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
@@ -172,7 +221,7 @@ def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scal
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
 def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, rows: Rows, steps,
-            tolerance):
+            tolerance, enough):
     """L-BFGS in coordinates z, u = centre + root z."""
 
     def both(z):
@@ -183,7 +232,7 @@ def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, r
         return -value, -gradient
 
     point, value, count, trail, gradient = lbfgs(both, z, steps, tolerance, trail=BLOCK,
-                                                 framed=True)
+                                                 framed=True, enough=enough)
     return point, -value, count, -trail, level(value, gradient)
 
 
@@ -195,10 +244,11 @@ def _taken(rows: Rows, index: jax.Array) -> Rows:
 
 @jit
 def _frame(start: jax.Array, top: jax.Array, hessian: jax.Array):
-    """Coordinates about the mode of a sample in which its curvature is 1; where it has none, those
-    of the start."""
+    """Coordinates about the mode of a sample in which its curvature is 1, and whether it has one;
+    where not, those of the start."""
     factor = jnp.linalg.cholesky(hessian)
     root = jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(top), dtype=top.dtype),
                                              lower=True).T
     sound = jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(top))
-    return jnp.where(sound, top, start), jnp.where(sound, root, jnp.eye(len(top), dtype=top.dtype))
+    return (jnp.where(sound, top, start),
+            jnp.where(sound, root, jnp.eye(len(top), dtype=top.dtype)), sound)

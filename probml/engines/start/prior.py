@@ -17,6 +17,7 @@ from probml.jaxpr.levels import Level
 from probml.language.given import numbers
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
+from probml.structure.densities import ahead
 
 WIDE = 30.0  # times the spread of the data: a scale further away is no start
 # of a prior that only has a density
@@ -169,9 +170,9 @@ def _lent(plan: Plan, name: str, env: Mapping) -> Mapping:
     """With steps of a loop at which a site looks and which have no value yet at the middle of their
     support."""
     sites = plan.structure.sites
-    ahead = {p: sites[p] for p in plan.structure.ahead(name) if p not in env}
+    lent = {p: sites[p] for p in ahead(plan.structure, name) if p not in env}
     return {**env, **{p: jnp.broadcast_to(site.domain.middle(site.shape), site.shape)
-                      for p, site in ahead.items() if not site.discrete}}
+                      for p, site in lent.items() if not site.discrete}}
 
 
 def _wild(distribution):

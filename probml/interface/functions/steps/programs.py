@@ -12,9 +12,9 @@ import numpyro.distributions as dist
 
 from probml.errors import ModelError
 from probml.families import domains
-from probml.interface.functions.alone import alone
 from probml.interface.functions.states import logs_of
-from probml.interface.functions.step_names import Joined
+from probml.interface.functions.steps.alone import alone
+from probml.interface.functions.steps.names import Joined
 from probml.jaxpr import levels
 from probml.jaxpr.alike import Alike, alike
 from probml.jaxpr.shortened import shortened
