@@ -20,6 +20,7 @@ from probml.plan.plan import Plan
 from probml.queries import drawing, queries, small
 from probml.queries.fitted import Fitted
 from probml.queries.parts import Belief
+from probml.structure.possible import check_chains
 
 # entries of all tables a row up to which a network is asked without regard to what is seen
 WORK = 2**25
@@ -60,7 +61,7 @@ def prepare(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, 
     """
     data = data._replace(table=replace(data.table, values={**fit.given, **data.table.values}))
     if data.steps and len(data.structure.chains) > len(data.structure.markov):
-        data.structure.check_chains({**data.table.values, **fit.point}, data.steps)
+        check_chains(data.structure, {**data.table.values, **fit.point}, data.steps)
     joints = tuple(target for target in targets if isinstance(target, tuple))
     singles = tuple(dict.fromkeys(name for target in targets
                                   for name in (target if target in joints else (target,))))
