@@ -25,6 +25,15 @@ for path in sys.argv[1:]:
 endef
 export EXECUTE
 
+# A path for editors, which read the lines of such a file that are paths; Python runs the other one, and takes it back.
+define EDITORS
+import pathlib, sys, sysconfig
+folder = sys.argv[1]
+pathlib.Path(sysconfig.get_path("purelib"), "probml_for_editors.pth").write_text(
+    f"{folder}\nimport sys; sys.path.remove({folder!r})\n")
+endef
+export EDITORS
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help env links demo test test-all test-versions fuzz faults nightly times lint bench notebooks gallery docs dist lock clean
@@ -45,11 +54,12 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(MAKE) --no-print-directory links
 	@touch $@
 
-# For what reads and does not run: editors complete probml.models there, and the documentation finds it, without the hook
-# of an editable install.
-links:  ## lay the whole package as one folder of links, .cache/links, for editors and `make docs`
-	@rm -rf $(LINKS) && mkdir -p $(LINKS)
-	@ln -s $(CURDIR)/probml/* $(LINKS)/ && ln -sfn $(CURDIR)/models $(LINKS)/models && ln -sfn $(CURDIR)/data $(LINKS)/data
+# For what reads and does not run: editors and the documentation follow no hook of an editable install. `models` and
+# `data` stand inside `probml` by links, which git ignores, and a folder that holds nothing else is among their paths.
+links:  ## let editors and `make docs` find probml.models, by links
+	@rm -rf $(dir $(LINKS)) && mkdir -p $(dir $(LINKS))
+	@ln -sfn ../models probml/models && ln -sfn ../data probml/data && ln -sfn $(CURDIR)/probml $(LINKS)
+	@$(BIN)/python -c "$$EDITORS" "$(CURDIR)/.cache/links"
 
 demo: env  ## fit mixtures to the Old Faithful eruptions and draw the best
 	@$(BIN)/python -m probml.demo

@@ -68,8 +68,8 @@ class PartlyLabelled:
         text = (
             f"the {int(judge.hidden.sum())} unlabelled rows make held-out labels less probable, by "
             f"{lost.mean():.2g} nats a label "
-            f"({with_them.mean():.3f} with them, {alone.mean():.3f} without): what the columns "
-            f"cluster by is not the class. "
+            f"({with_them.mean():.3f} with them, {alone.mean():.3f} without): the "
+            f"columns may cluster by something else. "
             f"unlabelled_weight={best:g} gives {able[best].mean():.3f}"
         )
         self.notes_.append(text)

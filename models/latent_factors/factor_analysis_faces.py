@@ -22,8 +22,6 @@ from probml.models.latent_factors.factor_analysis import (
     probabilistic_pca,
 )
 
-CHUNK = 2**16  # rows with unseen cells whose k × k systems are solved at a time
-
 
 @dataclass(eq=False, repr=False)
 class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
@@ -107,8 +105,10 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         psi = np.broadcast_to(self._unit**2 / np.asarray(found["precision"], float), len(W))
         # no column is without any: a Heywood case
         self._psi = np.maximum(psi, np.finfo(float).eps * ((W**2).sum(1) + psi))
-        W = W @ np.linalg.svd(W / np.sqrt(self._psi)[:, None], full_matrices=False)[2].T
-        self._W = W * np.where(W[np.abs(W).argmax(0), np.arange(W.shape[1])] < 0, -1.0, 1.0)
+        turn = np.linalg.svd(W / np.sqrt(self._psi)[:, None], full_matrices=False)[2].T
+        W = W @ turn
+        sign = np.where(W[np.abs(W).argmax(0), np.arange(W.shape[1])] < 0, -1.0, 1.0)
+        self._turn, self._W = turn * sign, W * sign  # from the model's z to the columns'
         self.mean_ = np.asarray(found["mean"], float) * self._unit + self._centre
 
     @property
@@ -141,19 +141,7 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
 
         Cost: O(n d k); rows with unseen cells O(d k² + k³) each.
         """
-        check_is_fitted(self, "fit_")
-        X = self._take(X, reset=False).astype(float)
-        seen, scaled, k = ~np.isnan(X), self._W / self._psi[:, None], self._W.shape[1]
-        whole = seen.all(1)
-        right = np.where(seen, X - self.mean_, 0.0) @ scaled
-        out = np.empty_like(right)
-        out[whole] = np.linalg.solve(np.eye(k) + self._W.T @ scaled, right[whole].T).T
-        pairs = (self._W[:, :, None] * scaled[:, None, :]).reshape(-1, k * k)
-        rest = np.flatnonzero(~whole)
-        for part in (rest[i : i + CHUNK] for i in range(0, len(rest), CHUNK)):
-            precision = np.eye(k) + (seen[part] @ pairs).reshape(-1, k, k)
-            out[part] = np.linalg.solve(precision, right[part][..., None])[..., 0]
-        return out
+        return self.fit_.impute(self._asked(X))["z"] @ self._turn
 
     def inverse_transform(self, Z):
         """E[x | z] = mean_ + W z, (n, d)."""
@@ -189,7 +177,8 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         """X with its unseen cells at their mean given the row's seen cells."""
         check_is_fitted(self, "fit_")
         X = self._take(X, reset=False).astype(float)
-        return np.where(np.isnan(X), self.inverse_transform(self.transform(X)), X)
+        filled = self.fit_.impute(self._data(X))["x"] * self._unit + self._centre
+        return np.where(np.isnan(X), filled, X)
 
     def sample(self, n_samples=1):
         """New rows, (n_samples, d)."""

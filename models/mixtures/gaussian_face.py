@@ -62,8 +62,8 @@ class GaussianMixture(InUnits, Mixture):
         prior: posterior mode (True) or maximum likelihood (False).
         accelerate: extrapolate EM (SQUAREM), fewer passes to the same point.
         hard: classification EM; with "tied spherical" and a large concentration it is k-means.
-        concentration: pseudo-rows of every component's weight; 1/k or less lets components that are
-            not needed empty themselves.
+        concentration: pseudo-rows of every component's weight; components that no row wants fall
+            to that. EM leaves those that have won some rows: weights="sparse" empties them.
         centre, mean_scale, scale: the prior of means and covariances in units of X, see
             gaussian_mixture; centre and scale are by default (None) each column's mean and its
             standard deviation within k-means clusters, as many as components (the most, of several
@@ -169,7 +169,7 @@ class GaussianMixture(InUnits, Mixture):
 
     def _doubt(self, X):
         warn_of_tied(X, self._column,
-                     "Drop it, or take MixedMixture, which treats it as categories")
+                     "Drop such a column, or take MixedMixture, which treats it as categories")
         return []
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from probml.assessment import dimensions, prior_arviz, whole_arviz
+from probml.assessment import dimensions, either_arviz, prior_arviz, whole_arviz
 from probml.assessment.inside import at_draws, row_latents, row_values
 from probml.dataset import dataset
 from probml.device import layout, load
@@ -123,29 +123,14 @@ def own_data(fit: Fitted, data: Any, verb: str) -> dataset.Data:
     return held
 
 
-def arviz_module():
-    """arviz, its announcements left out.
-
-    Raises:
-        ModelError: it is not installed.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import arviz
-    except ImportError as error:
-        raise ModelError(f"arviz is needed and cannot be imported ({error}): pip install "
-                         f"'probml[arviz]'") from None
-    return arviz
-
-
 def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None):
     """See Fit.to_arviz."""
     if fit.learnt is not None:
         raise ModelError("to_arviz() tells what was learnt: ask the Fit before do(), which changes "
                          "nothing of that")
     draws = posterior_draws(fit)
-    held, arviz = own_data(fit, data, "to_arviz()"), arviz_module()
+    held = own_data(fit, data, "to_arviz()")
+    either_arviz.needed()
     import xarray
 
     chains, count = next(iter(draws.values())).shape[:2]
@@ -193,7 +178,7 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None):
     if fit.model.whole:
         inputs = {name: value[0] for name, value in held.table.inputs.items()}
         groups |= whole_arviz.groups(fit, names, inputs, draws, group, MOST)
-        return arviz.InferenceData(**groups)
+        return either_arviz.container(groups)
     try:
         rows = {seen[0] if len(seen) == 1 else "row": log_likelihood(fit, held, draws)}
         groups["log_likelihood"] = group(rows, lambda name: (names.rows,))
@@ -207,7 +192,7 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None):
                                     names.inside, ())
     if held.table.inputs:
         groups["constant_data"] = group(held.table.inputs, names.covariate, ())
-    return arviz.InferenceData(**groups)
+    return either_arviz.container(groups)
 
 
 def _replicated(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str]) -> dict[str,

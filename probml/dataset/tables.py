@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from probml.dataset import arrow_values
 from probml.dataset.arrays import NUMBERS, UNSEEN, as_raw, coded, deny, listed
 from probml.errors import DataError
 
@@ -94,7 +95,8 @@ def read(
         raise DataError(f"{model}: the input '{name}' is missing: bind it, {model}(…, {name}=...), "
                         f"or give it in the data.{hint}")
     for name in (name for name in items if name not in inputs):
-        _check_name(name, frame, expected, inputs, model)
+        bare = frame and not arrow_values.holds_lists(items[name])
+        _check_name(name, bare, expected, inputs, model)
     inside = {name: name in inputs or expected[name].rows for name in items}
     raws = {name: as_raw(f"'{name}'", value, inside[name]) for name, value in items.items()}
     counts = {name: len(raw.values) for name, raw in raws.items() if inside[name]}

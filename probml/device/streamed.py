@@ -32,6 +32,7 @@ class Streamed(Rows):
 
     Attributes:
         mixed: the same rows in batches, for engines that take them; see device/mixed.py.
+        apart, held_apart: others, from which is not learnt, and how many; see device/apart.py.
     """
 
     number: Any  # () int32, of the feed
@@ -40,6 +41,8 @@ class Streamed(Rows):
     leaves: tuple[jax.ShapeDtypeStruct, ...]
     form: Any  # the tree of chunks
     mixed: "Mixed | None" = None
+    apart: "Streamed | None" = None
+    held_apart: Any = None  # () int32
 
     held = False
     several = True
@@ -144,7 +147,8 @@ class Mixed:
 
 
 jax.tree_util.register_dataclass(Streamed, meta_fields=["leaves", "form"],
-                                 data_fields=["number", "count", "total_weight", "mixed"])
+                                 data_fields=["number", "count", "total_weight", "mixed", "apart",
+                                              "held_apart"])
 jax.tree_util.register_dataclass(Mixed, meta_fields=["leaves", "form"],
                                  data_fields=["number", "count"])
 
@@ -203,7 +207,7 @@ class Cut:
         most = (plan.chunk_rows(copies) if data.steps is None
                 else fitting_rows(plan.width * bucket(data.steps), copies))
         shape = (1, _even(max(profile.sizes), most)) if alone else _shape(
-            most, profile.rows, max(data.numbers, 1))
+            most, data.survey.rows if data.survey.chosen else profile.rows, max(data.numbers, 1))
         return cls(Reader(data), shape, pack, data.taken(np.arange(1)), known)
 
     @property
@@ -211,9 +215,9 @@ class Cut:
         """Of all chunks that are made at once."""
         return self.shape[0] * self.shape[1]
 
-    def counted(self, sizes: tuple[int, ...]) -> int:
-        """How often chunks are made of parts of these sizes."""
-        return -(-sum(sizes) // self.rows)
+    def counted(self, rows: int) -> int:
+        """How often chunks are made of so many rows."""
+        return -(-rows // self.rows)
 
     def specs(self, shape: tuple[int, int]) -> Chunk:
         """The shapes and types of chunks."""
@@ -254,8 +258,10 @@ def streamed(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Str
     assert data.survey is not None
     cutter = Cut.of(data, plan, copies)
     specs = cutter.specs(cutter.shape)
-    feed = feeding.Feed(cutter.read, specs, cutter.counted(data.survey.sizes))
+    feed = feeding.Feed(cutter.read, specs, cutter.counted(data.survey.rows))
     leaves, form = jax.tree.flatten(specs)
-    weight = np.asarray(data.survey.profile.weight, jnp.result_type(float))
+    profile = data.survey.profile
+    share = data.survey.rows / profile.rows if data.survey.chosen else 1.0  # about
+    weight = np.asarray(profile.weight * share, jnp.result_type(float))
     rows = Streamed(np.int32(feed.number), np.int32(feed.count), weight, tuple(leaves), form)
     return feed, rows, cutter.known

@@ -254,6 +254,11 @@ class Engine(ABC):
         """Rows of the random batches in which it takes them; None: all at once."""
         return None
 
+    @property
+    def apart(self) -> float:
+        """The share of rows that it does not learn from, but judges by."""
+        return 0.0
+
     def copies(self, problem: Problem) -> int:
         """How many parameter values the rows will be met with at once: chunks are made smaller."""
         return 1

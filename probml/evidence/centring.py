@@ -31,8 +31,9 @@ def effects(plan: Plan) -> tuple[str, ...]:
     unbounded coordinates."""
     sites, names = plan.structure.sites, dict.fromkeys(tie.name for tie in hierarchy.ties(plan)
                                                        if tie.kind == "spread")
-    # one location and one scale, not those of several states
-    single = [name for name in names if name not in plan.mixed]
+    # one location and one scale, not those of several states, nor of steps about those before
+    single = [name for name in names if name not in plan.mixed
+              and not plan.structure.ahead(name)]
     known = {n: sites[n].domain for n in single if sites[n].entry.location_scale is not None}
     return tuple(n for n, domain in known.items() if domain.unbounded or domain.log_scale)
 

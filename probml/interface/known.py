@@ -14,6 +14,7 @@ from probml.dataset.codes import REFUSE, bounds
 from probml.errors import ModelError
 from probml.interface.fit import Fit, as_tree
 from probml.interface.functions.meeting import meet
+from probml.interface.functions.readings import told
 from probml.interface.functions.replay import without_rows
 from probml.interface.record import enough
 from probml.language.given import numbers
@@ -45,11 +46,13 @@ def known(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) 
 def _told(structure: Structure, fit: Fit) -> Fit:
     """A Fit at given parameters, held against the structure."""
     # computed anew: see Fit.params
-    point = {name: value for name, value in fit.point.items() if name not in structure.derived}
+    point = {name: value for name, value in told(structure.model, fit.point).items()
+             if name not in structure.derived}
     names = {**structure.labels, **fit.names}
     _check_params(structure, point)
     _check_labels(structure, names)
     structure.check_chains(point)
+    structure.check_covariances(point)
     return Fit(fit.model, point, fit.shapes, names=names, learnt=fit.learnt)
 
 
@@ -69,7 +72,7 @@ class _Deferred(Fit):
 
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
-        model, data, *_ = meet(self.model, data)
+        model, data, *_ = meet(self.model, data, self.point)
         return enough(read.read(model, data, self.names, rows, None, steps, unknown))
 
     def _of(self, held: dataset.Data) -> Fit:

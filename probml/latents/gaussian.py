@@ -68,9 +68,8 @@ class Gaussian:
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         found = _posterior(structure, group, env, seen)
-        left = found.residual + found.centre @ found.slope
         log_det = jnp.log(jnp.diagonal(found.lower)).sum()
-        return found.log - 0.5 * jnp.sum(left**2) - 0.5 * jnp.sum(found.centre**2) - log_det
+        return found.log - 0.5 * jnp.sum(found.left**2) - 0.5 * jnp.sum(found.centre**2) - log_det
 
     def conditional(self, structure: Structure, group: Group, env: Mapping,
                     seen: Seen) -> Moments:
@@ -155,43 +154,79 @@ class Gaussian:
 
 
 class _Posterior:
-    """ε given a row: N(centre, (lower lowerᵀ)⁻¹), and what is affine in it."""
+    """ε given a row: N(centre, (lower lowerᵀ)⁻¹), what is affine in it, and the residuals that are
+    left at its centre.
 
-    def __init__(self, residual, values, slope, moves, log):
-        self.residual, self.values, self.slope, self.moves, self.log = (residual, values, slope,
-                                                                        moves, log)
-        self.lower = jnp.linalg.cholesky(jnp.eye(len(slope), dtype=slope.dtype) + slope @ slope.T)
+    Args:
+        residual, slope: of all cells, (m,), (q, m). seen: which of them are, (m,); None: all.
+        alike: the slope is that of every row.
+    """
+
+    def __init__(self, residual, values, slope, moves, log, seen, alike):
+        self.values, self.moves, self.log = values, moves, log
+        eye = jnp.eye(len(slope), dtype=slope.dtype)
+        if seen is None:
+            gram = slope @ slope.T
+        elif alike:  # of all rows one product, by what each has seen
+            pairs = slope[:, None, :] * slope
+            gram = (pairs.reshape(-1, slope.shape[1]) @ seen).reshape(eye.shape)
+        else:
+            gram = (slope * seen) @ slope.T
+        residual = residual if seen is None else residual * seen
+        self.lower = jnp.linalg.cholesky(eye + gram)
         # once for all rows where K is one: solving for the rows themselves hands a BLAS of several
         # threads thousands of columns of q numbers, fifteen times the time of these products
-        self.inverse = solve_triangular(self.lower, jnp.eye(len(slope), dtype=slope.dtype),
-                                        lower=True)
+        self.inverse = solve_triangular(self.lower, eye, lower=True)
         self.centre = -(self.inverse @ (slope @ residual)) @ self.inverse
+        moved = self.centre @ slope
+        self.left = residual + (moved if seen is None else moved * seen)
 
 
 def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> _Posterior:
     sizes = {name: int(np.prod(structure.sites[name].cells, dtype=int)) for name in group.names}
+    # scalars seen in part: their residuals are made of every cell, and those of the others taken
+    # off behind, so that slopes are the same in every row
+    torn = {name for name in group.sites if name not in group.names
+            and not structure.sites[name].event and seen.get(name, (None, None))[1] is not None}
 
     def forward(noise: jax.Array):
-        at, residuals, values, log, start = dict(env), [], [], jnp.zeros(()), 0
+        at, residuals, values, log, masks, start = dict(env), [], [], jnp.zeros(()), [], 0
         for name in group.sites:
-            site = structure.sites[name]
-            own = None
+            site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
+            arguments, own = structure.cells(name, at), None
             if name in group.names:
                 own = noise[start : start + sizes[name]].reshape(_layout(site))
                 start += sizes[name]
-            residual, more, value = standardised(site, structure.cells(name, at),
-                                                 *seen.get(name, (None, None)), own)
+            if name in torn:
+                whole = jnp.where(mask, x, 0.0)
+                residual, _, value = standardised(site, arguments, whole, None)
+                scale = jnp.broadcast_to(root_of(site, arguments), whole.shape)
+                more = -jnp.where(mask, jnp.log(scale) + 0.5 * LOG_TWO_PI, 0.0).sum()
+            else:
+                residual, more, value = standardised(site, arguments, x, mask, own)
             residuals.append(residual.reshape(-1))
+            masks.append(jnp.asarray(mask, residual.dtype).reshape(-1) if name in torn
+                         else jnp.ones(residual.size, residual.dtype))
             log += more
             if value is not None:
                 values.append(value.reshape(-1))
                 at[name] = site.place(value)
-        return (jnp.concatenate(residuals), jnp.concatenate(values)), log
+        return (jnp.concatenate(residuals), jnp.concatenate(values)), (log, jnp.concatenate(masks))
 
     start = jnp.zeros(sum(sizes.values()), jnp.result_type(float))
-    (residual, values), push, log = jax.linearize(forward, start, has_aux=True)
+    (residual, values), push, (log, mask) = jax.linearize(forward, start, has_aux=True)
     slope, moves = jax.vmap(push)(jnp.eye(len(start), dtype=start.dtype))
-    return _Posterior(residual, values, slope, moves, log)
+    alike = not any(name in seen for name in group.names) and _alike(structure, group)
+    return _Posterior(residual, values, slope, moves, log, mask if torn else None, alike)
+
+
+@functools.lru_cache(maxsize=1024)
+def _alike(structure: Structure, group: Group) -> bool:
+    """Whether the programs of a group take nothing of a row but its latents."""
+    sites = structure.sites
+    return not any(sites[name].inputs or any(sites[p].rows and p not in group.names
+                                             for p in sites[name].parents)
+                   for name in group.sites)
 
 
 def _layout(site: Site) -> tuple[int, ...]:

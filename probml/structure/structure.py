@@ -14,7 +14,7 @@ looks at no other.
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from probml.errors import ModelError, Refusal
 from probml.families import domains
 from probml.jaxpr import levels
 from probml.jaxpr.switches import SETTING
-from probml.jaxpr.walk import Literal, evaluate
+from probml.jaxpr.walk import Literal, evaluate, one_way
 from probml.language.language import Bound
 from probml.numerics.compiling import unchecked
 from probml.numerics.identity import digest
@@ -95,6 +95,11 @@ class Structure:
             kinds = (type(of) for of in (site.entry.likelihood, site.entry.prior) if of is not None)
             sites.append((site.name, uses, site.labels, type(site.domain), *kinds))
         return digest(self.model, self.specs, self.declared, sites)
+
+    @functools.cached_property
+    def one_way(self) -> bool:
+        """Whether some argument cannot be pushed forwards, and so has no Hessian."""
+        return any(one_way(program) for program, _ in self.programs.values())
 
     @functools.cached_property
     def derived(self) -> tuple[str, ...]:
@@ -166,7 +171,16 @@ class Structure:
         """Refuse a chain whose arguments, at these parameters, are impossible (tables that are no
         distributions, covariances with a negative eigenvalue), as far as they depend on nothing
         else; with `steps` those of numbers that are so over so many steps."""
-        for name in (n for n in self.chains if steps is None or n not in self.markov):
+        self._check([n for n in self.chains if steps is None or n not in self.markov], params,
+                    steps)
+
+    def check_covariances(self, params: Mapping[str, Any]) -> None:
+        """The same of covariances of vectors, each of which is a look at its eigenvalues."""
+        self._check([name for name, site in self.sites.items() if site.family is not None
+                     and not site.chain and "covariance_matrix" in site.arguments], params, None)
+
+    def _check(self, names: Sequence[str], params: Mapping[str, Any], steps: int | None) -> None:
+        for name in names:
             site, (program, takes) = self.sites[name], self.programs[name]
             needs = levels.dependencies(program)
             at = [i for i, need in enumerate(needs) if all(takes[k] in params for k in need)]
@@ -260,6 +274,16 @@ class Structure:
     def parameters(self) -> tuple[str, ...]:
         return tuple(site.name for site in self.sites.values() if not site.rows
                      and not site.discrete and not site.factor)
+
+    def ahead(self, name: str) -> tuple[str, ...]:
+        """The sites at which the distribution of a site looks though they do not stand before it:
+        itself, where a step of a loop looks at the one before, and sites of later steps."""
+        order = self._order
+        return tuple(p for p in self.programs[name][1] if order.get(p, -1) >= order[name])
+
+    @functools.cached_property
+    def _order(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.sites)}
 
     @functools.cached_property
     def reaching(self) -> tuple[str, ...]:

@@ -158,6 +158,7 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
         check_steps(model, sites, computed, specs, closed)
     found = Structure(model, sites, programs, specs, declared[0] if declared else None, computed)
     found.check_chains({})
+    found.check_covariances({})
     return found
 
 

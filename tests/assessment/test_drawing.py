@@ -3,6 +3,7 @@ is said in words; charts and tables say what they show."""
 
 import xml.etree.ElementTree as ET
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -134,3 +135,22 @@ def test_models_fits_and_explanations_have_html():
     assert "<svg" in model._repr_html_() and "bias" in fit._repr_html_()
     assert "✓" in fit._repr_html_() and "<caption>engines</caption>" in certificate_like
     assert jnp.isfinite(fit.log_evidence)
+
+
+def test_a_fit_in_a_terminal_says_what_how_it_ended_and_the_first_of_its_numbers():
+    fit = probml.model(_coin)().fit({"toss": np.array([1, 0, 1])})
+    lines = repr(fit).splitlines()
+    assert lines[0] == "_coin() fitted by Exact" and lines[1] == fit.status
+    assert lines[2].split() == ["bias", f"{float(fit.point['bias']):.4g}"] and len(lines) == 3
+    # as a transformation of its arrays leaves it
+    many = jax.tree.map(lambda leaf: np.linspace(0, 1, 9), fit)
+    assert "0 0.125 0.25 0.375 0.5 0.625 … (9,)" in repr(many)
+    seen = []
+    jax.jit(lambda fit: seen.append(repr(fit)))(fit)
+    assert seen[0].splitlines()[-1].split() == ["bias", "()"]
+
+
+def test_a_model_that_was_not_called_says_to_call_it():
+    with pytest.raises(AttributeError, match=r"call it first, _coin\(\.\.\.\)\.fit"):
+        probml.model(_coin).fit({"toss": [1]})
+    assert not hasattr(probml.model(_coin), "nothing")

@@ -227,9 +227,9 @@ def test_the_m_step_climbs_what_touches_the_evidence(case):
         expected = expect(plan, params, known, rows)
 
         def climbed(p):
-            one = jax.tree.map(lambda leaf: leaf[0], (expected.taps, rows))
-            return surrogate(plan, expected, p, known) + row_surrogate(plan, one[0], p, known,
-                                                                       one[1], params)
+            taps = jax.tree.map(lambda leaf: leaf[0], expected.taps)  # all rows are one chunk
+            return surrogate(plan, expected, p, known) + row_surrogate(plan, taps, p, known,
+                                                                       rows.first, params)
 
         return (expected.log_evidence, jax.grad(climbed)(params),
                 jax.grad(lambda p: log_evidence(plan, p, known, rows))(params))

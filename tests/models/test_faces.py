@@ -201,11 +201,12 @@ def test_a_hard_spherical_mixture_is_k_means():
 
 
 @pytest.mark.slow
-def test_components_without_rows_empty_themselves_and_leave_the_others_as_they_are():
+def test_narrow_components_without_rows_empty_themselves_and_leave_the_others_as_they_are():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 2)) + np.where(rng.random(300) < 0.4, 6.0, 0.0)[:, None]
     means = np.r_[[[0.0, 0.0], [6.0, 6.0]], np.full((8, 2), 100.0)]
-    face = GaussianMixture(10, concentration=0.001, means_init=means,
+    # where the rows' own scale is expected of a component, one without rows wins some
+    face = GaussianMixture(10, concentration=0.001, scale=0.1, means_init=means,
                            precisions_init=np.stack([np.eye(2)] * 10)).fit(x)
     assert (face.weights_[2:] < 1e-3).all()
     np.testing.assert_allclose(face.weights_[:2], [0.6, 0.4], atol=0.06)
@@ -247,7 +248,8 @@ def test_latent_classes_take_labels_and_unseen_cells():
     assert max((found == hidden).mean(), (found != hidden).mean()) > 0.9
     assert face.tables_["v0"]["probs"].shape == (2, 2) and face.columns_.labels[0] == ("no", "yes")
     filled = face.impute(votes)
-    assert set(filled.ravel()) == {"yes", "no"} and (filled == truth.to_numpy()).mean() > 0.9
+    assert list(filled) == list(votes) and set(np.unique(filled)) == {"yes", "no"}
+    assert (filled == truth).to_numpy().mean() > 0.9
     assert set(face.sample(5)[0].ravel()) <= {"yes", "no"}
 
 
@@ -285,6 +287,8 @@ def test_a_class_of_two_modes_needs_a_mixture_of_its_own():
 # Classifiers
 
 
+# iris' columns go together within a species: rows without a label hurt naive Bayes, which says so
+@pytest.mark.filterwarnings("ignore:NaiveBayes. the 50 unlabelled rows:UserWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "face", [NaiveBayes(), GaussianDiscriminant(), GaussianDiscriminant("shared", prior=False),

@@ -65,6 +65,27 @@ def bars(rows: Sequence[tuple[str, float]], title: str, across: str) -> str:
     return _svg(parts, high, title, "; ".join(f"{name} {share:.1%}" for name, share in rows))
 
 
+def counts(edges: Sequence[float], seen: Sequence[float], low: Sequence[float],
+           middle: Sequence[float], high: Sequence[float], title: str, across: str,
+           up: str) -> str:
+    """Numbers in bins, as dots, over the band and the middle of what was expected there."""
+    x = _scale(float(edges[0]), float(edges[-1]), LEFT, WIDE - RIGHT)
+    y = _scale(0.0, 1.05 * max(max(seen), max(high), 1.0), HIGH - FOOT, TOP)
+    parts = _axes(x, y, across, up)
+    for i, (dot, least, half, most) in enumerate(zip(seen, low, middle, high, strict=True)):
+        left, right = x(float(edges[i])), x(float(edges[i + 1]))
+        parts += [f'<rect x="{left + 0.5:.1f}" y="{y(most):.1f}" width="{right - left - 1:.1f}" '
+                  f'height="{max(y(least) - y(most), 1):.1f}" fill="{COLOURS[5]}" '
+                  f'fill-opacity="0.45"/>',
+                  f'<line x1="{left + 0.5:.1f}" x2="{right - 0.5:.1f}" y1="{y(half):.1f}" '
+                  f'y2="{y(half):.1f}" stroke="{COLOURS[0]}" stroke-width="1.6"/>',
+                  f'<circle cx="{(left + right) / 2:.1f}" cy="{y(dot):.1f}" r="3.5" '
+                  f'fill="{COLOURS[1]}"/>']
+    out = sum(not a <= dot <= b for dot, a, b in zip(seen, low, high, strict=True))
+    return _svg(parts, HIGH, title, f"{len(seen)} bins from {edges[0]:.4g} to {edges[-1]:.4g}; "
+                f"what was seen lies outside the band in {out} of them")
+
+
 class _Axis:
     """Numbers to dots, and the ticks between."""
 

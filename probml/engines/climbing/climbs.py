@@ -33,9 +33,9 @@ ASKED = 1e-12
 
 def curved(plan: Plan, known: Known) -> bool:
     """Whether Newton's steps pay: rows are passed over, their density is smooth in few
-    coefficients, nothing is summed out."""
+    coefficients, nothing is summed out; and can be taken."""
     if (not plan.rowwise or plan.variables or plan.torn or plan.groupings
-        or plan.structure.chains):
+        or plan.structure.chains or plan.structure.one_way):
         return False
     kinds = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]
     return (all(not s.entry.kinked and not s.factor for s in kinds)

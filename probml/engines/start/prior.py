@@ -73,7 +73,7 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
         if name in env:
             continue
         site = plan.structure.sites[name]
-        distribution = plan.structure.distribution(name, env)
+        distribution = plan.structure.distribution(name, _lent(plan, name, env))
         middle = jnp.broadcast_to(domains.of(distribution.support).middle(site.shape),
                                   site.shape)
         try:
@@ -158,10 +158,20 @@ def prior_draw(plan: Plan, known: Known, noise: Noise) -> dict[str, jax.Array]:
     names = [name for name in plan.structure.sites if name in states or name in plan.free]
     source = Source(noise)
     for name in names:
-        site, prior = plan.structure.sites[name], plan.structure.distribution(name, env)
+        site = plan.structure.sites[name]
+        prior = plan.structure.distribution(name, _lent(plan, name, env))
         count = site.shape[: len(site.shape) - len(prior.batch_shape) - len(prior.event_shape)]
         env[name] = jnp.broadcast_to(draw(prior, source, count), site.shape) - site.low
     return {name: env[name] for name in plan.free}
+
+
+def _lent(plan: Plan, name: str, env: Mapping) -> Mapping:
+    """With steps of a loop at which a site looks and which have no value yet at the middle of their
+    support."""
+    sites = plan.structure.sites
+    ahead = {p: sites[p] for p in plan.structure.ahead(name) if p not in env}
+    return {**env, **{p: jnp.broadcast_to(site.domain.middle(site.shape), site.shape)
+                      for p, site in ahead.items() if not site.discrete}}
 
 
 def _wild(distribution):

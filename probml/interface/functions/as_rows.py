@@ -14,7 +14,7 @@ import numpy as np
 
 from probml.errors import DataError, ModelError
 from probml.interface.functions.met import Met, bound, named, traced, value_of
-from probml.interface.functions.readings import Rowed
+from probml.interface.functions.rowed import Rowed
 from probml.interface.functions.survey import Survey, survey
 from probml.language.language import Bound
 from probml.language.settings import freeze

@@ -117,4 +117,4 @@ def again(fit: "Fit", arguments: Mapping[str, Any], seed: int,
     defaults = {name: thaw(value) for name, value in reading.generative.defaults.items()}
     own = {**defaults, **held, **fit.model.bound, **arguments}
     origin = type(fit.model)(reading.generative, ())
-    return replayed(origin, values, own, seed, reading.params)
+    return replayed(origin, reading.steps.apart(values), own, seed, reading.params)

@@ -1,7 +1,11 @@
-"""How models and fits look in a notebook: their graph with plates and roles, their parameters."""
+"""How models and fits look in a terminal and in a notebook: their graph with plates and roles,
+their parameters."""
 
 from html import escape
 from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
 
 from probml.assessment.pages.html import records_of, table
 from probml.assessment.pages.scene import Node, Scene, scene
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
 MANY = 60  # sites of a graph that is drawn without being asked for
 LINES = 40  # parameters that a fit shows
+FEW = 12  # and in a terminal, each on a line
 
 
 def pictured(model: Bound, data: Any = None) -> Scene:
@@ -101,3 +106,23 @@ def fit_html(fit: "Fit") -> str:
     return (f"<div><p><code>{escape(repr(fit.model))}</code> by <code>{escape(fit.engine)}</code>"
             f'</p><p class="{said}">{"✓" if fit.converged else "⚠"} {escape(fit.status)}</p>'
             f"{table(lines[:LINES], 'parameters')}{more}</div>")
+
+
+def fit_text(fit: "Fit") -> str:
+    """A fit in a terminal: what, by which engine, how it ended, the first of its parameters. No
+    table of fit.summary(): what is shown at every turn must cost nothing, also amid a trace."""
+    lines = [f"{fit.model!r} fitted by {fit.engine.split('(')[0]}", fit.status]
+    width = max([len(name) for name in [*fit.point][:FEW]], default=0)
+    lines += [f"  {name:<{width}}  {_numbers(value)}" for name, value in [*fit.point.items()][:FEW]]
+    if len(fit.point) > FEW:
+        lines.append(f"  {len(fit.point) - FEW} further parameters: fit.summary()")
+    return "\n".join(lines)
+
+
+def _numbers(value: Any) -> str:
+    """The first numbers of an array on one line, its shape after them where they are not all."""
+    if isinstance(value, jax.core.Tracer):
+        return f"{value.shape}"
+    array = np.asarray(value)
+    shown = " ".join(f"{number:.4g}" for number in array.ravel()[:6])
+    return f"{shown} … {array.shape}" if array.size > 6 else shown

@@ -18,6 +18,7 @@ from probml.assessment.pages.versions import show_versions
 from probml.assessment.reports import posterior_draws
 from probml.dataset import dataset
 from probml.errors import DataError, ModelError, Refusal
+from probml.interface.showing.checked import made_again, odd, shown
 from probml.interface.showing.looks import graph_html
 from probml.language.given import file_named
 
@@ -39,13 +40,14 @@ def write(fit: "Fit", path: str | os.PathLike, data: Any = None) -> Path:
     held = _held(fit, data)
     why = _explained(fit, data)
     title = f"{fit.model.name}: what was found"
-    summary = fit.summary()
-    doubts = _doubts(fit, summary)
+    summary, again = fit.summary(), made_again(fit, held)
+    doubts = [*_doubts(fit, summary), *odd(again)]
     parts = [
         ("model", "The model", _model(fit, data)),
         ("data", "The data", _data(fit, held)),
         ("done", "What was done, and why", _done(fit, why)),
         ("found", "What was found", _found(summary)),
+        ("made", "Does the model make such rows?", shown(again)),
         ("doubts", "Warnings, and what to do", _listed(doubts)),
         ("pictures", "Pictures", _pictures(fit)),
         ("versions", "Versions and references", _versions(fit)),
