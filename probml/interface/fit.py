@@ -22,7 +22,7 @@ from probml.fits import fitting, saving
 from probml.interface.answering import answered
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.steps import answers
-from probml.interface.kinds_of_words import worded
+from probml.interface.kinds_of_words import OF_FITS, lacking, worded
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
 from probml.interface.showing import page
@@ -58,6 +58,9 @@ class Fit(Questions):
         log_evidence: log p(data), exact for Exact, else None.
         bound: a lower bound of it, where the engine maximises one, as VB does; else None.
     """
+
+    def __getattr__(self, name: str) -> Any:
+        raise lacking(self, name, OF_FITS)
 
     def summary(self):
         """A pandas table: a row per parameter element; its value, or of a posterior mean and sd; of

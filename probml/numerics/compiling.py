@@ -83,7 +83,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, **keywords) -> C
         if long or _REFUSED or not _on_cpu():
             return None
         fixed = [args[i] for i in shelf.static if i < len(args)]
-        return tiers.options(leaves, fixed, loops)
+        return tiers.options(leaves, fixed, loops, feeding.fed(args))
 
     @functools.wraps(function)
     def call(*args):
