@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml import errors
-from probml.dataset import arrays, bounds, chain_inputs, frames, kinds, ragged, tables
+from probml.dataset import arrays, bounds, chain_inputs, covariances, frames, kinds, ragged, tables
 from probml.dataset import codes as coding
 from probml.dataset.dataset import Data
 from probml.dataset.sources.arrow import as_table
 from probml.families.domains import Simplex
 from probml.language.language import Bound
+from probml.structure.possible import check_chains
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
@@ -110,8 +111,9 @@ def read(
                         codes=codes.values, asked=asked)
     table = replace(table, labels={**table.labels, **codes.labels})
     bounds.check(structure, table)
+    covariances.check(structure, table.inputs)
     if length is not None and len(structure.chains) > len(structure.markov):
-        structure.check_chains({}, length)
+        check_chains(structure, {}, length)
         chain_inputs.check(structure, table.inputs, length)
     return Data(model, structure, table, length, given=given, new=codes.new)
 

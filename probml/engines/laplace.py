@@ -43,6 +43,10 @@ class Laplace(Engine):
     `status` says where the posterior is no such normal: one standard deviation away, and in the
     tails (PSIS k-hat, Yao et al. 2018).
 
+    Raises:
+        ModelError: `over` names no parameter. Refusal: more than 1,024 parameters that vary; a
+            density without a mode, or whose curvature there is not its width.
+
     Cost: a climb, 6 d gradients for d parameters that vary, d³, at most 400 evidences; after ten
         seconds a clock, in a terminal or a notebook.
     """
@@ -123,7 +127,7 @@ class Laplace(Engine):
                            {name: value[0] for name, value in point.items()})
         notes = ((f"its centre is {left:.2g} standard deviations from the mode",)
                  if left > SHORT else ())
-        notes += shape + doubts(problem, normal)
+        notes += begin.other_modes(plan, begun, known) + shape + doubts(problem, normal)
         return Outcome(params, history, Status.APPROXIMATED, len(history) - 1, notes,
                        posterior=settled(plan, normal, known, rows, seed))
 

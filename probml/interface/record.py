@@ -16,9 +16,11 @@ from probml.dataset.codes import REFUSE
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
 from probml.errors import ModelError, Refusal
+from probml.factors.digits import narrow
 from probml.fits import fitting
 from probml.fits.merging import Kept
 from probml.interface.functions.meeting import meet
+from probml.interface.functions.steps import answers
 from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.numerics.precision import TooFewDigits, in_its_own
@@ -135,7 +137,8 @@ class Record:
 
     @functools.cached_property
     def params(self) -> dict[str, Any]:
-        return {**self.point, **outside.point(self)}
+        """Parameters and what the model computes outside rows, name → array: see Fit."""
+        return {**self.point, **outside.point(self), **answers.means(self)}
 
     @property
     def certain(self) -> bool:
@@ -149,20 +152,27 @@ class Record:
 
     @property
     def converged(self) -> bool:
+        """Whether the engine ended as it should; `status` says how."""
         return self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN, Status.SAMPLED,
                                 Status.APPROXIMATED, Status.EARLY)
 
     @property
     def status(self) -> str:
+        """How the engine ended, and what is in doubt, in a sentence."""
         return self.outcome.message + "".join(f"; {note}" for note in self.notes)
 
     @property
     def structure(self) -> Structure:
+        """Sites, parents and plates of the model as these data trace it."""
         return trace(self.model, self.shapes)
 
     def labels(self, site: str) -> tuple:
         """The labels of a discrete site's states, in code order; 0 … states−1 where the data had
-        none. Of an input that is an index, those of the entries that it picks from."""
+        none. Of an input that is an index, those of the entries that it picks from.
+
+        Raises:
+            ModelError: no such site, one without states, an input that is no index.
+        """
         if isinstance(site, str) and site in self.model.inputs:
             return self._index_labels(site)
         self._site(site, discrete=True)
@@ -212,17 +222,21 @@ class Record:
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
         data = frames.aligned(data, self.columns)
-        return enough(read.read(self.model, meet(self.model, data).data, self.names, rows,
-                                self.shapes, steps, unknown))
+        held = read.read(self.model, meet(self.model, data).data, self.names, rows, self.shapes,
+                         steps, unknown)
+        return enough(held, self.point if self.outcome is Status.KNOWN else {})
 
 
-def enough(held: dataset.Data) -> dataset.Data:
+def enough(held: dataset.Data, given: Mapping[str, Any] = MappingProxyType({})) -> dataset.Data:
     """The same data.
+
+    Args:
+        given: parameters that no fit in float32 has found and judged.
 
     Raises:
         TooFewDigits: float32 does not hold them, and the verb that asks will do so in double.
     """
-    if not jax.config.jax_enable_x64 and digits.lost(held) is not None:
+    if not jax.config.jax_enable_x64 and (digits.lost(held) is not None or narrow(held, given)):
         raise TooFewDigits
     return held
 
