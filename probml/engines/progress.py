@@ -37,7 +37,7 @@ class Progress:
 
     def __init__(self, title: str, total: int | None, show: bool):
         self.title, self.total, self.bar = title, total, None
-        self._begun, self._lock, self._ended = time.time(), threading.Lock(), threading.Event()
+        self._begun, self._lock, self._ended = time.monotonic(), threading.Lock(), threading.Event()
         self._at: tuple[int, str] = (0, "preparing" if total else "working")
         self._outer: Progress | None = getattr(self._open, "innermost", None)
         self._inner: Progress | None = None
@@ -64,7 +64,7 @@ class Progress:
         clock = {} if self.total else {"bar_format": "{desc}: {elapsed}{postfix}"}
         self.bar = tqdm(total=self.total, desc=self.title, unit="it", leave=bool(self.total),
                         **clock)
-        self.bar.start_t = self._begun
+        self.bar.start_t -= time.monotonic() - self._begun
         self._hidden = False
         self._show()
 
@@ -87,9 +87,9 @@ class Progress:
         self.bar.update(count - self.bar.n)
 
     def _watch(self) -> None:
-        said, wait = False, min(COMPILING, max(self._since + DELAY - time.time(), 0.0))
+        said, wait = False, min(COMPILING, max(self._since + DELAY - time.monotonic(), 0.0))
         while not self._ended.wait(wait):
-            left = self._since + DELAY - time.time()
+            left = self._since + DELAY - time.monotonic()
             wait = min(COMPILING, left if left > 0 else DELAY)
             with self._lock:
                 if self._ended.is_set():
@@ -134,7 +134,7 @@ class Progress:
     def passed(self, rows: int) -> None:
         """So many rows are done in all, of work whose end nobody knows."""
         with self._lock:
-            speed = rows / max(time.time() - self._begun, 1e-6)
+            speed = rows / max(time.monotonic() - self._begun, 1e-6)
             self._at = (0, f"{rows:,} rows, {speed:,.0f} a second")
             if self.bar is not None:
                 self._show()

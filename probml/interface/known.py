@@ -74,7 +74,7 @@ class _Deferred(Fit):
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
         model, data, *_ = meet(self.model, data, self.point)
-        return enough(read.read(model, data, self.names, rows, None, steps, unknown))
+        return enough(read.read(model, data, self.names, rows, None, steps, unknown), self.point)
 
     def _of(self, held: dataset.Data) -> Fit:
         return _told(held.structure, replace(self, model=held.model, shapes=held.shapes))

@@ -247,16 +247,6 @@ class Structure:
         return tuple(site.name for site in self.sites.values() if not site.rows
                      and not site.discrete and not site.factor)
 
-    def ahead(self, name: str) -> tuple[str, ...]:
-        """The sites at which the distribution of a site looks though they do not stand before it:
-        itself, where a step of a loop looks at the one before, and sites of later steps."""
-        order = self._order
-        return tuple(p for p in self.programs[name][1] if order.get(p, -1) >= order[name])
-
-    @functools.cached_property
-    def _order(self) -> dict[str, int]:
-        return {name: i for i, name in enumerate(self.sites)}
-
     @functools.cached_property
     def reaching(self) -> tuple[str, ...]:
         """The parameters that questions about rows need: those on which rows depend, by themselves

@@ -158,6 +158,20 @@ def test_a_linear_gaussian_loop_is_integrated_out_as_the_joint_normal_has_it(fun
     np.testing.assert_allclose(model.log_density({"y": y}, params), want, rtol=1e-9)
 
 
+def test_unseen_cells_of_a_loop_that_is_integrated_out_drop_out():
+    def without(y):  # what the sixth step would say
+        a, s = sample("a", dist.Normal(0.0, 1.0)), sample("s", dist.HalfNormal(1.0))
+        x = 0.0
+        for t in range(len(y)):
+            x = sample(f"x_{t}", dist.Normal(a * x + 0.1, s))
+            if t != 5:
+                sample(f"y_{t}", dist.Normal(2.0 * x - 1.0, 0.7), obs=y[t])
+
+    y, p = np.where(np.arange(10) == 5, np.nan, Y), {"a": 0.8, "s": 0.5}
+    got = probml.model(level)().log_density({"y": y}, p)
+    np.testing.assert_allclose(got, probml.model(without)().log_density({"y": Y}, p), rtol=1e-10)
+
+
 def test_steps_that_are_integrated_out_are_answered_for_by_their_names():
     fit = probml.model(level)().fit({"y": Y}, probml.MAP(), start={"a": 0.5, "x_3": 0.0})
     _, h, k, back = joint_normal(level, {n: fit.point[n] for n in ("a", "s")}, Y)
@@ -172,3 +186,15 @@ def test_steps_that_are_integrated_out_are_answered_for_by_their_names():
     own = {name: at[name] for name in ("a", "s", *(f"x_{t}" for t in range(10)))}
     want = log_density(level, (Y,), {}, own)[0]
     np.testing.assert_allclose(probml.model(level)().log_density({"y": Y}, own), want, rtol=1e-9)
+
+
+@pytest.mark.parametrize("link", [jnp.exp, lambda x: jnp.sqrt(x**2), jnp.abs, lambda x: 1.0 / x])
+def test_links_that_are_not_straight_are_not_integrated_out(link):
+    def bent(y):
+        s, x = sample("s", dist.HalfNormal(1.0)), 0.0
+        for t in range(len(y)):
+            x = sample(f"x_{t}", dist.Normal(x, s))
+            sample(f"y_{t}", dist.Normal(link(x), 0.7), obs=y[t])
+
+    reading = meet(probml.model(bent)(), {"y": Y}).model.generative
+    assert not reading.integrated and set(reading.loops) == {"x"}

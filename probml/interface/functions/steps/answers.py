@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
+from probml.interface.functions.readings import Whole
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
@@ -31,6 +32,21 @@ def drawn(fit: "Fit", draws: Mapping[str, Any], n: int, seed: int) -> dict[str, 
     found = {name: np.asarray(value)
              for name, value in _paths(fit.model, placed_all(inputs), at, keys).items()}
     return found | _single(fit, found, 1)
+
+
+def chains(fit: "Fit", draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The same of single steps and draws chain by chain, (chains, draws, ...) each."""
+    lead = np.shape(next(iter(draws.values())))[:2]
+    flat = {name: np.reshape(value, (-1, *np.shape(value)[2:])) for name, value in draws.items()}
+    return {name: value.reshape(*lead, *value.shape[1:])
+            for name, value in drawn(fit, flat, lead[0] * lead[1], 0).items()
+            if name not in loops(fit)}
+
+
+def loops(fit: "Fit") -> tuple[str, ...]:
+    """The names of all steps of loops: what a table tells step by step."""
+    reading = fit.model.generative
+    return tuple(reading.steps.groups) if isinstance(reading, Whole) else ()
 
 
 def means(fit: "Fit") -> dict[str, np.ndarray]:
@@ -60,7 +76,8 @@ def posterior(fit: "Fit", name: str) -> dist.Distribution | None:
 
 def _inputs(fit: "Fit") -> dict[str, Any] | None:
     """What was seen, by the names of the reading's inputs; None where no loop is integrated out."""
-    if fit.data is None or not fit.model.generative.integrated:
+    reading = fit.model.generative
+    if fit.data is None or not (isinstance(reading, Whole) and reading.integrated):
         return None
     return {key: value[0] for key, value in fit.data.table.inputs.items()}
 
