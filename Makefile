@@ -25,6 +25,13 @@ for path in sys.argv[1:]:
 endef
 export EXECUTE
 
+# A path for editors, on which Python finds nothing: packages of stubs are for readers alone.
+define EDITORS
+import pathlib, sys, sysconfig
+pathlib.Path(sysconfig.get_path("purelib"), "probml_for_editors.pth").write_text(sys.argv[1] + "\n")
+endef
+export EDITORS
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help env links demo test test-all test-versions fuzz faults nightly times lint bench notebooks gallery docs dist lock clean
@@ -45,11 +52,13 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(MAKE) --no-print-directory links
 	@touch $@
 
-# For what reads and does not run: editors complete probml.models there, and the documentation finds it, without the hook
-# of an editable install.
-links:  ## lay the whole package as one folder of links, .cache/links, for editors and `make docs`
-	@rm -rf $(LINKS) && mkdir -p $(LINKS)
-	@ln -s $(CURDIR)/probml/* $(LINKS)/ && ln -sfn $(CURDIR)/models $(LINKS)/models && ln -sfn $(CURDIR)/data $(LINKS)/data
+# For what reads and does not run: editors and the documentation follow no hook of an editable install, so the whole
+# package lies in one folder of links for them.
+links:  ## let editors and `make docs` find probml.models, by links
+	@rm -rf $(LINKS) .cache/stubs && mkdir -p $(LINKS) .cache/stubs
+	@ln -sfn $(CURDIR)/probml/* $(CURDIR)/models $(CURDIR)/data $(LINKS)/
+	@ln -sfn $(CURDIR)/$(LINKS) .cache/stubs/probml-stubs
+	@$(BIN)/python -c "$$EDITORS" "$(CURDIR)/.cache/stubs"
 
 demo: env  ## fit mixtures to the Old Faithful eruptions and draw the best
 	@$(BIN)/python -m probml.demo

@@ -26,6 +26,7 @@ from discriminative_cases import CASES as DISCRIMINATIVE
 from first_answers import CASES as ANSWERS
 from first_cases import CASES as FIRST
 from kalman_cases import CASES as KALMAN
+from latent_cases import CASES as LATENTS
 from mixed_cases import CASES as MIXED
 from network_cases import CASES as NETWORKS
 from posterior_cases import CASES as POSTERIORS
@@ -37,7 +38,7 @@ FILES = {"common_cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.p
          "posterior_cases.py": POSTERIORS}
 FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS,
           "first_answers.py": ANSWERS, "first_cases.py": FIRST, "kalman_cases.py": KALMAN,
-          "mixed_cases.py": MIXED, "stream_cases.py": STREAMS,
+          "latent_cases.py": LATENTS, "mixed_cases.py": MIXED, "stream_cases.py": STREAMS,
           "variational_cases.py": VARIATIONAL}
 CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values()
          for case in cases}

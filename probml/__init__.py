@@ -16,6 +16,7 @@ inferred.
 | | `StickBreaking`, `dirichlet_process` |
 | infer | `model.fit(data, engine)`: `Exact`, `EM`, `MAP`, `NUTS`, `Laplace`, `SVI`, `VB` |
 | | or `EmpiricalBayes`, which chooses settings; `Checkpoint` to go on after a stop |
+| | `watch(callback)`: long work told to a logger |
 | ask | a `Fit`: predict, predict_proba, decode, impute, log_prob, simulate, summary, report |
 | judge | `compare`, `calibration` (a `Calibration`), `decide`, `model.check` |
 | keep | `fit.save(path)`, `load(path)` |
@@ -38,9 +39,11 @@ from probml.engines import VB as VB
 from probml.engines import EmpiricalBayes as EmpiricalBayes
 from probml.engines import Exact as Exact
 from probml.engines import Laplace as Laplace
+from probml.engines.watching import watch as watch
 from probml.errors import DataError as DataError
 from probml.errors import ModelError as ModelError
 from probml.errors import Refusal as Refusal
+from probml.errors import meant as _meant
 from probml.interface.fit import Fit as Fit
 from probml.interface.loading import load as load
 from probml.interface.model import Model as Model
@@ -58,7 +61,7 @@ __all__ = [
     "Calibration", "Checkpoint", "DataError", "EM", "EmpiricalBayes", "Exact", "Fit",
     "GaussianChain", "Laplace", "MAP", "MarkovChain", "Model", "ModelError", "NUTS", "Refusal",
     "SVI", "StickBreaking", "VB", "calibration", "cite", "compare", "decide", "dirichlet_process",
-    "load", "model", "rows", "show_versions", "stationary",
+    "load", "model", "rows", "show_versions", "stationary", "watch",
 ]  # fmt: skip
 
 
@@ -68,7 +71,10 @@ def __getattr__(name: str):
 
         globals()["compare"] = compare
         return compare
-    raise AttributeError(f"module 'probml' has no attribute '{name}'")
+    hint = _meant(name, __all__, {"data": "the folder probml/data: importlib.resources.files"
+                                         "('probml.data')"})
+    hint = hint or "; models and classes are in probml.models" * (not name.startswith("_"))
+    raise AttributeError(f"module 'probml' has no attribute '{name}'{hint}")
 
 
 def __dir__():

@@ -153,8 +153,9 @@ class HiddenMarkov(OfEmissions):
         padded = self._padded(steps)
         if y is None and numbers[-1] > 1 and self.emission not in ("categorical", "bernoulli",
                                                                      "poisson"):
-            warn_of_tied(steps.values, self._column, "Drop it, or take emission='categorical', "
-                         "'bernoulli' or 'poisson' if it is such")
+            warn_of_tied(steps.values, self._column,
+                         "Drop such a column, or take emission='categorical', 'bernoulli' or "
+                         "'poisson' if it is such")
         if y is not None:
             padded["z"] = self._states(y, steps)
         scale = len(steps.values) / len(steps.lengths)  # EM's tolerance is a sequence's

@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import DataError
 from probml.estimators.face import Face, n_parameters
-from probml.estimators.validation import check_is_fitted
+from probml.estimators.validation import check_feature_names, check_is_fitted
 from probml.models.chains.sequences import Steps, read, together
 
 
@@ -23,9 +23,11 @@ class OfSequences(Face):
         return steps, self._padded(steps)
 
     def _steps(self, X, lengths, reset: bool) -> Steps:
-        """X as floats, in sequences, checked against the emission; `reset`: columns and symbols are
-        learnt from it."""
+        """X as floats, in sequences, checked against the emission; `reset`: columns, their names
+        and symbols are learnt from it."""
         steps = read(X, lengths)
+        for i, part in enumerate(X if steps.listed else [X]):
+            check_feature_names(self, part, reset=reset and i == 0)
         self._judge(steps.values, steps.lengths, reset)
         return steps
 

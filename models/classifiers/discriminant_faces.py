@@ -161,7 +161,7 @@ class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
     def _doubt(self, X):
         if self.n_components > 1:
             warn_of_tied(X, self._column,
-                         "Drop it, or take NaiveBayes, which treats it as categories")
+                         "Drop such a column, or take NaiveBayes, which treats it as categories")
         return []
 
     def _infer(self, model, data, weights, start, complete):

@@ -1,6 +1,7 @@
 """The questions of the command line, asked of a face or of a Fit: tables in, tables out."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 from probml.comparison.compare import compare
 from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
+from probml.models.commandline.layouts import PLAIN, Laid, Layout, of_fit, sequences, together
 
 LONG = 80  # letters of a model that is told in full
 
@@ -27,15 +29,12 @@ def fit_of(found: Any) -> Fit:
 
 
 def columns_of(found: Any, table: pd.DataFrame) -> pd.DataFrame:
-    """The columns that were learnt from; others of the table are left alone. A face that takes
+    """The columns that a face was learnt from; others of the table are left alone. One that takes
     unseen cells takes a column that is absent as unseen, and warns.
 
     Raises:
         DataError: none of them is there; or one, of a face that takes no unseen cell.
     """
-    if isinstance(found, Fit):
-        known = [*found.structure.named, *found.model.inputs]
-        return table[[name for name in table.columns if name in known]]
     wanted = getattr(found, "feature_names_in_", None)
     if wanted is None:
         return table
@@ -51,98 +50,158 @@ def columns_of(found: Any, table: pd.DataFrame) -> pd.DataFrame:
     return table[list(wanted)]
 
 
-def predict(found: Any, table: pd.DataFrame, site: str | None, proba: bool) -> pd.DataFrame:
+def predict(found: Any, table: pd.DataFrame, site: str | None, proba: bool,
+            layout: Layout = PLAIN) -> pd.DataFrame:
     """The most probable state or the mean of every row; with `proba` the probabilities beside
     it."""
-    rows = columns_of(found, table)
     if isinstance(found, Fit):
-        if site is not None and site in rows:
-            rows = rows.drop(columns=site)
-        out = pd.DataFrame({site or "prediction": np.asarray(found.predict(rows, site))})
-        if proba:
-            p, labels = found.predict_proba(rows, site), found.labels(site or _only(found, rows))
-    else:
-        rows = rows if hasattr(found, "feature_names_in_") else rows.to_numpy(float)
-        out = pd.DataFrame({site or "prediction": np.asarray(found.predict(rows))})
-        if proba:
-            p = found.predict_proba(rows)
-            labels = getattr(found, "classes_", range(p.shape[1]))
+        laid = of_fit(found, table, layout, without=site or "")
+        return _predicted(found, laid, site, proba, layout.unknown)
+    if not hasattr(found, "predict"):
+        raise ModelError(f"{type(found).__name__} predicts no column of a row: ask forecast, or "
+                         f"impute")
+    out = pd.DataFrame({"prediction": _asked(found, found.predict, table, layout)})
+    if not proba:
+        return out
+    if not hasattr(found, "predict_proba"):
+        raise ModelError(f"--proba: {type(found).__name__} predicts numbers, which have no "
+                         f"probabilities of their own")
+    p = _asked(found, found.predict_proba, table, layout)
+    labels = getattr(found, "classes_", range(p.shape[1]))
+    return out.assign(**{f"p({label})": p[:, i] for i, label in enumerate(labels)})
+
+
+def _asked(face: Any, verb: Callable, table: pd.DataFrame, layout: Layout) -> np.ndarray:
+    """What a face answers for the rows of the table."""
+    rows = columns_of(face, table)
+    if layout.by is None:
+        return np.asarray(verb(rows if hasattr(face, "feature_names_in_")
+                               else rows.to_numpy(float)))
+    if not getattr(face, "lists", False):
+        raise ModelError(f"--by {layout.by}: {type(face).__name__} takes rows, no sequences")
+    return together(verb(sequences(rows, table, layout.by)), table, layout.by)
+
+
+def _predicted(fit: Fit, laid: Laid, site: str | None, proba: bool,
+               unknown: str) -> pd.DataFrame:
+    found = fit.predict(laid.data, site, unknown=unknown)
+    name = site or _hidden(fit, laid.data, laid.steps is not None or proba)
+    timed = name is not None and fit.structure.named[name].time is not None
+    out = laid.columns(site or "prediction", laid.back(found, timed))
     if proba:
-        out = out.assign(**{f"p({label})": p[:, i] for i, label in enumerate(labels)})
-    return out
+        p = laid.back(fit.predict_proba(laid.data, name, unknown=unknown), timed)
+        for at, each in ({"p": p} if p.ndim == 2 else laid.columns(name, p)).items():
+            out |= {f"{at}({label})": each[..., i] for i, label in enumerate(fit.labels(name))}
+    return pd.DataFrame(out)
 
 
-def _only(fit: Fit, rows: pd.DataFrame) -> str:
-    """The one site with states that the rows do not show.
+def _hidden(fit: Fit, data: Any, needed: bool) -> str | None:
+    """The one site that the data do not show: of several the one with states.
 
     Raises:
-        ModelError: there are several, or none.
+        ModelError: several have, or none, and its name is needed.
     """
-    names = [site.name for site in fit.structure.sites.values()
-             if site.rows and site.finite and site.name not in rows]
-    if len(names) != 1:
-        raise ModelError(f"say which site is predicted, --site NAME: {names} are unseen")
-    return names[0]
+    sites = [site for site in fit.structure.sites.values()
+             if site.rows and not site.factor and site.name not in data]
+    names = [site.name for site in sites if site.finite] or [site.name for site in sites]
+    if len(names) == 1 or not needed:
+        return names[0] if len(names) == 1 else None
+    raise ModelError(f"say which site is predicted, --site NAME: {names} are unseen")
 
 
-def impute(found: Any, table: pd.DataFrame) -> pd.DataFrame:
+def impute(found: Any, table: pd.DataFrame, layout: Layout = PLAIN) -> pd.DataFrame:
     """The table with its unseen cells filled; columns that the model does not know stay."""
-    rows = columns_of(found, table)
     if not hasattr(found, "impute"):
         raise ModelError(f"{type(found).__name__} does not say how its columns are distributed, "
                          f"so it cannot fill them: use a mixture, or a network")
-    filled = found.impute(rows)
     out = table.copy()
-    for name in (name for name in rows.columns if name in filled.columns and name in out):
-        out[name] = filled[name].to_numpy()
+    if isinstance(found, Fit):
+        laid = of_fit(found, table, layout)
+        answer = found.impute(laid.data, unknown=layout.unknown)
+        filled = {name: column for site, value in answer.items()
+                  for name, column in laid.columns(site, laid.back(
+                      value, found.structure.named[site].time is not None)).items()}
+    else:
+        rows = columns_of(found, table)
+        filled = found.impute(rows)
+        filled = {name: filled[name].to_numpy() for name in rows.columns if name in filled}
+    for name in (name for name in filled if name in out):
+        seen = out[name].notna()  # as they were read, to the last digit
+        out[name] = out[name].where(seen, pd.Series(filled[name], out.index))
     return out
 
 
-def simulate(found: Any, rows: int, seed: int, inputs: pd.DataFrame | None = None) -> pd.DataFrame:
-    """New rows, a column a site; of a face its columns; of a model with inputs beside these.
+def simulate(found: Any, rows: int, seed: int, inputs: pd.DataFrame | None = None,
+             layout: Layout = PLAIN) -> pd.DataFrame:
+    """New rows, a column a site; of a face its columns; of a model with inputs beside these; of
+    chains the steps of one sequence.
 
     Raises:
         ModelError: the model has inputs, and no table gives them. DataError: it lacks one.
     """
-    if not isinstance(found, Fit) and hasattr(found, "columns_"):
+    if isinstance(found, Fit):
+        return _simulated(found, rows, seed, inputs, layout)
+    if hasattr(found, "columns_"):
         drawn = found.fit_.simulate(rows, seed=seed)
         names = [str(name) for name in found.columns_.names]
         out = pd.DataFrame(found.columns_.rows(drawn), columns=names)
         return out.assign(**{found._target: drawn[found._target]})
-    fit = fit_of(found)
-    if not isinstance(found, Fit) and fit.structure.chains:
-        return _flat({name: value[0] for name, value in
-                      fit.simulate(1, steps=rows, seed=seed).items()})
-    needed = fit.model.inputs if isinstance(found, Fit) else ()
+    fit = found.fit_
+    if not fit.structure.chains:
+        return _frame(Laid(None, rows, None, fit.columns), fit.simulate(rows, seed=seed))
+    drawn = found.sample(rows, seed)
+    x, *states = drawn if isinstance(drawn, tuple) else (drawn,)
+    names = getattr(found, "feature_names_in_", ())
+    laid = Laid(None, rows, None, {"y": tuple(map(str, names))})
+    values = np.asarray(x).reshape(rows, -1)
+    return _frame(laid, {"y": values} | ({"state": states[0]} if states else {}))
+
+
+def _simulated(fit: Fit, rows: int, seed: int, inputs: pd.DataFrame | None,
+               layout: Layout) -> pd.DataFrame:
+    needed = fit.model.inputs
     if not needed:
-        return _flat(fit.simulate(rows, seed=seed))
+        laid = Laid(None, rows, None, {**fit.columns, **layout.joined})
+        if not fit.structure.chains:
+            return _frame(laid, fit.simulate(rows, seed=seed))
+        laid = laid._replace(steps=(np.arange(rows),))
+        return _frame(laid, _rowed(fit, laid, fit.simulate(1, steps=rows, seed=seed)))
     if inputs is None:
         raise ModelError(f"the model has the inputs {list(needed)}: give a table that has them, "
                          f"--data FILE")
-    missing = next((name for name in needed if name not in inputs.columns), None)
+    laid = of_fit(fit, inputs, layout)
+    missing = next((name for name in needed if name not in laid.data), None)
     if missing is not None:
         raise DataError(f"--data: the table has no column '{missing}', an input of the model; it "
                         f"has {list(inputs.columns)}")
-    given = {name: inputs[name].to_numpy() for name in needed}
-    return _flat(given | fit.simulate(seed=seed, **given))
+    given = {name: laid.data[name] for name in needed}
+    shown = [name for name in inputs.columns if name in needed
+             or any(name in laid.joined.get(own, ()) for own in needed)]
+    return pd.concat([inputs[shown].reset_index(drop=True),
+                      _frame(laid, _rowed(fit, laid, fit.simulate(seed=seed, **given)))], axis=1)
 
 
-def _flat(drawn: dict[str, np.ndarray]) -> pd.DataFrame:
-    """Arrays of rows as columns, a column a cell."""
-    out = {}
-    for name, value in drawn.items():
-        value = np.asarray(value)
-        for at in np.ndindex(value.shape[1:]):
-            out[f"{name}[{', '.join(map(str, at))}]" if at else name] = value[:, *at]
-    return pd.DataFrame(out)
+def _rowed(fit: Fit, laid: Laid, found: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Answers about sites for the rows of the table."""
+    return {name: laid.back(value, fit.structure.named[name].time is not None)
+            for name, value in found.items()}
 
 
-def score(found: Any, table: pd.DataFrame, target: str | None) -> dict[str, float]:
-    """Mean log probability of a row; with a target the score of its prediction."""
-    rows = columns_of(found, table)
-    out: dict[str, float] = {"rows": len(rows)}
+def _frame(laid: Laid, found: dict[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame({label: column for name, value in found.items()
+                         for label, column in laid.columns(name, np.asarray(value)).items()})
+
+
+def score(found: Any, table: pd.DataFrame, target: str | None,
+          layout: Layout = PLAIN) -> dict[str, float]:
+    """Mean log probability of a row, or of a sequence; with a target the score of its
+    prediction."""
+    out: dict[str, float] = {"rows": len(table)}
     if isinstance(found, Fit):
-        return out | {"log_score": found.score(rows)}
+        laid = of_fit(found, table, layout)
+        out |= {} if laid.steps is None else {"sequences": len(laid.steps)}
+        return out | {"log_score": found.score(laid.data, unknown=layout.unknown)}
+    rows = columns_of(found, table)
     rows = rows if hasattr(found, "feature_names_in_") else rows.to_numpy(float)
     if target is None:
         return out | {"log_score": float(found.score(rows))}
@@ -164,23 +223,26 @@ def score(found: Any, table: pd.DataFrame, target: str | None) -> dict[str, floa
                   "log_score": float(np.mean(found.log_prob(rows, y)))}
 
 
-def compared(files: dict[str, Any], table: pd.DataFrame, target: str | None,
-             folds: int | None) -> pd.DataFrame:
-    """Several of them on one table: see probml.compare; faces need a target, and are fitted
-    again."""
+def compared(files: dict[str, Any], table: pd.DataFrame, target: str | None, folds: int | None,
+             layout: Layout = PLAIN) -> pd.DataFrame:
+    """Several of them on one table, each by the columns that it was learnt from: see
+    probml.compare; faces need a target, and are fitted again."""
     if target is None:
         faces = [name for name, found in files.items() if not isinstance(found, Fit)]
         if faces:
             raise ModelError(f"'{faces[0]}' holds a {type(files[faces[0]]).__name__}: say --target "
                              f"NAME to compare what they predict")
-        rows = {name: columns_of(found, table) for name, found in files.items()}
+        rows = {name: of_fit(found, table, layout).data for name, found in files.items()}
         return compare(files, rows, folds=folds).reset_index()
     if target not in table.columns:
         raise DataError(f"--target {target}: the table has no such column; it has "
                         f"{list(table.columns)}")
-    learnt = {tuple(getattr(found, "feature_names_in_", ())) for found in files.values()}
-    if len(learnt) > 1:
-        raise ModelError("the models were learnt from different columns: fit them to the same")
-    names = next(iter(learnt)) or [name for name in table.columns if name != target]
-    data = {"x": table[list(names)], "y": table[target].to_numpy()}
-    return compare(files, data, target="y", folds=folds or 5).reset_index()
+    data = {name: of_fit(found, table, layout).data if isinstance(found, Fit)
+            else columns_of(found, table).assign(**{target: table[target]})
+            for name, found in files.items()}
+    return compare(files, data, target=target, folds=folds or 5).reset_index()
+
+
+def rows_of(found: Any, table: pd.DataFrame, layout: Layout) -> Any:
+    """The table as what a question in Python takes."""
+    return of_fit(found, table, layout).data if isinstance(found, Fit) else columns_of(found, table)

@@ -4,6 +4,7 @@ user's file."""
 import importlib.util
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,24 @@ def open_fit(path: str, model: str | None = None, settings: dict[str, Any] | Non
     except ModelError as error:
         hint = str(error).replace("load(path, model)", "say --model FILE.py:name")
         raise ModelError(hint) from None
+
+
+def open_any(path: str, models: Sequence[str]) -> Any:
+    """A Fit or a face from its file, by the first of a user's models whose fit it is.
+
+    Raises:
+        ModelError: it is of none of them.
+    """
+    try:
+        return open_fit(path)
+    except ModelError as error:
+        refused = str(error)
+    for model in models:
+        try:
+            return open_fit(path, model)
+        except ModelError as error:
+            refused = str(error)
+    raise ModelError(refused)
 
 
 def own_model(spec: str, settings: dict[str, Any]) -> Model:

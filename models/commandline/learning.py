@@ -14,12 +14,15 @@ from probml.models import (
     LogisticRegression,
     MixedMixture,
     NaiveBayes,
+    StructuralTimeSeries,
     bayesian_network,
     learn_structure,
 )
 from probml.models.commandline.files import own_model
+from probml.models.commandline.layouts import PLAIN, Layout, of_model, sequences
 
 FEW = 20  # categories that are never too many
+SEQUENCES = ("hmm", "series")  # a row is a step
 ENGINES = ("Exact", "EM", "MAP", "NUTS", "Laplace", "SVI")
 
 
@@ -32,6 +35,7 @@ class Wish(NamedTuple):
     sizes: Any = None  # components or states: a number, or a range
     settings: Mapping[str, Any] = {}
     drop: tuple[str, ...] = ()  # columns that are left out
+    layout: Layout = PLAIN  # of the table as data
 
 
 def learn(model: str, table: pd.DataFrame, wish: Wish) -> Any:
@@ -47,30 +51,40 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> Any:
                         f"{list(table.columns)}")
     table = table.drop(columns=list(wish.drop))
     if model in ZOO:
-        _refuse_names(table)
+        if wish.layout.joined or wish.layout.by and model not in SEQUENCES:
+            said = "--as" if wish.layout.joined else "--by"
+            raise ModelError(f"{said}: {model} takes the columns of the table as they are")
+        if model not in SEQUENCES:
+            _refuse_names(table)
         return ZOO[model](table, wish)
     if ":" not in model:
         raise ModelError(f"--model {model}: expected one of {', '.join(ZOO)}, or FILE.py:name")
-    return own_model(model, dict(wish.settings)).fit(table, wish.engine, seed=wish.seed)
+    own = own_model(model, dict(wish.settings))
+    return own.fit(of_model(own, table, wish.layout).data, wish.engine, seed=wish.seed)
 
 
 def _refuse_names(table: pd.DataFrame) -> None:
     """
     Raises:
-        DataError: a column of dates, or of text that differs in (nearly) every row, such as a name:
-            as categories they would be learnt by heart, and no new row has them.
+        DataError: columns of dates, or of text that differs in (nearly) every row, such as names:
+            as categories they would be learnt by heart, and no new row has them. All at once.
     """
+    said = {}
     for name, column in table.items():
         if pd.api.types.is_numeric_dtype(column):
             continue
         seen = column.dropna()
         each = seen.nunique() > max(0.9 * len(seen), FEW)
         if each or pd.api.types.is_datetime64_any_dtype(column):
-            dates = not each or _dates(seen)
-            what = "dates" if dates else "another text in nearly every row"
-            raise DataError(f"column '{name}' holds {what}, which tells nothing of new rows: leave "
-                            f"it out, --drop '{name}'" + (", or give numbers made of it, such as "
-                            "its year or weekday" if dates else ""))
+            said[name] = "dates" if not each or _dates(seen) else "another text in nearly every row"
+    if not said:
+        return
+    told = "; ".join(f"column '{name}' holds {what}" for name, what in said.items())
+    drops = " ".join(f"--drop '{name}'" for name in said)
+    dates = (", or give numbers made of a date, such as its year or weekday"
+             if "dates" in said.values() else "")
+    it = "it" if len(said) == 1 else "them"
+    raise DataError(f"{told}: that tells nothing of new rows, leave {it} out, {drops}{dates}")
 
 
 def _dates(column: pd.Series) -> bool:
@@ -150,8 +164,10 @@ def _regression(table: pd.DataFrame, wish: Wish) -> Any:
     X, y = divided(table, wish)
     text = [name for name in X.columns if not pd.api.types.is_numeric_dtype(X[name])]
     if text:
-        raise DataError(f"column '{text[0]}' holds text, and a regression takes numbers: drop it, "
-                        f"or give one column of 0 and 1 for each of its values but one")
+        raise DataError(f"column '{text[0]}' holds text, and a regression takes numbers: leave it "
+                        f"out, --drop '{text[0]}', or give one column of 0 and 1 for each of its "
+                        f"values but one; --model network takes columns of any kind, and empty "
+                        f"cells (predict --site '{wish.target}')")
     if pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y):
         return _made(BayesianLinearRegression, wish).fit(X, y)
     return _made(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
@@ -169,17 +185,34 @@ def _network(table: pd.DataFrame, wish: Wish) -> Any:
 
 
 def _hidden_markov(table: pd.DataFrame, wish: Wish) -> Any:
-    text = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name])]
+    by = wish.layout.by
+    numbers = table if by is None else table.drop(columns=by, errors="ignore")
+    text = [name for name in numbers if not pd.api.types.is_numeric_dtype(numbers[name])]
     if text:
-        raise DataError(f"column '{text[0]}' holds text: a sequence is numbers, a row a step")
+        raise DataError(f"column '{text[0]}' holds text: a sequence is numbers, a row a step; "
+                        f"leave it out, --drop '{text[0]}', or tell sequences apart by it, --by")
     face = _made(HiddenMarkov, wish, n_states=2 if wish.sizes is None else wish.sizes,
                  random_state=wish.seed, engine=wish.engine)
-    return face.fit(table.to_numpy(float))
+    return face.fit(numbers if by is None else sequences(numbers, table, by))
+
+
+def _series(table: pd.DataFrame, wish: Wish) -> Any:
+    numbers = [name for name in table if pd.api.types.is_numeric_dtype(table[name])]
+    if wish.target is None and len(numbers) != 1:
+        raise ModelError(f"say which column is the series, --target NAME: {numbers} are numbers")
+    name = wish.target or numbers[0]
+    if name not in table.columns:
+        raise DataError(f"--target {name}: the table has no such column; it has "
+                        f"{list(table.columns)}")
+    if name not in numbers:
+        raise DataError(f"column '{name}' holds text: a series is numbers, a row a step")
+    face, by = _made(StructuralTimeSeries, wish, engine=wish.engine), wish.layout.by
+    return face.fit(table[[name]] if by is None else sequences(table[[name]], table, by))
 
 
 ZOO: dict[str, Callable[[pd.DataFrame, Wish], Any]] = {
     "naive_bayes": _naive_bayes, "mixture": _mixture, "network": _network, "hmm": _hidden_markov,
-    "regression": _regression,
+    "regression": _regression, "series": _series,
 }  # fmt: skip
 
 

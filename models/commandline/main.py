@@ -5,7 +5,6 @@ refuses."""
 import json
 import os
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,7 +19,17 @@ import pandas as pd
 import probml
 from probml.errors import DataError, ModelError, Refusal
 from probml.models import read_bif, write_bif
-from probml.models.commandline import answers, files, learning
+from probml.models.commandline import answers, files, forecasts, layouts, learning
+from probml.models.commandline.options import (
+    json_option,
+    layout_options,
+    model_options,
+    out_option,
+    own_model,
+    settings_option,
+    unknown_option,
+    wish,
+)
 
 CODES = ((DataError, 3), (Refusal, 4), (ModelError, 4), (ValueError, 3), (OSError, 3),
          (ImportError, 4), (Exception, 4))
@@ -73,59 +82,17 @@ def main() -> None:
     """
 
 
-def _model_options(command: Callable) -> Callable:
-    """What says which model a table is fitted with."""
-    for option in (
-        click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
-                     help="A setting of the model; may be said several times."),
-        click.option("--drop", multiple=True, metavar="NAME",
-                     help="A column to leave out; may be said several times."),
-        click.option("--components", "--states", "sizes", metavar="K or LOW-HIGH",
-                     help="Of a mixture or an HMM; the best of a range by BIC."),
-        click.option("--seed", default=0, show_default=True, help="Of every random choice."),
-        click.option("--engine", help=f"One of {', '.join(learning.ENGINES)}."),
-        click.option("--target", help="The column that is predicted."),
-        click.option("--model", "-m", required=True,
-                     help=f"One of {', '.join(learning.ZOO)}, or FILE.py:name."),
-    ):
-        command = option(command)
-    return command
-
-
-def _wish(target: str | None, engine: str | None, seed: int, sizes: str | None,
-          settings: tuple[str, ...], drop: tuple[str, ...]) -> learning.Wish:
-    return learning.Wish(target, learning.engine_of(engine), seed,
-                         learning.sizes_of(sizes, "--components"),
-                         dict(map(learning.setting, settings)), drop)
-
-
-def _json(command: Callable) -> Callable:
-    return click.option("--json", "as_json", is_flag=True, help="Answer as one line of JSON.")(
-        command)
-
-
-def _out(command: Callable) -> Callable:
-    return click.option("--out", "-o", metavar="FILE",
-                        help="Write here; CSV on standard output without it.")(command)
-
-
-own_model = click.option("--model", "-m", metavar="FILE.py:name",
-                         help="The model, where the file holds a fit of your own.")
-settings_option = click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
-                               help="A setting of that model.")
-
-
 @main.command()
 @click.argument("data")
-@_model_options
+@model_options
 @click.option("--out", "-o", default="fit.probml", show_default=True, help="The file of the fit.")
-@_json
+@json_option
 def fit(data: str, model: str, target: str | None, engine: str | None, seed: int,
         sizes: str | None, settings: tuple[str, ...], drop: tuple[str, ...], out: str,
-        as_json: bool) -> None:
+        as_json: bool, layout: layouts.Layout) -> None:
     """Learn from the table DATA and write what was found."""
     table = files.read_table(data)
-    found = learning.learn(model, table, _wish(target, engine, seed, sizes, settings, drop))
+    found = learning.learn(model, table, wish(target, engine, seed, sizes, settings, drop, layout))
     found.save(out)
     inner = answers.fit_of(found)
     if as_json:
@@ -151,13 +118,18 @@ def _written(table: pd.DataFrame, out: str | None, as_json: bool) -> None:
 @click.option("--proba", is_flag=True, help="The probabilities of all states, too.")
 @own_model
 @settings_option
-@_out
-@_json
+@unknown_option
+@layout_options
+@out_option
+@json_option
 def predict(fitted: str, data: str, site: str | None, proba: bool, model: str | None,
-            settings: tuple[str, ...], out: str | None, as_json: bool) -> None:
+            settings: tuple[str, ...], out: str | None, as_json: bool,
+            layout: layouts.Layout,
+            unknown: str) -> None:
     """The unseen column of every row of DATA, by the file FITTED."""
     found, table = _opened(fitted, model, settings), files.read_table(data)
-    _written(answers.predict(found, table, site, proba), out, as_json)
+    _written(answers.predict(found, table, site, proba, layout._replace(unknown=unknown)), out,
+             as_json)
 
 
 @main.command()
@@ -165,13 +137,16 @@ def predict(fitted: str, data: str, site: str | None, proba: bool, model: str | 
 @click.argument("data")
 @own_model
 @settings_option
-@_out
-@_json
+@unknown_option
+@layout_options
+@out_option
+@json_option
 def impute(fitted: str, data: str, model: str | None, settings: tuple[str, ...], out: str | None,
-           as_json: bool) -> None:
+           as_json: bool, layout: layouts.Layout,
+           unknown: str) -> None:
     """DATA with its empty cells filled."""
     found, table = _opened(fitted, model, settings), files.read_table(data)
-    _written(answers.impute(found, table), out, as_json)
+    _written(answers.impute(found, table, layout._replace(unknown=unknown)), out, as_json)
 
 
 @main.command()
@@ -182,13 +157,36 @@ def impute(fitted: str, data: str, model: str | None, settings: tuple[str, ...],
 @click.option("--seed", default=0, show_default=True)
 @own_model
 @settings_option
-@_out
-@_json
+@layout_options
+@out_option
+@json_option
 def simulate(fitted: str, rows: int, data: str | None, seed: int, model: str | None,
-             settings: tuple[str, ...], out: str | None, as_json: bool) -> None:
+             settings: tuple[str, ...], out: str | None, as_json: bool,
+             layout: layouts.Layout) -> None:
     """New rows from what was fitted."""
     inputs = None if data is None else files.read_table(data)
-    _written(answers.simulate(_opened(fitted, model, settings), rows, seed, inputs), out, as_json)
+    _written(answers.simulate(_opened(fitted, model, settings), rows, seed, inputs,
+                              layout), out, as_json)
+
+
+@main.command()
+@click.argument("fitted")
+@click.argument("data")
+@click.option("--steps", "-n", default=1, show_default=True, type=click.IntRange(1),
+              help="How many.")
+@click.option("--interval", type=click.FloatRange(0, 1, min_open=True, max_open=True),
+              help="A probability, such as 0.9: bounds beside each number.")
+@own_model
+@settings_option
+@layout_options
+@out_option
+@json_option
+def forecast(fitted: str, data: str, steps: int, interval: float | None, model: str | None,
+             settings: tuple[str, ...], out: str | None, as_json: bool,
+             layout: layouts.Layout) -> None:
+    """The steps that follow those of DATA, of a model with a chain along time."""
+    found, table = _opened(fitted, model, settings), files.read_table(data)
+    _written(forecasts.forecast(found, table, steps, interval, layout), out, as_json)
 
 
 @main.command()
@@ -197,11 +195,15 @@ def simulate(fitted: str, rows: int, data: str | None, seed: int, model: str | N
 @click.option("--target", help="Score the prediction of this column.")
 @own_model
 @settings_option
-@_json
+@unknown_option
+@layout_options
+@json_option
 def score(fitted: str, data: str, target: str | None, model: str | None,
-          settings: tuple[str, ...], as_json: bool) -> None:
+          settings: tuple[str, ...], as_json: bool, layout: layouts.Layout,
+          unknown: str) -> None:
     """The mean log probability of a row of DATA; with a target also how well it is predicted."""
-    found = answers.score(_opened(fitted, model, settings), files.read_table(data), target)
+    found = answers.score(_opened(fitted, model, settings), files.read_table(data), target,
+                          layout._replace(unknown=unknown))
     if as_json:
         files.write_json(found)
     else:
@@ -213,15 +215,19 @@ def score(fitted: str, data: str, target: str | None, model: str | None,
 @click.argument("fitted", nargs=-1, required=True)
 @click.option("--target", help="Compare the prediction of this column, on rows left out.")
 @click.option("--folds", type=click.IntRange(2), help="Of cross-validation.")
-@_out
-@_json
+@click.option("--model", "-m", "models", multiple=True, metavar="FILE.py:name",
+              help="A model of your own that one of the files holds; may be said several times.")
+@layout_options
+@out_option
+@json_option
 def compare(data: str, fitted: tuple[str, ...], target: str | None, folds: int | None,
-            out: str | None, as_json: bool) -> None:
+            models: tuple[str, ...], out: str | None, as_json: bool,
+            layout: layouts.Layout) -> None:
     """Several files side by side on the table DATA, the best first."""
-    found = {Path(path).stem: _opened(path, None) for path in fitted}
+    found = {Path(path).stem: files.open_any(path, models) for path in fitted}
     if len(found) < len(fitted):
         raise ModelError("two files have one name: rename one")
-    _written(answers.compared(found, files.read_table(data), target, folds), out, as_json)
+    _written(answers.compared(found, files.read_table(data), target, folds, layout), out, as_json)
 
 
 @main.command()
@@ -229,15 +235,18 @@ def compare(data: str, fitted: tuple[str, ...], target: str | None, folds: int |
 @click.option("--data", help="A table: how would a model be fitted to it?")
 @own_model
 @settings_option
-@_json
+@layout_options
+@json_option
 def explain(fitted: str | None, data: str | None, model: str | None, settings: tuple[str, ...],
-            as_json: bool) -> None:
+            as_json: bool, layout: layouts.Layout) -> None:
     """What a file holds; or, with --model FILE.py:name, how a model would treat DATA."""
     if fitted is None:
         if model is None:
             raise click.UsageError("say a file, or --model FILE.py:name")
         bound = files.own_model(model, dict(map(learning.setting, settings)))
-        click.echo(str(bound.explain(None if data is None else files.read_table(data))))
+        rows = None if data is None else layouts.of_model(bound, files.read_table(data),
+                                                          layout).data
+        click.echo(str(bound.explain(rows)))
         return
     found = _opened(fitted, model, settings)
     table = answers.fit_of(found).summary().reset_index()
@@ -257,15 +266,18 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
 @click.option("--engine", help=f"One of {', '.join(learning.ENGINES)}.")
 @click.option("--seed", default=0, show_default=True)
 @settings_option
-@_json
+@layout_options
+@json_option
 def check(spec: str, rows: int, data: str | None, simulations: int, engine: str | None, seed: int,
-          settings: tuple[str, ...], as_json: bool) -> None:
+          settings: tuple[str, ...], as_json: bool,
+          layout: layouts.Layout) -> None:
     """A certificate of a model: are parameters found again that made the rows? Exit code 1: no."""
     model = files.own_model(spec, dict(map(learning.setting, settings)))
     if model.inputs and data is None:
         raise ModelError(f"the model has the inputs {list(model.inputs)}: give a table that has "
                          f"them, --data FILE")
-    of = {"rows": rows} if data is None else {"data": files.read_table(data)}
+    of = {"rows": rows} if data is None else {
+        "data": layouts.of_model(model, files.read_table(data), layout).data}
     found = model.check(engine=learning.engine_of(engine), simulations=simulations, seed=seed, **of)
     if as_json:
         files.write_json({"passed": found.passed, "table": found.table.reset_index()})
@@ -280,12 +292,13 @@ def check(spec: str, rows: int, data: str | None, simulations: int, engine: str 
 @click.option("--out", "-o", default="report.html", show_default=True)
 @own_model
 @settings_option
+@layout_options
 def report(fitted: str, data: str | None, out: str, model: str | None,
-           settings: tuple[str, ...]) -> None:
+           settings: tuple[str, ...], layout: layouts.Layout) -> None:
     """One self-contained HTML file about a fit."""
     found = _opened(fitted, model, settings)
-    table = None if data is None else answers.columns_of(found, files.read_table(data))
-    found.report(out, table)
+    rows = None if data is None else answers.rows_of(found, files.read_table(data), layout)
+    found.report(out, rows)
     click.echo(f"written to {out}", err=True)
 
 
@@ -310,7 +323,7 @@ def _is_bif(path: str) -> bool:
 
 
 @main.command()
-@_json
+@json_option
 def versions(as_json: bool) -> None:
     """What stands here: probml, Python, the libraries below, devices."""
     found = probml.show_versions(show=False)

@@ -11,34 +11,44 @@ from probml.estimators.face import flat
 from probml.models.frames.columns import Columns
 from probml.models.frames.kinds import tied
 
+SHOWN = 6  # columns that a warning names
+
 
 def warn_of_ties(columns: Columns, data: Mapping[str, np.ndarray]) -> None:
     """Say which normal columns take few values only: in a mixture a component can shrink onto one
     of them."""
     if "normal" not in columns.groups:
         return
-    for i, j in enumerate(columns.groups["normal"][1]):
-        if tied(data["normal"][:, i]):
-            say_ties(columns.shown(j), data["normal"][:, i],
-                     f"Say kinds={{{columns.names[j]!r}: 'categorical'}}, or drop it")
+    values, where = data["normal"], columns.groups["normal"][1]
+    few = [i for i in range(values.shape[1]) if tied(values[:, i])]
+    kinds = ", ".join(f"{columns.names[where[i]]!r}: 'categorical'" for i in few)
+    _say([columns.shown(where[i]) for i in few], values[:, few],
+         f"Say kinds={{{kinds}}}, or drop {'it' if len(few) == 1 else 'them'}")
 
 
 def warn_of_tied(X, shown, advice: str) -> None:
     """The same of an array whose columns are all normal; `shown`: a column's number → its name in a
     message."""
-    for j in range(X.shape[1]):
-        if tied(X[:, j]):
-            say_ties(shown(j), X[:, j], advice)
+    few = [j for j in range(X.shape[1]) if tied(X[:, j])]
+    _say([shown(j) for j in few], X[:, few], advice)
 
 
-def say_ties(shown: str, values, advice: str) -> None:
-    """A warning that a normal fitted to this column has a density that only the prior bounds."""
-    distinct = len(np.unique(values[~np.isnan(values)]))
+def _say(shown: list[str], values: np.ndarray, advice: str) -> None:
+    """One warning that normals fitted to these columns have densities that only the prior bounds;
+    none where there are none."""
+    counts = [len(np.unique(column[~np.isnan(column)])) for column in values.T]
+    if not shown:
+        return
+    if len(shown) == 1:
+        which = f"{shown[0]} has {counts[0]} distinct values in {len(values)} rows and is"
+    else:
+        said = [f"{name} ({count})" for name, count in zip(shown, counts, strict=True)][:SHOWN]
+        more = len(shown) - len(said)
+        which = (f"{', '.join(said)}{f' and {more} more columns' * bool(more)} have few distinct "
+                 f"values (so many) in {len(values)} rows and are")
     warnings.warn(
-        f"{shown} has {distinct} distinct values in {len(values)} rows and is fitted by normals: a "
-        f"component that shrinks onto one value "
-        f"has a density that only the prior bounds, and more components always look better. "
-        f"{advice}",
+        f"{which} fitted by normals: a component that shrinks onto one value has a density that "
+        f"only the prior bounds, and more components always look better. {advice}",
         UserWarning,
         stacklevel=5,
     )

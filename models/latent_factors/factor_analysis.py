@@ -1,16 +1,13 @@
-"""Factor analysis and probabilistic principal components: x = μ + W z + noise, z ~ N(0, I)
-integrated out.
+"""Factor analysis and probabilistic principal components: x = μ + W z + noise, z ~ N(0, I) a row.
 
-    x ~ N(μ, W Wᵀ + diag(ψ))          factor analysis: a noise variance for every column
-    x ~ N(μ, W Wᵀ + σ² I)             probabilistic PCA: one for all
-    z | x_s ~ N(G⁻¹ W_sᵀ ψ_s⁻¹ (x_s − μ_s), G⁻¹),   G = I + W_sᵀ ψ_s⁻¹ W_s,
-    s the seen cells of the row
+    x | z ~ N(μ + W z, diag(ψ))       factor analysis: a noise variance for every column
+    x | z ~ N(μ + W z, σ² I)          probabilistic PCA: one for all
 
-The latent z is continuous, and integrated out by hand inside the functions: rows enter by their
-second moments alone, and unseen cells are exact. W is determined up to a rotation, W Wᵀ is not
-touched by it. The likelihood of PCA has its maximum where W spans the first eigenvectors of the
-covariance and σ² is the mean of the other eigenvalues; that of factor analysis has none in closed
-form.
+z is an unseen number of the row that enters locations affinely, so that it is integrated out
+exactly: complete rows enter by their second moments alone, and unseen cells drop out. W is
+determined up to a rotation, W Wᵀ is not touched by it. The likelihood of PCA has its maximum where
+W spans the first eigenvectors of the covariance and σ² is the mean of the other eigenvalues; that
+of factor analysis has none in closed form.
 
 Sources: Tipping & Bishop (1999), "Probabilistic principal component analysis", equations 7 and 8;
 Rubin & Thayer (1982), "EM algorithms for ML factor analysis"; Jöreskog (1967), "Some contributions
@@ -30,7 +27,7 @@ LEAST = 1e-4  # share of a column's variance that its noise starts with at the l
 @probml.model
 def factor_analysis(k: int, d: int, centre=0.0, mean_scale=1000.0, loading_scale=10.0, scale=0.1):
     """k factors of d columns, each column with a noise of its own. Sites: `loadings` (d, k),
-    `precision` (d,), 1/ψ, `mean` (d,); in every row `x` (d,).
+    `precision` (d,), 1/ψ, `mean` (d,); in every row `z` (k,), unseen, and `x` (d,).
 
     Args:
         k: factors.
@@ -41,29 +38,24 @@ def factor_analysis(k: int, d: int, centre=0.0, mean_scale=1000.0, loading_scale
             units; one number or (d,). The density vanishes at ψ = 0, so that no noise can (a
             Heywood case).
     """
-    loadings = _shared(k, d, loading_scale)
     precision = sample("precision", dist.Gamma(1.5, jnp.full(d, scale) ** 2 / 2).to_event(1))
-    _rows(loadings, jnp.diag(1 / precision), centre, mean_scale)
+    _rows(k, d, precision, centre, mean_scale, loading_scale)
 
 
 @probml.model
 def probabilistic_pca(k: int, d: int, centre=0.0, mean_scale=1000.0, loading_scale=10.0, scale=0.1):
     """k principal components of d columns, one noise for all. Sites and settings as in
     factor_analysis; `precision` (), 1/σ²."""
-    loadings = _shared(k, d, loading_scale)
     precision = sample("precision", dist.Gamma(1.5, scale**2 / 2))
-    _rows(loadings, jnp.eye(d) / precision, centre, mean_scale)
+    _rows(k, d, precision, centre, mean_scale, loading_scale)
 
 
-def _shared(k, d, loading_scale):
-    return sample("loadings", dist.Normal(0.0, loading_scale).expand([d, k]).to_event(2))
-
-
-def _rows(loadings, noise, centre, mean_scale):
-    d = len(noise)
+def _rows(k, d, precision, centre, mean_scale, loading_scale):
+    loadings = sample("loadings", dist.Normal(0.0, loading_scale).expand([d, k]).to_event(2))
     mean = sample("mean", dist.Normal(jnp.full(d, centre), mean_scale).to_event(1))
     with probml.rows():
-        sample("x", dist.MultivariateNormal(mean, covariance_matrix=loadings @ loadings.T + noise))
+        z = sample("z", dist.Normal(0.0, 1.0).expand([k]).to_event(1))
+        sample("x", dist.Normal(mean + z @ loadings.T, precision**-0.5).to_event(1))
 
 
 def covariance(X: np.ndarray, weights=None) -> np.ndarray:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from probml import DataError, ModelError
+from probml import MAP, DataError, ModelError
 from probml.estimators.face import Face, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, number, parameter, whole
 from probml.estimators.validation import (
@@ -22,7 +22,7 @@ from probml.models.latent_factors.factor_analysis import (
     probabilistic_pca,
 )
 
-CHUNK = 2**16  # rows with unseen cells whose k × k systems are solved at a time
+STEP = 0.01  # of a tolerance of EM's iterations, for steps of L-BFGS, which are smaller
 
 
 @dataclass(eq=False, repr=False)
@@ -71,7 +71,7 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         start = {"mean": np.zeros(d), "loadings": W, "precision": 1 / noise}
         model = self._function(k=int(k), d=d, loading_scale=float(self.loading_scale),
                                scale=float(self.scale))
-        self._keep(self._infer(model, {"x": x}, weights, start, False),
+        self._keep(self._infer(model, {"x": x}, weights, start, not np.isnan(x).any()),
                    n if weights is None else weights.sum())
         seen = ~np.isnan(X)
         lost = np.log(self._unit) @ (seen.sum(0) if weights is None else weights @ seen)
@@ -80,6 +80,14 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self._name()
         return self
+
+    def _ladder(self, complete: bool) -> tuple:
+        """Complete rows are few (of their second moments), and the likelihood is climbed as it is:
+        where a noise ends near 0, EM goes ever slower."""
+        if self.engine is None and complete:
+            return (MAP(prior=bool(self.prior), steps=int(self.max_iter),
+                        tolerance=float(self.tol) * STEP),)
+        return super()._ladder(False)
 
     def _judge(self, X, S) -> None:
         values = np.linalg.eigvalsh(S)[::-1]
@@ -107,8 +115,10 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         psi = np.broadcast_to(self._unit**2 / np.asarray(found["precision"], float), len(W))
         # no column is without any: a Heywood case
         self._psi = np.maximum(psi, np.finfo(float).eps * ((W**2).sum(1) + psi))
-        W = W @ np.linalg.svd(W / np.sqrt(self._psi)[:, None], full_matrices=False)[2].T
-        self._W = W * np.where(W[np.abs(W).argmax(0), np.arange(W.shape[1])] < 0, -1.0, 1.0)
+        turn = np.linalg.svd(W / np.sqrt(self._psi)[:, None], full_matrices=False)[2].T
+        W = W @ turn
+        sign = np.where(W[np.abs(W).argmax(0), np.arange(W.shape[1])] < 0, -1.0, 1.0)
+        self._turn, self._W = turn * sign, W * sign  # from the model's z to the columns'
         self.mean_ = np.asarray(found["mean"], float) * self._unit + self._centre
 
     @property
@@ -141,19 +151,7 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
 
         Cost: O(n d k); rows with unseen cells O(d k² + k³) each.
         """
-        check_is_fitted(self, "fit_")
-        X = self._take(X, reset=False).astype(float)
-        seen, scaled, k = ~np.isnan(X), self._W / self._psi[:, None], self._W.shape[1]
-        whole = seen.all(1)
-        right = np.where(seen, X - self.mean_, 0.0) @ scaled
-        out = np.empty_like(right)
-        out[whole] = np.linalg.solve(np.eye(k) + self._W.T @ scaled, right[whole].T).T
-        pairs = (self._W[:, :, None] * scaled[:, None, :]).reshape(-1, k * k)
-        rest = np.flatnonzero(~whole)
-        for part in (rest[i : i + CHUNK] for i in range(0, len(rest), CHUNK)):
-            precision = np.eye(k) + (seen[part] @ pairs).reshape(-1, k, k)
-            out[part] = np.linalg.solve(precision, right[part][..., None])[..., 0]
-        return out
+        return self.fit_.impute(self._asked(X))["z"] @ self._turn
 
     def inverse_transform(self, Z):
         """E[x | z] = mean_ + W z, (n, d)."""
@@ -189,7 +187,8 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         """X with its unseen cells at their mean given the row's seen cells."""
         check_is_fitted(self, "fit_")
         X = self._take(X, reset=False).astype(float)
-        return np.where(np.isnan(X), self.inverse_transform(self.transform(X)), X)
+        filled = self.fit_.impute(self._data(X))["x"] * self._unit + self._centre
+        return np.where(np.isnan(X), filled, X)
 
     def sample(self, n_samples=1):
         """New rows, (n_samples, d)."""
@@ -228,10 +227,12 @@ class ProbabilisticPCA(_Linear):
         loading_scale: prior standard deviation of a loading, in root mean squared spreads of the
             columns.
         scale: prior guess of the noise, worth a row or two, in the same units.
-        tol: stop when an iteration of EM gains less than this a row, in nats.
+        tol: of rows with unseen cells, by EM: stop when an iteration gains less than this a row, in
+            nats; of complete ones: when a step gains less than a hundredth of this, relative to the
+            objective.
         max_iter: iterations at the most; one that stops there warns and leaves converged_ False.
         random_state: seed of sample(); None is 0.
-        engine: an engine's value instead of the EM that these arguments describe.
+        engine: an engine's value instead of these: MAP of complete rows, else EM.
 
     Attributes:
         components_ (k, d): orthonormal axes; explained_variance_ (k,): the variances along them,

@@ -169,7 +169,7 @@ class GaussianMixture(InUnits, Mixture):
 
     def _doubt(self, X):
         warn_of_tied(X, self._column,
-                     "Drop it, or take MixedMixture, which treats it as categories")
+                     "Drop such a column, or take MixedMixture, which treats it as categories")
         return []
 
     @property

@@ -83,7 +83,8 @@ def groups(fit: Fitted, names: Dimensions, inputs: Mapping[str, Any],
         out["log_likelihood"] = group(log_likelihood(fit, inputs, draws),
                                       lambda name: seen[name].dims[: seen[name].batch])
     else:
-        warnings.warn("to_arviz(): what is observed looks at discrete sites that are summed out, "
-                      "so its elements have no log likelihood of their own: the group is left out",
+        warnings.warn("to_arviz(): what is observed looks at sites that are summed out, or at "
+                      "steps that are integrated out, so its elements have no log likelihood of "
+                      "their own: the group is left out",
                       RuntimeWarning, stacklevel=4)
     return out

@@ -2,7 +2,6 @@
 elements of what that observes."""
 
 import functools
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.assessment import reports, whole_arviz
+from probml.assessment import either_arviz, reports, whole_arviz
 from probml.comparison.folds import engine_of, mapping
 from probml.dataset import dataset
 from probml.device import load
@@ -91,16 +90,10 @@ class Fitted:
         except Refusal:
             raise ModelError(f"{short(self.fit)} found a point, not a posterior: fit with "
                              f"probml.NUTS() or probml.Exact()") from None
-        arviz = reports.arviz_module()
-        logs = self.logs(draws)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of bad k, which the table counts
-            found = arviz.loo(arviz.from_dict(posterior=draws, log_likelihood={"row": logs}),
-                              pointwise=True)
-        bad = int((np.asarray(found["pareto_k"]) > found["good_k"]).sum())
-        terms = np.asarray(found["loo_i"], float)
-        return {"elpd_loo": float(found["elpd_loo"]), "se": float(found["se"]),
-                "p_loo": float(found["p_loo"]), "bad_k": bad}, terms
+        either_arviz.needed()
+        found = either_arviz.leave_one_out(draws, self.logs(draws))
+        bad = int((found.k > found.good).sum())
+        return {"elpd_loo": found.elpd, "se": found.se, "p_loo": found.p, "bad_k": bad}, found.terms
 
     def held_out(self, train: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
         """log p(row | the training rows) of the test rows."""
@@ -165,8 +158,9 @@ class Density(Fitted):
     def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
         found = whole_arviz.log_likelihood(self.fit, self._inputs, draws)
         if set(found) != set(self._there):
-            raise ModelError("what is observed looks at discrete sites that are summed out, so its "
-                             "elements have no likelihoods of their own")
+            raise ModelError("what is observed looks at sites that are summed out, or at steps "
+                             "that are integrated out, so its elements have no likelihoods of "
+                             "their own")
         return np.concatenate([found[name].reshape(*found[name].shape[:2], -1)[..., there]
                                for name, there in self._there.items()], -1)
 

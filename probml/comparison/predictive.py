@@ -20,6 +20,7 @@ import numpy as np
 from probml.assessment import reports
 from probml.comparison.folds import engine_of, left_out, mapping, own_rows, splits_of
 from probml.dataset import dataset
+from probml.dataset.frames import as_pandas, is_table
 from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
 
@@ -257,13 +258,13 @@ def _truth(rows: Any, target: str, name: str) -> np.ndarray:
 
 
 def _columns(rows: Any, target: str, name: str) -> Any:
-    """All but the target, as an estimator takes it: a table as it is; one array, or several side by
-    side."""
-    if hasattr(rows, "column_names"):
-        rows = rows.to_pandas()
+    """All but the target, as an estimator takes it: a table as it is; one array of numbers, or
+    several side by side; a table among them keeps the names and kinds of its columns."""
+    rows = as_pandas(rows)
     if hasattr(rows, "columns"):
         return rows.drop(columns=[target])
-    arrays = {site: np.asarray(values) for site, values in rows.items() if site != target}
+    given = {site: as_pandas(values) for site, values in rows.items() if site != target}
+    arrays = {site: np.asarray(values) for site, values in given.items()}
     if not arrays:
         raise DataError(f"compare: '{name}' has no column beside '{target}' to predict it from")
     n = len(np.asarray(rows[target]))
@@ -272,12 +273,19 @@ def _columns(rows: Any, target: str, name: str) -> Any:
         raise DataError(f"compare('{name}'): '{odd}' has the shape {arrays[odd].shape}, expected "
                         f"{n} rows as '{target}'")
     flat = {site: array.reshape(n, -1) for site, array in arrays.items()}
-    if all(array.dtype.kind in "fiub" for array in flat.values()):
+    tables = {site: value for site, value in given.items() if is_table(value)}
+    if not tables and all(array.dtype.kind in "fiub" for array in flat.values()):
         return np.concatenate(list(flat.values()), 1)
     import pandas as pd
 
-    parts = {f"{site}{j}" if array.shape[1] > 1 else site: array[:, j]
-             for site, array in flat.items() for j in range(array.shape[1])}
+    parts: dict[str, Any] = {}
+    for site, array in flat.items():
+        named = ({str(label): tables[site][label].array for label in tables[site].columns}
+                 if site in tables else
+                 {f"{site}{j}" if array.shape[1] > 1 else site: array[:, j]
+                  for j in range(array.shape[1])})
+        parts |= {f"{site}.{label}" if label in parts else label: column
+                  for label, column in named.items()}
     return pd.DataFrame(parts)
 
 

@@ -7,7 +7,7 @@ from numbers import Real
 
 import numpy as np
 
-from probml.dataset import frames
+from probml.dataset import arrow_values, frames
 from probml.errors import DataError, RowError
 
 UNSEEN = "An unseen cell is NaN or None."
@@ -28,7 +28,8 @@ def as_raw(what, value, rows):
     value = frames.plain(value)
     module = type(value).__module__.partition(".")[0]
     if module == "pyarrow" and hasattr(value, "to_pandas"):
-        value, module = value.to_pandas(), "pandas"
+        value = arrow_values.opened(value)
+        module = "numpy" if isinstance(value, np.ndarray) else "pandas"
     raw = (_from_pandas if module == "pandas" else _from_numpy)(what, value, rows)
     if rows and raw.values.ndim == 0:
         raise DataError(f"{what} needs one value per row, got a single value: pass a list or "

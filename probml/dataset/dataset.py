@@ -17,6 +17,7 @@ from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 
 if TYPE_CHECKING:
+    from probml.dataset.sources.chosen import Chosen
     from probml.dataset.sources.profile import Profile
 
 # rows up to which a question to a network goes through the one program in which every discrete cell
@@ -33,6 +34,7 @@ class Survey(NamedTuple):
         names, sizes: of the parts of this process.
         shares: of several processes, the sizes of the parts of each; () of one.
         held: whether they are read once and held, on several devices.
+        chosen: of passes over some rows; None: they meet all.
     """
 
     source: Source
@@ -41,6 +43,12 @@ class Survey(NamedTuple):
     sizes: tuple[int, ...]
     shares: tuple[tuple[int, ...], ...] = ()
     held: bool = False
+    chosen: "Chosen | None" = None
+
+    @property
+    def rows(self) -> int:
+        """That a pass meets in this process."""
+        return sum(self.sizes) if self.chosen is None else self.chosen.rows
 
 
 class Data(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from probml.dataset import arrow_values
 from probml.errors import DataError
 from probml.structure.structure import Structure
 
@@ -49,6 +50,23 @@ def padded(name: str, value: Any, unseen: bool = True) -> Any:
     for row, part in zip(out, parts, strict=True):
         row[: len(part)] = part
     return out
+
+
+def of_column(value: Any) -> Any:
+    """A column of Arrow with lists of unequal lengths as sequences; all else as it is."""
+    return (arrow_values.sequences(value) if arrow_values.holds_lists(value)
+            and arrow_values.uneven(value) else value)
+
+
+def of_table(data: Any) -> Any:
+    """A table of Arrow with columns of lists as a mapping, these as sequences; all else as it is.
+    """
+    schema = getattr(data, "schema", None)
+    if (type(data).__module__.partition(".")[0] != "pyarrow"
+        or not any(arrow_values.is_list(kind) for kind in schema.types)):
+        return data
+    return {name: arrow_values.sequences(data.column(name)) if arrow_values.is_list(kind)
+            else data.column(name) for name, kind in zip(schema.names, schema.types, strict=True)}
 
 
 def along_time(structure: Structure, items: Mapping[str, Any],

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml import errors
-from probml.dataset import arrays, bounds, chain_inputs, frames, kinds, ragged, tables
+from probml.dataset import arrays, bounds, chain_inputs, covariances, frames, kinds, ragged, tables
 from probml.dataset import codes as coding
 from probml.dataset.dataset import Data
 from probml.dataset.sources.arrow import as_table
 from probml.families.domains import Simplex
 from probml.language.language import Bound
+from probml.structure.possible import check_chains
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
@@ -54,9 +55,10 @@ def read(
     raws, specs, beyond = {}, {}, {}
     for name in model.inputs:
         if name in getattr(known, "column_names", known if hasattr(known, "__contains__") else ()):
-            value = known[name]
+            value = ragged.of_column(known[name])
             full = ragged.padded(name, value, unseen=False)
-            if not np.ndim(full):
+            # asking a column of Arrow would convert it
+            if not hasattr(full, "to_pandas") and not np.ndim(full):
                 raise errors.DataError(
                     f"{model.name}: the input '{name}' is one value, {value!r}, but an input has "
                     f"one a row, (n, ...): bind what is "
@@ -94,6 +96,7 @@ def read(
     asked = labels is not None
     codes = coding.read(structure, raws, labels or {}, beyond, unknown, asked)
     length = given = None
+    known = ragged.of_table(known) if structure.chains else known
     if structure.chains and (isinstance(known, Mapping) or not hasattr(known, "shape")):
         if not isinstance(known, Mapping):
             tables.read(known, {}, model=model.name)  # raises
@@ -108,8 +111,9 @@ def read(
                         codes=codes.values, asked=asked)
     table = replace(table, labels={**table.labels, **codes.labels})
     bounds.check(structure, table)
+    covariances.check(structure, table.inputs)
     if length is not None and len(structure.chains) > len(structure.markov):
-        structure.check_chains({}, length)
+        check_chains(structure, {}, length)
         chain_inputs.check(structure, table.inputs, length)
     return Data(model, structure, table, length, given=given, new=codes.new)
 

@@ -89,10 +89,28 @@ def parts_of(source: Source) -> Iterator[Part]:
 
 
 def named(parts: Iterator[Part | tuple[str, Any]]) -> Iterator[Part]:
-    """Parts as such."""
+    """Parts as such, without those that have no rows: what a filter leaves of a file may be none.
+    """
     for found in parts:
-        yield Part(*found)
-        del found  # before another part comes
+        part = Part(*found)
+        del found
+        if not _empty(part.rows):
+            yield part
+        del part  # before another part comes
+
+
+def _empty(rows: Any) -> bool:
+    """Whether a table has columns, and no rows."""
+    if isinstance(rows, Mapping):
+        return bool(rows) and all(map(_nothing, rows.values()))
+    return frames.is_table(rows) and not frames.is_far(rows) and rows.shape[0] == 0
+
+
+def _nothing(column: Any) -> bool:
+    shape = getattr(column, "shape", None)
+    if shape is not None:
+        return tuple(shape[:1]) == (0,)
+    return hasattr(column, "__len__") and not len(column)
 
 
 def without(rows: Any, column: str) -> tuple[Any, Any]:
@@ -101,6 +119,7 @@ def without(rows: Any, column: str) -> tuple[Any, Any]:
     Raises:
         DataError: it has none of that name.
     """
+    rows = frames.plain(rows)
     names = list(rows) if isinstance(rows, Mapping) else frames.names_of(rows)
     if column not in names:
         raise DataError(f"weights='{column}': there is no such column, the data have "

@@ -77,7 +77,7 @@ def mixed(data: Data, plan: Plan, rows: Streamed, size: int,
     Cost: an epoch is a pass over the source; memory of the buffer twice, and one part.
     """
     assert data.survey is not None
-    cutter, count = Cut.of(data, plan), sum(data.survey.sizes)
+    cutter, count = Cut.of(data, plan), data.survey.rows
     buffer = max(NUMBERS // (1 + data.numbers), BATCHES * size)
     feed = _Epochs(cutter, count, size, seed, buffer)
     leaves, form = jax.tree.flatten(feed.specs)

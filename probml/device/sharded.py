@@ -92,7 +92,8 @@ def gathered(data: Data, plan: Plan, mesh: Mesh, copies: int = 1) -> tuple[Shard
     cutter = Cut.of(data, plan, copies)
     devices = sum(device.process_index == jax.process_index() for device in mesh.devices.flat)
     together, shares = cutter.shape[0], data.survey.shares or (data.survey.sizes,)
-    count = math.ceil(max(map(cutter.counted, shares)) * together / devices) * devices
+    most = max(cutter.counted(sum(own)) for own in shares)
+    count = math.ceil(most * together / devices) * devices
     stacked = jax.tree.map(lambda spec: np.zeros((count, *spec.shape[1:]), spec.dtype),
                            cutter.specs(cutter.shape))
     made, filled = None, 0

@@ -1,6 +1,8 @@
 """Rows that no memory holds: each pass reads them anew, several chunks at a time, while those
 before are worked on."""
 
+import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +15,7 @@ from probml.dataset.dataset import Data
 from probml.dataset.sources.parts import Reader
 from probml.dataset.sources.profile import regrouped
 from probml.device.lanes import Lanes, fitting_rows, located_along, sparse
-from probml.device.load import Kinds, aligned, located, packed, used
+from probml.device.load import Kinds, Room, aligned, located, packed, used
 from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.errors import Refusal
 from probml.numerics.outside import feeding
@@ -21,6 +23,7 @@ from probml.numerics.transfer import placed
 from probml.plan.plan import Plan, bucket
 
 NUMBERS = 2**20  # numbers that are fed at once: a call from the program to Python has its price
+ROOMS = 3  # chunks of a feed: one that is used, the next, and that which is being made
 FIXED = 8  # feeds of a pass from which on their shapes are the same for any number of rows
 
 
@@ -32,6 +35,7 @@ class Streamed(Rows):
 
     Attributes:
         mixed: the same rows in batches, for engines that take them; see device/mixed.py.
+        apart, held_apart: others, from which is not learnt, and how many; see device/apart.py.
     """
 
     number: Any  # () int32, of the feed
@@ -40,6 +44,8 @@ class Streamed(Rows):
     leaves: tuple[jax.ShapeDtypeStruct, ...]
     form: Any  # the tree of chunks
     mixed: "Mixed | None" = None
+    apart: "Streamed | None" = None
+    held_apart: Any = None  # () int32
 
     held = False
     several = True
@@ -72,6 +78,11 @@ class Streamed(Rows):
     @property
     def _specs(self) -> Chunk:
         return jax.tree.unflatten(self.form, self.leaves)
+
+    @property
+    def fed(self) -> int:
+        """Numbers that a pass brings."""
+        return int(self.count) * sum(math.prod(leaf.shape) for leaf in self.leaves)
 
     def _fed(self, i: Any) -> Resident:
         return Resident(feeding.chunk(self.number, i, self._specs))
@@ -144,7 +155,8 @@ class Mixed:
 
 
 jax.tree_util.register_dataclass(Streamed, meta_fields=["leaves", "form"],
-                                 data_fields=["number", "count", "total_weight", "mixed"])
+                                 data_fields=["number", "count", "total_weight", "mixed", "apart",
+                                              "held_apart"])
 jax.tree_util.register_dataclass(Mixed, meta_fields=["leaves", "form"],
                                  data_fields=["number", "count"])
 
@@ -155,13 +167,14 @@ class Cut:
 
     Attributes:
         reader: of its parts. shape: chunks that are made at once, and rows of a chunk.
-        pack: rows as chunks of a shape, on the host, the last padded at weight 0; no JAX in it.
+        pack: rows as chunks of a shape, on the host, the last padded at weight 0; no JAX in it. A
+            Room, if given, holds them.
         some: a few rows. known: what all rows share.
     """
 
     reader: Reader
     shape: tuple[int, int]
-    pack: Callable[[Data, tuple[int, int]], Chunk]
+    pack: Callable[..., Chunk]
     some: Data
     known: Known
 
@@ -183,11 +196,11 @@ class Cut:
             spread[name] = placed(wide, dtype)
         improbable = bool(data.steps) and sparse(plan, {})
 
-        def pack(piece: Data, shape: tuple[int, int]) -> Chunk:
-            rows, weight = piece.table.rows, aligned((shape[0] * shape[1],), kinds.real)
+        def pack(piece: Data, shape: tuple[int, int], room: Callable = aligned) -> Chunk:
+            rows, weight = piece.table.rows, room((shape[0] * shape[1],), kinds.real)
             weight[:rows] = 1.0 if piece.weights is None else piece.weights
             weight[rows:] = 0.0
-            made = packed(piece, plan, centre, weight, shape, kinds, most=True)
+            made = packed(piece, plan, centre, weight, shape, kinds, most=True, room=room)
             if piece.steps is not None:
                 lanes = Lanes(piece, plan, weight, None, shape, improbable, kinds, place=np.asarray,
                               most=True)
@@ -203,7 +216,7 @@ class Cut:
         most = (plan.chunk_rows(copies) if data.steps is None
                 else fitting_rows(plan.width * bucket(data.steps), copies))
         shape = (1, _even(max(profile.sizes), most)) if alone else _shape(
-            most, profile.rows, max(data.numbers, 1))
+            most, data.survey.rows if data.survey.chosen else profile.rows, max(data.numbers, 1))
         return cls(Reader(data), shape, pack, data.taken(np.arange(1)), known)
 
     @property
@@ -211,9 +224,9 @@ class Cut:
         """Of all chunks that are made at once."""
         return self.shape[0] * self.shape[1]
 
-    def counted(self, sizes: tuple[int, ...]) -> int:
-        """How often chunks are made of parts of these sizes."""
-        return -(-sum(sizes) // self.rows)
+    def counted(self, rows: int) -> int:
+        """How often chunks are made of so many rows."""
+        return -(-rows // self.rows)
 
     def specs(self, shape: tuple[int, int]) -> Chunk:
         """The shapes and types of chunks."""
@@ -224,6 +237,16 @@ class Cut:
         """A pass: chunks after chunks."""
         for piece in regrouped(self.reader.pieces(), self.rows):
             yield self.pack(piece, self.shape)
+
+    def fed(self) -> Iterator[Chunk]:
+        """As `read`, for a feed: what it gives may be written to again from the third on that come
+        after it, when a program has its own copy."""
+        if jax.default_backend() != "cpu":  # where a copy may be under way
+            yield from self.read()
+            return
+        rooms = itertools.cycle([Room() for _ in range(ROOMS)])
+        for piece in regrouped(self.reader.pieces(), self.rows):
+            yield self.pack(piece, self.shape, next(rooms).begun())
 
 
 def _shape(most: int, rows: int, numbers: int) -> tuple[int, int]:
@@ -254,8 +277,10 @@ def streamed(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Str
     assert data.survey is not None
     cutter = Cut.of(data, plan, copies)
     specs = cutter.specs(cutter.shape)
-    feed = feeding.Feed(cutter.read, specs, cutter.counted(data.survey.sizes))
+    feed = feeding.Feed(cutter.fed, specs, cutter.counted(data.survey.rows))
     leaves, form = jax.tree.flatten(specs)
-    weight = np.asarray(data.survey.profile.weight, jnp.result_type(float))
+    profile = data.survey.profile
+    share = data.survey.rows / profile.rows if data.survey.chosen else 1.0  # about
+    weight = np.asarray(profile.weight * share, jnp.result_type(float))
     rows = Streamed(np.int32(feed.number), np.int32(feed.count), weight, tuple(leaves), form)
     return feed, rows, cutter.known

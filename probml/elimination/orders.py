@@ -159,10 +159,10 @@ def _cliques(scopes: Iterable[Iterable[str]], order: Sequence[str]) -> list[froz
 
 def _interaction(scopes: Iterable[Iterable[str]], isolated: Iterable[str]) -> dict[str, set[str]]:
     """Neighbours of each name: two names are neighbours if some factor holds both."""
-    import networkx as nx  # late: 0.2 s that `import probml` need not take
-
-    graph = nx.Graph()
+    near: dict[str, set[str]] = {}
     for scope in [*map(tuple, scopes), *((name,) for name in isolated)]:
-        graph.add_nodes_from(scope)
-        graph.add_edges_from(combinations(scope, 2))
-    return {v: set(graph[v]) for v in graph}
+        for v in scope:
+            near.setdefault(v, set()).update(scope)
+    for v, around in near.items():
+        around.remove(v)
+    return near

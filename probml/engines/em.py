@@ -74,6 +74,11 @@ class EM(Engine):
         progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
             notebook.
 
+    Raises:
+        Refusal: a hierarchy whose effects have no integral; effects under counts (see `MAP`);
+            `hard` with discrete sites outside rows. As asked by `fit` without an engine also where
+            nothing discrete is unseen and a block has no closed form.
+
     Cost: one pass over the rows an iteration: O(rows × evidence), memory of the data and one chunk.
     """
 

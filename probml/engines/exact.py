@@ -37,6 +37,10 @@ class Exact(Engine):
     log p(data) = log p(data | θ) + log p(θ) − log p(θ | data) at any θ, so no family needs an
     evidence formula.
 
+    Raises:
+        Refusal: a parameter without a conjugate update; what is unseen in rows beside unknown
+            parameters: by name, with what to try.
+
     Cost: one pass over the rows.
     """
 

@@ -18,6 +18,7 @@ from probml.evidence import density
 from probml.numerics import curvature
 from probml.plan import decide
 from probml.posteriors.drawn import Normal
+from probml.posteriors.posterior import OWN
 
 SHORT = 1e-3  # standard deviations from the mode that are worth a word
 # nats that the density falls one standard deviation away, where a normal's falls by 0.5: below
@@ -41,6 +42,10 @@ class Laplace(Engine):
 
     `status` says where the posterior is no such normal: one standard deviation away, and in the
     tails (PSIS k-hat, Yao et al. 2018).
+
+    Raises:
+        ModelError: `over` names no parameter. Refusal: more than 1,024 parameters that vary; a
+            density without a mode, or whose curvature there is not its width.
 
     Cost: a climb, 6 d gradients for d parameters that vary, d³, at most 400 evidences; after ten
         seconds a clock, in a terminal or a notebook.
@@ -116,7 +121,7 @@ class Laplace(Engine):
             )
         shape = _shape(problem, begun)
         normal = jax.device_get(normal)
-        point = jax.device_get(normal._replace(factor=normal.factor * 0).draw(plan, known, 1, 0))
+        point = jax.device_get(normal._replace(factor=normal.factor * 0).draw(plan, known, 1, OWN))
         history = np.asarray(begun.trail)
         history, params = (history[np.isfinite(history)],
                            {name: value[0] for name, value in point.items()})

@@ -13,6 +13,7 @@ from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved, told
 from probml.engines.climbing.coordinates import objective, to_coordinates
 from probml.engines.climbing.edges import off_edge
 from probml.engines.climbing.mirrored import other_side
+from probml.engines.climbing.strung import by_strands, strung
 from probml.engines.climbing.vanishing import lost
 from probml.engines.climbing.ways_up import moved, unstuck
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
@@ -48,7 +49,8 @@ class MAP(Engine):
             relative to its size.
         held_out: a share of the rows that is not learnt from (optax only): `Fit.held_out` has their
             mean log evidence at every entry of `history`, and the parameters kept are those where
-            it is highest.
+            it is highest. Of rows that are read in parts about so many, drawn by their numbers; to
+            judge by them is a pass more.
         patience: stop after so many entries without a better one; None = never.
         progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
             notebook.
@@ -58,6 +60,10 @@ class MAP(Engine):
         restricted: integrate the coefficients out too, flat priors in the place of theirs, so that
             the spreads are those of restricted maximum likelihood (REML, with prior=False): what
             enters locations of normal rows affinely and is no effect, such as means and slopes.
+
+    Raises:
+        ModelError: no optax optimiser; batch_rows, held_out without one. Refusal: `restricted` of
+            what is not affine and normal; held_out of rows that are read in parts.
 
     Cost: one value and gradient of the evidence of all rows (or of a batch) a step; a Hessian of d
         coefficients costs about d / 10. Where rows enter by statistics or squares alone, one or
@@ -112,6 +118,10 @@ class MAP(Engine):
         return self.batch_rows
 
     @property
+    def apart(self) -> float:
+        return self.held_out
+
+    @property
     def squares(self) -> bool:
         return self.statistics
 
@@ -144,10 +154,6 @@ class MAP(Engine):
         name it warns of one."""
         if self.restricted:
             self._refuse_restricted(problem)
-        if problem.in_parts and self.held_out:
-            raise Refusal(f"MAP(held_out={self.held_out}) cannot fit {problem}: its rows are read "
-                          f"in parts, of which none are held. Leave some parts out, and ask "
-                          f"fit.score of them")
         check_distinct(problem.data, problem.plan)
         need_prior(problem.plan, "MAP", self.prior)
         hierarchy.judge(problem.plan, problem.size, "MAP", not problem.asked)
@@ -210,6 +216,10 @@ class MAP(Engine):
                                     rows)
             stuck = [name for name in plan.free if name not in start and not np.any(gradient[name])]
             return training.run(self, problem, moved(problem, params, stuck))
-        found = off_edge(problem, self.prior, unstuck(problem, self.prior, plain, plain, params),
+
+        def climb(params):
+            return by_strands(self, problem, params) if strung(problem) else plain(params)
+
+        found = off_edge(problem, self.prior, unstuck(problem, self.prior, climb, plain, params),
                          plain)
         return other_side(problem, self.prior, told(self, problem, found), params, plain)

@@ -75,6 +75,10 @@ class NUTS(Engine):
         progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
             notebook.
 
+    Raises:
+        ModelError: a setting out of range. Refusal: rows that are read in parts, of which each
+            gradient would be a pass.
+
     Cost: 2^depth evidences and gradients an iteration; memory of the draws and of one gradient a
         chain. Where rows enter by statistics or squares alone, one or two passes over them in all.
     """

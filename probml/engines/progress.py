@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from probml.engines.engine import Status
+from probml.engines.watching import Step, watchers
 from probml.errors import ModelError
 from probml.numerics.compiling import underway
 from probml.numerics.outside.checkpoint import Past
@@ -48,8 +49,10 @@ class Progress:
         # of a fit that is kept while it runs, and what it calls the loop of this bar
         self.journal: Journal | None = self._outer.journal if self._outer else None
         self.section = self.journal.section(title) if self.journal else ""
-        # in words, how fast rows are read
-        self.reading: Callable[[], str] = self._outer.reading if self._outer else str
+        # how many rows are read a second
+        self.reading: Callable[[], float] | None = self._outer.reading if self._outer else None
+        self._watchers = watchers()
+        self._step: Step | None = None  # that was not told yet
         self._watched = show or looked_on()
         if show:
             self._appear()
@@ -77,7 +80,8 @@ class Progress:
 
     def _show(self) -> None:
         count, said = self._at
-        said = f"{said}{self.reading()}"
+        if self.reading is not None:
+            said = f"{said}, {self.reading():,.0f} rows a second"
         if underway(self._thread) > COMPILING:
             said = f"compiling {self.title}{self.about and f' for {self.about}'}, once"
         self.bar.set_postfix_str(said, refresh=False)
@@ -115,11 +119,13 @@ class Progress:
         """So many counts are done; an objective to show with them."""
         with self._lock:
             self._note(count, value)
+        self._tell(count, value)
 
     def advance(self, count: int, value: float) -> None:
         """So many counts more, of any of the threads that work."""
         with self._lock:
             self._note(self._at[0] + count, value)
+        self._tell(self._at[0], value)
 
     @property
     def count(self) -> int:
@@ -133,13 +139,25 @@ class Progress:
             self._at = (0, f"{rows:,} rows, {speed:,.0f} a second")
             if self.bar is not None:
                 self._show()
+        self._tell(rows, None, speed)
+
+    def _tell(self, done: int, value: float | None, speed: float | None = None) -> None:
+        """Those who watch."""
+        if not self._watchers:
+            return
+        took = time.time() - self._begun
+        left = took * (self.total - done) / done if self.total and done else None
+        speed = self.reading() if speed is None and self.reading is not None else speed
+        self._step = Step(self.title, done, self.total, value, took, left, speed)
+        for watcher in self._watchers:
+            watcher.hear(self._step, False)
 
     def _note(self, count: int, value: float) -> None:
         self._at = (count, f"objective {value:.6g}")
         if self.bar is not None:
             self._show()
 
-    def __exit__(self, *_):
+    def __exit__(self, failed, *_):
         with self._lock:
             self._ended.set()
             if self.bar is not None:
@@ -150,6 +168,9 @@ class Progress:
                 outer._inner = None
                 if outer._hidden:
                     outer._appear()
+        if self._step is not None and failed is None:
+            for watcher in self._watchers:
+                watcher.hear(self._step, True)
 
 
 def looked_on() -> bool:
@@ -161,11 +182,12 @@ def looked_on() -> bool:
     )
 
 
-def reading(said: Callable[[], str]) -> None:
-    """What bars of this thread's present work, and of work within it, say of how fast rows come."""
+def reading(speed: Callable[[], float]) -> None:
+    """How many rows come a second, for bars of this thread's present work, and of work within it.
+    """
     bar = getattr(Progress._open, "innermost", None)
     if bar is not None:
-        bar.reading = said
+        bar.reading = speed
 
 
 class Turn(NamedTuple):

@@ -30,6 +30,7 @@ from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws, Normal
+from probml.posteriors.posterior import OWN
 
 BLOCK = 500  # steps a device call
 KEPT = 2000  # draws of a guide that is the user's own
@@ -66,6 +67,10 @@ class SVI(Engine):
     `status` says where the posterior has more in its tails than the guide (PSIS k-hat, Yao et al.
     2018), or another mode, and where the guide has not arrived; of named guides, and, of batches,
     where all rows once more are a small part of what was spent.
+
+    Raises:
+        ModelError: no guide, no optimiser. Refusal: a posterior that is improper; batches of rows
+            that share a discrete site, or have numbers of their own.
 
     Cost: `particles` evidences and gradients of the batch a step; 800 evidences of all rows at the
     most.
@@ -197,7 +202,7 @@ class SVI(Engine):
             found = (_drawn(problem, normal) if plan.carried
                      else settled(plan, normal, known, rows, seed))
         point = drawn.mean({n: np.asarray(v)[None]
-                            for n, v in found.draw(plan, known, KEPT, 0).items()
+                            for n, v in found.draw(plan, known, KEPT, OWN).items()
                             if n in (*plan.free, *plan.effects)})
         return Outcome(point, history, status, self.steps, notes, posterior=found)
 
@@ -278,11 +283,16 @@ def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows
     return _vi(plan, static, frame)[0].init(key, rows, 1.0, known)
 
 
+def _prototype(svi: SVI, state, rows: Rows, known: Known) -> None:
+    """Let the guide learn its sites; what it draws is thrown away."""
+    svi.init(jax.random.fold_in(state.rng_key, 5), rows, 1.0, known)
+
+
 @functools.partial(jit, static_argnums=(0, 1))
 def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows, done,
              count):
     svi, _ = _vi(plan, static, frame)
-    svi.init(jax.random.key(0), rows, 1.0, known)  # gives the guide its prototype
+    _prototype(svi, state, rows, known)
 
     def once(i, carry):
         state, losses = carry
@@ -301,7 +311,7 @@ def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, row
 def _normal(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows):
     """The guide's normal in unbounded coordinates: location, independent scales, factor."""
     svi, guide = _vi(plan, static, frame)
-    svi.init(jax.random.key(0), rows, 1.0, known)
+    _prototype(svi, state, rows, known)
     found = guide.get_posterior(svi.get_params(state))
     none = jnp.zeros_like(frame.centre)
     if static.guide == "normal":
@@ -331,7 +341,7 @@ def _drawn(problem: Problem, normal: Normal) -> Draws:
 def _guided(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows, key):
     """Draws of the user's own guide."""
     svi, guide = _vi(plan, static, frame)
-    svi.init(jax.random.key(0), rows, 1.0, known)
+    _prototype(svi, state, rows, known)
     params = svi.get_params(state)
 
     def one(key):

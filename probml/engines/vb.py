@@ -49,6 +49,10 @@ class VB(Engine):
         progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
             notebook.
 
+    Raises:
+        Refusal: a block without a conjugate update; numbers in rows, and discrete sites outside
+            them, that are unseen: by name, with what to try.
+
     Cost: an iteration is one of EM; small tables are evaluated at two values a block more, of a
         location of d coefficients that belong together at d + 1.
     """

@@ -22,6 +22,7 @@ try:
         compute_class_weight,
     )
     from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import _check_feature_names as check_feature_names
     from sklearn.utils.validation import _check_sample_weight as check_sample_weight
     from sklearn.utils.validation import (
         check_array,
@@ -44,6 +45,7 @@ __all__ = [
     "check_array",
     "check_classification_targets",
     "check_consistent_length",
+    "check_feature_names",
     "check_is_fitted",
     "check_random_state",
     "check_sample_weight",

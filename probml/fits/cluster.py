@@ -68,10 +68,13 @@ class Cluster(Place):
         return sampled(Survey(source, profile, tuple(names), tuple(sizes)))
 
     @contextlib.contextmanager
-    def shipped(self, problem: Problem, copies: int, reducible: bool,
-                batch: int | None, whole: bool) -> Iterator[tuple[Rows, Known]]:
+    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+                whole: bool, apart: float = 0.0) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None and held.survey is not None
+        if apart:
+            raise Refusal(f"{problem}: rows on a cluster stay where they are, and none are held "
+                          f"apart: leave held_out out, and ask fit.score of others")
         if batch is not None:
             raise Refusal(f"{problem}: rows on a cluster are added up where they are, and come in "
                           f"no batches: leave batch_rows out, or read the files here, "
@@ -86,7 +89,7 @@ class Cluster(Place):
         parts = [self.client.submit(work.chunks, recipe, frame, name, rows) for frame, name, rows
                  in zip(self.frames, survey.names, survey.sizes, strict=True)]
         example = jax.tree.map(lambda leaf: leaf[0], cutter.pack(cutter.some, cutter.shape))
-        count = sum(cutter.counted((rows,)) for rows in survey.sizes)
+        count = sum(cutter.counted(rows) for rows in survey.sizes)
         with _Workers(self, parts) as pool:
             yield Remote(np.int32(pool.number), np.int32(count),
                          np.asarray(survey.profile.weight, jnp.result_type(float)),
@@ -120,11 +123,16 @@ class _Workers(Pool):
     def __init__(self, cluster: Cluster, parts: list[Any]):
         super().__init__()
         self.cluster, self.parts = cluster, parts
+        self.sent: dict[str, Any] = {}  # programs, of which each worker gets one copy
 
     def sum(self, program: Program, constants: Sequence[np.ndarray]) -> list[np.ndarray]:
         client = self.cluster.client
-        sums = [client.submit(work.total, program.digest, program.content, program.double, part,
-                              list(constants), pure=False) for part in self.parts]
+        if program.digest not in self.sent:
+            # a task, which is made again elsewhere where a worker dies
+            self.sent[program.digest] = client.submit(work.kept, program.content, pure=False)
+        sums = [client.submit(work.total, program.digest, self.sent[program.digest],
+                              program.double, part, list(constants), pure=False)
+                for part in self.parts]
         while len(sums) > 1:
             sums = [client.submit(work.added, *group, pure=False) if len(group) > 1 else group[0]
                     for group in _grouped(sums, BRANCHES)]

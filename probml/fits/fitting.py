@@ -14,6 +14,7 @@ from probml.dataset import dataset, digits, read, stated, tables
 from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources import parts
 from probml.device import layout, load
+from probml.device.few import few
 from probml.device.rows import Known, Rows, Summary
 from probml.engines import EM, Exact
 from probml.engines.engine import (
@@ -44,6 +45,7 @@ from probml.numerics.outside.checkpoint import Checkpoint
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
+from probml.plan.second_moments import by_moments, numbers
 from probml.plan.squares import squared
 from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
@@ -53,6 +55,7 @@ from probml.structure.trace import trace
 # than they bring: of 181 an evaluation took up to 2 s of processor, with one thread 0.03
 CROSSED = 512
 MANY = 1000  # rows from which squares are taken of them: another program, and no passes
+FEWER = 4  # times as many rows as their moments' own, from which these stand for them
 
 
 class Seen(NamedTuple):
@@ -100,7 +103,8 @@ def _inferred(
         raise Refusal(f"weights are those of rows, and model '{model.name}' is one density of "
                       f"everything: write `with probml.rows():` in the place of their plate, or "
                       f"numpyro.handlers.scale around what is weighed")
-    held = place.opened(model, data, weights)
+    with Progress("first look", None, False) as look, parts.telling(look.passed):
+        held = place.opened(model, data, weights)
     bar.about, weight = held.extent, held.weights
     # a loss may look at inputs alone
     if not held.table.columns and not (held.structure.losses
@@ -176,7 +180,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
     plan = planned(data, first)
     problem = Problem(data, plan, None, None, weight, seed, start)
     with place.shipped(problem, first.copies(problem), _reducible(first, plan),
-                       first.batch, first.whole) as (rows, known):
+                       first.batch, first.whole, first.apart) as (rows, known):
         problem = reduced(first, replace(problem, rows=rows, known=known))
         rows = problem.rows
         for engine in ladder:
@@ -224,7 +228,10 @@ def judged(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
 
 
 def reduced(engine: Engine, problem: Problem) -> Problem:
-    """With the statistics of the rows in their place, where an engine needs no more of them."""
+    """With the statistics of the rows in their place, or a few rows of the same moments, where an
+    engine needs no more of them."""
+    if not isinstance(problem.rows, Summary) and _few(engine, problem):
+        return replace(problem, rows=few(problem.rows, by_moments(problem.plan)))
     if isinstance(problem.rows, Summary) or not (_reducible(engine, problem.plan)
                                                  or _squarable(engine, problem)):
         return problem
@@ -239,6 +246,13 @@ def _squarable(engine: Engine, problem: Problem) -> bool:
     """Whether all rows are worth two passes, which save each gradient's."""
     many = problem.in_parts or (problem.size or 0) >= MANY
     return engine.squares and many and bool(squared(problem.plan))
+
+
+def _few(engine: Engine, problem: Problem) -> bool:
+    """Whether a few rows of the same moments save passes over all."""
+    names, plan = by_moments(problem.plan), problem.plan
+    return engine.whole and bool(names and plan.free) and (problem.in_parts or (
+        problem.size or 0) >= max(MANY, 2 * FEWER * numbers(plan, names)))
 
 
 def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:

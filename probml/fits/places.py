@@ -4,20 +4,22 @@ or processes. A place opens data and ships them; no engine knows which it is."""
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from jax.sharding import Mesh
 
 from probml.dataset.dataset import Data
 from probml.dataset.sources import parts, processes
+from probml.dataset.sources.chosen import split
 from probml.device import layout, load, sharded
 from probml.device.mixed import mixed
 from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import streamed
 from probml.engines.engine import Problem
 from probml.engines.progress import reading
-from probml.errors import Refusal
+from probml.errors import ModelError, Refusal
 from probml.fits.condensing import condensed
 from probml.language.language import Bound
 from probml.numerics.outside.meshes import shared
@@ -31,14 +33,15 @@ class Place(ABC):
         """A user's data, checked against a model, with their weights, see parts.opened."""
 
     @abstractmethod
-    def shipped(self, problem: Problem, copies: int, reducible: bool,
-                batch: int | None, whole: bool) -> contextlib.AbstractContextManager:
+    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+                whole: bool, apart: float = 0.0) -> contextlib.AbstractContextManager:
         """Within it (rows, what they share), or on their way there; where the rows are `reducible`
         to their statistics these may stand for them.
 
         Args:
             batch: rows of the batches in which they are asked for; None: in none.
             whole: they are only met all together, and may stand in tiles.
+            apart: a share of rows that is held apart where they are read, see device/apart.py.
         """
 
 
@@ -50,8 +53,9 @@ class Here(Place):
         return parts.opened(model, data, weights)
 
     @contextlib.contextmanager
-    def shipped(self, problem: Problem, copies: int, reducible: bool,
-                batch: int | None, whole: bool) -> Iterator[tuple[Rows | Summary, Known]]:
+    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+                whole: bool,
+                apart: float = 0.0) -> Iterator[tuple[Rows | Summary, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None
         if held.survey is None and reducible:
@@ -62,13 +66,23 @@ class Here(Place):
             yield load.load(held, plan, problem.weights, keep, copies, params=problem.start)
             return
         with contextlib.ExitStack() as stack:
+            learnt, left = split(held.size, apart, problem.seed) if apart else (None, None)
+            if left is not None and not 0 < left.rows < held.size:
+                raise ModelError(f"{problem}: {apart} of {held.size} rows held out are {left.rows}:"
+                                 f" expected at least 1, and 1 to learn from")
+            held = held._replace(survey=held.survey._replace(chosen=learnt))
             feed, rows, known = streamed(held, plan, copies)
             stack.enter_context(feed)
+            if left is not None:
+                beside = held._replace(survey=held.survey._replace(chosen=left))
+                other, own, _ = streamed(beside, plan, copies)
+                stack.enter_context(other)
+                rows = replace(rows, apart=own, held_apart=np.int32(left.rows))
             each, source = rows.size * rows.together, feed
             if batch is not None and batch < held.size:
                 each, source, rows = batch, *mixed(held, plan, rows, batch, problem.seed)
                 stack.enter_context(source)
-            reading(lambda: f", {source.speed * each:,.0f} rows a second")
+            reading(lambda: source.speed * each)
             yield rows, known
 
 
@@ -88,8 +102,8 @@ class Devices(Place):
         )
 
     @contextlib.contextmanager
-    def shipped(self, problem: Problem, copies: int, reducible: bool,
-                batch: int | None, whole: bool) -> Iterator[tuple[Rows, Known]]:
+    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+                whole: bool, apart: float = 0.0) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None
         if plan.carried:

@@ -63,15 +63,43 @@ def _tables(fit: Any, data: Any, ask: Sequence[str], site: str | None,
                 found = _table(fit, part.rows, ask, site, hidden)
             else:
                 with naming(part):
-                    found = _table(fit, part.rows, ask, site, hidden)
-            if schema is not None and found.schema != schema:
-                found = found.cast(schema)
+                    found = _like(_widened(fit, _table(fit, part.rows, ask, site, hidden)), schema)
             schema, rows = found.schema, rows + found.num_rows
             bar.passed(rows)
             del part  # before another comes
             yield found
     if schema is None:
         raise DataError("the source has no parts: expected at least one")
+
+
+def _widened(fit: Any, table: Any) -> Any:
+    """Answers of a part, in types that those of any other part fit: the mean of an unseen count is
+    no whole number."""
+    import pyarrow as pa
+
+    sites = fit.structure.sites
+    counts = {f"impute[{name}]" for name, site in sites.items() if site.states is None}
+    for i, field in enumerate(table.schema):
+        if field.name in counts and pa.types.is_primitive(field.type):
+            table = table.set_column(i, field.name, table.column(i).cast(pa.float64()))
+    return table
+
+
+def _like(table: Any, schema: Any) -> Any:
+    """Answers under the schema of those before; None: there are none.
+
+    Raises:
+        DataError: they are other columns, or do not fit.
+    """
+    import pyarrow as pa
+
+    if schema is None or table.schema == schema:
+        return table
+    try:
+        return table.cast(schema)
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(f"its answers are not of the kind of those before ({error}): give its "
+                        f"columns the types that they have in other parts") from None
 
 
 def _table(fit: Any, rows: Any, ask: Sequence[str], site: str | None, hidden: Callable) -> Any:

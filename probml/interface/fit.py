@@ -21,7 +21,8 @@ from probml.factors.prior import log_prior
 from probml.fits import fitting, saving
 from probml.interface.answering import answered
 from probml.interface.functions.meeting import meet
-from probml.interface.kinds_of_words import worded
+from probml.interface.functions.steps import answers
+from probml.interface.kinds_of_words import OF_FITS, lacking, worded
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
 from probml.interface.showing import page
@@ -57,17 +58,23 @@ class Fit(Questions):
         bound: a lower bound of it, where the engine maximises one, as VB does; else None.
     """
 
+    def __getattr__(self, name: str) -> Any:
+        raise lacking(self, name, OF_FITS)
+
     def summary(self):
         """A pandas table: a row per parameter element; its value, or of a posterior mean and sd; of
         draws the 5% and 95% quantiles, the effective numbers of draws and R-hat (which is missing
-        where there is one chain)."""
-        return reports.summary(self)
+        where there is one chain), of Vehtari et al. (2021). Entries bear the names of columns,
+        members of groups and labels: w[smoke]."""
+        return reports.summary(self, functools.partial(answers.chains, self),
+                               answers.loops(self))
 
     def to_arviz(self, data: Any = None, prior: int | None = None):
-        """An arviz InferenceData: posterior, sample_stats, log_likelihood of each row,
-        posterior_predictive, observed_data, with the names of plates and the labels of states as
-        dimensions and coordinates. Of a function that is one density of everything log_likelihood
-        is that of each element of what it observes, and nothing is replicated.
+        """What ArviZ reads, of 0.2x an InferenceData, of 1.x a DataTree: posterior, sample_stats,
+        log_likelihood of each row, posterior_predictive, observed_data, with the names of plates
+        and the labels of states as dimensions and coordinates. Of a function that is one density of
+        everything log_likelihood is that of each element of what it observes, and nothing is
+        replicated.
 
         Args:
             data: the rows; by default those that were fitted.
@@ -75,13 +82,23 @@ class Fit(Questions):
 
         Raises:
             Refusal: the engine found a point, not a posterior; a prior that cannot be drawn from.
+            ModelError: no ArviZ; a fit that does not hold its rows, and none given.
+
+        Cost: an evidence and a simulation of all rows a draw; chains × draws × rows numbers are
+            held.
         """
-        return reports.to_arviz(self, data, prior)
+        return reports.to_arviz(self, data, prior, functools.partial(answers.chains, self))
 
     @in_tables()
     def log_joint(self, data: Any) -> float:
-        """log p(data, params), unseen discrete sites summed out, those outside rows over all rows
-        together."""
+        """log p(data, params) = log p(params) + Σ log p(row | params), nats, unseen discrete sites
+        summed out, those outside rows over all rows together. One number.
+
+        Raises:
+            ModelError: a fit of `at(params)` that lacks a parameter. DataError: bad rows, by name.
+
+        Cost: one pass.
+        """
         held = self._read(data)
         held = held._replace(table=replace(held.table,
                                            values={**self.given, **held.table.values})).trimmed()
@@ -121,7 +138,13 @@ class Fit(Questions):
 
     def table(self, site: str):
         """The conditional probability table of a discrete site as a pandas table: parents in rows,
-        states in columns; of a MarkovChain its transition, the state before in rows too."""
+        states in columns; of a MarkovChain its transition, the state before in rows too. At the
+        point `params`.
+
+        Raises:
+            ModelError: no such site; probabilities that depend on inputs or on continuous sites, or
+                have several cells.
+        """
         import pandas as pd
 
         found = self._site(site, discrete=True)
@@ -197,7 +220,11 @@ class Fit(Questions):
 
     def save(self, path: str | os.PathLike) -> None:
         """Write one file (arrays and JSON, no pickle), atomically: a failure leaves an older file
-        whole."""
+        whole. `probml.load` reads it; the rows that were fitted are not in it.
+
+        Raises:
+            ModelError: no such folder; a fit after do(); labels that are neither text nor numbers.
+        """
         saving.save(self, path)
 
     # Showing
@@ -212,6 +239,9 @@ class Fit(Questions):
 
         Returns:
             The path.
+
+        Raises:
+            ModelError: no such folder. DataError: bad rows, by name.
         """
         return page.write(self, path, data)
 

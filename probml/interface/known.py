@@ -14,12 +14,14 @@ from probml.dataset.codes import REFUSE, bounds
 from probml.errors import ModelError
 from probml.interface.fit import Fit, as_tree
 from probml.interface.functions.meeting import meet
+from probml.interface.functions.readings import told
 from probml.interface.functions.replay import without_rows
 from probml.interface.record import enough
 from probml.language.given import numbers
 from probml.language.language import Bound
 from probml.numerics.precision import in_its_own
 from probml.queries.simulation import input_rows
+from probml.structure.possible import check_chains, check_covariances
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
 
@@ -45,11 +47,13 @@ def known(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) 
 def _told(structure: Structure, fit: Fit) -> Fit:
     """A Fit at given parameters, held against the structure."""
     # computed anew: see Fit.params
-    point = {name: value for name, value in fit.point.items() if name not in structure.derived}
+    point = {name: value for name, value in told(structure.model, fit.point).items()
+             if name not in structure.derived}
     names = {**structure.labels, **fit.names}
     _check_params(structure, point)
     _check_labels(structure, names)
-    structure.check_chains(point)
+    check_chains(structure, point)
+    check_covariances(structure, point)
     return Fit(fit.model, point, fit.shapes, names=names, learnt=fit.learnt)
 
 
@@ -69,7 +73,7 @@ class _Deferred(Fit):
 
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
-        model, data, *_ = meet(self.model, data)
+        model, data, *_ = meet(self.model, data, self.point)
         return enough(read.read(model, data, self.names, rows, None, steps, unknown), self.point)
 
     def _of(self, held: dataset.Data) -> Fit:

@@ -22,7 +22,9 @@ from probml.errors import ModelError
 from probml.fits import fitting
 from probml.interface.fit import Fit
 from probml.interface.functions.meeting import meet
+from probml.interface.functions.readings import told
 from probml.interface.functions.replay import of_tables, replayed, without_rows
+from probml.interface.kinds_of_words import OF_MODELS, lacking
 from probml.interface.known import known
 from probml.interface.showing.looks import model_html, pictured
 from probml.language.given import mapping
@@ -137,6 +139,9 @@ class Model(Bound):
     a model twice, or running its cell again, re-traces and re-compiles nothing.
     """
 
+    def __getattr__(self, name: str) -> Any:
+        raise lacking(self, name, OF_MODELS)
+
     def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: Any = 0,
             start: Mapping[str, Any] | None = None,
             checkpoint: "Checkpoint | str | os.PathLike | None" = None, where: Any = None):
@@ -178,13 +183,17 @@ class Model(Bound):
         columns = columns_of(data)
         read, data, _, begin = meet(self, data)
         seed = whole_seed(seed, "fit")
-        start = {**begin, **mapping(start, "fit(start)", "another fit's params")}
+        start = {**begin, **told(read, mapping(start, "fit(start)", "another fit's params"))}
         found = fitting.infer(read, data, engine, weights, seed, start, checkpoint, where)
         return Fit.of(read, found, columns, seed)
 
     def read(self, data: Any) -> "Model":
         """The model as a fit with these data holds it: of a function that writes no rows(), the one
-        whose plate has become the rows, or which is one density. What `probml.load` asks for."""
+        whose plate has become the rows, or which is one density. What `probml.load` asks for.
+
+        Raises:
+            DataError, ModelError: data that the function cannot take.
+        """
         return meet(self, data).model
 
     def at(self, params: Mapping[str, Any], labels: Mapping[str, tuple] | None = None):
@@ -196,6 +205,13 @@ class Model(Bound):
                 model computes (numpyro.deterministic) may be among them and is computed anew.
             labels: site -> labels of its states, in code order; or input that is an index -> labels
                 of its entries.
+
+        Returns:
+            Fit, whose status is "known"; it answers at this point.
+
+        Raises:
+            ModelError: a parameter that is missing, unknown, of another shape or outside its
+                support, by name.
         """
         self.check_context()
         return known(self, mapping(params, "at(params)", "{'mean': 0.0}"),
@@ -209,8 +225,17 @@ class Model(Bound):
         index as codes.
 
         Args:
-            parameters: answer with the parameters that were drawn as well.
+            rows: how many; by default as many as the inputs have.
+            steps: the length of chains.
             seed: a whole number, a JAX key, or a NumPy generator, which gives its next one.
+            parameters: answer with the parameters that were drawn as well.
+            **inputs: what the function takes from data, by name, rows first.
+
+        Raises:
+            ModelError: an input that is missing or unknown, no number of rows. Refusal: an improper
+                prior, a factor in it, a loss in rows: none can be drawn from.
+
+        Cost: one program.
         """
         self.check_context()
         seed = whole_seed(seed, "simulate")
@@ -237,7 +262,8 @@ class Model(Bound):
         return Model(self.generative, self.settings, intervened(self, values))
 
     def log_density(self, data: Any, params: Mapping[str, Any]):
-        """log p(data, params), the unseen discrete sites summed out: one number, in nats."""
+        """log p(data, params) = log p(params) + Σ log p(row | params), the unseen discrete sites
+        summed out: one number, in nats. Arguments and errors as of `at` and Fit.log_joint."""
         return self.at(params).log_joint(data)
 
     def check(
@@ -294,10 +320,17 @@ class Model(Bound):
 
     def explain(self, data: Any = None, engines: Sequence[Engine] = ()):
         """How each site is treated with these data: roles, elimination order and cost, the update
-        of each parameter, who refuses.
+        of each parameter, who refuses. Nothing is fitted.
 
         Args:
+            data: as of `fit`; without them nothing is seen.
             engines: further ones to be asked, such as your own.
+
+        Returns:
+            Explanation: text when printed, tables in a notebook; `sites`, `engines`, `updates`.
+
+        Raises:
+            DataError, ModelError: data that the model cannot take.
         """
         from probml.interface.explain import explain  # a lazy door
 
@@ -314,6 +347,10 @@ class Model(Bound):
 
         Returns:
             The axes. Needs probml[plot], and nothing of the system.
+
+        Raises:
+            ModelError, DataError: a function that has no graph without data; data that it cannot
+                take.
         """
         self.check_context()
         return drawn(pictured(self, data), ax)

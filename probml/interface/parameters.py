@@ -12,6 +12,7 @@ import numpyro.distributions as dist
 from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
 from probml.interface.functions import leaning
+from probml.interface.functions.steps import answers
 from probml.interface.kinds_of_words import worded
 from probml.interface.record import Record
 from probml.language.language import LONGEST, whole_seed
@@ -38,7 +39,7 @@ class Parameters(Record):
         """
         known = self.structure.sites.get(site)  # what is summed out is named after a site of it
         if self.model.whole and (known is None or known.factor):
-            summed = leaning.posterior(self, site)
+            summed = answers.posterior(self, site) or leaning.posterior(self, site)
             if summed is not None:
                 return summed
         found = self._site(site)
@@ -73,11 +74,15 @@ class Parameters(Record):
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
         """Joint draws from the posterior of the parameters, name → (n, ...), and what the model
         computes from each outside rows; of unseen numbers inside the rows that were fitted, (n,
-        rows, ...), each drawn given the same draw of the parameters, and what the model computes
-        from them.
+        rows, ...), and of the steps of loops that are integrated out, each drawn given the same
+        draw of the parameters, and what the model computes from them.
+
+        Args:
+            n: how many; of a posterior in draws these, without a repeat while they last.
+            seed: a whole number, a JAX key, or a NumPy generator.
 
         Raises:
-            Refusal: the engine found a point.
+            Refusal: the engine found a point. ModelError: no number of draws.
         """
         if self.certain:
             raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact() "
@@ -90,6 +95,7 @@ class Parameters(Record):
         found |= {name: np.asarray(value)
                   for name, value in outside.drawn(self, draws).items()}
         inside = row_draws.within(self, draws, self.belief.rows(n, seed), seed)
+        found |= answers.drawn(self, draws, n, seed)
         return found | self._drawn_in_rows(draws, n) | inside
 
     def _drawn_in_rows(self, draws: Mapping[str, jax.Array], n: int) -> dict[str, np.ndarray]:

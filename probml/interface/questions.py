@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from probml.assessment import decisions
-from probml.assessment.bands import bands
-from probml.assessment.intervals import Interval
 from probml.assessment.reliability import Calibration, judge
 from probml.dataset import tables
 from probml.dataset.codes import REFUSE
@@ -47,6 +45,15 @@ class Questions(Serving):
                 "refuse" it, or take it for a "new" member of the plate, whose effect is drawn from
                 its prior given each draw of the other parameters; with a point it is the prior's
                 mean.
+
+        Of a posterior: log ∫ p(row | θ) p(θ | data) dθ, in closed form where it has one, else the
+        log of the mean over draws.
+
+        Raises:
+            DataError: bad rows, by name. Refusal: a loss has no likelihood; what is unseen has no
+                sum or integral.
+
+        Cost: one pass; averaged over draws one for each of them.
         """
         held = self._read(data, unknown=unknown)
         held.structure.need_likelihood("log_prob")
@@ -60,7 +67,7 @@ class Questions(Serving):
         return found
 
     def score(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> float:
-        """The mean of log_prob."""
+        """The mean of log_prob over rows, nats: arguments, errors and cost as there."""
         return float(self.log_prob(data, plug_in, unknown).mean())
 
     @by_parts
@@ -85,6 +92,13 @@ class Questions(Serving):
 
         Of a function that is one density of everything: of a site that it sums out in plates or
         steps, (*cells, states).
+
+        Raises:
+            ModelError: no such site, no states, several unseen sites and none named. Refusal: as
+                log_prob.
+
+        Cost: as log_prob; the probabilities are the gradient of its evidence.
+        Source: Darwiche (2003), "A differential approach to inference in Bayesian networks".
         """
         held = self._read(data, unknown=unknown)
         if self.model.whole:
@@ -103,75 +117,6 @@ class Questions(Serving):
                               lambda fit, held: fit._probabilities(held, site, plug_in, given))
 
     @by_parts
-    def pairs(self, data: Any, site: str | None = None, plug_in: bool = False) -> np.ndarray:
-        """p(z_t = i, z_{t+1} = j | row) of a MarkovChain z, (n, steps − 1, k, k): the smoothed pair
-        marginals.
-
-        Raises:
-            ModelError: the site is no chain. Cost: memory of steps · K² numbers a row, K the joint
-                states of all chains.
-        """
-        found = self.structure.markov
-        name = site or (found[0] if len(found) == 1 else None)
-        if name not in found:
-            raise ModelError(f"pairs(site={site!r}): expected a MarkovChain; model "
-                             f"'{self.model.name}' has {list(found)}")
-        held = self._read(data).loosened([name])
-        return asking.answer(self, held, [("pairs", name)], plug_in)[1]["pairs", name][:, 1:]
-
-    def forecast(self, data: Any, steps: int = 1, plug_in: bool = False,
-                 interval: float | None = None, **inputs: Any) -> dict[str, Any]:
-        """The steps that follow each row: site along time → the most probable states, or means, (n,
-        steps, ...), given the row.
-
-        For their distribution pad the data with NaN: predict_proba for probabilities, conditional
-        for numbers, simulate(given=...) for joint draws.
-
-        Args:
-            steps: h, how many. They follow the last step that was given, seen or not; in a list of
-                sequences, the end of each.
-            interval: a probability, such as 0.9: answer for numbers with an Interval (value,
-                lower, upper), each step's by itself: exact where it is normal given the row, else
-                quantiles of some thousand draws.
-            **inputs: inputs with an axis of time, at those steps: (n, steps, ...).
-
-        Raises:
-            ModelError: no chain, chains of a stated length, steps below 1.
-        """
-        if whole_steps(steps, "forecast") is None:
-            raise ModelError("forecast(steps=None): expected a whole number of at least 1")
-        held = self._read(data)
-        structure = held.structure
-        unknown = [name for name in inputs if name not in structure.timed]
-        if unknown:
-            timed = list(structure.timed)
-            raise ModelError(f"forecast: '{unknown[0]}' is no input with an axis of time; model "
-                             f"'{self.model.name}' has {timed}")
-        if not structure.chains or structure.declared:
-            raise ModelError(
-                f"forecast(steps={steps}) of model '{self.model.name}': expected chains without a "
-                f"stated length; "
-                f"it has the chains {list(structure.chains)}, steps={structure.declared}"
-            )
-        last = np.full(held.table.rows, held.steps) if held.given is None else held.given
-        longer = held.extended(last, steps, self._read, inputs)
-        filled = self._imputed(longer, plug_in)
-        at = last[:, None] + np.arange(steps)
-        timed = {s.name: s for s in structure.named.values() if s.time is not None
-                 and s.name in filled}
-
-        def ahead(name, array):
-            axis = 1 + timed[name].time
-            array = np.moveaxis(array, axis, 1)[np.arange(len(at))[:, None], at]
-            return np.moveaxis(array, 1, axis)
-
-        out = {name: ahead(name, filled[name]) for name in timed}
-        numbers = [name for name in timed if name in structure.sites and not timed[name].states]
-        bounds = {} if interval is None else bands(self, longer, numbers, interval, plug_in)
-        return out | {name: Interval(out[name], *(ahead(name, b) for b in pair))
-                      for name, pair in bounds.items()}
-
-    @by_parts
     @in_tables()
     def joint(self, data: Any, sites: Sequence[str], plug_in: bool = False) -> np.ndarray:
         """p(sites = states | row) of a few discrete scalar sites together: (n, *states of the
@@ -180,6 +125,8 @@ class Questions(Serving):
         Raises:
             ModelError: a site is unknown, lies outside rows(), has no finite list of states, or has
                 several cells.
+
+        Cost: memory of n times the product of the states.
         """
         sites = (sites,) if isinstance(sites, str) else tuple(sites or ())
         if not sites or len(set(sites)) < len(sites):
@@ -222,6 +169,8 @@ class Questions(Serving):
         Raises:
             ModelError: the site is unknown or not said; an interval of a site with states (ask
                 predict_proba).
+
+        Cost: as log_prob; with an interval some thousand draws of each row.
         """
         held = self._read(data, unknown=unknown)
         name = site or self._unseen(held, continuous=True)
@@ -236,7 +185,13 @@ class Questions(Serving):
     ) -> np.ndarray:
         """The action of least expected loss for every row, (n, *cells): see probml.decide. Where
         the site's states have labels, or the loss names its actions, the answer bears names, and
-        None where no action is taken; else numbers, and −1."""
+        None where no action is taken; else numbers, and −1.
+
+        Args:
+            site: as in predict_proba.
+            loss, reject: as in probml.decide.
+            plug_in: as in log_prob.
+        """
         held = self._read(data)
         name = self._inside(site or self._unseen(held))
         return decisions.decide(self.predict_proba(data, name, plug_in), loss, reject,
@@ -247,7 +202,7 @@ class Questions(Serving):
         strategy: str = "uniform"
     ) -> Calibration:
         """How far p(site | all else of the row) keeps its promise on rows that show `site`: see
-        probml.calibration."""
+        probml.calibration, whose arguments these are."""
         return judge(self, data, site, plug_in, bins, strategy)
 
     @by_parts
@@ -257,6 +212,17 @@ class Questions(Serving):
         """The jointly most probable values of all unseen discrete cells, or of `sites` with all
         else summed out; seen cells stay. Behind the end of a sequence of a list its last state is
         repeated.
+
+        The values maximise p(unseen | seen, params); of `sites`, with the rest summed out.
+
+        Returns:
+            site → (n, *cells), labels where it has some.
+
+        Raises:
+            ModelError: `sites` is no list, or names no discrete site in rows. Refusal: a maximum
+                along time over some of what is hidden there, which has no recursion.
+
+        Cost: one pass; along a chain O(steps · K²) a row (Viterbi 1967).
 
         Of a function that is one density of everything: of the sites that it sums out in plates or
         steps, (*cells), at the point `params`.
@@ -310,8 +276,17 @@ class Questions(Serving):
     def impute(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> Any:
         """Every site inside rows(), seen cells as they are, unseen ones filled: discrete by the
         most probable state, continuous by the conditional mean given the row's seen cells; and what
-        the model computes there, as predict has it. Name → array; of a table a table of its kind,
-        with its index. `unknown` as in log_prob."""
+        the model computes there, as predict has it.
+
+        Args:
+            plug_in, unknown: as in log_prob.
+
+        Returns:
+            name → (n, *cells); of a table a table of its kind, with its index.
+
+        Raises and cost: as predict, of all sites at once. Each cell is filled by itself: for cells
+        that go together draw them, simulate(given=data).
+        """
         return members.answer(self, self._read(data, unknown=unknown), plug_in,
                               lambda fit, held: fit._imputed(held, plug_in))
 
@@ -356,6 +331,12 @@ class Questions(Serving):
         Of a function that is one density of everything, and has no rows: all that it observes and
         computes, once more, at one draw of the parameters; `inputs` are its arguments, those left
         out as they were fitted.
+
+        Raises:
+            ModelError: rows said twice, inputs that are missing. Refusal: a loss, which nothing can
+                be drawn from; an improper prior.
+
+        Cost: one program; with `given` a pass that draws backwards through what was summed out.
         """
         seed = whole_seed(seed, "simulate")
         if self.model.whole:

@@ -20,6 +20,7 @@ from probml.factors.digits import narrow
 from probml.fits import fitting
 from probml.fits.merging import Kept
 from probml.interface.functions.meeting import meet
+from probml.interface.functions.steps import answers
 from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.numerics.precision import TooFewDigits, in_its_own
@@ -136,7 +137,8 @@ class Record:
 
     @functools.cached_property
     def params(self) -> dict[str, Any]:
-        return {**self.point, **outside.point(self)}
+        """Parameters and what the model computes outside rows, name → array: see Fit."""
+        return {**self.point, **outside.point(self), **answers.means(self)}
 
     @property
     def certain(self) -> bool:
@@ -150,20 +152,27 @@ class Record:
 
     @property
     def converged(self) -> bool:
+        """Whether the engine ended as it should; `status` says how."""
         return self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN, Status.SAMPLED,
                                 Status.APPROXIMATED, Status.EARLY)
 
     @property
     def status(self) -> str:
+        """How the engine ended, and what is in doubt, in a sentence."""
         return self.outcome.message + "".join(f"; {note}" for note in self.notes)
 
     @property
     def structure(self) -> Structure:
+        """Sites, parents and plates of the model as these data trace it."""
         return trace(self.model, self.shapes)
 
     def labels(self, site: str) -> tuple:
         """The labels of a discrete site's states, in code order; 0 … states−1 where the data had
-        none. Of an input that is an index, those of the entries that it picks from."""
+        none. Of an input that is an index, those of the entries that it picks from.
+
+        Raises:
+            ModelError: no such site, one without states, an input that is no index.
+        """
         if isinstance(site, str) and site in self.model.inputs:
             return self._index_labels(site)
         self._site(site, discrete=True)

@@ -1,4 +1,5 @@
-"""The verbs of a Fit that serve: questions compiled for one row after another."""
+"""The verbs of a Fit that go on: questions compiled for one row after another; sequences, how their
+states follow each other, and what comes next."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,10 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from probml.assessment.bands import bands
+from probml.assessment.intervals import Interval
 from probml.dataset import tables
+from probml.dataset.sources.parts import by_parts
 from probml.errors import ModelError
 from probml.interface.answers import Answers
+from probml.interface.kinds_of_words import worded
+from probml.language.language import whole_steps
 from probml.numerics.precision import in_its_own
+from probml.queries import asking
 from probml.queries.serving import Compiled, Filter
 
 
@@ -45,9 +52,10 @@ class Served:
 
 
 @in_its_own
+@worded
 @dataclass(frozen=True, eq=False)
 class Serving(Answers):
-    """A question compiled once, a chain filtered step after step."""
+    """A question compiled once, a chain filtered step after step, steps to come."""
 
     def compiled(self, ask: str, example: Any, site: str | None = None,
                  plug_in: bool = False) -> "Served":
@@ -82,3 +90,76 @@ class Serving(Answers):
             Refusal: no MarkovChain or several, moves that vary, or something hidden beside it.
         """
         return Filter(self, self._read(example))
+
+    @by_parts
+    def pairs(self, data: Any, site: str | None = None, plug_in: bool = False) -> np.ndarray:
+        """p(z_t = i, z_{t+1} = j | row) of a MarkovChain z, (n, steps − 1, k, k): the smoothed pair
+        marginals.
+
+        Raises:
+            ModelError: the site is no chain.
+
+        Cost: memory of steps · K² numbers a row, K the joint states of all chains.
+        """
+        found = self.structure.markov
+        name = site or (found[0] if len(found) == 1 else None)
+        if name not in found:
+            raise ModelError(f"pairs(site={site!r}): expected a MarkovChain; model "
+                             f"'{self.model.name}' has {list(found)}")
+        held = self._read(data).loosened([name])
+        return asking.answer(self, held, [("pairs", name)], plug_in)[1]["pairs", name][:, 1:]
+
+    def forecast(self, data: Any, steps: int = 1, plug_in: bool = False,
+                 interval: float | None = None, **inputs: Any) -> dict[str, Any]:
+        """The steps that follow each row: site along time → the most probable states, or means, (n,
+        steps, ...), given the row.
+
+        For their distribution pad the data with NaN: predict_proba for probabilities, conditional
+        for numbers, simulate(given=...) for joint draws.
+
+        Args:
+            steps: h, how many. They follow the last step that was given, seen or not; in a list of
+                sequences, the end of each.
+            interval: a probability, such as 0.9: answer for numbers with an Interval (value,
+                lower, upper), each step's by itself: exact where it is normal given the row, else
+                quantiles of some thousand draws.
+            **inputs: inputs with an axis of time, at those steps: (n, steps, ...).
+
+        Raises:
+            ModelError: no chain, chains of a stated length, steps below 1.
+
+        Cost: as impute of sequences that are longer by `steps`; with an interval where nothing is
+        normal some thousand draws.
+        """
+        if whole_steps(steps, "forecast") is None:
+            raise ModelError("forecast(steps=None): expected a whole number of at least 1")
+        held = self._read(data)
+        structure = held.structure
+        unknown = [name for name in inputs if name not in structure.timed]
+        if unknown:
+            timed = list(structure.timed)
+            raise ModelError(f"forecast: '{unknown[0]}' is no input with an axis of time; model "
+                             f"'{self.model.name}' has {timed}")
+        if not structure.chains or structure.declared:
+            raise ModelError(
+                f"forecast(steps={steps}) of model '{self.model.name}': expected chains without a "
+                f"stated length; "
+                f"it has the chains {list(structure.chains)}, steps={structure.declared}"
+            )
+        last = np.full(held.table.rows, held.steps) if held.given is None else held.given
+        longer = held.extended(last, steps, self._read, inputs)
+        filled = self._imputed(longer, plug_in)
+        at = last[:, None] + np.arange(steps)
+        timed = {s.name: s for s in structure.named.values() if s.time is not None
+                 and s.name in filled}
+
+        def ahead(name, array):
+            axis = 1 + timed[name].time
+            array = np.moveaxis(array, axis, 1)[np.arange(len(at))[:, None], at]
+            return np.moveaxis(array, 1, axis)
+
+        out = {name: ahead(name, filled[name]) for name in timed}
+        numbers = [name for name in timed if name in structure.sites and not timed[name].states]
+        bounds = {} if interval is None else bands(self, longer, numbers, interval, plug_in)
+        return out | {name: Interval(out[name], *(ahead(name, b) for b in pair))
+                      for name, pair in bounds.items()}

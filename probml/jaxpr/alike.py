@@ -65,10 +65,21 @@ class Alike:
             inputs: values of the program's inputs; of the tracked ones none is read.
             states: in the place of the tracked ones, for all results the same.
         """
-        fixed: dict[int, Any] = dict(zip(self._places, states, strict=True))
-        varied: dict[int, jax.Array] = {}
+        return self._over(inputs, dict(zip(self._places, states, strict=True)), {})
+
+    def at_each(self, inputs: Sequence[Any], columns: Sequence[jax.Array]) -> jax.Array:
+        """The same with numbers of each result in the place of the tracked inputs.
+
+        Args:
+            columns: a place each, (results, *shape of the input).
+        """
+        return self._over(inputs, {}, dict(zip(self._places, columns, strict=True)))
+
+    def _over(self, inputs: Sequence[Any], fixed: dict[int, Any],
+              varied: dict[int, jax.Array]) -> jax.Array:
+        fixed, varied = dict(fixed), dict(varied)
         for leaf in range(len(self._works[0].leaves)):
-            if leaf not in fixed:
+            if leaf not in fixed and leaf not in varied:
                 same, values = self._values(leaf, inputs)
                 if same:
                     fixed[leaf] = values[0]

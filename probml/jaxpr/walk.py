@@ -93,6 +93,12 @@ def equations(closed: ClosedJaxpr) -> Iterator[Any]:
             yield from equations(body)
 
 
+def one_way(closed: ClosedJaxpr) -> bool:
+    """Whether a program can be differentiated backwards alone: it has functions with a derivative
+    of their own (jax.custom_vjp), as solvers of differential equations have."""
+    return any(eqn.primitive.name.startswith("custom_vjp_call") for eqn in equations(closed))
+
+
 def _closed(body: Any) -> ClosedJaxpr | None:
     if isinstance(body, Jaxpr) and not body.constvars:
         return ClosedJaxpr(body, ())

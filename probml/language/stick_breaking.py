@@ -21,6 +21,8 @@ class StickBreaking(dist.Distribution):
 
     Args:
         concentration1, concentration0: above 0, (..., k − 1) each, or numbers beside an array.
+
+    Cost: O(k) a draw or a log density.
     """
 
     arg_constraints = {

@@ -51,7 +51,9 @@ class Moments(NamedTuple):
 class Kind(Protocol):
     """A kind of group: how it is integrated out. Immutable, of no state."""
 
-    pools: bool  # whether second moments of rows are all that an M-step needs
+    # whether second moments of rows are all that an M-step needs, and that the integral does where
+    # it is exact
+    pools: bool
     exact: bool  # whether its integral is one in closed form
 
     @property

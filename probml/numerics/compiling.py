@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import lapack, tiers
+from probml.numerics import collector, lapack, tiers
 from probml.numerics.alone import alone
 from probml.numerics.kept import disk, holding
 from probml.numerics.kept.programs import Shelf
@@ -85,7 +85,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, **keywords) -> C
         if long or _REFUSED or not _on_cpu():
             return None
         fixed = [args[i] for i in shelf.static if i < len(args)]
-        return tiers.options(leaves, fixed, loops)
+        return tiers.options(leaves, fixed, loops, feeding.fed(args))
 
     @functools.wraps(function)
     def call(*args):
@@ -99,7 +99,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, **keywords) -> C
             compiled[tier] = jax.jit(seen, compiler_options=options, **keywords)
         holding.let_go()
         try:
-            with lapack.guarded(), unchecked():
+            with lapack.guarded(), unchecked(), collector.resting():
                 program = shelf.find(args, options)
                 if program is not None:
                     dynamic = (a for i, a in enumerate(args) if i not in shelf.static)

@@ -18,6 +18,7 @@ import os
 import sys
 import time
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -157,20 +158,42 @@ def surroundings() -> str:
 
 def _source() -> list[str]:
     """The digest of every file of ours. About 20 ms."""
-    found = {}
-    for package in OURS:
-        spec = importlib.util.find_spec(package)
-        for folder in (spec.submodule_search_locations or ()) if spec else ():
-            for path in Path(folder).rglob("*.py"):
-                found[path.resolve()] = f"{package}/{path.relative_to(folder).as_posix()}"
-    out = []
+    out, seen = [], set()
     if time.time() - time.monotonic() < _AHEAD - 1:  # what has changed since may look older
         raise Nameless("the clock was set back since this process began")
     try:
-        for path, name in found.items():
-            if path.stat().st_mtime > _IMPORTED:
-                raise Nameless(f"{path} has changed since this process began")
-            out.append(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}")
+        for package in OURS:
+            spec = importlib.util.find_spec(package)
+            for top in (spec.submodule_search_locations or ()) if spec else ():
+                for folder, within in _folders(os.path.realpath(top), package):
+                    if folder not in seen:  # a package may lie inside another, or be a link in it
+                        seen.add(folder)
+                        out += _digests(folder, within)
     except OSError as error:
         raise Nameless(str(error)) from error
     return sorted(out)
+
+
+def _folders(top: str, name: str) -> Iterator[tuple[str, str]]:
+    """A folder and those in it, but for links, with their names in a package."""
+    yield top, name
+    with os.scandir(top) as entries:
+        inner = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)
+                 and entry.name != "__pycache__"]
+    for each in inner:
+        yield from _folders(os.path.join(top, each), f"{name}/{each}")
+
+
+def _digests(folder: str, name: str) -> Iterator[str]:
+    """
+    Raises:
+        Nameless: a file has changed since this process began.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.endswith(".py"):
+                continue
+            if entry.stat().st_mtime > _IMPORTED:
+                raise Nameless(f"{entry.path} has changed since this process began")
+            content = Path(entry.path).read_bytes()
+            yield f"{name}/{entry.name} {hashlib.sha256(content).hexdigest()}"

@@ -32,7 +32,7 @@ class Block:
     `form` is None for the general path. `steps` take the parameter to the quantity c in which the
     form holds. `event` counts the axes of c that belong together. `stacked`: c is all the block's
     parameters as one vector.
-    `vectors`: c stacked is so many vectors behind one another, which the density does not couple.
+    `vectors`: c stacked is vectors, each at these of its places, which the density does not couple.
     `newton`: few coefficients in which rows are smooth and affine, as the gates of experts: a
         Hessian of all rows is a good buy.
     """
@@ -46,7 +46,7 @@ class Block:
     rowwise: bool
     why: str
     newton: bool = False
-    vectors: int = 0
+    vectors: tuple[tuple[int, ...], ...] = ()
 
     def describe(self, plan: Plan, prior: bool) -> str:
         sites = plan.structure.sites
@@ -196,8 +196,8 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
         size = (sum(math.prod(sites[name].shape) for name in names)
                 if stacked else sites[names[0]].shape[-1] if event else 1)
         if size <= DENSE:
-            apart = (vectors(plan, names[0], users(plan))
-                     if stacked and rowwise and len(names) == 1 and plan.variables else 0)
+            apart = (vectors(plan, names, users(plan))
+                     if stacked and (rowwise and plan.variables or plan.latents) else ())
             together.append(Block(names, found[names[0]][0], (), event, stacked, True, rowwise, "",
                                   vectors=apart))
         else:

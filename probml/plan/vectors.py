@@ -1,4 +1,5 @@
-"""Parameters that are several vectors, of which a location looks at one: the weights of experts.
+"""Parameters that are several vectors, of which a location looks at one: the weights of experts,
+the loadings of columns with their intercepts.
 
 Their least squares are then those of each vector by itself. Which vector an element of a location
 depends on is followed through the traced program, at every combination of the hidden states; what
@@ -7,19 +8,24 @@ the program leaves open counts as all of them.
 
 import itertools
 import math
+from collections.abc import Mapping
 
 import jax
 import numpy as np
 
-from probml.jaxpr.cells import SEVERAL, cells
+from probml.jaxpr.cells import NONE, SEVERAL, cells
 from probml.plan.plan import Plan
 
 MOST = 64  # combinations of states that are looked at
 
 
-def vectors(plan: Plan, name: str, users: tuple[str, ...]) -> int:
-    """How many vectors, along its last axis, a parameter is, if every number that rows or priors
-    look at depends on one of them at most; else 0.
+def vectors(plan: Plan, names: tuple[str, ...], users: tuple[str, ...]) -> tuple[tuple[int, ...],
+                                                                                ...]:
+    """Which entries of parameters behind one another are a vector, if every number that rows or
+    priors look at depends on one of the vectors at most; else none.
+
+    Vectors lie along last axes; beside those of matrices a parameter of one axis less has a number
+    of each.
 
     Args:
         users: the sites whose density parameters enter.
@@ -27,19 +33,30 @@ def vectors(plan: Plan, name: str, users: tuple[str, ...]) -> int:
     Cost: one look at each program at each combination of states; nothing is compiled.
     """
     sites = plan.structure.sites
-    site = sites[name]
-    if len(site.shape) < 2 or site.entry.prior is None or site.entry.prior.event > 1:
-        return 0
-    count = math.prod(site.shape[:-1])
-    number = np.repeat(np.arange(count), site.shape[-1]).reshape(site.shape)
+    shapes = {name: sites[name].shape for name in names}
+    axes = max(map(len, shapes.values()))
+    lead = next(shape[:-1] for shape in shapes.values() if len(shape) == axes)
+    if not lead or any(shape not in (lead, (*lead, *shape[-1:])) for shape in shapes.values()):
+        return ()
+    count, numbers, order, start = math.prod(lead), {}, [], 0
+    for name, shape in shapes.items():
+        prior = sites[name].entry.prior
+        if prior is None or prior.event > len(shape) - len(lead):
+            return ()
+        size = math.prod(shape)
+        numbers[name] = np.repeat(np.arange(count), size // count).reshape(shape)
+        order.append(start + np.arange(size).reshape(count, -1))
+        start += size
     for user in users:
-        at = [i for i, a in enumerate(sites[user].arguments) if name in sites[user].uses.get(a, {})]
-        if at and not _one_each(plan, user, at, name, number):
-            return 0
-    return count
+        uses = sites[user].uses
+        at = [i for i, a in enumerate(sites[user].arguments)
+              if any(name in uses.get(a, {}) for name in names)]
+        if at and (user in names or not _one_each(plan, user, at, numbers)):
+            return ()
+    return tuple(map(tuple, np.concatenate(order, 1).tolist()))
 
 
-def _one_each(plan: Plan, user: str, at: list[int], name: str, number: np.ndarray) -> bool:
+def _one_each(plan: Plan, user: str, at: list[int], numbers: Mapping[str, np.ndarray]) -> bool:
     site, (program, takes) = plan.structure.sites[user], plan.structure.programs[user]
     if site.family is None or site.family.event:
         return False
@@ -49,13 +66,25 @@ def _one_each(plan: Plan, user: str, at: list[int], name: str, number: np.ndarra
     choices = [_values(plan, parent) for parent in parents]
     if math.prod(map(len, choices)) > MOST:
         return False
+    mine = {takes.index(name): name for name in numbers if name in takes}
     for states in itertools.product(*choices):
         known = {takes.index(p): value for p, value in zip(parents, states, strict=True)
                  if p in takes}
-        found = cells(program, {takes.index(name): name}, {name: number}, known)
-        if any((found[i].get(name, np.zeros(1)) == SEVERAL).any() for i in at):
+        found = cells(program, mine, numbers, known)
+        if not all(_alone(list(found[i].values())) for i in at):
             return False
     return True
+
+
+def _alone(found: list[np.ndarray]) -> bool:
+    """Whether every element depends on one vector at most, of all parameters together."""
+    if not found:
+        return True
+    low = np.min([np.where(each == NONE, np.iinfo(int).max, each) for each in found], 0)
+    high = np.max(found, 0)
+    some = high != NONE
+    return not any((each == SEVERAL).any() for each in found) and bool(
+        (low[some] == high[some]).all())
 
 
 def _values(plan: Plan, parent: str) -> list[np.ndarray]:

@@ -22,6 +22,8 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 
+OWN = -1  # the seed of what a fit draws for itself, which no user can give
+
 
 class Averaged(NamedTuple):
     """What a query of rows averages over."""

@@ -27,7 +27,7 @@ from probml.errors import ModelError, Refusal
 from probml.families import domains
 from probml.jaxpr import levels
 from probml.jaxpr.switches import SETTING
-from probml.jaxpr.walk import Literal, evaluate
+from probml.jaxpr.walk import Literal, evaluate, one_way
 from probml.language.language import Bound
 from probml.numerics.compiling import unchecked
 from probml.numerics.identity import digest
@@ -97,6 +97,11 @@ class Structure:
         return digest(self.model, self.specs, self.declared, sites)
 
     @functools.cached_property
+    def one_way(self) -> bool:
+        """Whether some argument cannot be pushed forwards, and so has no Hessian."""
+        return any(one_way(program) for program, _ in self.programs.values())
+
+    @functools.cached_property
     def derived(self) -> tuple[str, ...]:
         """The deterministics outside rows."""
         return tuple(site.name for site in self.deterministics.values() if not site.rows)
@@ -161,25 +166,6 @@ class Structure:
         held = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
         value = atom.val if isinstance(atom, Literal) else held.get(atom)
         return None if value is None else np.asarray(value)
-
-    def check_chains(self, params: Mapping[str, Any], steps: int | None = None) -> None:
-        """Refuse a chain whose arguments, at these parameters, are impossible (tables that are no
-        distributions, covariances with a negative eigenvalue), as far as they depend on nothing
-        else; with `steps` those of numbers that are so over so many steps."""
-        for name in (n for n in self.chains if steps is None or n not in self.markov):
-            site, (program, takes) = self.sites[name], self.programs[name]
-            needs = levels.dependencies(program)
-            at = [i for i, need in enumerate(needs) if all(takes[k] in params for k in need)]
-            if not at:
-                continue
-            part, inputs = levels.restrict(program, at)
-            with jax.ensure_compile_time_eval():  # numbers, also within somebody's trace
-                known = evaluate(part, *(jnp.reshape(jnp.asarray(params[takes[k]], aval.dtype),
-                                                     aval.shape)
-                                         for k, aval in zip(inputs, part.in_avals, strict=True)))
-            site.family.check(f"model '{self.model.name}', site '{name}' ({site.kind})",
-                              {site.arguments[i]: np.asarray(value)
-                               for i, value in zip(at, known, strict=True)}, steps)
 
     def cells(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """The same for a site with a family, in the user's layout: argument → (lattice cells

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows, Summary
@@ -253,8 +254,9 @@ def _points(c: jax.Array, block: Block) -> jax.Array:
     once."""
     if not block.vectors:
         return block.form.points(c, block.event)
-    points = block.form.points(c.reshape(block.vectors, -1), block.event)
-    return points.reshape(len(points), -1)
+    order = np.array(block.vectors)
+    points = block.form.points(c[order], block.event)
+    return points.reshape(len(points), -1)[:, np.argsort(order.reshape(-1))]
 
 
 def _read(points: jax.Array, gradients: jax.Array, block: Block) -> dict[str, jax.Array]:
@@ -262,11 +264,12 @@ def _read(points: jax.Array, gradients: jax.Array, block: Block) -> dict[str, ja
     of the one vector that they stand for."""
     if not block.vectors:
         return block.form.read(points, gradients, block.event)
-    apart = [array.reshape(len(array), block.vectors, -1) for array in (points, gradients)]
-    found = block.form.read(*apart, block.event)
-    blocks = found["precision"][:, :, None] * jnp.eye(block.vectors)[:, None, :, None]
+    order = np.array(block.vectors)
+    found = block.form.read(points[:, order], gradients[:, order], block.event)
     size = points.shape[-1]
-    return {"loc": found["loc"].reshape(size), "precision": blocks.reshape(size, size)}
+    whole = jnp.zeros((size, size), points.dtype)
+    return {"loc": found["loc"].reshape(size)[np.argsort(order.reshape(-1))],
+            "precision": whole.at[order[:, :, None], order[:, None, :]].set(found["precision"])}
 
 
 def modes(params: Mapping, stage, natural) -> dict[str, jax.Array]:

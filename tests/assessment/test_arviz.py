@@ -166,9 +166,11 @@ def test_bad_requests_are_refused_by_name(exported, table, monkeypatch):
     monkeypatch.setattr(reports, "MOST", 100)
     with pytest.raises(probml.Refusal, match="1000 draws of 14 rows"):
         fit.to_arviz(table)
-    monkeypatch.setitem(sys.modules, "arviz", None)
+    monkeypatch.setattr(reports, "MOST", 2**28)
+    for name in ("arviz", "arviz_base"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(probml.ModelError, match=r"probml\[arviz\]"):
-        reports.arviz_module()
+        fit.to_arviz(table)
 
 
 @pytest.mark.slow

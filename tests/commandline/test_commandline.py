@@ -148,7 +148,7 @@ def test_dates_and_names_are_left_out_by_request(place):
 
 @pytest.mark.parametrize(("words", "code", "said"), [
     (("predict", "@fit.probml"), 2, "Missing argument 'DATA'. See probml predict --help"),
-    (("forecast", "@fit.probml"), 2, "No such command 'forecast'"),
+    (("foretell", "@fit.probml"), 2, "No such command 'foretell'"),
     (("--quiet",), 2, "--quiet"),
     (("simulate", "@fit.probml", "-n", "0"), 2, "0 is not in the range"),
     (("fit", "@rows.csv", "-m", "mixture", "--set", "k=3"), 4, "MixedMixture has no such setting"),

@@ -14,6 +14,8 @@ from probml.elimination import kalman, kalman_evidence, kalman_paths
 T, D, M, SEEN = 12, 3, 2, 2
 BLOCKS = 4
 TIMED = ("transition", "offset", "noise", "value", "slope", "variance", "seen", "alive")
+# as engines call them: in one program each
+evidence, smoothed = jax.jit(kalman_evidence.evidence), jax.jit(kalman_evidence.smoothed)
 
 
 def system(singular=True):
@@ -81,7 +83,7 @@ def whole():
 
 
 def test_filter_and_smoother_are_the_joint_normal(whole):
-    log, found = kalman_evidence.evidence(whole), kalman_evidence.smoothed(whole)
+    log, found = evidence(whole), smoothed(whole)
     for lane in range(M):
         want, mean, cov = joint(whole, lane)
         np.testing.assert_allclose(log[lane], want, atol=1e-9)
@@ -95,10 +97,8 @@ def test_filter_and_smoother_are_the_joint_normal(whole):
 
 def test_blocks_give_what_whole_sequences_give(whole):
     blocks = in_blocks(whole)
-    np.testing.assert_allclose(kalman_evidence.evidence(blocks), kalman_evidence.evidence(whole),
-                               atol=1e-10)
-    for one, other in zip(kalman_evidence.smoothed(whole), kalman_evidence.smoothed(blocks),
-                          strict=True):
+    np.testing.assert_allclose(evidence(blocks), evidence(whole), atol=1e-10)
+    for one, other in zip(smoothed(whole), smoothed(blocks), strict=True):
         alive = cut(whole.alive).reshape(T // BLOCKS, *(1,) * (one.ndim - 2), -1)
         np.testing.assert_allclose(np.where(alive, cut(one), 0), np.where(alive, other, 0),
                                    atol=1e-10)
@@ -108,7 +108,7 @@ def test_the_gradient_is_that_of_the_recursion(whole):
     weight = jnp.array([1.0, -2.0])
 
     def total(evidence):
-        return jax.grad(lambda found: (evidence(found) * weight).sum(), allow_int=True)
+        return jax.jit(jax.grad(lambda found: (evidence(found) * weight).sum(), allow_int=True))
 
     want = total(lambda found: kalman.filtered(found).log.sum(0))(whole)
     got = total(kalman_evidence.evidence)(whole)
@@ -132,11 +132,11 @@ def test_a_number_seen_without_noise_is_known_from_there_on():
     told = dataclasses.replace(still, slope=slope, seen=seen, variance=jnp.zeros((T, SEEN, M)),
                                value=jnp.full((T, SEEN, M), 1.5))
     want = stats.norm(own.mean[0], np.sqrt(own.covariance[0, 0])).logpdf(1.5)
-    np.testing.assert_allclose(kalman_evidence.evidence(told), want, atol=1e-10)
-    found = kalman_evidence.smoothed(told)
+    np.testing.assert_allclose(evidence(told), want, atol=1e-10)
+    found = smoothed(told)
     np.testing.assert_allclose(found.mean[:, 0], 1.5, atol=1e-10)
     other = dataclasses.replace(told, value=told.value.at[3, 0].set(2.5))
-    assert np.isneginf(kalman_evidence.evidence(other)).all(), "it cannot be elsewhere"
+    assert np.isneginf(evidence(other)).all(), "it cannot be elsewhere"
 
 
 def test_wide_priors_keep_their_digits_in_single_precision():
@@ -149,10 +149,10 @@ def test_wide_priors_keep_their_digits_in_single_precision():
             np.array([[1.0, 1.0], [0.0, 1.0]])[None, ..., None], np.zeros((1, 2, 1)),
             np.diag([30.0, 1.0])[None, ..., None], y, np.array([1.0, 0.0])[None, None, :, None],
             np.full((1, 1, 1), 1e4))), jnp.ones((steps, 1, 1), bool), None)
-        single = kalman_evidence.evidence(told), kalman_evidence.smoothed(told)
+        single = evidence(told), smoothed(told)
     double = jax.tree.map(lambda leaf: leaf.astype(float) if leaf.dtype != bool else leaf, told)
-    np.testing.assert_allclose(single[0], kalman_evidence.evidence(double), rtol=1e-4)
-    want = kalman_evidence.smoothed(double)
+    np.testing.assert_allclose(single[0], evidence(double), rtol=1e-4)
+    want = smoothed(double)
     np.testing.assert_allclose(single[1].mean[:, 0], want.mean[:, 0], rtol=1e-3)
     np.testing.assert_allclose(single[1].covariance[:, 0, 0], want.covariance[:, 0, 0], rtol=5e-3)
 
@@ -162,5 +162,5 @@ def test_paths_of_blocks_are_paths_of_whole_sequences(whole):
     for name in TIMED[:-1]:
         np.testing.assert_array_equal(getattr(kalman_paths.whole(blocks), name),
                                       getattr(whole, name))
-    path = kalman_paths.wandering(whole, jax.random.key(0))
+    path = jax.jit(kalman_paths.wandering)(whole, jax.random.key(0))
     np.testing.assert_array_equal(kalman_paths.in_blocks(path, BLOCKS), cut(path))

@@ -56,6 +56,19 @@ def test_three_passes_in_batches_reach_what_all_rows_reach(monkeypatch, rows):
     np.testing.assert_array_equal(counts(2).fit(rows, few).history, fit.history)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_batches_of_a_source_reach_what_all_rows_reach(monkeypatch, rows):
+    monkeypatch.setattr(batches, "BEGUN", 800)
+    few = probml.VB(batch_rows=200, max_iterations=3, tolerance=0.0, restarts=2)
+    whole = counts(2).fit(rows, probml.VB(restarts=2, tolerance=1e-10))
+    parts = [{"x": rows["x"][low : low + 900]} for low in range(0, 4000, 900)]
+    fit = counts(2).fit(lambda: iter(parts), few)
+    assert whole.bound - 0.02 < fit.bound <= whole.bound + 1e-6
+    np.testing.assert_allclose(fit.posterior("weights").concentration.sum(), 4004.0, rtol=1e-9)
+    np.testing.assert_array_equal(counts(2).fit(lambda: iter(parts), few).history, fit.history)
+
+
 def test_what_has_no_batches_is_refused_by_name(rows):
     with pytest.raises(ModelError, match=r"VB\(batch_rows=5000\) .* the data have 4000 rows"):
         counts(2).fit(rows, probml.VB(batch_rows=5000))

@@ -132,3 +132,30 @@ def test_advice_to_take_more_steps_is_given_only_where_they_would_gain():
     assert "raise" not in fit.status and "learning rate" in fit.status
     with pytest.warns(RuntimeWarning, match="raise max_iterations or steps"):
         middle().fit(y, probml.MAP(optimizer=optax.sgd(1e-6), steps=500))
+
+
+@jax.custom_vjp
+def decayed(rate, t):
+    """As solvers of differential equations are: differentiable backwards alone."""
+    return jnp.exp(-rate * t)
+
+
+decayed.defvjp(lambda rate, t: (jnp.exp(-rate * t), (rate, t)),
+               lambda kept, g: (jnp.sum(-kept[1] * jnp.exp(-kept[0] * kept[1]) * g),
+                                jnp.zeros_like(kept[1])))
+
+
+@probml.model
+def decay(t, by=None):
+    rate = sample("rate", dist.LogNormal(0.0, 1.0))
+    with probml.rows():
+        sample("y", dist.Normal((by or (lambda rate, t: jnp.exp(-rate * t)))(rate, t), 0.1))
+
+
+@pytest.mark.parametrize("engine", [None, pytest.param(probml.Laplace(), marks=pytest.mark.slow)])
+def test_functions_that_know_their_derivative_backwards_alone_are_climbed(engine):
+    t = np.linspace(0.1, 3.0, 9)
+    data = {"t": t, "y": np.exp(-0.7 * t) + 0.05 * np.sin(9 * t)}
+    fit, plain = decay(by=decayed).fit(data, engine), decay().fit(data, engine)
+    assert fit.converged == plain.converged
+    assert fit.params["rate"] == pytest.approx(plain.params["rate"], rel=1e-5)

@@ -25,6 +25,7 @@ from probml.models import (
     learn_structure,
 )
 from probml.models.frames.kinds import discrete, tied, usual
+from probml.models.frames.ties import warn_of_tied
 
 
 @pytest.fixture(scope="module")
@@ -250,3 +251,14 @@ def test_numbers_that_stand_as_objects_are_numbers():
                                   other.predict_proba(pd.DataFrame({"x": x})))
     text = NaiveBayes().fit(pd.DataFrame({"x": pd.Series(["1", "2"] * 30)}), labels)
     assert "categorical" in str(text.columns_)
+
+
+def test_columns_of_few_values_that_normals_are_fitted_to_are_said_in_one_warning():
+    values = np.random.default_rng(0).normal(size=(200, 12))
+    values[:, 3] = values[:, 3] > 0
+    with pytest.warns(UserWarning, match=r"^column 3 has 2 distinct values in 200 rows and is") as w:
+        warn_of_tied(values, lambda j: f"column {j}", "Drop it")
+    values[:, 2:11] = np.round(values[:, 2:11].clip(-1, 1))
+    with pytest.warns(UserWarning, match=r"column 2 \(3\), column 3 \(2\), .* and 3 more columns") as v:
+        warn_of_tied(values, lambda j: f"column {j}", "Drop it")
+    assert len(w) == len(v) == 1

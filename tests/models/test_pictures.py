@@ -238,7 +238,7 @@ def test_choosing_draws_the_table_and_rings_the_best(tmp_path):
 
 @pytest.mark.slow
 def test_choosing_takes_the_table_of_a_face_fitted_with_a_range(table):
-    face = GaussianMixture(range(1, 3), random_state=0).fit(table)
+    face = GaussianMixture(range(1, 4), random_state=0).fit(table)
     found = lines(pictures.choosing(face.table_))
     np.testing.assert_array_equal(found[f"BIC: best at {face.n_components_}"][:, 1],
                                   face.table_["bic"])

@@ -1,12 +1,10 @@
 """Compiled once; the same in float32; nothing heavy at import."""
 
-import functools
-import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -125,35 +123,17 @@ CASES = {
 }
 
 
-def answers():
-    """The answers of every case as plain lists; run in a process of its own, in float32."""
-    out = {}
-    for case, answer in CASES.items():
-        try:
-            out[case] = {key: np.asarray(value, float).tolist() for key, value in answer().items()}
-        except ValueError as error:
-            out[case] = str(error)
-    return out
-
-
-@functools.lru_cache
-def single():
-    code = "import json, test_compilation; print('ANSWER' + json.dumps(test_compilation.answers()))"
-    here = Path(__file__).parent
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=here,
-                         env=os.environ | {"PYTHONPATH": os.pathsep.join(
-                             [str(here.parent), os.environ.get("PYTHONPATH", "")])})
-    return json.loads(out.stdout.split("ANSWER")[1]) if out.returncode == 0 else dict.fromkeys(
-        CASES, out.stderr[-3000:]
-    )
+def single(case):
+    """The answers of a case in float32."""
+    with jax.enable_x64(False):
+        return {key: np.asarray(value, float) for key, value in CASES[case]().items()}
 
 
 @pytest.mark.parametrize("case", CASES)
 # of far data, which are meant
 @pytest.mark.filterwarnings("ignore:model .* the prior of:UserWarning")
 def test_float32_agrees_with_float64(case):
-    got = single()[case]
-    assert isinstance(got, dict), got
+    got = single(case)
     for key, value in CASES[case]().items():
         # two float32 numbers about a million are 1/16 apart: a location there is right to its own
         # spacing
@@ -164,23 +144,32 @@ def test_float32_agrees_with_float64(case):
 # Import
 
 
-def test_importing_probml_is_light():
+def test_importing_probml_is_light(tmp_path):
     """No engine, plotting or table library beyond what NumPyro imports itself."""
+    # compiled modules are kept, as they are where the environment does not forbid it
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    if len(kept) < len(os.environ):  # else they lie beside their modules, and are not made anew
+        kept["PYTHONPYCACHEPREFIX"] = str(tmp_path)
     code = (
         "import sys, time, numpyro; before = set(sys.modules); t = time.process_time(); import "
         "probml; t = time.process_time() - t;"
         "print(t, [m for m in ('pandas', 'pyarrow', 'sklearn', 'matplotlib') if m in "
         "set(sys.modules) - before])"
     )
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                           check=True).stdout.split(" ", 1) for _ in range(3)]
-    assert all(heavy.strip() == "[]" for _, heavy in runs)
-    # seconds of processor, as the tests share two cores
-    assert min(float(seconds) for seconds, _ in runs) < 0.3
+    # seconds of processor; the first process compiles modules, one may have waited for the disk
+    for left in (3, 2, 1, 0):
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=kept,
+                             check=True)
+        seconds, heavy = run.stdout.split(" ", 1)
+        assert heavy.strip() == "[]"
+        if float(seconds) < 0.3:
+            break
+        assert left, f"{seconds} s of processor, four times"
 
 
 LARGE = """
 import warnings
+import jax
 import numpy as np
 import probml
 from probml.models import gaussian_mixture

@@ -62,6 +62,31 @@ def test_a_chunk_is_read_while_the_one_before_is_used():
     assert found == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_running_program_has_one_chunk_while_the_next_is_read():
+    reading = [threading.Event() for _ in range(4)]
+
+    def read():
+        for i in range(4):
+            reading[i].set()
+            yield np.full(3, i, np.float32)
+
+    def overtaken(i, total):
+        """Whether the next is being read, though this one is not done with."""
+        return np.float32(total if i == 3 or reading[int(i) + 1].wait(10) else np.nan)
+
+    @jit
+    def used(number):
+        def once(i, total):
+            total = total + feeding.chunk(number, i, SPEC).sum()
+            return jax.pure_callback(overtaken, jax.ShapeDtypeStruct((), np.float32), i, total)
+
+        return jax.lax.fori_loop(0, 4, once, np.float32(0))
+
+    with feeding.Feed(read, SPEC, 4) as feed:
+        assert float(used(np.int32(feed.number))) == 18.0
+
+
 def test_what_reading_raises_is_raised_as_it_was():
     def read():
         yield np.ones(3, np.float32)

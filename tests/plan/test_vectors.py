@@ -14,8 +14,8 @@ import probml
 from probml.dataset.read import read
 from probml.device.load import load
 from probml.evidence.passes import expect
-from probml.models import mixture_of_experts
-from probml.plan.blocks import blocks
+from probml.models import factor_analysis, mixture_of_experts, mixture_of_factor_analysers
+from probml.plan.blocks import blocks, unpack
 from probml.updates import updates
 
 RANDOM = np.random.default_rng(0)
@@ -43,7 +43,23 @@ def block_of(plan, name):
     (mixture_of_experts(k=4), "weights", 4), (lines(look="own"), "w", 3),
     (lines(look="and the first"), "w", 0), (lines(look="by the data"), "w", 0)])
 def test_vectors_are_apart_where_every_location_looks_at_one(model, name, count):
-    assert block_of(read(model, DATA).plan(), name).vectors == count
+    assert len(block_of(read(model, DATA).plan(), name).vectors) == count
+
+
+@pytest.mark.parametrize(("model", "count"), [
+    (factor_analysis(k=2, d=3), 3), (mixture_of_factor_analysers(components=2, k=1, d=3), 6)])
+def test_loadings_of_a_column_and_its_mean_are_a_vector(model, count):
+    plan = read(model, {"x": RANDOM.normal(size=(9, 3))}).plan()
+    block = block_of(plan, "loadings")
+    assert set(block.names) == {"loadings", "mean"}
+    assert len(block.vectors) == count
+    places = np.array(block.vectors)
+    c = np.arange(places.size)  # which entry of which parameter stands where
+    parts = unpack({name: np.zeros(plan.structure.sites[name].shape) for name in block.names},
+                   block, c)
+    for at, mean, loadings in zip(places, parts["mean"].reshape(-1),
+                                  parts["loadings"].reshape(count, -1), strict=True):
+        assert set(at) == {mean, *loadings}
 
 
 def test_normal_equations_of_vectors_apart_are_those_of_all_coefficients():
@@ -53,7 +69,7 @@ def test_normal_equations_of_vectors_apart_are_those_of_all_coefficients():
     params = {"shares": np.array([0.2, 0.3, 0.5]), "w": RANDOM.normal(size=(3, 2))}
     block, found = block_of(plan, "w"), []
 
-    for each in (block, dataclasses.replace(block, vectors=0)):
+    for each in (block, dataclasses.replace(block, vectors=())):
         def once(params, known, rows, each=each):
             expected = expect(plan, params, known, rows)
             objective = updates.Objective(plan, expected, params, known, rows, True)

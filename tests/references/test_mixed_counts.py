@@ -85,12 +85,12 @@ def seizures(table, **more):
                                             "y": table["y"].to_numpy()}
 
 
-def modes(fit, name, column, blup):
+def modes(fit, name, column, blup, atol=2e-4):
     """Conditional modes and variances are the reference's, member by member."""
     labels, found = fit.labels(column), fit.posterior(name)
     for member, told in blup.items():
         at = labels.index(member)
-        np.testing.assert_allclose(found.mean[at], told["mode"]["(Intercept)"], atol=2e-4)
+        np.testing.assert_allclose(found.mean[at], told["mode"]["(Intercept)"], atol=atol)
         np.testing.assert_allclose(np.asarray(found.variance)[at], np.ravel(told["cond_var"])[0],
                                    rtol=1e-3)
 
@@ -116,7 +116,8 @@ def test_one_way(shared_data, name, nodes):
     np.testing.assert_allclose(fit.params["beta"], list(want["fixed"].values()), atol=1e-3)
     spread = want["sd"] if "sd" in want else want["random"][factor]["sd"]["(Intercept)"]
     assert fit.params["spread"] == pytest.approx(spread, rel=5e-4)
-    modes(fit, "shift", "group", want["blup"][factor])
+    # glmer's Laplace fits end up to 3e-4 nats below glmmTMB's: its modes are as far as its estimates
+    modes(fit, "shift", "group", want["blup"][factor], atol=1e-3 if nodes else 2e-4)
 
 
 @SLOW

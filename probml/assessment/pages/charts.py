@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from html import escape
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959")
+# lines and letters take the ink of their page, dark or light
+INK = 'fill="currentColor" fill-opacity="0.85"'
+AXIS = 'stroke="currentColor" stroke-opacity="0.7"'
+GRID = 'stroke="currentColor" stroke-opacity="0.13"'
 WIDE, HIGH = 620.0, 250.0
 LEFT, RIGHT, TOP, FOOT = 66.0, 14.0, 12.0, 44.0  # margins, in dots
 
@@ -65,6 +69,27 @@ def bars(rows: Sequence[tuple[str, float]], title: str, across: str) -> str:
     return _svg(parts, high, title, "; ".join(f"{name} {share:.1%}" for name, share in rows))
 
 
+def counts(edges: Sequence[float], seen: Sequence[float], low: Sequence[float],
+           middle: Sequence[float], high: Sequence[float], title: str, across: str,
+           up: str) -> str:
+    """Numbers in bins, as dots, over the band and the middle of what was expected there."""
+    x = _scale(float(edges[0]), float(edges[-1]), LEFT, WIDE - RIGHT)
+    y = _scale(0.0, 1.05 * max(max(seen), max(high), 1.0), HIGH - FOOT, TOP)
+    parts = _axes(x, y, across, up)
+    for i, (dot, least, half, most) in enumerate(zip(seen, low, middle, high, strict=True)):
+        left, right = x(float(edges[i])), x(float(edges[i + 1]))
+        parts += [f'<rect x="{left + 0.5:.1f}" y="{y(most):.1f}" width="{right - left - 1:.1f}" '
+                  f'height="{max(y(least) - y(most), 1):.1f}" fill="{COLOURS[5]}" '
+                  f'fill-opacity="0.45"/>',
+                  f'<line x1="{left + 0.5:.1f}" x2="{right - 0.5:.1f}" y1="{y(half):.1f}" '
+                  f'y2="{y(half):.1f}" stroke="{COLOURS[0]}" stroke-width="1.6"/>',
+                  f'<circle cx="{(left + right) / 2:.1f}" cy="{y(dot):.1f}" r="3.5" '
+                  f'fill="{COLOURS[1]}"/>']
+    out = sum(not a <= dot <= b for dot, a, b in zip(seen, low, high, strict=True))
+    return _svg(parts, HIGH, title, f"{len(seen)} bins from {edges[0]:.4g} to {edges[-1]:.4g}; "
+                f"what was seen lies outside the band in {out} of them")
+
+
 class _Axis:
     """Numbers to dots, and the ticks between."""
 
@@ -101,24 +126,24 @@ def _axes(x: _Axis, y: _Axis, across: str, up: str) -> list[str]:
     parts = _across(x, HIGH - FOOT, TOP, across, LEFT)
     for tick in y.ticks():
         parts += [f'<line x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}" '
-                  f'stroke="#e3e3e3"/>', _text(LEFT - 6, y(tick) + 4, f"{tick:.6g}", "end")]
+                  f'{GRID}/>', _text(LEFT - 6, y(tick) + 4, f"{tick:.6g}", "end")]
     middle = (TOP + HIGH - FOOT) / 2
     parts.append(f'<text transform="translate(13 {middle:.1f}) rotate(-90)" text-anchor="middle" '
-                 f'font-size="12" fill="#333">{escape(up)}</text>')
+                 f'font-size="12" {INK}>{escape(up)}</text>')
     return parts
 
 
 def _across(x: _Axis, foot: float, top: float, name: str, left: float) -> list[str]:
-    parts = [f'<line x1="{left:.1f}" x2="{WIDE - RIGHT}" y1="{foot}" y2="{foot}" stroke="#555"/>']
+    parts = [f'<line x1="{left:.1f}" x2="{WIDE - RIGHT}" y1="{foot}" y2="{foot}" {AXIS}/>']
     for tick in x.ticks():
         parts += [f'<line x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{top}" y2="{foot}" '
-                  f'stroke="#e3e3e3"/>', _text(x(tick), foot + 16, f"{tick:.6g}", "middle")]
+                  f'{GRID}/>', _text(x(tick), foot + 16, f"{tick:.6g}", "middle")]
     parts.append(_text((left + WIDE - RIGHT) / 2, foot + 34, name, "middle"))
     return parts
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="12" fill="#333">'
+    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="12" {INK}>'
             f"{escape(text)}</text>")
 
 

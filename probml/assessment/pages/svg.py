@@ -6,6 +6,9 @@ from html import escape
 from probml.assessment.pages.scene import ROLES, Scene
 
 DOTS = 96.0  # an inch
+# what stands on the page itself takes its ink, dark or light
+LINE = 'stroke="currentColor" stroke-opacity="0.5"'
+INK = 'fill="currentColor" fill-opacity="0.75"'
 
 
 def svg(scene: Scene, title: str, legend: bool = True) -> str:
@@ -16,7 +19,7 @@ def svg(scene: Scene, title: str, legend: bool = True) -> str:
     width, height = max(scene.width, 1.9), scene.height + 0.28 * lines
     parts = [_head(width, height, title, _words(scene))]
     parts += [f'<rect x="{_d(f.x)}" y="{_d(f.y)}" width="{_d(f.width)}" height="{_d(f.height)}" '
-              f'rx="8" fill="none" stroke="#7f7f7f"/>' for f in scene.frames]
+              f'rx="8" fill="none" {LINE}/>' for f in scene.frames]
     parts += [_path(arrow.points) for arrow in scene.arrows]
     for box in scene.boxes:
         parts += _box(box.x, box.y, box.width, box.height, box.node.role)
@@ -26,13 +29,13 @@ def svg(scene: Scene, title: str, legend: bool = True) -> str:
         if box.node.note:
             parts.append(_text(middle, box.y + box.height * 0.8, box.node.note, 10.5, ""))
     parts += [f'<text x="{_d(f.x + f.width - 0.1)}" y="{_d(f.y + f.height - 0.08)}" '
-              f'text-anchor="end" font-size="11" fill="#6b6b6b">{escape(f.name)}</text>'
+              f'text-anchor="end" font-size="11" {INK}>{escape(f.name)}</text>'
               for f in scene.frames]
     for i, role in enumerate(used if legend else ()):
         x, y = 1.9 * (i % columns) + 0.08, scene.height + 0.28 * (i // columns)
         parts += _box(x, y + 0.04, 0.28, 0.18, role)
         parts.append(f'<text x="{_d(x + 0.35)}" y="{_d(y + 0.17)}" font-size="11" '
-                     f'fill="#6b6b6b">{escape(ROLES[role][3])}</text>')
+                     f'{INK}>{escape(ROLES[role][3])}</text>')
     return "".join((*parts, "</svg>"))
 
 
@@ -76,8 +79,8 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     wing = f"{_d(x3 - dx - dy / 2)},{_d(y3 - dy + dx / 2)} {_d(x3 - dx + dy / 2)}," \
            f"{_d(y3 - dy - dx / 2)}"
     return (f'<path d="M{_d(x0)},{_d(y0)} C{_d(x1)},{_d(y1)} {_d(x2)},{_d(y2)} {_d(x3)},{_d(y3)}" '
-            f'fill="none" stroke="#7f7f7f" stroke-width="1.3"/>'
-            f'<polygon points="{_d(x3)},{_d(y3)} {wing}" fill="#7f7f7f"/>')
+            f'fill="none" {LINE} stroke-width="1.3"/>'
+            f'<polygon points="{_d(x3)},{_d(y3)} {wing}" fill="currentColor" fill-opacity="0.5"/>')
 
 
 def _d(inches: float) -> str:

@@ -1,5 +1,5 @@
 """Rows on disk, as pyarrow sees them: a `pyarrow.dataset.Dataset` of Parquet, CSV or Arrow files,
-local or in any store that it reaches.
+local or in any store that it reaches, or a `Scanner` of one, which names columns, or makes them.
 
 A part is a file, or so many rows of one as are worth reading at once; pyarrow's own threads read
 and decode the next ones meanwhile. What other libraries hold (Polars) comes through Arrow's
@@ -7,22 +7,24 @@ interface, without a dependency on them.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from probml.dataset.source import Part, Source
+from probml.dataset.sources.schemas import settled
 from probml.errors import DataError
 
 ROWS = 2**17  # of a part at the most
 AHEAD, FILES = 4, 2  # batches of a file, and files, that pyarrow reads ahead: it holds them whole
+MEMORY = "in memory"  # what rows are called that come from no file
 
 
 class ArrowRows(Source):
     """A `pyarrow.dataset.Dataset`: its files in their order, each in parts of at most ROWS rows.
 
-    Every file must have the columns of the dataset, of its kinds; a column by which files are
+    Every file must have the columns of the dataset, of their kinds; a column by which files are
     partitioned stands in their paths. A filter of the dataset holds; rows are then numbered among
     those that it leaves.
     """
@@ -32,26 +34,12 @@ class ArrowRows(Source):
         self._sound = False
 
     def parts(self) -> Iterator[Part]:
-        import pyarrow as pa
-
         if not self._sound:
-            self._check()
+            names = self._names()
+            self.dataset = settled(self.dataset, ((names[_path(fragment)], fragment)
+                                                  for fragment in self._fragments()))
             self._sound = True
-        name, first, waiting, count = None, 0, [], 0
-        for path, batch in self._batches():
-            if path != name:
-                if count:
-                    yield Part(str(name), pa.Table.from_batches(waiting), first)
-                name, first, waiting, count = path, 0, [], 0
-            while len(batch):
-                some = batch.slice(0, ROWS - count)
-                waiting.append(some)
-                count, batch = count + len(some), batch.slice(len(some))
-                if count == ROWS:
-                    yield Part(str(name), pa.Table.from_batches(waiting), first)
-                    first, waiting, count = first + count, [], 0
-        if count:
-            yield Part(str(name), pa.Table.from_batches(waiting), first)
+        return _parted(self._batches())
 
     def mixed(self, random: np.random.Generator) -> Iterator[Part]:
         """Row groups of all files in random order; of other formats than Parquet files. A filtered
@@ -64,29 +52,48 @@ class ArrowRows(Source):
             yield from self.parts()
             return
         names, schema, last = self._names(), self.dataset.schema, "its first file"
+        begins = _begins(groups)
         try:
             for i in random.permutation(len(groups)):
-                last = names.get(_path(groups[i])) or "in memory"
+                last, first = names.get(_path(groups[i])) or MEMORY, begins[i]
                 for batch in groups[i].scanner(schema=schema, batch_size=ROWS,
                                                batch_readahead=AHEAD).to_batches():
                     if len(batch):
-                        yield Part(last, pa.Table.from_batches([batch]))
+                        yield Part(last, pa.Table.from_batches([batch]), first)
+                    first += len(batch)
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"the dataset cannot be read on from '{last}': {error}") from error
+            raise DataError(f"part '{last}' cannot be read: {error}") from error
 
     def _batches(self) -> Iterator[tuple[str, Any]]:
         """(file, batch) in the order of files and rows."""
         import pyarrow as pa
 
-        named, last = self._names(), "its first file"
+        named, last = self._names(), ""
         try:
             scanned = self.dataset.scanner(batch_size=ROWS, batch_readahead=AHEAD,
                                            fragment_readahead=FILES).scan_batches()
             for found in scanned:
-                last = named.get(_path(found.fragment)) or "in memory"
+                last = named.get(_path(found.fragment)) or MEMORY
                 yield last, found.record_batch
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"the dataset cannot be read on from '{last}': {error}") from error
+            raise DataError(f"{self._where(last)}: {error}") from error
+
+    def _where(self, last: str) -> str:
+        """Which file from `last` on cannot be read, and from which row on: pyarrow reads ahead, and
+        does not say."""
+        import pyarrow as pa
+
+        names, files = self._names(), list(self._fragments())
+        begin = next((i for i, one in enumerate(files) if names[_path(one)] == last), 0)
+        for fragment in files[begin:]:
+            rows = 0
+            try:
+                for batch in fragment.scanner(schema=self.dataset.schema).to_batches():
+                    rows += len(batch)
+            except (pa.ArrowException, OSError):
+                return (f"the dataset cannot be read on from row {rows} of part "
+                        f"'{names[_path(fragment)]}'")
+        return f"the dataset cannot be read on from part '{last}'"
 
     def _fragments(self) -> Iterator[Any]:
         """The files, of a dataset with a filter too, whose fragments pyarrow does not hand out."""
@@ -105,63 +112,65 @@ class ArrowRows(Source):
         top = os.path.commonpath([os.path.dirname(path) for path in paths]) if all(paths) else ""
         return {path: os.path.relpath(path, top) if top else path for path in paths}
 
-    def _check(self) -> None:
-        """Refuse files whose columns are not those of the dataset."""
-        schema, names = self.dataset.schema, self._names()
-        parted = getattr(getattr(self.dataset, "partitioning", None), "schema", None) or ()
-        known = set(schema.names) - {field.name for field in parted}
-        for fragment in self._fragments():
-            file = names[_path(fragment)]
-            try:
-                own = fragment.physical_schema
-            except OSError as error:
-                raise DataError(f"part '{file}' cannot be read: {error}") from error
-            _compare(file, known, own, schema)
+
+class ScannedRows(Source):
+    """A `pyarrow.dataset.Scanner`, dataset.scanner(columns=..., filter=...): some of the columns of
+    a dataset, or what is computed of them, named by the files they come from. It must be one that
+    can be read again: of a dataset, not of an iterator of batches."""
+
+    def __init__(self, scanner: Any):
+        self.scanner = scanner
+
+    def parts(self) -> Iterator[Part]:
+        return _parted(self._batches())
+
+    def _batches(self) -> Iterator[tuple[str, Any]]:
+        import pyarrow as pa
+
+        last = ""
+        try:
+            for found in self.scanner.scan_batches():
+                last = _path(found.fragment) or MEMORY
+                yield last, found.record_batch
+        except (pa.ArrowException, OSError) as error:
+            where = f"on from part '{last}'" if last else "at all"
+            raise DataError(f"the scanner cannot be read {where}: {error}") from error
 
 
-def _compare(file: str, known: set[str], own: Any, schema: Any) -> None:
-    beyond = [name for name in own.names if name not in schema.names]
-    lacking = [name for name in schema.names if name in known and name not in own.names]
-    if beyond or lacking:
-        what = (f"has the column{_plural(beyond)} {_listed(beyond)}, which the dataset's schema "
-                f"does not name" if beyond else
-                f"lacks the column{_plural(lacking)} {_listed(lacking)} of the dataset's schema")
-        raise DataError(f"part '{file}' {what}: every file needs the same columns. For some of the "
-                        f"columns pass a function that makes batches of them, "
-                        f"lambda: dataset.to_batches(columns=[...])")
-    for name in known:
-        mine, all_of = own.field(name).type, schema.field(name).type
-        if _kind(mine) != _kind(all_of) and "nothing" not in (_kind(mine), _kind(all_of)):
-            raise DataError(f"part '{file}' holds '{name}' as {mine}, and the dataset as {all_of}: "
-                            f"write it as one type in all files")
+def _parted(batches: Iterator[tuple[str, Any]]) -> Iterator[Part]:
+    """(file, batch) in turn as parts of at most ROWS rows of one file."""
+    import pyarrow as pa
 
-
-def _kind(type_: Any) -> str:
-    """What values of an Arrow type are to a model."""
-    import pyarrow.types as kinds
-
-    if kinds.is_dictionary(type_):
-        return _kind(type_.value_type)
-    if kinds.is_integer(type_) or kinds.is_floating(type_) or kinds.is_decimal(type_):
-        return "number"
-    if kinds.is_null(type_):
-        return "nothing"
-    if kinds.is_string(type_) or kinds.is_large_string(type_) or kinds.is_string_view(type_):
-        return "text"
-    return str(type_)
-
-
-def _plural(names: Sequence[str]) -> str:
-    return "s" if len(names) > 1 else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)
+    name, first, waiting, count = None, 0, [], 0
+    for path, batch in batches:
+        if path != name:
+            if count:
+                yield Part(str(name), pa.Table.from_batches(waiting), first)
+            name, first, waiting, count = path, 0, [], 0
+        while len(batch):
+            some = batch.slice(0, ROWS - count)
+            waiting.append(some)
+            count, batch = count + len(some), batch.slice(len(some))
+            if count == ROWS:
+                yield Part(str(name), pa.Table.from_batches(waiting), first)
+                first, waiting, count = first + count, [], 0
+    if count:
+        yield Part(str(name), pa.Table.from_batches(waiting), first)
 
 
 def _groups(fragment: Any) -> list[Any]:
     """What can be read of a file by itself."""
     return fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else [fragment]
+
+
+def _begins(groups: list[Any]) -> list[int]:
+    """The number that the first row of each group has in its file."""
+    out, rows = [], {"": 0}
+    for group in groups:
+        path = _path(group)
+        out.append(rows.get(path, 0))
+        rows[path] = out[-1] + sum(one.num_rows for one in getattr(group, "row_groups", ()))
+    return out
 
 
 def _path(fragment: Any) -> str:
@@ -185,3 +194,8 @@ def as_table(data: Any) -> Any:
 def is_dataset(data: Any) -> bool:
     """Whether data are a `pyarrow.dataset.Dataset`."""
     return type(data).__module__ == "pyarrow._dataset" and hasattr(data, "get_fragments")
+
+
+def is_scanner(data: Any) -> bool:
+    """Whether data are a `pyarrow.dataset.Scanner`."""
+    return type(data).__module__ == "pyarrow._dataset" and hasattr(data, "scan_batches")

@@ -1,8 +1,10 @@
 """A source of rows under a model: one look at all its parts, in which every row is checked, then
 pass after pass of which each reads, codes and cuts them anew."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import replace
 from types import BuiltinFunctionType
 from typing import Any
@@ -14,16 +16,24 @@ from probml.dataset import codes as coding
 from probml.dataset import frames, tables
 from probml.dataset.arrays import as_raw
 from probml.dataset.dataset import Data, Survey
-from probml.dataset.ragged import along_time
+from probml.dataset.ragged import along_time, of_table
 from probml.dataset.read import expected_of, read
 from probml.dataset.source import Batches, Part, Source, Weighed, named, naming, parts_of, without
-from probml.dataset.sources.arrow import ArrowRows, as_table, is_dataset
+from probml.dataset.sources.arrow import (
+    ArrowRows,
+    ScannedRows,
+    as_table,
+    is_dataset,
+    is_scanner,
+)
 from probml.dataset.sources.profile import Profile, under
 from probml.dataset.sources.sequences import lengthened, measured
 from probml.errors import DataError, Refusal
 from probml.language.language import Bound
 
 CHANGED = "the source has changed since it was first read"
+# who hears how many rows a first look has met
+_TELL: ContextVar[Callable[[int], object]] = ContextVar("tell", default=lambda rows: None)
 
 
 def source_of(data: Any) -> Source | None:
@@ -36,12 +46,24 @@ def source_of(data: Any) -> Source | None:
         return data
     if is_dataset(data):
         return ArrowRows(data)
+    if is_scanner(data):
+        return ScannedRows(data)
     if hasattr(data, "__next__"):
         raise DataError(f"data is a {type(data).__name__}, which can be read once, and fits pass "
                         f"over rows many times: pass a function that makes a new one, "
                         f"model.fit(lambda: batches(...))")
     plain = callable(data) and not isinstance(data, type | BuiltinFunctionType)
     return Batches(data) if plain else None
+
+
+@contextlib.contextmanager
+def telling(tell: Callable[[int], object]) -> Iterator[None]:
+    """Within it, tell(rows) hears how many rows a first look has met so far."""
+    token = _TELL.set(tell)
+    try:
+        yield
+    finally:
+        _TELL.reset(token)
 
 
 def opened(model: Bound, data: Any, weights: Any = None) -> Data:
@@ -86,6 +108,7 @@ def looked(model: Bound, source: Source, first: int = 0) -> Profile:
             _refuse(held)
             found = Profile.of(held, part.called, first + (profile.rows if profile else 0), profile)
             profile = found if profile is None else profile.merged(found)
+        _TELL.get()(profile.rows)
     if profile is None:
         raise DataError(f"model '{model.name}': the source has no parts: expected at least one")
     return profile
@@ -126,7 +149,7 @@ class Reader:
 
     def pieces(self) -> Iterator[Data]:
         """A pass: every part in its place."""
-        parts = parts_of(self.survey.source)
+        parts, first = parts_of(self.survey.source), 0
         for name, rows in zip(self.survey.names, self.survey.sizes, strict=True):
             found = next(parts, None)
             if found is None or found.called != name:
@@ -138,20 +161,46 @@ class Reader:
                 raise DataError(f"{CHANGED}: part '{name}' had {rows} rows, and now has "
                                 f"{whole.table.rows}")
             del found  # before another part comes
-            yield whole
+            yield self._chosen(whole, first)
+            first += rows
             del whole
 
     def mixed(self, random: np.random.Generator) -> Iterator[Data]:
         """The same rows in an order that the source chooses."""
         before, rows = sum(self.survey.sizes), 0
         for part in named(self.survey.source.mixed(random)):
-            whole = self._read(part)
+            whole, first = self._read(part), self._first(part)
             rows += whole.table.rows
             del part
-            yield whole
+            yield self._chosen(whole, first)
             del whole
         if rows != before:
             raise DataError(f"{CHANGED}: it had {before} rows, and now has {rows}")
+
+    def _chosen(self, whole: Data, first: int) -> Data:
+        """Those of rows that a pass meets; `first` stand before them in all parts."""
+        chosen = self.survey.chosen
+        return whole if chosen is None else whole.taken(chosen.at(first, whole.table.rows))
+
+    def _first(self, part: Part) -> int:
+        """How many rows stand before those of a part that comes in another order.
+
+        Raises:
+            Refusal: its source does not say which they are.
+        """
+        if self.survey.chosen is None:
+            return 0
+        if part.name not in self._begins:
+            raise Refusal(f"rows of a source are held apart by their numbers, and in its batches "
+                          f"it calls some '{part.name}', as it called no part before: let `mixed` "
+                          f"name them as `parts` does, with Part.first, or leave held_out= out")
+        return self._begins[part.name] + part.first
+
+    @functools.cached_property
+    def _begins(self) -> dict[str, int]:
+        """The number of the first row of each part among all."""
+        names, sizes = self.survey.names, self.survey.sizes
+        return dict(zip(names, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
 
     def _read(self, part: Part) -> Data:
         model, like, rows, steps = self.data.model, self.data.table, part.rows, None
@@ -159,7 +208,7 @@ class Reader:
             if self.data.steps is None:
                 rows = as_table(frames.plain(rows))
             else:
-                rows, steps, _ = along_time(self.data.structure, rows, None)
+                rows, steps, _ = along_time(self.data.structure, of_table(rows), None)
             table = tables.read(rows, self._expected(steps), model.inputs, self.data.labels,
                                 model=model.name, asked=True, codes=self._codes(rows))
             held = self.data._replace(table=table, survey=None, steps=steps, lengths=None)

@@ -12,6 +12,7 @@ from probml.dataset import codes as coding
 from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
+from probml.dataset.sources.chosen import scrambled
 from probml.dataset.sources.sequences import along_steps, lengthened
 from probml.errors import DataError
 
@@ -58,7 +59,7 @@ class Profile:
         moments = {name: Moments.of(column, weights) if sites[name].time is None
                    else along_steps(data, name, weights)
                    for name, column in data.table.columns.items() if not sites[name].discrete}
-        ranks = _mixed(np.arange(first, first + rows, dtype=np.uint64))
+        ranks = scrambled(np.arange(first, first + rows, dtype=np.uint64))
         labels = {name: _shown(own, _codes(data, name)) for name, own in data.table.labels.items()}
         return cls((name,), (rows,), data.pattern, labels, moments,
                    *_kept(data._replace(survey=None), ranks, None if before is None
@@ -141,20 +142,12 @@ def under(data: Data, pattern: Mapping[str, str], means: Mapping[str, Any] = {})
     return data._replace(table=replace(data.table, columns=columns))
 
 
-def _mixed(numbers: np.ndarray) -> np.ndarray:
-    """Whole numbers in no order: the mixing of SplitMix64 (Steele, Lea & Flood 2014)."""
-    x = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
 def standing(data: Data, weights: np.ndarray | None) -> tuple[Data, np.ndarray | None]:
     """The rows that stand for all, as the profile of a source keeps them, with their weights; of
     sequences all."""
     if data.steps is not None or data.table.rows <= _most(data):
         return data, weights
-    index = _least(_mixed(np.arange(data.table.rows, dtype=np.uint64)), _most(data))
+    index = _least(scrambled(np.arange(data.table.rows, dtype=np.uint64)), _most(data))
     return data.taken(index), None if weights is None else weights[index]
 
 
@@ -236,19 +229,17 @@ def _whole(labels: tuple, states: int) -> tuple:
 
 
 def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
-    """The labels of parts as one tuple: in the order of categories, else sorted.
+    """The labels of parts as one tuple: in the order of categories, where that of one part holds in
+    the others; else sorted, as of dictionaries in the order in which each file met its words.
 
     Raises:
-        DataError: the parts have them in different orders, or together too many.
+        DataError: they are too many together.
     """
     def order(label: Any) -> tuple:
         return isinstance(label, str), label
 
     out = max(labels, key=len)
     if any(tuple(label for label in out if label in own) != own for own in labels):
-        if any(list(own) != sorted(own, key=order) for own in labels):
-            raise DataError(f"'{site}' has its categories in another order in some part: got "
-                            f"{' and '.join(str(list(own)) for own in labels)}")
         out = tuple(sorted({label for own in labels for label in own}, key=order))
     if states is not None and len(out) > states:
         raise DataError(f"'{site}' has {len(out)} labels in all parts, {list(out)}, but only "

@@ -19,6 +19,7 @@ from probml.evidence import density
 from probml.evidence.density import climbed, value_and_gradient, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level
 from probml.numerics.compiling import jit
+from probml.numerics.threads import one_thread
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
@@ -30,19 +31,25 @@ BLOCK = 50  # iterations a device call
 SAMPLE = 2**14  # rows whose curvature stands for that of many more
 ROUGH = 1e-6  # how near the maximum of a sample, relative to its height, is near enough
 CHUNK = 2**11  # of these at once
+# of a tolerance: a frame from a sample may be off by so much where a gradient tells what is left
+SURE = 0.5
 # a tolerance that is met where L-BFGS stops; a smaller one asks for a gradient of zero
 ASKED = 1e-12
 
 
 def curved(plan: Plan, known: Known) -> bool:
-    """Whether Newton's steps pay: rows are passed over, their density is smooth in few
-    coefficients, nothing is summed out."""
+    """Whether Newton's steps pay: a `smooth` density has few coefficients."""
+    return smooth(plan) and density.size(plan, known) <= NEWTON
+
+
+def smooth(plan: Plan) -> bool:
+    """Whether rows are passed over whose density is smooth in all coefficients, nothing summed
+    out, and can be differentiated twice."""
     if (not plan.rowwise or plan.variables or plan.torn or plan.groupings
-        or plan.structure.chains):
+        or plan.structure.chains or plan.structure.one_way):
         return False
     kinds = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]
-    return (all(not s.entry.kinked and not s.factor for s in kinds)
-            and density.size(plan, known) <= NEWTON)
+    return all(not s.entry.kinked and not s.factor for s in kinds)
 
 
 def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
@@ -54,21 +61,26 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
                                                  np.asarray(count), engine.tolerance)
         return u, value, count, trail, bool(flat)
 
-    u, history, status = _blocks(engine, block, to_coordinates(plan, params, known))
+    u, history, status = climb_in_blocks(engine, block, to_coordinates(plan, params, known))
     return Outcome(from_coordinates(plan, u, known), history, status, len(history) - 1)
 
 
 def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates
     in which all are climbed."""
+    u = flat(problem.plan, params, problem.known)
+    with one_thread(u.size):
+        return _by_newton(engine, problem, u)
+
+
+def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
-    u = _flat(plan, params, known)
     many, ends = n > 4 * SAMPLE and not isinstance(rows, Summary), {}
     near, scale, tolerance = rows, 1.0, engine.tolerance
     if many:
         # rows that are read in parts have padding between them
         places = n if rows.held else int(rows.chunks) * rows.size
-        near = _taken(rows, np.linspace(0, places - 1, SAMPLE).astype(int).reshape(-1, CHUNK))
+        near = some_rows(rows, np.linspace(0, places - 1, SAMPLE).astype(int).reshape(-1, CHUNK))
         scale, tolerance = n / (SAMPLE if rows.held else near.weight), ROUGH
 
     def block(u, count):
@@ -78,16 +90,17 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
         ends.setdefault("first", first)
         return u, value, count, trail, bool(flat)
 
-    top, history, status = _blocks(engine, block, u, ends)
+    top, history, status = climb_in_blocks(engine, block, u, ends)
     if many:
-        centre, root = _frame(u, top, ends["last"])
+        centre, root, sound = _frame(u, top, ends["last"])
+        enough = np.where(sound, SURE * engine.tolerance, 0.0)
 
         def block(z, count):
             z, value, count, trail, flat = _framed(plan, engine.prior, z, centre, root, known, rows,
-                                                   np.asarray(count), engine.tolerance)
+                                                   np.asarray(count), engine.tolerance, enough)
             return z, value, count, trail, bool(flat)
 
-        z, history, status = _blocks(engine, block, jnp.zeros_like(u))
+        z, history, status = climb_in_blocks(engine, block, jnp.zeros_like(u))
         top = centre + root @ z
     free = unheld(plan, engine.prior)
 
@@ -142,10 +155,10 @@ def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
     return outcome._replace(notes=(*outcome.notes, *notes))
 
 
-_flat = jit(density.flat, static_argnums=0)
+flat = jit(density.flat, static_argnums=0)
 
 
-def _blocks(engine: "MAP", block: Callable, u: Any,
+def climb_in_blocks(engine: "MAP", block: Callable, u: Any,
             beside: dict[str, Any] | None = None) -> tuple[Any, np.ndarray, Status]:
     """A climb in blocks of iterations: where it ended, its values and how.
 
@@ -212,7 +225,7 @@ def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scal
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
 def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, rows: Rows, steps,
-            tolerance):
+            tolerance, enough):
     """L-BFGS in coordinates z, u = centre + root z."""
 
     def both(z):
@@ -223,22 +236,23 @@ def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, r
         return -value, -gradient
 
     point, value, count, trail, gradient = lbfgs(both, z, steps, tolerance, trail=BLOCK,
-                                                 framed=True)
+                                                 framed=True, enough=enough)
     return point, -value, count, -trail, level(value, gradient)
 
 
 @jit
-def _taken(rows: Rows, index: jax.Array) -> Rows:
+def some_rows(rows: Rows, index: jax.Array) -> Rows:
     """Some rows, in chunks of their own."""
     return rows.taken(index)
 
 
 @jit
 def _frame(start: jax.Array, top: jax.Array, hessian: jax.Array):
-    """Coordinates about the mode of a sample in which its curvature is 1; where it has none, those
-    of the start."""
+    """Coordinates about the mode of a sample in which its curvature is 1, and whether it has one;
+    where not, those of the start."""
     factor = jnp.linalg.cholesky(hessian)
     root = jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(top), dtype=top.dtype),
                                              lower=True).T
     sound = jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(top))
-    return jnp.where(sound, top, start), jnp.where(sound, root, jnp.eye(len(top), dtype=top.dtype))
+    return (jnp.where(sound, top, start),
+            jnp.where(sound, root, jnp.eye(len(top), dtype=top.dtype)), sound)

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.rows import Known, Resident, Rows
+from probml.device.apart import divided
+from probml.device.rows import Known, Rows
 from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Held, Progress, Turn, iterate
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 BLOCK = 200  # steps a device call
 STEPS = 2000
-CHUNK = 2**11  # rows at once, where rows were divided anew
 
 
 def run(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
@@ -44,13 +44,10 @@ def run(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     n = problem.size if engine.batch_rows or engine.held_out else 1
     held = None
     if engine.held_out:
-        count = round(engine.held_out * n)
+        rows, held, count = divided(rows, engine.held_out, key, n)
         if not 0 < count < n:
             raise ModelError(f"MAP(held_out={engine.held_out}) of {n} rows holds out {count}: "
                              f"expected at least 1, and 1 to learn from")
-        order = np.asarray(jax.random.permutation(jax.random.fold_in(key, 0), n))
-        held, rows = (_divided(rows, *_padded(np.sort(part)))
-                      for part in (order[:count], order[count:]))
         n -= count
     batch = min(engine.batch_rows or n, n)
     epoch = max(n // batch, 1)
@@ -138,21 +135,6 @@ def _mean(plan: Plan, u, known: Known, rows: Rows):
     total = row_totals(plan, params, known, rows)
     states = global_factors(plan, params, known)[: len(plan.globals)]
     return total_evidence(plan, states, total) / rows.total(lambda chunk: chunk.weights.sum())
-
-
-def _padded(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Indices in whole chunks, (chunks, size), and whether each is a row or padding."""
-    chunks = max(1, round(len(index) / CHUNK))
-    size = -(-len(index) // chunks)
-    real = np.arange(chunks * size) < len(index)
-    return np.resize(index, chunks * size).reshape(chunks, size), real.reshape(chunks, size)
-
-
-@jit
-def _divided(rows: Rows, index: jax.Array, real: jax.Array) -> Rows:
-    """Some rows in chunks of their own; padding has weight 0."""
-    parts = rows.taken(index).stacked
-    return Resident(parts._replace(weights=jnp.where(real, parts.weights, 0.0)))
 
 
 @functools.partial(jit, static_argnames=("plan", "prior", "optimizer", "batch", "count"))

@@ -168,7 +168,7 @@ def _initial(static: _Static, inputs, key):
 def _descend(static: _Static, state, inputs, count):
     svi = _vi(static)
     with validation_enabled(False):
-        svi.init(jax.random.key(0), inputs)  # tells how params are bounded
+        svi.init(jax.random.fold_in(state.rng_key, 5), inputs)  # tells how params are bounded
 
         def once(i, carry):
             state, losses = carry
@@ -192,7 +192,7 @@ def _guided(static: _Static, state, inputs, key, count: int):
     """Draws of the guide, and what the function's params have become, as its sites."""
     svi = _vi(static)
     with validation_enabled(False):
-        svi.init(jax.random.key(0), inputs)
+        svi.init(jax.random.fold_in(state.rng_key, 6), inputs)
         params = svi.get_params(state)
 
         def one(key):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probml.dataset.dataset import Data
+from probml.engines.start import ward
 from probml.errors import DataError
 from probml.plan.plan import Plan, bucket
 
@@ -127,15 +128,10 @@ def _parts(views: list, rows: np.ndarray, fresh: np.ndarray, k: int,
 
 def _cuts(views: list, rows: np.ndarray, fresh: np.ndarray, k: int,
           random: np.random.Generator) -> np.ndarray:
-    # slow to import, and not every fit needs it
-    from scipy.cluster.hierarchy import fcluster, linkage
-
     x = views[random.integers(len(views))][rows]
     some = x[np.flatnonzero(fresh)[:TREE]]
-    if len(some) <= k:
-        return _parts(views, rows, fresh, k, random)
-    code = fcluster(linkage(some, "ward"), k, "maxclust") - 1
-    if code.max() + 1 < k:  # where heights are equal no cut has k parts
+    code = ward.cut(some, k) if len(some) > k else None
+    if code is None:  # where heights are equal no cut has k parts
         return _parts(views, rows, fresh, k, random)
     return np.eye(k)[_nearest(x, np.stack([some[code == j].mean(0) for j in range(k)]))]
 

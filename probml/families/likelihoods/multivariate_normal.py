@@ -15,6 +15,7 @@ from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
 from probml.families.forms.inverse_wishart import INVERSE_WISHART
 from probml.families.likelihood import Likelihood
 from probml.families.location_scale import vector
+from probml.language.gaussian_chain import semidefinite
 
 
 def statistics(x):
@@ -89,6 +90,10 @@ class MultivariateNormal(Likelihood):
         scatter = next(name for name in ("covariance_matrix", "precision_matrix", "scale_tril")
                        if name in given)
         return {"loc": base.loc, scatter: given[scatter]}
+
+    def check(self, where: str, arguments: dict[str, jax.Array], steps: int | None) -> None:
+        if "covariance_matrix" in arguments:
+            semidefinite(f"{where}: covariance_matrix", np.asarray(arguments["covariance_matrix"]))
 
     def distribution(self, arguments):
         return dist.MultivariateNormal(**arguments)

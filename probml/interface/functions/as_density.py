@@ -2,15 +2,19 @@
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+import jax
 import numpy as np
+from numpyro.distributions.distribution import validation_enabled
 
 from probml.errors import DataError, ModelError
 from probml.interface.functions import unseen
 from probml.interface.functions.met import Met, bound, named, traced
 from probml.interface.functions.readings import Whole
+from probml.interface.functions.steps.linear import linear_of
+from probml.interface.functions.steps.names import Joined, steps_of
 from probml.interface.functions.survey import Survey
 from probml.language.language import Bound
 from probml.language.settings import freeze
@@ -20,10 +24,21 @@ JOINT = 16  # the same of what is summed as joint values at all
 
 
 def whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapping[str, Any],
-           why: str) -> Met:
+          why: str, named: Collection[str] = ()) -> Met:
     """The function as one density; discrete sites of several cells are summed out cell by cell, or,
-    where that cannot be and their joint values are few, as these."""
+    where that cannot be and their joint values are few, as these. Continuous sites that are the
+    steps of a loop are integrated out where they can be, else one site.
+
+    Args:
+        named: parameters whose values are told: these are not integrated out.
+    """
     summed = summed_of(shown)
+    loops = steps_of(shown)
+    if loops is not None:
+        own = {name for title, names in loops.items() for name in (title, *names)}
+        integrated = own.isdisjoint(named) and _linear(model, Joined(loops), arguments, given)
+        with contextlib.suppress(ModelError):
+            return baking(model, shown, arguments, given, (), why, loops, integrated)
     try:
         return baking(model, shown, arguments, given, summed, why)
     except DataError:
@@ -34,6 +49,21 @@ def whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapp
         with contextlib.suppress(ModelError):
             return baking(model, shown, arguments, given, (), why)
         raise
+
+
+def _linear(model: Bound, steps: Joined, arguments: Mapping[str, Any],
+            given: Mapping[str, Any]) -> bool:
+    """Whether loops can be integrated out; nothing is compiled."""
+    def run() -> int:
+        with validation_enabled(False):
+            linear_of(lambda: model.generative.run({**model.bound, **arguments}, {}), steps, given)
+        return 0
+
+    try:
+        jax.eval_shape(run)
+    except ModelError:
+        return False
+    return True
 
 
 def _incomplete(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
@@ -60,8 +90,14 @@ def _incomplete(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, 
 
 
 def baking(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapping[str, Any],
-            summed: tuple[str, ...], why: str) -> Met:
-    """The function as one density; arguments that it needs as numbers are bound."""
+            summed: tuple[str, ...], why: str,
+            loops: Mapping[str, tuple[str, ...]] | None = None, integrated: bool = False) -> Met:
+    """The function as one density; arguments that it needs as numbers are bound.
+
+    Args:
+        summed: discrete sites that are summed out cell by cell; loops, integrated: see
+            readings.Whole.
+    """
     own, hidden = _incomplete(model, arguments, given, why)
     holed = bool(own or hidden)
     masks = {name: freeze(~np.isnan(given[name]), name) for name in hidden}
@@ -74,7 +110,7 @@ def baking(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Map
     for baked in ([], *([name] for name in free), free):
         try:
             return _baked(model, shown, arguments, given, [*fixed, *baked], summed, why,
-                          masks if holed else None)
+                          masks if holed else None, loops, integrated)
         except DataError:
             raise
         except Exception as error:
@@ -85,11 +121,13 @@ def baking(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Map
 
 
 def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, baked: list[str],
-           summed: tuple[str, ...], why: str, masks: Mapping[str, np.ndarray] | None) -> Met:
+           summed: tuple[str, ...], why: str, masks: Mapping[str, np.ndarray] | None,
+           loops: Mapping[str, tuple[str, ...]] | None, integrated: bool) -> Met:
     names = {named(own, shown): own for own in arguments if own not in baked}
     seen = {f"{site} (seen)": site for site in given}
     fixed = {name: arguments[name] for name in baked}
-    reading = Whole(model.generative, names, seen, summed, shown.params, masks)
+    reading = Whole(model.generative, names, seen, summed, shown.params, masks, loops,
+                    integrated)
     read = bound(model, reading, fixed, arguments)
     data = {name: np.asarray(arguments[own])[None] for name, own in names.items()}
     data |= {name: np.asarray(given[site])[None] for name, site in seen.items()}
@@ -98,14 +136,15 @@ def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, bake
                for name in site.inputs if name in names]
     if outside:  # what lies outside rows is a function of parameters alone
         return _baked(model, shown, arguments, given, [*baked, *dict.fromkeys(outside)], summed,
-                      why, masks)
+                      why, masks, loops, integrated)
     if masks is not None:
         why += "; unseen cells are left out"
     arrays = [name for name in baked if np.ndim(arguments[name])]
     verb = "is" if len(arrays) == 1 else "are"
     inside = f"; {', '.join(map(repr, arrays))} {verb} baked into it" if arrays else ""
     return Met(read, data, f"one density of everything, no rows: {why}{inside}. For rows write "
-                           f"`with probml.rows():` in the place of their plate", shown.begin)
+                           f"`with probml.rows():` in the place of their plate"
+                           f"{reading.steps.words(integrated)}", shown.begin)
 
 
 def summed_of(shown: Survey) -> tuple[str, ...]:

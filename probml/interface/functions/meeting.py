@@ -3,7 +3,7 @@ names no rows: what is an argument and what a site, what is given twice or not a
 of its own is tried as the rows (as_rows.py), or all is one density (as_density.py)."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
@@ -15,7 +15,8 @@ from probml.errors import DataError, ModelError
 from probml.interface.functions.as_density import baking, summed_of, whole
 from probml.interface.functions.as_rows import candidates, crowded, rowed, translated
 from probml.interface.functions.met import Met, value_of
-from probml.interface.functions.readings import Rowed, Whole
+from probml.interface.functions.readings import Whole
+from probml.interface.functions.rowed import Rowed
 from probml.interface.functions.survey import Found, Survey, survey, writes_rows
 from probml.interface.tables.flat_tables import flattened, tables_of, widened
 from probml.interface.tables.relations import related
@@ -33,11 +34,12 @@ def _filled(data: Any) -> bool:
 
 
 @alone()
-def meet(model: Bound, data: Any) -> Met:
+def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
     """Read a function by the data it meets; one with rows() is left as it is.
 
     Args:
         data: name of an argument (also one that has a default), or of a site → values.
+        named: parameters whose values are told: these are not integrated out.
 
     Raises:
         DataError: a name is neither, something is given twice, nothing is observed.
@@ -70,7 +72,7 @@ def meet(model: Bound, data: Any) -> Met:
         return Met(model, data)
     _check(model, shown, arguments, given)
     _named(model, shown, items, {**arguments, **given})
-    met = _read(model, shown, arguments, given, items)
+    met = _read(model, shown, arguments, given, items, named)
     if shown.partial:
         met = met._replace(why=f"{met.why}. {_partial(met.model, shown)}")
     return met
@@ -85,7 +87,8 @@ def _partial(model: Bound, shown: Survey) -> str:
     return read
 
 
-def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items: Mapping) -> Met:
+def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items: Mapping,
+          named: Collection[str]) -> Met:
     """A plate as the rows where it can be, else one density."""
     found = candidates(shown)
     if isinstance(found, list) and all(crowded(shown, plate) for plate, _, _ in found):
@@ -94,7 +97,7 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
             return baking(model, shown, arguments, given, summed_of(shown),
                           "its discrete sites are summed out cell by cell")
     why = found if isinstance(found, str) else rowed(model, shown, arguments, items, found)
-    return why if isinstance(why, Met) else whole(model, shown, arguments, given, why)
+    return why if isinstance(why, Met) else whole(model, shown, arguments, given, why, named)
 
 
 def _mapping(data: Any) -> bool:
@@ -211,7 +214,8 @@ def _again(model: Bound, data: Any) -> Met:
     reading = model.generative
     items = _items(data)
     settings = tuple((name, value) for name, value in model.settings if name not in items)
-    found = meet(type(model)(reading.generative, settings), items)
+    named = () if reading.integrated else reading.steps.groups
+    found = meet(type(model)(reading.generative, settings), items, named)
     if found.model != model:
         raise DataError(f"{model.name}: these data make another density than those that were "
                         f"fitted, as arrays of other lengths or other baked arguments do: ask "

@@ -18,7 +18,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
-from numpyro.primitives import Messenger
 
 from probml.elimination.cellwise.by_cells import Part, Tangled, sum_out
 from probml.errors import ModelError, Refusal
@@ -31,61 +30,12 @@ from probml.interface.functions.cell_tables import (
     tables,
 )
 from probml.interface.functions.leaning import Leaning
-from probml.interface.functions.loops import summed_out
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
-from probml.interface.functions.survey import prepared
+from probml.interface.functions.steps.alone import Keep, alone
 from probml.jaxpr import levels
 from probml.jaxpr.shortened import shortened
 
 MOST = 2**24  # entries of a table
-
-
-class _Alone(Messenger):
-    """A run that nobody outside hears of: sites at `values`, others at a value of their shape."""
-
-    def __init__(self, values: Mapping[str, Any], given: Mapping[str, Any],
-                 leaning: Leaning | None):
-        super().__init__()
-        self.values, self.given, self.leaning = values, given, leaning
-
-    def process_message(self, msg: dict) -> None:
-        prepared(msg)
-        if msg["type"] == "control_flow":
-            msg["kwargs"]["substitute_stack"] += [
-                ("condition", self.given),
-                ("substitute", lambda s: None if s["is_observed"] else self.values.get(s["name"])),
-            ]
-            if msg["kwargs"]["rng_key"] is None:
-                msg["kwargs"]["rng_key"] = jax.random.key(0)
-            summed_out(msg, self.leaning)
-        if msg["type"] != "sample" or msg["is_observed"]:
-            return
-        fn, name = msg["fn"], msg["name"]
-        if name in self.given:
-            msg |= {"value": self.given[name], "is_observed": True}
-        elif name in self.values:
-            msg["value"] = self.values[name]
-        elif msg["value"] is None:
-            dtype = int if fn.support.is_discrete else float
-            msg["value"] = jnp.zeros(fn.shape(), jnp.result_type(dtype))
-
-
-class _Keep(Messenger):
-    """Keeps the values of continuous sites, as those outside have given them; a site whose
-    distribution looks at what is summed out is handed on as a number of its support alone."""
-
-    def __init__(self, free: Iterable[str], mixed: Iterable[str]):
-        super().__init__()
-        self.free, self.mixed, self.values = set(free), set(mixed), {}
-
-    def process_message(self, msg: dict) -> None:
-        if msg["type"] == "sample" and msg["name"] in self.mixed:
-            fn = msg["fn"]
-            msg["fn"] = dist.ImproperUniform(fn.support, fn.batch_shape, fn.event_shape)
-
-    def postprocess_message(self, msg: dict) -> None:
-        if msg["type"] == "sample" and msg["name"] in self.free:
-            self.values[msg["name"]] = msg["value"]
 
 
 class _Seen(NamedTuple):
@@ -124,7 +74,7 @@ def summed_in_plates(call: Callable[[], Any], names: Iterable[str],
     gone = {name for name, looks in seen.looks.items() if looks and name not in seen.free}
     mixed = [name for name in seen.free if seen.looks[name]]
     still = {name: states.everywhere()[0] for name, states in seen.hidden.items()}
-    keep = _Keep(seen.free, mixed)
+    keep = Keep(seen.free, mixed)
     with (handlers.block(hide_fn=lambda msg: msg.get("name") in gone), keep,
           handlers.substitute(data=still)):
         out = call()
@@ -132,14 +82,8 @@ def summed_in_plates(call: Callable[[], Any], names: Iterable[str],
     return out
 
 
-def _run(call: Callable, given: Mapping, values: Mapping, leaning: Leaning | None) -> dict:
-    with handlers.block(), handlers.trace() as trace, _Alone(values, given, leaning):
-        call()
-    return trace
-
-
 def _first(call: Callable, names: set[str], given: Mapping, leaning: Leaning | None) -> _Seen:
-    trace = _run(call, given, {}, None)
+    trace = alone(call, given, {}, None)
     hidden = {name: states_of(name, trace[name]["fn"]) for name in trace if name in names}
     for name, site in trace.items():
         if is_hidden(site) and name not in hidden:
@@ -151,7 +95,7 @@ def _first(call: Callable, names: set[str], given: Mapping, leaning: Leaning | N
     owners: list[str] = []
 
     def every(states, values):
-        found = _run(call, given, {**values, **states}, leaning)
+        found = alone(call, given, {**values, **states}, leaning)
         logs = logs_of(found)
         owners[:] = [*logs, *computed]
         return [*(log.ravel() for log in logs.values()),

@@ -15,22 +15,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax import lax
 from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
-from probml.errors import ModelError
-from probml.interface.functions.column import Column
-from probml.interface.functions.held import held
+from probml.interface.functions.given.held import held
+from probml.interface.functions.given.params import Params, Spec
 from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.loops import summed_out
-from probml.interface.functions.params import Params, Spec
 from probml.interface.functions.plates import summed_in_plates
 from probml.interface.functions.states import logs_of
+from probml.interface.functions.steps.chains import integrated, moments, path
+from probml.interface.functions.steps.joined import joined
+from probml.interface.functions.steps.linear import linear_of
+from probml.interface.functions.steps.names import Joined
+from probml.interface.functions.steps.programs import program_of
 from probml.interface.functions.survey import observed_batch, prepared
 from probml.interface.functions.unseen import Blank, Seen
-from probml.language.named_rows import ROWS
 from probml.language.settings import thaw
 
 OBSERVED = "probml.observed"  # the mark that holds what a message observed before it was a weight
@@ -99,6 +100,9 @@ class Whole(Reading):
         summed: discrete sites that are summed out cell by cell (plates.py).
         masks: of the given sites of which cells are unseen, which are seen, frozen; None: no cell
             is unseen of anything, arguments included (unseen.py).
+        loops: steps of Python loops that are one site, name of all → sites (steps.py); None: each
+            site is itself.
+        integrated: these are integrated out (step_chains.py).
     """
 
     whole = True
@@ -106,14 +110,23 @@ class Whole(Reading):
     def __init__(self, generative: Any, arguments: Mapping[str, str], given: Mapping[str, str],
                  summed: tuple[str, ...] = (),
                  params: Mapping[str, Spec] = MappingProxyType({}),
-                 masks: Mapping[str, Any] | None = None):
+                 masks: Mapping[str, Any] | None = None,
+                 loops: Mapping[str, tuple[str, ...]] | None = None, integrated: bool = False):
         super().__init__(generative, {**arguments, **given}, params)
+        self.integrated = integrated
         self.masks = None if masks is None else dict(masks)
+        self.loops = None if loops is None else dict(loops)
         self.own, self.given, self.summed = dict(arguments), dict(given), tuple(summed)
 
     @property
     def parts(self) -> tuple:
-        return self.generative, self.own, self.given, self.summed, self.params, self.masks
+        return (self.generative, self.own, self.given, self.summed, self.params, self.masks,
+                self.loops, self.integrated)
+
+    @property
+    def steps(self) -> Joined:
+        """The loops whose steps are one site."""
+        return Joined(self.loops or {})
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
@@ -123,6 +136,8 @@ class Whole(Reading):
         seen = {site: values[name] for name, site in self.given.items()}
         call = functools.partial(self.call, {**settings, **arguments})
         with _Weighs(seen):
+            if self.loops is not None:
+                return (integrated if self.integrated else joined)(call, self.steps, seen)
             return summed_in_plates(call, self.summed, seen) if self.summed else call()
 
     def log_joint(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
@@ -138,7 +153,7 @@ class Whole(Reading):
         seen = {site: inputs[name] for name, site in self.given.items()}
         call = functools.partial(self.call, {**settings, **arguments})
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
-              handlers.substitute(data=dict(values)), _Weighs(seen, leaning)):
+              handlers.substitute(data=self.steps.apart(values)), _Weighs(seen, leaning)):
             if self.summed:
                 summed_in_plates(call, self.summed, seen, leaning)
             else:
@@ -147,21 +162,42 @@ class Whole(Reading):
                     if isinstance(site.get("fn"), dist.Unit)), jnp.zeros(()))
 
 
+    def along(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
+              values: Mapping[str, Any], key: jax.Array | None = None) -> dict[str, Any]:
+        """Of loops that are integrated out, given what is seen: name of all steps → (means,
+        standard deviations); or, with a key, a draw of them, and what is computed from it.
+
+        Args:
+            inputs: name of the input → value, without the one row. values: site → value.
+        """
+        arguments = {own: inputs[name] for name, own in self.own.items()}
+        settings = {name: held(value) for name, value in settings.items()}
+        seen = {site: inputs[name] for name, site in self.given.items()}
+        call = functools.partial(self.call, {**settings, **arguments})
+        with validation_enabled(False):
+            linear = linear_of(call, self.steps, seen)
+            if key is None:
+                return moments(linear, self.steps, values)
+            found = path(linear, self.steps, values, key)
+            program = program_of(call, self.steps, seen)
+            return found | program.computed(self.steps, {**values, **found})
+
     def elements(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
                  values: Mapping[str, Any]) -> dict[str, Element]:
         """Every site that is observed, element by element, at values of the others; none where
-        discrete sites are summed out in plates, and none of a scan where they are there.
+        discrete sites are summed out in plates, or steps are integrated out and not among the
+        values, and none of a scan where they are there.
 
         Args:
             inputs: name of the input → value, without the one row.
         """
-        if self.summed:
+        if self.summed or self.integrated and not set(self.steps.places) <= set(values):
             return {}
         arguments = {own: inputs[name] for name, own in self.own.items()}
         settings = {name: held(value) for name, value in settings.items()}
         seen = {site: inputs[name] for name, site in self.given.items()}
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
-              handlers.substitute(data=dict(values)), handlers.condition(data=seen),
+              handlers.substitute(data=self.steps.apart(values)), handlers.condition(data=seen),
               _Sums(seen, True)):
             self.call({**settings, **arguments})
         return {name: Element(site["value"], logs_of({name: site})[name], site["fn"].event_dim,
@@ -222,6 +258,19 @@ class Whole(Reading):
             return summed_in_plates(call, self.summed, seen) if self.summed else call()
 
 
+def told(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of parameters as a model's sites hold them: steps of loops that are one site are put
+    together, those that are integrated out left out."""
+    reading = model.generative
+    if not isinstance(reading, Whole):
+        return dict(values)
+    steps = reading.steps
+    if reading.integrated:
+        return {name: value for name, value in values.items()
+                if name not in steps.groups and name not in steps.places}
+    return steps.together(values)
+
+
 class _Sums(Messenger):
     """Sums the discrete sites of scans out; with `full` makes every plate whole."""
 
@@ -266,83 +315,3 @@ class _Weighs(Messenger):
     def postprocess_message(self, msg: dict) -> None:
         if OBSERVED in msg:
             msg["value"] = msg[OBSERVED]
-
-
-class Rowed(Reading):
-    """A plate of the function's own, or a common axis of what it observes, as the rows.
-
-    Args:
-        plate: its name; None: the last batch axis of the sites `along`.
-        along: sites in no plate whose last batch axis runs along the rows.
-        shown: arguments that are observed and nothing else, name → (trailing shape, dtype kind):
-            the function is given zeros in their place.
-        columns: arguments that are observed as they are, name → site.
-        every: arguments of which the function asks which values there are, as for the greatest,
-            name → the values in order, as they were when the function met its data.
-        sized: settings that are the number of the rows.
-        batch: the plate's subsample_size, for engines that take rows in batches.
-    """
-
-    found = True
-
-    def __init__(self, generative: Any, arguments: Mapping[str, str], plate: str | None,
-                 along: tuple[str, ...], shown: Mapping[str, tuple], columns: Mapping[str, str],
-                 every: Mapping[str, tuple], sized: tuple[str, ...] = (),
-                 params: Mapping[str, Spec] = MappingProxyType({}), batch: int | None = None):
-        super().__init__(generative, arguments, params)
-        self.batch = batch
-        self.plate, self.along, self.shown = plate, tuple(along), dict(shown)
-        self.columns, self.every, self.sized = dict(columns), dict(every), tuple(sized)
-
-    @property
-    def parts(self) -> tuple:
-        return (self.generative, self.inputs, self.plate, self.along, self.shown, self.columns,
-                self.every, self.sized, self.params, self.batch)
-
-    def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-            rows: int | None = None) -> Any:
-        arguments = {own: inputs[name] for name, own in self.inputs.items()}
-        kinds = {"f": float, "b": bool}
-        arguments |= {name: jnp.zeros((rows, *shape), jnp.result_type(kinds.get(kind, int)))
-                      for name, (shape, kind) in self.shown.items()}
-        arguments |= {name: Column(arguments[name], values)
-                      for name, values in self.every.items()}
-        settings = {**settings, **dict.fromkeys(self.sized, rows)}
-        with validation_enabled(False), _Rows(self.plate, self.along, rows):
-            return self.call({**settings, **arguments})
-
-
-class _Rows(Messenger):
-    """Makes one plate the rows, and forgets what is observed: data say it."""
-
-    def __init__(self, plate: str | None, along: tuple[str, ...], rows: int):
-        super().__init__()
-        self.plate, self.along, self.rows = plate, along, rows
-
-    def process_message(self, msg: dict) -> None:
-        prepared(msg)
-        if msg["type"] not in ("sample", "deterministic"):
-            return
-        frames = list(msg["cond_indep_stack"])
-        if msg["name"] in self.along and msg["type"] == "sample":
-            frames.append(CondIndepStackFrame("rows", -1, self.rows))
-            shape = lax.broadcast_shapes(msg["fn"].batch_shape, (self.rows,))
-            if isinstance(msg["fn"], dist.Unit):
-                msg["fn"] = dist.Unit(jnp.broadcast_to(msg["fn"].log_factor, shape))
-            else:
-                msg["fn"] = msg["fn"].expand(shape)
-        inside = next((i for i, frame in enumerate(frames) if frame.name == self.plate), None)
-        if inside is not None:
-            frames[inside] = frames[inside]._replace(name="rows")
-            if frames[inside].size != self.rows:
-                raise ModelError(
-                    f"plate '{self.plate}' has {frames[inside].size} members whatever the data "
-                    f"are: write its size as the length of an argument, len(y)"
-                )
-        msg["cond_indep_stack"] = frames
-        row = next((frame for frame in frames if frame.name == "rows"), None)
-        if row is not None and msg["type"] == "sample":
-            msg[ROWS] = row.dim
-        if msg["type"] == "sample" and msg["is_observed"] and not isinstance(msg["fn"], dist.Unit):
-            msg |= {"is_observed": False, "value": None}
-

@@ -11,7 +11,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
-from probml.interface.functions.params import Params, Spec
+from probml.interface.functions.given.params import Params, Spec
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import prepared, survey, writes_rows
 from probml.language.language import Bound, RowsUnknown, row_scope
@@ -119,4 +119,4 @@ def again(fit: "Fit", arguments: Mapping[str, Any], seed: int,
     defaults = {name: thaw(value) for name, value in reading.generative.defaults.items()}
     own = {**defaults, **held, **fit.model.bound, **arguments}
     origin = type(fit.model)(reading.generative, ())
-    return replayed(origin, values, own, seed, reading.params)
+    return replayed(origin, reading.steps.apart(values), own, seed, reading.params)

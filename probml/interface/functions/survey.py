@@ -19,9 +19,9 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.errors import DataError, ModelError
+from probml.interface.functions.given.params import Found as FoundParams
+from probml.interface.functions.given.params import Spec
 from probml.interface.functions.loops import names_inside
-from probml.interface.functions.params import Found as FoundParams
-from probml.interface.functions.params import Spec
 from probml.interface.functions.states import states_of
 from probml.language.language import Bound, inner
 from probml.numerics.compiling import jit
@@ -37,6 +37,7 @@ class Found(NamedTuple):
         value: what is observed; a tracer where the function computes it by jax.numpy.
         states: how many values a discrete one has that is unseen; None: no finite list.
         masked: some of its elements count for nothing.
+        kind: the class of the distribution, axes of plates and events peeled off.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Found(NamedTuple):
     support: Any
     states: int | None = None
     masked: bool = False
+    kind: str = ""
 
     @property
     def bits(self) -> float:
@@ -162,7 +164,13 @@ class _Watch(Messenger):
         frames = {frame.name: (frame.dim, frame.size) for frame in msg["cond_indep_stack"]}
         self.sites[name] = Found(name, observed, factor, discrete, frames, tuple(batch),
                                  () if factor else tuple(fn.shape()), value, support, states,
-                                 isinstance(fn, dist.MaskedDistribution))
+                                 isinstance(fn, dist.MaskedDistribution), _kind(fn))
+
+
+def _kind(fn: dist.Distribution) -> str:
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
+        fn = fn.base_dist
+    return type(fn).__name__
 
 
 def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],

@@ -33,6 +33,11 @@ class Checkpoint:
     Args:
         path: a file, written whole or not at all; it is there from the first time on, and stays.
         seconds: between two times; it is also written at the end, and at Ctrl-C and SIGTERM.
+
+    Raises:
+        ModelError: no such folder, seconds below 0.
+
+    Cost: a copy of what the loop holds (parameters, draws), not of the rows, each time.
     """
 
     path: str | os.PathLike

@@ -109,6 +109,15 @@ def ahead(items: Iterator[Any]) -> Iterator[Any]:
             yield found
 
 
+def fed(arguments: Any) -> int:
+    """How many numbers come to a program in a pass: those that its arguments, trees of values, say
+    by an attribute of this name."""
+    if not _OPEN:
+        return 0
+    found = jax.tree.leaves(arguments, is_leaf=lambda value: hasattr(value, "fed"))
+    return sum(int(getattr(value, "fed", 0)) for value in found)
+
+
 def chunk(number: Any, i: Any, specs: Any) -> Any:
     """The i-th chunk of the feed `number` in a program."""
     return called_back(_chunk, specs, number, i)

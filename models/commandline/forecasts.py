@@ -1,0 +1,78 @@
+"""What follows a table whose rows are the steps of sequences."""
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from probml.errors import ModelError
+from probml.interface.fit import Fit
+from probml.models.commandline.answers import columns_of, fit_of
+from probml.models.commandline.layouts import (
+    PLAIN,
+    Laid,
+    Layout,
+    names_of,
+    of_fit,
+    sequences,
+)
+
+BOUNDS = ("lower", "upper")
+
+
+def forecast(found: Any, table: pd.DataFrame, steps: int, interval: float | None,
+             layout: Layout = PLAIN) -> pd.DataFrame:
+    """The steps that follow the table, or each of its sequences: a row a step, a column a site that
+    runs along time; with an interval its bounds beside each number.
+
+    Raises:
+        ModelError: a model without chains, or with inputs, which have no value at those steps; an
+            interval of what has none.
+    """
+    fit = fit_of(found)
+    if not fit.structure.chains or not hasattr(found, "forecast"):
+        raise ModelError(f"model '{fit.model.name}' has no chain along time whose next steps could "
+                         f"be told: ask predict")
+    ahead = (_of_fit if isinstance(found, Fit) else _of_face)(found, table, steps, interval, layout)
+    names = names_of(table, layout.by)
+    head = {} if layout.by is None else {layout.by: np.repeat(names, steps)}
+    return pd.DataFrame({**head, "ahead": np.tile(np.arange(1, steps + 1), len(names)), **ahead})
+
+
+def _of_fit(fit: Fit, table: pd.DataFrame, steps: int, interval: float | None,
+            layout: Layout) -> dict[str, np.ndarray]:
+    if fit.model.inputs:
+        raise ModelError(f"the model has the inputs {list(fit.model.inputs)}, whose values at the "
+                         f"steps that follow are not in the table: ask in Python, "
+                         f"fit.forecast(data, steps, {fit.model.inputs[0]}=…)")
+    laid = of_fit(fit, table, layout)
+    out: dict[str, np.ndarray] = {}
+    for name, answer in fit.forecast(laid.data, steps=steps, interval=interval).items():
+        bounded = interval is not None and hasattr(answer, "lower")
+        parts = {"": answer.value, **{f" {end}": getattr(answer, end) for end in BOUNDS}} if (
+            bounded) else {"": answer}
+        for end, value in parts.items():
+            value = np.asarray(value)
+            flat = value.reshape(-1, *value.shape[2:])
+            out |= {label + end: column for label, column in laid.columns(name, flat).items()}
+    return out
+
+
+def _of_face(face: Any, table: pd.DataFrame, steps: int, interval: float | None,
+             layout: Layout) -> dict[str, np.ndarray]:
+    rows, settings = columns_of(face, table), {}
+    if interval is not None:
+        if "interval" not in inspect.signature(face.forecast).parameters:
+            raise ModelError(f"--interval {interval}: {type(face).__name__} forecasts means alone")
+        settings["interval"] = interval
+    X = rows if layout.by is None else sequences(rows, table, layout.by)
+    found = face.forecast(X, steps, **settings)
+    parts = found if isinstance(found, list) else [found]
+    names = tuple(map(str, rows.columns))
+    if interval is not None:
+        each = pd.concat(parts)
+        return {names[0] + {"value": ""}.get(end, f" {end}"): each[end].to_numpy()
+                for end in each.columns}
+    flat = np.concatenate([np.asarray(part).reshape(steps, -1) for part in parts])
+    return Laid(None, len(flat), None, {"y": names}).columns("y", flat)

@@ -1,0 +1,213 @@
+"""How a table is the data of a function of a user's own: columns that make one array, rows that are
+the steps of sequences; and answers as rows of the table again."""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from probml.errors import DataError, ModelError
+from probml.interface.fit import Fit
+from probml.interface.model import Model
+from probml.structure.structure import Structure
+from probml.structure.trace import trace
+
+NONE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+
+class Layout(NamedTuple):
+    """What a user says of a table."""
+
+    joined: Mapping[str, tuple[str, ...]] = NONE  # site or input → the columns that make it
+    by: str | None = None  # the column that tells sequences apart
+    unknown: str = "refuse"  # members of groups that were not learnt, or "new"
+
+
+PLAIN = Layout()
+
+
+class Laid(NamedTuple):
+    """A table as data.
+
+    Attributes:
+        data: a table, or name → array, a list of arrays of sequences.
+        rows: of the table.
+        steps: of each sequence the rows that are its steps; None where a row is a row.
+        joined: as in Layout, and what the fit itself remembers.
+    """
+
+    data: Any
+    rows: int
+    steps: tuple[np.ndarray, ...] | None
+    joined: Mapping[str, tuple[str, ...]]
+
+    def back(self, answer: Any, timed: bool) -> np.ndarray:
+        """An answer about sequences, (sequences, steps, ...), or (sequences, ...) of what has no
+        steps, for the rows of the table, (rows, ...)."""
+        answer = np.asarray(answer)
+        if self.steps is None:
+            return answer
+        out = np.empty((self.rows, *answer.shape[1 + timed:]), answer.dtype)
+        for i, places in enumerate(self.steps):
+            out[places] = answer[i, : len(places)] if timed else answer[i]
+        return out
+
+    def columns(self, name: str, answer: np.ndarray) -> dict[str, np.ndarray]:
+        """An answer as columns, one a cell: named as the columns that the site was made of."""
+        own = self.joined.get(name, ())
+        if answer.ndim == 2 and len(own) == answer.shape[1]:
+            return dict(zip(own, answer.T, strict=True))
+        return {f"{name}[{', '.join(map(str, at))}]" if at else name: answer[:, *at]
+                for at in np.ndindex(answer.shape[1:])}
+
+
+def of_model(model: Model, table: pd.DataFrame, layout: Layout) -> Laid:
+    """A table as the data of a model that is to be fitted."""
+    try:
+        structure = trace(model)
+    except ModelError:  # it is read by its data, and tells of its own what it lacks
+        structure = None
+    laid = _laid(structure, model, NONE, table, layout)
+    missing = next((name for name in model.inputs if name not in laid.data), None)
+    if missing is not None:
+        raise DataError(f"the table has no column '{missing}', an input of the model: a setting is "
+                        f"--set {missing}=…, a column of another name --as {missing}=COLUMN; the "
+                        f"table has {list(table.columns)}")
+    return laid
+
+
+def of_fit(fit: Fit, table: pd.DataFrame, layout: Layout, without: str | None = None) -> Laid:
+    """A table as data of a question to a fit; columns that it does not know are left alone, and a
+    warning names what was seen when it was fitted and is not there.
+
+    Args:
+        without: a site that is asked for, and not shown; "" the one that is not there.
+    """
+    laid = _laid(fit.structure, fit.model, fit.columns, table, layout)
+    absent = [name for name, _ in fit.pattern if name not in laid.data and name != without]
+    if absent and not (without == "" and len(absent) == 1):
+        warnings.warn(f"the table shows nothing of {', '.join(map(repr, absent))}, seen when the "
+                      f"model was fitted: taken as unseen; a column of another name is --as "
+                      f"{absent[0]}=COLUMN", RuntimeWarning, stacklevel=2)
+    if not without or not (without in table.columns or without in laid.joined):
+        return laid
+    if isinstance(laid.data, pd.DataFrame):
+        return laid._replace(data=laid.data.drop(columns=without, errors="ignore"))
+    return laid._replace(data={k: v for k, v in laid.data.items() if k != without})
+
+
+def _laid(structure: Structure | None, model: Any, remembered: Mapping[str, tuple[str, ...]],
+          table: pd.DataFrame, layout: Layout) -> Laid:
+    inside = () if structure is None else (s.name for s in structure.named.values() if s.rows)
+    known = [*inside, *model.inputs]  # a column has no value of what lies outside rows
+    for name, columns in layout.joined.items():
+        if structure is not None and name not in known:
+            raise ModelError(f"--as {name}=…: model '{model.name}' has no site or input '{name}'; "
+                             f"it has {known}")
+        _there(table, columns, f"--as {name}={','.join(columns)}")
+    # of what a fit remembers the table shows all columns, or it shows nothing of it
+    own = {name: columns for name, columns in remembered.items() if set(columns) & set(table)}
+    for name, columns in own.items():
+        _there(table, columns, f"'{name}' is made of {list(columns)}")
+    joined = {**own, **layout.joined}
+    chained = structure is not None and bool(structure.chains)
+    if layout.by is not None and not chained:
+        raise ModelError(f"--by {layout.by}: model '{model.name}' has no chain, so that its rows "
+                         f"are no steps")
+    plain = [name for name in table.columns if name not in joined
+             and (name in known or structure is None and not joined)]
+    made = {name: table[columns[0]] if len(columns) == 1 and not _wide(structure, name)
+            else table[list(columns)] for name, columns in joined.items()}
+    if not chained:
+        data = {name: table[name] for name in plain} | made if joined else table[plain]
+        return Laid(data, len(table), None, {**remembered, **joined})
+    steps = _steps(table, layout.by)
+    arrays = {name: table[name].to_numpy() for name in plain}
+    arrays |= {name: value.to_numpy() for name, value in made.items()}
+    still = {name for name in arrays if name in structure.named
+             and structure.named[name].time is None}
+    data = {name: (_still(name, value, steps, layout.by) if name in still
+                   else _sequences(value, steps)) for name, value in arrays.items()}
+    if set(data) <= still:  # something along time tells how long sequences are, were it unseen
+        bare = [s.name for s in structure.sites.values() if s.rows and s.time is not None
+                and len(s.cells) == 1]
+        data |= {name: _sequences(np.full(len(table), np.nan), steps) for name in bare[:1]}
+    return Laid(data, len(table), steps, {**remembered, **joined})
+
+
+def _wide(structure: Structure | None, name: str) -> bool:
+    """Whether a site has cells in a row, and so is no column under another name."""
+    site = None if structure is None else structure.named.get(name)
+    return site is not None and len(site.cells) > (site.time is not None)
+
+
+def _there(table: pd.DataFrame, columns: Iterable[str], said: str) -> None:
+    missing = next((name for name in columns if name not in table.columns), None)
+    if missing is not None:
+        raise DataError(f"{said}: the table has no column '{missing}'; it has "
+                        f"{list(table.columns)}")
+
+
+def _steps(table: pd.DataFrame, by: str | None) -> tuple[np.ndarray, ...]:
+    """The rows of each sequence, in the order of the file."""
+    if by is None:
+        return (np.arange(len(table)),)
+    _there(table, [by], f"--by {by}")
+    if table[by].isna().any():
+        row = int(np.argmax(table[by].isna().to_numpy()))
+        raise DataError(f"--by {by}: row {row} has no name of a sequence")
+    codes, _ = pd.factorize(table[by])
+    return tuple(np.flatnonzero(codes == code) for code in range(codes.max() + 1))
+
+
+def _sequences(value: np.ndarray, steps: tuple[np.ndarray, ...]) -> Any:
+    parts = [value[places] for places in steps]
+    return np.stack(parts) if len({len(part) for part in parts}) == 1 else parts
+
+
+def _still(name: str, value: np.ndarray, steps: tuple[np.ndarray, ...],
+           by: str | None) -> np.ndarray:
+    """The one value of each sequence, of a site without steps."""
+    for i, places in enumerate(steps):
+        own = pd.unique(pd.Series(list(value[places]), dtype=object).map(str))
+        if len(own) > 1:
+            which = "the sequence" if by is None else f"sequence {i} of --by {by}"
+            raise DataError(f"column '{name}' has no steps in the model, and {len(own)} values in "
+                            f"{which}: {list(own[:3])}")
+    return np.stack([value[places[0]] for places in steps])
+
+
+def joined_of(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """"NAME=COLUMN,COLUMN" as a mapping.
+
+    Raises:
+        ModelError: another text.
+    """
+    out = {}
+    for text in texts:
+        name, equals, columns = text.partition("=")
+        own = tuple(column.strip() for column in columns.split(",") if column.strip())
+        if not (equals and name and own):
+            raise ModelError(f"--as {text}: expected NAME=COLUMN,COLUMN, a site or input and the "
+                             f"columns that make it")
+        out[name] = own
+    return out
+
+
+def sequences(part: pd.DataFrame, table: pd.DataFrame, by: str) -> list[pd.DataFrame]:
+    """Columns of a table as one table a sequence."""
+    return [part.iloc[places] for places in _steps(table, by)]
+
+
+def together(answers: Iterable[Any], table: pd.DataFrame, by: str) -> np.ndarray:
+    """Answers about sequences, one array each, in the order of the table."""
+    places = np.concatenate(_steps(table, by))
+    return np.concatenate([np.asarray(answer) for answer in answers])[np.argsort(places)]
+
+
+def names_of(table: pd.DataFrame, by: str | None) -> list[Any]:
+    """The names of the sequences, in the order in which they begin; None of the only one."""
+    return [None if by is None else table[by].iloc[places[0]] for places in _steps(table, by)]

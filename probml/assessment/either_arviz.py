@@ -1,0 +1,103 @@
+"""ArviZ of either generation: 0.2x holds groups in its InferenceData and scores by itself; 1.x
+holds them in xarray's DataTree, and its parts, arviz_base and arviz_stats, are packages of their
+own."""
+
+import importlib
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probml.errors import ModelError
+
+
+class LeftOut(NamedTuple):
+    """Leave-one-out by Pareto-smoothed importance sampling, in nats (Vehtari, Gelman & Gabry
+    2017)."""
+
+    elpd: float
+    se: float
+    p: float  # effective parameters
+    terms: np.ndarray  # (n,) of elpd
+    k: np.ndarray  # (n,) Pareto's shape of each row
+    good: float  # above which a row's k says that its term cannot be relied on
+
+
+def needed() -> None:
+    """Refuse before anything is computed.
+
+    Raises:
+        ModelError: no ArviZ is installed.
+    """
+    if _old() is None:
+        _part("arviz_base")
+
+
+def container(groups: Mapping[str, Any]) -> Any:
+    """Groups, name → xarray.Dataset, in what the ArviZ that is installed calls its own: of 0.2x an
+    InferenceData, of 1.x a DataTree. Where both are, 0.2x's.
+
+    Raises:
+        ModelError: neither is installed.
+    """
+    old = _old()
+    if old is not None:
+        return old.InferenceData(**groups)
+    _part("arviz_base")
+    from xarray import DataTree
+
+    return DataTree.from_dict(dict(groups))
+
+
+def leave_one_out(draws: Mapping[str, np.ndarray], logs: np.ndarray) -> LeftOut:
+    """
+    Args:
+        draws: site → (chains, draws, ...), by whose autocorrelation the weights are smoothed.
+        logs: log p(row | parameters) of every draw, (chains, draws, n).
+
+    Raises:
+        ModelError: no ArviZ is installed.
+    """
+    old = _old()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of bad k, which are told by number
+        if old is not None:
+            found = old.loo(old.from_dict(posterior=dict(draws), log_likelihood={"row": logs}),
+                            pointwise=True)
+            elpd, p, terms = found["elpd_loo"], found["p_loo"], found["loo_i"]
+        else:
+            stats, base = _part("arviz_stats"), _part("arviz_base")
+            found = stats.loo(base.from_dict({"posterior": dict(draws),
+                                              "log_likelihood": {"row": logs}}), pointwise=True)
+            elpd, p, terms = found.elpd, found.p, found.elpd_i
+    return LeftOut(float(elpd), float(found["se"]), float(p), np.asarray(terms, float),
+                   np.asarray(found["pareto_k"], float), float(found["good_k"]))
+
+
+def _old() -> Any | None:
+    """arviz 0.2x, its announcements left out; None where it is absent or of another generation."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            arviz = importlib.import_module("arviz")
+    except ImportError as error:
+        if error.name != "arviz":  # it is there, and something below it is not
+            raise ModelError(f"arviz is installed and cannot be imported: {error}") from error
+        return None
+    return arviz if arviz.__version__.startswith("0.") else None
+
+
+def _part(name: str) -> Any:
+    """A package of ArviZ 1.x.
+
+    Raises:
+        ModelError: it is not installed.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(name)
+    except ImportError as error:
+        raise ModelError(f"arviz is needed and cannot be imported ({error}): pip install "
+                         f"'probml[arviz]', or 'arviz-stats[xarray]'") from None

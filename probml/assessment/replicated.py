@@ -1,0 +1,186 @@
+"""Whether a model makes tables like the one that was seen: the same table made again and again, at
+draws of the parameters, beside the data.
+
+    y_rep ~ ∫ p(y | θ, inputs) p(θ | data) dθ,    where is T(y) among T(y_rep)?
+
+T are plain: mean, standard deviation, least, greatest; of states their shares. Rows are made from
+nothing but their inputs, hidden sites anew. Of a point θ is that point, and tables spread too
+little.
+
+Source: Gelman, Meng & Stern (1996), "Posterior predictive assessment of model fitness via realized
+discrepancies".
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from probml.dataset import dataset
+from probml.numerics.transfer import random_key
+from probml.queries.fitted import Fitted
+from probml.queries.simulation import simulate_draws
+
+TABLES = 200  # that are made
+MOST = 2**24  # numbers of all of them
+FAR = 3.3 / 1.96  # sides of the central 95%
+FEWEST = 20  # tables, below which nothing can be said
+CELLS, STATES = 8, 12  # of a site that are told
+BINS = 20  # of a picture
+STATISTICS = {"mean": np.nanmean, "sd": np.nanstd, "least": np.nanmin, "greatest": np.nanmax}
+
+
+class Statistic(NamedTuple):
+    """A number of the data beside those of the tables that were made."""
+
+    name: str
+    of: str
+    seen: float
+    low: float  # central 95% of the tables
+    middle: float
+    high: float
+    above: float  # share of tables in which it is greater, ties halved
+
+    @property
+    def odd(self) -> bool:
+        """Whether no table has one so far out, and it is as far from their middle as a normal is in
+        one case of a thousand, so that of some dozens hardly one is odd by chance."""
+        side = self.high - self.middle if self.seen > self.middle else self.middle - self.low
+        return (not 0.0 < self.above < 1.0
+                and abs(self.seen - self.middle) > FAR * max(side, 1e-9 * abs(self.middle)))
+
+
+class Bins(NamedTuple):
+    """How many cells of a site lie in each bin, seen and made."""
+
+    name: str
+    edges: np.ndarray
+    seen: np.ndarray
+    low: np.ndarray  # central 95% of the tables
+    middle: np.ndarray
+    high: np.ndarray
+
+
+class Replicated(NamedTuple):
+    """What tables that were made say of the data."""
+
+    tables: int
+    point: bool  # whether all of them are made at one value of the parameters
+    statistics: tuple[Statistic, ...]
+    bins: tuple[Bins, ...]
+
+
+def replicated(fit: Fitted, held: dataset.Data) -> Replicated | None:
+    """
+    Args:
+        held: the rows, and their inputs, as the model reads them.
+
+    Returns:
+        None where a table is so large that few can be made, or nothing of it is seen.
+
+    Raises:
+        Refusal: a loss, a factor: none can be drawn from.
+    Cost: a simulation of all rows a table.
+    """
+    held.structure.need_likelihood("replicated tables")
+    sites = held.structure.sites
+    names = tuple(name for name, column in held.table.columns.items()
+                  if column.likelihood is None and not sites[name].factor)
+    numbers = sum(held.table.columns[name].values.size for name in names)
+    count = min(TABLES, MOST // max(numbers, 1))
+    if not names or count < FEWEST:
+        return None
+    made = _made(fit, held, names, count)
+    statistics: list[Statistic] = []
+    bins: list[Bins] = []
+    for name in names:
+        shown = np.asarray(held.table.columns[name].shown, float)
+        again = np.where(np.isnan(shown), np.nan, made[name])
+        if sites[name].finite:
+            statistics += _shares(name, fit.labels(name), shown, again)
+            continue
+        low = sites[name].low or 0
+        for label, at in _cells(fit, name, shown.shape[1:]):
+            own = shown[:, *at].ravel() + low, again[:, :, *at].reshape(count, -1) + low
+            if not np.isnan(own[0]).all():
+                statistics += _numbers(label, *own)
+                bins.append(_binned(label, *own))
+    return Replicated(count, fit.certain, tuple(statistics), tuple(bins))
+
+
+def _made(fit: Fitted, held: dataset.Data, names: tuple[str, ...],
+          count: int) -> Mapping[str, np.ndarray]:
+    """Site → (tables, n, *cells)."""
+    given = {**fit.given, **held.table.values}
+    if fit.certain:
+        draws, given = {}, {**fit.point, **given}
+    else:
+        draws = {name: value for name, value in fit._draws(count, 0).items() if name not in given}
+    given = {name: jnp.asarray(value) for name, value in given.items()}
+    made = simulate_draws(held.structure, names, draws, given, held.table.inputs, random_key(0),
+                          held.table.rows, count, held.steps)
+    return {name: np.asarray(value, float) for name, value in made.items()}
+
+
+def _cells(fit: Fitted, name: str, shape: tuple[int, ...]) -> list[tuple[str, tuple]]:
+    """The first cells of a site, named as the columns that it came from; steps stay together."""
+    time = fit.structure.named[name].time
+    sizes = [1 if axis == time else size for axis, size in enumerate(shape)]
+    own = fit.columns.get(name, ())
+    out = []
+    for index in list(np.ndindex(*sizes))[:CELLS]:
+        at = tuple(slice(None) if axis == time else i for axis, i in enumerate(index))
+        told = [i for axis, i in enumerate(index) if axis != time]
+        label = (own[told[0]] if len(told) == 1 and len(own) == sizes[-1] else
+                 f"{name}[{', '.join(map(str, told))}]" if told else name)
+        out.append((label, at))
+    return out
+
+
+def _shares(name: str, labels: tuple, shown: np.ndarray, again: np.ndarray) -> list[Statistic]:
+    flat = shown.ravel(), again.reshape(len(again), -1)
+    cells = max((~np.isnan(flat[0])).sum(), 1)
+    return [_statistic(name, f"share of {label}", float((flat[0] == code).sum() / cells),
+                       (flat[1] == code).sum(1) / cells)
+            for code, label in list(enumerate(labels))[len(labels) == 2 : STATES]]
+
+
+def _numbers(name: str, shown: np.ndarray, again: np.ndarray) -> list[Statistic]:
+    return [_statistic(name, of, float(statistic(shown)), statistic(again, axis=1))
+            for of, statistic in STATISTICS.items()]
+
+
+def _statistic(name: str, of: str, seen: float, made: np.ndarray) -> Statistic:
+    low, middle, high = np.nanquantile(made, (0.025, 0.5, 0.975))
+    same = np.isclose(made, seen, rtol=1e-6)
+    above = float(((made > seen) & ~same).mean() + 0.5 * same.mean())
+    return Statistic(name, of, seen, float(low), float(middle), float(high), above)
+
+
+def _binned(name: str, shown: np.ndarray, again: np.ndarray) -> Bins:
+    """Bins from the least to the greatest of the data and of most tables; of numbers that are
+    rounded, each holds as many of those that are possible."""
+    known = shown[~np.isnan(shown)]
+    low = min(float(known.min()), float(np.nanquantile(again, 0.001)))
+    high = max(float(known.max()), float(np.nanquantile(again, 0.999)))
+    width = (high - low) / BINS or 1.0
+    if (unit := _rounding(known)) is not None:
+        width = unit * max(np.ceil(width / unit - 1e-6), 1)
+        low = float(known.min()) - 0.5 * unit - width * max(
+            np.ceil((known.min() - 0.5 * unit - low) / width), 0)
+    edges = low + width * np.arange(int(np.ceil((high - low) / width - 1e-6)) + 1)
+    edges = np.append(edges, edges[-1] + width) if edges[-1] <= known.max() else edges
+    each = np.stack([np.histogram(row[~np.isnan(row)], edges)[0] for row in again])
+    return Bins(name, edges, np.histogram(known, edges)[0],
+                *np.quantile(each, (0.025, 0.5, 0.975), axis=0))
+
+
+def _rounding(known: np.ndarray) -> float | None:
+    """The unit to which numbers are rounded, where many are alike; else None."""
+    values = np.unique(known.astype(np.float32))
+    gaps = np.diff(values)
+    if len(values) > 0.7 * len(known) or not len(gaps):
+        return None
+    unit = float(gaps.min())
+    return unit if np.allclose(gaps / unit, np.round(gaps / unit), atol=0.05) else None

@@ -1,0 +1,97 @@
+"""Columns of Arrow as pandas or NumPy has them, also of kinds that these would hold as objects:
+decimals are numbers, lists of numbers, as many in every row, an array, and lists along time
+sequences."""
+
+from typing import Any
+
+import numpy as np
+
+
+def opened(column: Any) -> Any:
+    """An Arrow array, chunked or not: of lists of one length (n, length, ...), NaN where a row has
+    none; else as pandas."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    kind = column.type
+    if is_list(kind) and _inner(kind) is not None:
+        found = _stacked(_whole(column))
+        if found is not None:
+            return found
+    if kinds.is_decimal(kind):
+        column = column.cast(pa.float64())
+    return column.to_pandas()
+
+
+def sequences(column: Any) -> list[np.ndarray]:
+    """Lists as arrays of as many steps; of a row without one, a step that is unseen."""
+    import pyarrow.compute as pc
+
+    lists = _whole(column)
+    flat = lists.flatten()
+    steps = _stacked(flat) if _inner(flat.type) is not None else flat.to_pandas().to_numpy(object)
+    if steps is None:  # vectors of unequal widths, which are refused as such
+        steps = flat.to_pandas().to_numpy()
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
+    found = np.split(steps, np.cumsum(lengths)[:-1])
+    if not lists.null_count:
+        return found
+    nothing = np.full((1, *steps.shape[1:]), None if steps.dtype.hasobject else np.nan)
+    seen = np.asarray(lists.is_valid())
+    return [own if there else nothing for own, there in zip(found, seen, strict=True)]
+
+
+def uneven(column: Any) -> bool:
+    """Whether lists are of several lengths."""
+    import pyarrow.compute as pc
+
+    return pc.count_distinct(pc.list_value_length(_whole(column))).as_py() > 1
+
+
+def _whole(column: Any) -> Any:
+    """A column in one piece."""
+    if not hasattr(column, "num_chunks"):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def holds_lists(column: Any) -> bool:
+    """Whether it is a column of Arrow with a list in every row."""
+    return (type(column).__module__.partition(".")[0] == "pyarrow" and hasattr(column, "type")
+            and is_list(column.type))
+
+
+def is_list(kind: Any) -> bool:
+    """Whether values of an Arrow type are lists."""
+    import pyarrow.types as kinds
+
+    return kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
+
+
+def _inner(kind: Any) -> Any:
+    """The type of the numbers in lists, or in lists of lists; None: they hold something else."""
+    import pyarrow.types as kinds
+
+    while is_list(kind):
+        kind = kind.value_type
+    return kind if kinds.is_integer(kind) or kinds.is_floating(kind) else None
+
+
+def _stacked(lists: Any) -> np.ndarray | None:
+    """Lists of one length as an array; None: their lengths differ."""
+    import pyarrow.compute as pc
+
+    if not is_list(lists.type):
+        return lists.to_numpy(zero_copy_only=False)
+    lengths = pc.unique(pc.list_value_length(lists).drop_null())
+    if len(lengths) != 1:
+        return None
+    flat = _stacked(lists.flatten())  # of the rows that have a list
+    if flat is None:
+        return None
+    flat = flat.reshape(-1, lengths[0].as_py(), *flat.shape[1:])
+    if not lists.null_count:
+        return flat
+    out = np.full((len(lists), *flat.shape[1:]), np.nan, np.result_type(flat.dtype, np.float32))
+    out[np.asarray(lists.is_valid())] = flat
+    return out

@@ -1,0 +1,98 @@
+"""A plate of a function's own, or a common axis of what it observes, as the rows."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import lax
+from numpyro.distributions.distribution import validation_enabled
+from numpyro.primitives import CondIndepStackFrame, Messenger
+
+from probml.errors import ModelError
+from probml.interface.functions.given.column import Column
+from probml.interface.functions.given.params import Spec
+from probml.interface.functions.readings import Reading
+from probml.interface.functions.survey import prepared
+from probml.language.named_rows import ROWS
+
+
+class Rowed(Reading):
+    """A plate of the function's own, or a common axis of what it observes, as the rows.
+
+    Args:
+        plate: its name; None: the last batch axis of the sites `along`.
+        along: sites in no plate whose last batch axis runs along the rows.
+        shown: arguments that are observed and nothing else, name → (trailing shape, dtype kind):
+            the function is given zeros in their place.
+        columns: arguments that are observed as they are, name → site.
+        every: arguments of which the function asks which values there are, as for the greatest,
+            name → the values in order, as they were when the function met its data.
+        sized: settings that are the number of the rows.
+        batch: the plate's subsample_size, for engines that take rows in batches.
+    """
+
+    found = True
+
+    def __init__(self, generative: Any, arguments: Mapping[str, str], plate: str | None,
+                 along: tuple[str, ...], shown: Mapping[str, tuple], columns: Mapping[str, str],
+                 every: Mapping[str, tuple], sized: tuple[str, ...] = (),
+                 params: Mapping[str, Spec] = MappingProxyType({}), batch: int | None = None):
+        super().__init__(generative, arguments, params)
+        self.batch = batch
+        self.plate, self.along, self.shown = plate, tuple(along), dict(shown)
+        self.columns, self.every, self.sized = dict(columns), dict(every), tuple(sized)
+
+    @property
+    def parts(self) -> tuple:
+        return (self.generative, self.inputs, self.plate, self.along, self.shown, self.columns,
+                self.every, self.sized, self.params, self.batch)
+
+    def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
+            rows: int | None = None) -> Any:
+        arguments = {own: inputs[name] for name, own in self.inputs.items()}
+        kinds = {"f": float, "b": bool}
+        arguments |= {name: jnp.zeros((rows, *shape), jnp.result_type(kinds.get(kind, int)))
+                      for name, (shape, kind) in self.shown.items()}
+        arguments |= {name: Column(arguments[name], values)
+                      for name, values in self.every.items()}
+        settings = {**settings, **dict.fromkeys(self.sized, rows)}
+        with validation_enabled(False), _Rows(self.plate, self.along, rows):
+            return self.call({**settings, **arguments})
+
+
+class _Rows(Messenger):
+    """Makes one plate the rows, and forgets what is observed: data say it."""
+
+    def __init__(self, plate: str | None, along: tuple[str, ...], rows: int):
+        super().__init__()
+        self.plate, self.along, self.rows = plate, along, rows
+
+    def process_message(self, msg: dict) -> None:
+        prepared(msg)
+        if msg["type"] not in ("sample", "deterministic"):
+            return
+        frames = list(msg["cond_indep_stack"])
+        if msg["name"] in self.along and msg["type"] == "sample":
+            frames.append(CondIndepStackFrame("rows", -1, self.rows))
+            shape = lax.broadcast_shapes(msg["fn"].batch_shape, (self.rows,))
+            if isinstance(msg["fn"], dist.Unit):
+                msg["fn"] = dist.Unit(jnp.broadcast_to(msg["fn"].log_factor, shape))
+            else:
+                msg["fn"] = msg["fn"].expand(shape)
+        inside = next((i for i, frame in enumerate(frames) if frame.name == self.plate), None)
+        if inside is not None:
+            frames[inside] = frames[inside]._replace(name="rows")
+            if frames[inside].size != self.rows:
+                raise ModelError(
+                    f"plate '{self.plate}' has {frames[inside].size} members whatever the data "
+                    f"are: write its size as the length of an argument, len(y)"
+                )
+        msg["cond_indep_stack"] = frames
+        row = next((frame for frame in frames if frame.name == "rows"), None)
+        if row is not None and msg["type"] == "sample":
+            msg[ROWS] = row.dim
+        if msg["type"] == "sample" and msg["is_observed"] and not isinstance(msg["fn"], dist.Unit):
+            msg |= {"is_observed": False, "value": None}
+

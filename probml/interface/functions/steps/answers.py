@@ -1,0 +1,109 @@
+"""Loops that one density of everything integrates out, answered for: their steps given what was
+seen, at the point or over the posterior of all else."""
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from probml.interface.functions.readings import Whole
+from probml.language.language import Bound
+from probml.numerics.compiling import jit
+from probml.numerics.transfer import placed_all, random_key
+
+if TYPE_CHECKING:
+    from probml.interface.fit import Fit
+
+DRAWS = 256  # of the parameters, over which the answer is averaged
+
+
+def drawn(fit: "Fit", draws: Mapping[str, Any], n: int, seed: int) -> dict[str, np.ndarray]:
+    """Steps of loops, and what the function computes from them, each drawn given one of the draws
+    of the parameters: name of a step, and of all → (n, ...)."""
+    inputs = _inputs(fit)
+    if inputs is None:
+        return {}
+    at = placed_all({name: draws[name] for name in fit.point})
+    keys = jax.random.split(random_key(seed), n)
+    found = {name: np.asarray(value)
+             for name, value in _paths(fit.model, placed_all(inputs), at, keys).items()}
+    return found | _single(fit, found, 1)
+
+
+def chains(fit: "Fit", draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The same of single steps and draws chain by chain, (chains, draws, ...) each."""
+    lead = np.shape(next(iter(draws.values())))[:2]
+    flat = {name: np.reshape(value, (-1, *np.shape(value)[2:])) for name, value in draws.items()}
+    return {name: value.reshape(*lead, *value.shape[1:])
+            for name, value in drawn(fit, flat, lead[0] * lead[1], 0).items()
+            if name not in loops(fit)}
+
+
+def loops(fit: "Fit") -> tuple[str, ...]:
+    """The names of all steps of loops: what a table tells step by step."""
+    reading = fit.model.generative
+    return tuple(reading.steps.groups) if isinstance(reading, Whole) else ()
+
+
+def means(fit: "Fit") -> dict[str, np.ndarray]:
+    """The mean of every step, of a posterior over its draws."""
+    inputs = _inputs(fit)
+    if inputs is None:
+        return {}
+    found = {name: np.asarray(mean.mean(0)) for name, (mean, _) in _at(fit, inputs).items()}
+    return found | _single(fit, found, 0)
+
+
+def posterior(fit: "Fit", name: str) -> dist.Distribution | None:
+    """The distribution of a step, or of each of all; None where no such loop is integrated out."""
+    inputs = _inputs(fit)
+    if inputs is None:
+        return None
+    steps = fit.model.generative.steps
+    title, at = steps.places.get(name, (name, None))
+    if title not in steps.groups:
+        return None
+    mean, spread = (each if at is None else each[:, at] for each in _at(fit, inputs)[title])
+    if len(mean) == 1:
+        return dist.Normal(mean[0], spread[0])
+    mixed = dist.Normal(jnp.moveaxis(mean, 0, -1), jnp.moveaxis(spread, 0, -1))
+    return dist.MixtureSameFamily(dist.Categorical(jnp.full(len(mean), 1 / len(mean))), mixed)
+
+
+def _inputs(fit: "Fit") -> dict[str, Any] | None:
+    """What was seen, by the names of the reading's inputs; None where no loop is integrated out."""
+    reading = fit.model.generative
+    if fit.data is None or not (isinstance(reading, Whole) and reading.integrated):
+        return None
+    return {key: value[0] for key, value in fit.data.table.inputs.items()}
+
+
+def _single(fit: "Fit", found: Mapping[str, np.ndarray], axis: int) -> dict[str, np.ndarray]:
+    """Values of all steps, along an axis, as those of single ones."""
+    return {name: found[title].take(i, axis)
+            for name, (title, i) in fit.model.generative.steps.places.items()}
+
+
+def _at(fit: "Fit", inputs: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:
+    """Means and standard deviations of all steps, (draws, steps, ...)."""
+    if fit.belief.varies:
+        draws = fit._draws(DRAWS, 0)
+        values = {name: draws[name] for name in fit.point}
+    else:
+        values = {name: jnp.asarray(value)[None] for name, value in fit.point.items()}
+    return _moments(fit.model, placed_all(dict(inputs)), placed_all(values))
+
+
+@functools.partial(jit, static_argnums=0)
+def _moments(model: Bound, inputs: Mapping, values: Mapping):
+    return jax.lax.map(lambda own: model.generative.along(model.bound, inputs, own), values)
+
+
+@functools.partial(jit, static_argnums=0)
+def _paths(model: Bound, inputs: Mapping, values: Mapping, keys: jax.Array):
+    return jax.lax.map(lambda own: model.generative.along(model.bound, inputs, *own),
+                       (values, keys))

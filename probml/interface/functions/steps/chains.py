@@ -1,0 +1,173 @@
+"""Loops whose links are linear and Gaussian, integrated out: the Python loop as the chain that
+Kalman's filter takes.
+
+With s_t all sites of step t,
+
+    s_t = A_t s_{t−1} + b_t + ε_t,   y_t = C_t s_t + d_t + ν_t
+
+where A, b, C, d and the spreads of ε and ν may look at parameters (linear_steps.py reads them).
+Cost: as elimination/kalman.py has it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from numpyro import handlers
+
+from probml.elimination import kalman, kalman_evidence, kalman_paths
+from probml.interface.functions.steps.alone import Keep
+from probml.interface.functions.steps.linear import Affine, Linear, affine, linear_of
+from probml.interface.functions.steps.names import Joined
+
+
+def integrated(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> Any:
+    """Run a function, its loops integrated out: those outside hear of the parameters beside them
+    and of one factor, what is observed.
+
+    Args:
+        given: values of sites that are data, name → value.
+
+    Raises:
+        ModelError: they are not linear and Gaussian.
+    """
+    linear = linear_of(call, steps, given)
+    keep = Keep(linear.others, ())
+    with (handlers.block(hide_fn=lambda msg: msg.get("name") in linear.gone), keep,
+          handlers.condition(data=dict(given)), handlers.substitute(data=dict(linear.still))):
+        out = call()
+    numpyro.factor(next(iter(linear.times)), evidence(linear, steps, keep.values))
+    return out
+
+
+def evidence(linear: Linear, steps: Joined, values: Mapping[str, Any]) -> jax.Array:
+    """log p of what is observed, steps integrated out.
+
+    Args:
+        values: of the sites beside the steps.
+    """
+    system, _ = _system(linear, steps, values)
+    logs = [i for i, (_, kind) in enumerate(linear.owners) if kind == "log"]
+    beside = sum((part.offset.sum() for part in affine(linear, steps, logs, values)),
+                 jnp.zeros(()))
+    return kalman_evidence.evidence(system)[0] + beside
+
+
+def moments(linear: Linear, steps: Joined,
+            values: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:
+    """Means and standard deviations of all steps given what is observed, (steps, *shape) each."""
+    system, centre = _system(linear, steps, values)
+    found = kalman_evidence.smoothed(system)
+    spread = jnp.sqrt(jnp.maximum(jnp.diagonal(found.covariance[..., 0], axis1=1, axis2=2), 0.0))
+    return {title: (mean, _split(linear, spread)[title])
+            for title, mean in _split(linear, (found.mean + centre)[..., 0]).items()}
+
+
+def path(linear: Linear, steps: Joined, values: Mapping[str, Any],
+         key: jax.Array) -> dict[str, jax.Array]:
+    """A draw of all steps given what is observed, (steps, *shape)."""
+    system, centre = _system(linear, steps, values)
+    return _split(linear, (kalman_paths.draw(system, key) + centre)[..., 0])
+
+
+def _split(linear: Linear, flat: jax.Array) -> dict[str, jax.Array]:
+    """(T, D) → name of all steps → (T, *shape)."""
+    out, start = {}, 0
+    for title, (size, shape) in linear.sizes.items():
+        out[title] = flat[:, start : start + size].reshape(len(flat), *shape)
+        start += size
+    return out
+
+
+def _system(linear: Linear, steps: Joined,
+            values: Mapping[str, Any]) -> tuple[kalman.System, jax.Array]:
+    """What Kalman's filter takes, and the state that is its 0: where the chain is expected to
+    begin, so that a level far from 0 keeps its digits."""
+    places, first, d = steps.places, {}, 0
+    for title, (size, _) in linear.sizes.items():
+        first[title], d = d, d + size
+    count = len(next(iter(steps.groups.values())))
+    before, within = jnp.zeros((count, d, d)), jnp.zeros((count, d, d))
+    offset, spread = jnp.zeros((count, d)), jnp.zeros((count, d))
+
+    def flat(names: Sequence[str], kind: str) -> list[tuple[list[str], Affine]]:
+        outputs = [linear.at(name, kind) for name in names]
+        own = dict(zip(outputs, names, strict=True))
+        return [([own[i] for i in part.outputs], part)
+                for part in affine(linear, steps, outputs, values)]
+
+    for title, names in steps.groups.items():
+        rows = first[title] + np.arange(linear.sizes[title][0])
+        for members, part in flat(names, "loc"):
+            at = np.array([places[name][1] for name in members])
+            offset = offset.at[at[:, None], rows].set(part.offset)
+            for looked, slope in part.slopes:
+                for other in dict.fromkeys(places[name][0] for name in looked):
+                    columns = first[other] + np.arange(linear.sizes[other][0])
+                    mine = np.array([places[name][0] == other for name in looked])
+                    same = np.array([places[name][1] for name in looked]) == at
+                    before = _added(before, at, rows, columns, slope, mine & ~same)
+                    within = _added(within, at, rows, columns, slope, mine & same)
+        for members, part in flat(names, "scale"):
+            at = np.array([places[name][1] for name in members])
+            spread = spread.at[at[:, None], rows].set(part.offset)
+    noise = jnp.eye(d) * spread[:, None] ** 2
+    if len(steps.groups) > 1:  # sites of a step that look at each other
+        mix = jnp.linalg.inv(jnp.eye(d) - within)
+        before, offset = mix @ before, (mix @ offset[..., None])[..., 0]
+        noise = mix @ noise @ jnp.swapaxes(mix, -1, -2)
+    value, slope, variance, seen = _sight(linear, steps, first, (count, d), flat)
+    lane = lambda leaf: leaf[..., None]  # noqa: E731
+    system = kalman.System(lane(offset[0]), lane(noise[0]), lane(before), lane(offset),
+                           lane(noise), lane(value), lane(slope), lane(variance), lane(seen), None)
+    return kalman.about(system, system.mean), system.mean
+
+
+def _added(matrices: jax.Array, at: np.ndarray, rows: np.ndarray, columns: np.ndarray,
+           slopes: jax.Array, chosen: np.ndarray) -> jax.Array:
+    """Slopes of the chosen steps in their places."""
+    if not chosen.any():
+        return matrices
+    return matrices.at[at[chosen][:, None, None], rows[:, None], columns].add(slopes[chosen])
+
+
+def _sight(linear: Linear, steps: Joined, first: Mapping[str, int], shape: tuple[int, int],
+           flat: Callable) -> tuple[jax.Array, ...]:
+    """What is seen of each step: value less its location at s = 0, slope, variance, whether it is
+    seen; (T, m, ...)."""
+    places, (count, d) = steps.places, shape
+    sizes = {name: linear.closed.out_avals[linear.at(name, "loc")].size for name in linear.times}
+    used, slots = [0] * count, {}
+    for name, at in linear.times.items():
+        slots[name] = used[at]
+        used[at] += sizes[name]
+    width = max(used)
+    value, slope = jnp.zeros((count, width)), jnp.zeros((count, width, d))
+    variance, seen = jnp.ones((count, width)), jnp.zeros((count, width), bool)
+    for size in dict.fromkeys(sizes.values()):
+        names = [name for name in linear.times if sizes[name] == size]
+
+        def index(members: Sequence[str], size: int = size) -> tuple[np.ndarray, np.ndarray]:
+            at = np.array([linear.times[name] for name in members])
+            return at[:, None], np.array([slots[name] for name in members])[:, None] + np.arange(
+                size)
+
+        for members, part in flat(names, "value"):
+            value = value.at[index(members)].add(part.offset)
+        for members, part in flat(names, "scale"):
+            variance = variance.at[index(members)].set(part.offset**2)
+        for members, part in flat(names, "mask"):
+            seen = seen.at[index(members)].set(part.offset)
+        for members, part in flat(names, "loc"):
+            at, rows = index(members)
+            value = value.at[at, rows].add(-part.offset)
+            for looked, own in part.slopes:
+                for other in dict.fromkeys(places[name][0] for name in looked):
+                    columns = first[other] + np.arange(linear.sizes[other][0])
+                    mine = np.array([places[name][0] == other for name in looked])
+                    slope = slope.at[at[mine][..., None], rows[mine][..., None], columns].add(
+                        own[mine])
+    return jnp.where(seen, value, 0.0), slope, variance, seen

@@ -1,0 +1,145 @@
+"""Continuous sites of a Python loop, x_0, x_1, …: one site of all steps, and one density of what
+they see.
+
+The function is run once by itself for its program: the arguments of every step's distribution and
+the log density of all that is observed. Steps whose equations are the same, of other sites and
+other numbers, are computed by one of them mapped over all (jaxpr/alike.py), so what engines compile
+does not grow with the steps. Then it is run as it stands, its steps left out, for the parameters
+beside them; the steps are handed on as one site, as numpyro's scan hands on its own.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.distributions.batch_util import promote_batch_shape
+from numpyro.primitives import Messenger
+
+from probml.errors import ModelError
+from probml.interface.functions.steps.alone import Keep
+from probml.interface.functions.steps.names import Joined
+from probml.interface.functions.steps.programs import Program, program_of
+
+
+def joined(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> Any:
+    """Run a function, the steps of each loop as one site: those outside hear of the parameters
+    beside them, of a site a loop, of what is computed, and of one factor, what is observed.
+
+    Args:
+        given: values of sites that are data, name → value.
+
+    Raises:
+        ModelError: the steps of a loop are of several kinds; the support of another site looks at
+            them.
+    """
+    program = program_of(call, steps, given)
+    keep, late = Keep(program.others, program.mixed), _Late(steps)
+    with (handlers.block(hide_fn=lambda msg: msg.get("name") in program.gone), keep,
+          handlers.condition(data=dict(given)), handlers.substitute(data=dict(program.still))):
+        out = call()
+
+    def at(title: str, values: Mapping[str, Any]) -> dist.Distribution:
+        return _distribution(program, steps, title, {**keep.values, **values})
+
+    def draw(key: jax.Array) -> dict[str, jax.Array]:
+        told = {title: value for title, value in late.values.items() if value is not None}
+        known = {**keep.values, **steps.apart(told)}
+        with (handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key),
+              handlers.condition(data=dict(given)), handlers.substitute(data=known)):
+            call()
+        return {title: jnp.stack([trace[name]["value"] for name in names])
+                for title, names in steps.groups.items()}
+
+    with late:
+        values = {title: numpyro.sample(title, _Steps(title, program.likes[title], late, at, draw))
+                  for title in steps.groups}
+    for title in steps.groups:  # what a step looks at is known now
+        late.messages[title]["fn"] = at(title, values)
+    values = {**keep.values, **values}
+    for name, i in steps.places.items():
+        numpyro.deterministic(name, values[i[0]][i[1]])
+    for name, value in program.computed(steps, values).items():
+        numpyro.deterministic(name, value)
+    logs = program.of("log")
+    if logs:
+        first = next((name for name in (program.owners[i][0] for i in logs)
+                      if name not in program.mixed), f"beside {next(iter(steps.groups), '')}")
+        numpyro.factor(first, sum(part.sum() for _, part in program.parts(steps, logs, values)))
+    return out
+
+
+class _Late(Messenger):
+    """Keeps the messages of the sites of all steps, whose distributions are known once their
+    values are."""
+
+    def __init__(self, steps: Joined):
+        super().__init__()
+        self.steps, self.messages, self.drawn = steps, dict[str, dict](), dict[str, jax.Array]()
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "sample" and msg["name"] in self.steps.groups:
+            self.messages[msg["name"]] = msg
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {title: msg["value"] for title, msg in self.messages.items()}
+
+
+class _Steps(dist.Distribution):
+    """All steps of a loop, jointly: each given those before it.
+
+    Args:
+        like: the distribution of the first step.
+        at: (name, values of all loops) → that of all steps at these values.
+        draw: a key → a draw of all loops.
+    """
+
+    arg_constraints: dict = {}
+
+    def __init__(self, title: str, like: dist.Distribution, late: _Late, at: Callable,
+                 draw: Callable):
+        self.title, self.like, self.late, self.at, self.draw = title, like, late, at, draw
+        count = len(late.steps.groups[title])
+        super().__init__((count, *like.batch_shape), tuple(like.event_shape))
+
+    @property
+    def support(self) -> Any:
+        return self.like.support
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        return self.at(self.title, {**self.late.values, self.title: value}).log_prob(value)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        if sample_shape:
+            raise NotImplementedError
+        if not self.late.drawn:  # one draw of all loops
+            self.late.drawn.update(self.draw(key))
+        return self.late.drawn[self.title]
+
+
+def _distribution(program: Program, steps: Joined, title: str,
+                  values: Mapping[str, Any]) -> dist.Distribution:
+    """The distributions of all steps as one, steps first."""
+    names = steps.groups[title]
+    tree = program.trees[names[0]]
+    other = next((name for name in names if program.trees[name] != tree), None)
+    if other is not None:
+        raise ModelError(f"sites '{names[0]}' and '{other}' are of different kinds")
+    own = [program.arguments(name) for name in names]
+    arrays = []
+    for outputs in zip(*own, strict=True):
+        found = program.parts(steps, outputs, values)
+        order = np.argsort([outputs.index(i) for at, _ in found for i in at])
+        whole = found[0][1] if len(found) == 1 else jnp.concatenate([part for _, part in found])
+        arrays.append(whole if (np.diff(order) == 1).all() else whole[order])
+    made = promote_batch_shape(jax.tree.unflatten(tree, arrays))
+    shape = (len(names), *program.likes[title].batch_shape)
+    if tuple(made.batch_shape) != shape:
+        raise ModelError(f"the steps of '{title}' have the batch shape {made.batch_shape}, "
+                         f"expected {shape}")
+    return made

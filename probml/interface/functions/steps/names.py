@@ -1,0 +1,83 @@
+"""Which sites of a function are the steps of a loop, and their values by the names of single steps
+or of all."""
+
+import itertools
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probml.families import domains
+from probml.interface.functions.survey import Survey
+
+LEAST = 8  # steps from which a loop is worked on as one
+
+
+def steps_of(shown: Survey) -> dict[str, tuple[str, ...]] | None:
+    """The unseen continuous sites of loops, name of all steps → its sites in order; None where
+    nothing, observed sites included, comes in steps, or something is summed out."""
+    if shown.loops or shown.params or shown.hidden:
+        return None
+    kinds: dict[tuple, list[str]] = {}
+    for site in shown.sites.values():
+        stem = re.sub(r"\d+", "", site.name)
+        if site.factor or stem == site.name or site.masked and not site.observed:
+            continue
+        domain = None if site.observed else domains.of(site.support)
+        if domain is None or domain.fixed:
+            kind = (stem, site.observed, site.kind, site.batch, site.shape, domain)
+            kinds.setdefault(kind, []).append(site.name)
+    many = {kind: names for kind, names in kinds.items() if len(names) >= LEAST}
+    out: dict[str, tuple[str, ...]] = {}
+    for (stem, observed, *_), names in many.items():
+        if not observed:
+            out[_title(stem, {*shown.sites, *shown.computed, *out})] = tuple(names)
+    return out if many else None
+
+
+def _title(stem: str, taken: set[str]) -> str:
+    """x_0, x_1, … are x; where that is a name already, x steps."""
+    name = stem.strip("_-. ") or stem
+    names = itertools.chain((name, f"{name} steps"),
+                            (f"{name} steps {i}" for i in itertools.count(2)))
+    return next(own for own in names if own and own not in taken)
+
+
+class Joined(NamedTuple):
+    """Loops whose steps are one site.
+
+    Attributes:
+        groups: name of all steps → the sites of the single ones.
+    """
+
+    groups: Mapping[str, tuple[str, ...]]
+
+    @property
+    def places(self) -> dict[str, tuple[str, int]]:
+        """Site of a single step → the name of all, and which it is."""
+        return {name: (title, i) for title, names in self.groups.items()
+                for i, name in enumerate(names)}
+
+    def together(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Values by the names of single steps → by those of all, as far as all are there."""
+        found = {title: values[title] if title in values else
+                 np.stack([np.asarray(values[name]) for name in names])
+                 for title, names in self.groups.items()
+                 if title in values or all(name in values for name in names)}
+        own = {name for title in found for name in self.groups[title]}
+        return {name: value for name, value in values.items() if name not in own} | found
+
+    def apart(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Values by the names of all steps → by those of the single ones."""
+        out = {name: value for name, value in values.items() if name not in self.groups}
+        for title, names in self.groups.items():
+            if title in values:
+                out |= {name: values[title][i] for i, name in enumerate(names)}
+        return out
+
+    def words(self, integrated: bool) -> str:
+        """What is said of them."""
+        how = (", integrated out along time, exact Gaussian" if integrated else "")
+        return "".join(f". The {len(names)} sites '{names[0]}' … '{names[-1]}' are the steps of "
+                       f"one, '{title}'{how}" for title, names in self.groups.items())

@@ -1,0 +1,173 @@
+"""The program of a function whose loops are joined: the arguments of every step's distribution, and
+the log density of what is observed; results of alike steps are computed by one of them mapped over
+all (jaxpr/alike.py)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from probml.errors import ModelError
+from probml.families import domains
+from probml.interface.functions.states import logs_of
+from probml.interface.functions.steps.alone import alone
+from probml.interface.functions.steps.names import Joined
+from probml.jaxpr import levels
+from probml.jaxpr.alike import Alike, alike
+from probml.jaxpr.shortened import shortened
+from probml.jaxpr.walk import evaluate
+from probml.structure.leaves import leaves_of_distribution
+
+SAME = 4  # results that must be alike to be computed together
+
+
+class Program(NamedTuple):
+    """What a run by itself tells.
+
+    Attributes:
+        closed: values of `takes` → a result for each of `owners`.
+        owners: (site, kind): "argument", an array of the distribution of a step; "log", the log
+            density of what is observed, or looks at steps; "value", what is computed from steps.
+        looks: of each result the inputs on which it depends.
+        trees: of the steps' distributions, site → how their arrays make them.
+        likes: name of all steps → the distribution of the first.
+        still: some value of each step.
+        others: the other continuous sites that are unseen; mixed: those that look at steps.
+        gone: what nobody outside hears of, since it is told otherwise.
+    """
+
+    closed: Any
+    takes: tuple[str, ...]
+    owners: tuple[tuple[str, str], ...]
+    looks: tuple[frozenset[str], ...]
+    trees: Mapping[str, Any]
+    likes: Mapping[str, dist.Distribution]
+    still: Mapping[str, jax.Array]
+    others: tuple[str, ...]
+    mixed: tuple[str, ...]
+    gone: frozenset[str]
+
+    def of(self, kind: str) -> list[int]:
+        """The results of a kind."""
+        return [i for i, (_, own) in enumerate(self.owners) if own == kind]
+
+    def arguments(self, site: str) -> list[int]:
+        """The results that are the arrays of a step's distribution."""
+        return [i for i, owner in enumerate(self.owners) if owner == (site, "argument")]
+
+    def parts(self, steps: Joined, outputs: Sequence[int],
+              values: Mapping[str, Any]) -> list[tuple[tuple[int, ...], jax.Array]]:
+        """The values of results of one shape, in parts: (which, (results, *shape)).
+
+        Args:
+            values: by the names of all steps, and of the other sites.
+        """
+        part, takes = levels.restrict(self.closed, outputs)
+        names, places = [self.takes[i] for i in takes], steps.places
+        inputs = [None if name in places else jnp.asarray(values[name], aval.dtype)
+                  for name, aval in zip(names, part.in_avals, strict=True)]
+        found, left = [], []
+        for own in alike(part, [i for i, value in enumerate(inputs) if value is None]):
+            if len(own.outputs) < SAME:
+                left += own.outputs
+                continue
+            found.append((tuple(outputs[i] for i in own.outputs),
+                          own.at_each(inputs, _columns(own, names, places, values))))
+        if left:
+            lone, need = levels.restrict(part, left)
+            single = steps.apart(values)
+            results = evaluate(lone, *(jnp.asarray(single[names[i]], aval.dtype)
+                                       for i, aval in zip(need, lone.in_avals, strict=True)))
+            found += [((outputs[i],), jnp.asarray(one)[None])
+                      for i, one in zip(left, results, strict=True)]
+        return found
+
+    def computed(self, steps: Joined, values: Mapping[str, Any]) -> dict[str, jax.Array]:
+        """What the function computes from steps, by name."""
+        out = {}
+        for i in self.of("value"):
+            (_, part), = self.parts(steps, [i], values)
+            out[self.owners[i][0]] = part[0]
+        return out
+
+
+def _columns(own: Alike, names: Sequence[str], places: Mapping[str, tuple[str, int]],
+             values: Mapping[str, Any]) -> list[jax.Array]:
+    """The steps at which alike results look, place by place."""
+    out = []
+    for place in zip(*own.tracked, strict=True):
+        found = [places[names[i]] for i in place]
+        if len({title for title, _ in found}) > 1:
+            out.append(jnp.stack([values[title][i] for title, i in found]))
+            continue
+        whole, at = values[found[0][0]], np.array([i for _, i in found])
+        out.append(whole[at[0] : at[-1] + 1] if (np.diff(at) == 1).all()
+                   else jnp.take(whole, at, axis=0))
+    return out
+
+
+def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> Program:
+    """The program of a function.
+
+    Args:
+        given: values of sites that are data, name → value.
+
+    Raises:
+        ModelError: a step stands under handlers.scale; the support of another site looks at steps.
+    """
+    trace, places = alone(call, given, {}), steps.places
+    free = {name: jnp.asarray(site["value"]) for name, site in trace.items()
+            if site["type"] == "sample" and not site["is_observed"]
+            and not isinstance(site["fn"], dist.Unit)}
+    still = {name: value for name, value in free.items() if name in places}
+    others = {name: value for name, value in free.items() if name not in places}
+    owners: list[tuple[str, str]] = []
+    trees: dict[str, Any] = {}
+
+    def every(own: Mapping, others: Mapping) -> list[jax.Array]:
+        owners.clear()
+        out = []
+        for name, site in alone(call, given, {**own, **others}).items():
+            for kind, value in _told(name, site, places, others, trees):
+                owners.append((name, kind))
+                out.append(value)
+        return out
+
+    closed = jax.make_jaxpr(shortened(every))(still, others)
+    takes = (*sorted(still), *sorted(others))
+    looks = [frozenset(takes[i] for i in used) for used in levels.dependencies(closed)]
+    near = [not own.isdisjoint(places) for own in looks]
+    bent = next((name for (name, kind), own in zip(owners, near, strict=True)
+                 if own and kind == "end"), None)
+    if bent is not None:
+        raise ModelError(f"the support of site '{bent}' looks at steps of a loop")
+    mixed = {name for (name, kind), own in zip(owners, near, strict=True)
+             if own and kind == "log" and name in others}
+    kept = [i for i, ((name, kind), own) in enumerate(zip(owners, near, strict=True))
+            if kind == "argument" or kind == "value" and own
+            or kind == "log" and (name not in others or name in mixed)]
+    part, needed = levels.restrict(closed, kept)
+    likes = {title: trace[names[0]]["fn"] for title, names in steps.groups.items()}
+    return Program(part, tuple(takes[i] for i in needed), tuple(owners[i] for i in kept),
+                   tuple(looks[i] for i in kept), trees, likes, still, tuple(sorted(others)),
+                   tuple(sorted(mixed)), frozenset(owners[i][0] for i in kept) - mixed)
+
+
+def _told(name: str, site: Mapping[str, Any], places: Mapping, others: Mapping,
+          trees: dict[str, Any]) -> list[tuple[str, jax.Array]]:
+    """What a message of a run says of its site: (kind, value)."""
+    if site["type"] == "deterministic":
+        return [("value", jnp.asarray(site["value"]))]
+    if site["type"] != "sample":
+        return []
+    if name not in places:
+        log = logs_of({name: site})[name].sum()
+        bounds = domains.of(site["fn"].support).bounds if name in others else {}
+        return [("log", log), *(("end", jnp.asarray(bound)) for bound in bounds.values())]
+    if site["scale"] is not None:
+        raise ModelError(f"site '{name}' stands under handlers.scale")
+    leaves, trees[name] = leaves_of_distribution(site["fn"])
+    return [("argument", jnp.asarray(leaf)) for leaf in leaves]

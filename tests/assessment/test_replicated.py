@@ -1,0 +1,74 @@
+"""Tables made by a model beside the one that was seen: statistics lie where a closed form says, and
+what a model does not make is odd."""
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import plate, sample
+from scipy import stats
+
+import probml
+from probml.assessment.replicated import replicated
+from probml.dataset import read
+
+N = 60
+RANDOM = np.random.default_rng(0)
+NORMAL = RANDOM.normal(3.0, 1.0, N)
+
+
+@probml.model
+def level():
+    mean = sample("mean", dist.Normal(0.0, 10.0))
+    with probml.rows():
+        sample("y", dist.Normal(mean, 1.0))
+
+
+@probml.model
+def kinds():
+    weights = sample("weights", dist.Dirichlet(np.ones(3)))
+    with probml.rows():
+        sample("kind", dist.Categorical(weights))
+        with plate("side", 2):
+            sample("count", dist.Poisson(4.0))
+
+
+def told(fit, data):
+    found = replicated(fit, read.read(fit.model, data, fit.names))
+    return found, {(each.name, each.of): each for each in found.statistics}
+
+
+def test_a_mean_is_spread_as_the_posterior_predictive_is():
+    fit = level().fit({"y": NORMAL}, probml.Exact())
+    found, by = told(fit, {"y": NORMAL})
+    mean, expected = by["y", "mean"], stats.norm(NORMAL.mean(), np.sqrt(2 / N))
+    np.testing.assert_allclose([mean.low, mean.middle, mean.high],
+                               expected.ppf([0.025, 0.5, 0.975]), atol=0.09)
+    assert 0.4 < mean.above < 0.6 and not found.point
+    assert not any(each.odd for each in found.statistics)
+    bins, = found.bins
+    assert bins.seen.sum() == N and (bins.low <= bins.middle).all()
+
+
+def test_of_a_point_tables_are_made_at_it():
+    found, by = told(level().at({"mean": 3.0}), {"y": NORMAL})
+    mean = by["y", "mean"]
+    assert found.point
+    np.testing.assert_allclose((mean.high - mean.low) / 3.92, 1 / np.sqrt(N), rtol=0.25)
+
+
+def test_what_a_model_does_not_make_is_odd():
+    y = np.append(NORMAL[:-1], 30.0)
+    found, by = told(level().fit({"y": y}, probml.Exact()), {"y": y})
+    assert by["y", "greatest"].odd and by["y", "sd"].odd and not by["y", "mean"].odd
+    assert by["y", "greatest"].above == 0.0
+
+
+def test_states_are_told_by_shares_and_cells_by_their_index_unseen_ones_left_out():
+    kind = np.array(["a", "b", "c", "b", None, "b"], object)
+    count = RANDOM.poisson(4.0, (6, 2)).astype(float)
+    count[0, 1] = np.nan
+    data = {"kind": kind, "count": count}
+    found, by = told(kinds().fit(data), data)
+    assert by["kind", "share of b"].seen == pytest.approx(3 / 5)
+    assert by["count[1]", "mean"].seen == pytest.approx(np.nanmean(count[:, 1]))
+    assert {each.name for each in found.bins} == {"count[0]", "count[1]"}

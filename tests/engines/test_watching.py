@@ -1,0 +1,71 @@
+"""Long work is told to a function of the user's, step by step, with what is left of it."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import plate, sample
+
+import probml
+from probml.engines.progress import Progress
+from probml.errors import ModelError
+
+
+@probml.model
+def counts():
+    weights = sample("weights", dist.Dirichlet(jnp.ones(2)))
+    with plate("component", 2):
+        rate = sample("rate", dist.Gamma(2.0, 0.5))
+    with probml.rows():
+        z = sample("z", dist.Categorical(weights))
+        sample("x", dist.Poisson(rate[z]))
+
+
+def parts():
+    for seed in range(3):
+        yield {"x": np.random.default_rng(seed).poisson([2.0, 9.0], (20, 2)).reshape(-1)}
+
+
+@pytest.mark.filterwarnings("ignore:EM of model:RuntimeWarning")
+def test_fits_and_answers_say_how_far_they_are():
+    told, engine = [], probml.EM(max_iterations=6, tolerance=0.0, restarts=1, accelerate=False)
+    with probml.watch(told.append, seconds=0):
+        fit = counts().fit(parts, engine)
+    assert [step.done for step in told if step.title == "first look"] == [40, 80, 120]
+    last = [step for step in told if step.title == "EM"][-1]
+    assert 5 <= last.done <= last.total == 6 and 0.0 <= last.left < last.seconds and last.rows_per_second > 0
+    assert last.objective == pytest.approx(fit.history[-1], rel=1e-6)
+    assert str(last).startswith(f"EM: {last.done} of 6, objective -") and "rows a second" in str(last)
+    before = len(told)
+    with probml.watch(told.append, seconds=0):
+        fit.answer(parts, ask="log_prob")
+    assert [step.done for step in told[before:]] == [40, 80, 120] and told[-1].total is None
+
+    class Enough(Exception):
+        pass
+
+    def stop(step):
+        raise Enough
+
+    with pytest.raises(Enough), probml.watch(stop):
+        counts().fit(parts, engine)
+    counts().fit(parts, engine)
+    assert len(told) == before + 3  # nobody watches any more
+
+
+def test_seconds_lie_between_two_calls_and_the_last_step_is_told():
+    often, seldom = [], []
+    with probml.watch(often.append, 0), probml.watch(seldom.append, 1000):
+        for title in ("one", "two"):
+            with Progress(title, 4, False) as bar:
+                for _ in range(4):
+                    bar.advance(1, -1.0)
+    assert [step.done for step in often] == [1, 2, 3, 4] * 2
+    assert [(step.title, step.done) for step in seldom] == [("one", 1), ("one", 4), ("two", 4)]
+
+
+def test_what_cannot_be_called_is_refused():
+    with pytest.raises(ModelError, match=r"watch\('log'\): expected a function of one step"), probml.watch("log"):
+        pass
+    with pytest.raises(ModelError, match=r"watch\(seconds=-1\)"), probml.watch(print, -1):
+        pass

@@ -1,0 +1,200 @@
+"""Python loops over continuous sites: their steps are one site, and their density is NumPyro's."""
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers, plate, sample
+from numpyro.infer.util import log_density
+
+import probml
+from probml.dataset.read import read
+from probml.interface.functions.meeting import meet
+from probml.jaxpr.walk import equations
+
+RNG = np.random.default_rng(7)
+Y = RNG.normal(size=10)
+
+
+def volatility(y):
+    phi, s = sample("phi", dist.Beta(5.0, 2.0)), sample("s", dist.HalfNormal(1.0))
+    h = 0.0
+    for t in range(len(y)):
+        h = sample(f"h_{t}", dist.Normal(phi * h, s))
+        sample(f"y_{t}", dist.Normal(0.0, jnp.exp(h / 2)), obs=y[t])
+
+
+def autoregression(y):
+    a, s = sample("a", dist.Normal(0.0, 1.0)), sample("s", dist.HalfNormal(1.0))
+    for t in range(1, len(y)):
+        sample(f"y_{t}", dist.Normal(a * y[t - 1], s), obs=y[t])
+
+
+def predators(y):
+    a = sample("a", dist.HalfNormal(0.1).expand([2]).to_event(1))
+    u, v = sample("u_0", dist.LogNormal(0.0, 1.0)), sample("v_0", dist.LogNormal(0.0, 1.0))
+    for t in range(1, len(y)):
+        u, v = (sample(f"u_{t}", dist.LogNormal(jnp.log(u) + 0.1 - a[0] * v, 0.3)),
+                sample(f"v_{t}", dist.LogNormal(jnp.log(v) - 0.1 + a[1] * u, 0.3)))
+        sample(f"y_{t}", dist.Poisson(u + v), obs=jnp.floor(jnp.abs(y[t]) * 3))
+
+
+def herd(y):
+    s = sample("s", dist.HalfNormal(1.0))
+    with plate("animals", 2):
+        x = sample("begin", dist.Normal(0.0, 2.0))
+        for t in range(8):
+            x = sample(f"x{t}", dist.StudentT(4.0, 0.8 * x, s))
+            numpyro.deterministic(f"twice{t}", 2 * x)
+            sample(f"y{t}", dist.Normal(x, 1.0), obs=y[t])
+    sample("end", dist.Normal(x.sum(), 1.0))
+
+
+def vectors(y):
+    s = sample("s", dist.HalfNormal(1.0))
+    x = jnp.zeros(2)
+    turn = jnp.array([[0.9, 0.2], [-0.1, 0.8]])
+    for t in range(len(y)):
+        x = sample(f"x[{t}]", dist.MultivariateNormal(turn @ x, s * jnp.eye(2)))
+        sample(f"y[{t}]", dist.StudentT(4.0, x.sum(), 1.0), obs=y[t])
+
+
+def odd(y):
+    s, x = sample("s", dist.HalfNormal(1.0)), 0.0
+    for t in range(len(y)):
+        x = sample(f"x_{t}", dist.Cauchy(x, s) if t == 4 else dist.Normal(x, s))
+        sample(f"y_{t}", dist.StudentT(4.0, x, 1.0) if t == 5 else dist.Laplace(x, 1.0), obs=y[t])
+
+
+CASES = [(volatility, Y), (autoregression, Y), (predators, Y), (herd, RNG.normal(size=(8, 2))),
+         (vectors, Y), (odd, Y)]
+
+
+@pytest.mark.parametrize(("function", "y"), CASES, ids=[c[0].__name__ for c in CASES])
+def test_the_density_of_a_loop_is_numpyros(function, y):
+    trace = handlers.trace(handlers.seed(function, 1)).get_trace(y)
+    params = {name: jnp.asarray(site["value"]) for name, site in trace.items()
+              if site["type"] == "sample" and not site["is_observed"]}
+    want = float(log_density(function, (y,), {}, params)[0])
+    np.testing.assert_allclose(probml.model(function)().log_density({"y": y}, params), want,
+                               rtol=1e-9)
+
+
+def structure_of(function, y):
+    met = meet(probml.model(function)(), {"y": y})
+    return met, read(met.model, met.data).structure
+
+
+def test_what_is_compiled_does_not_grow_with_the_steps_and_is_told_of():
+    def size(steps):
+        _, structure = structure_of(volatility, RNG.normal(size=steps))
+        assert set(structure.sites) == {"phi", "s", "h", "y_0"}
+        return sum(1 for name in structure.sites
+                   for _ in equations(structure.programs[name][0]))
+
+    assert size(16) == size(32)
+    assert "'h_0' … 'h_9' are the steps of one, 'h'" in structure_of(volatility, Y)[0].why
+
+
+# Loops that are linear and Gaussian: integrated out
+
+
+def level(y):
+    a, s = sample("a", dist.Normal(0.0, 1.0)), sample("s", dist.HalfNormal(1.0))
+    x = 0.0
+    for t in range(len(y)):
+        x = sample(f"x_{t}", dist.Normal(a * x + 0.1, s))
+        sample(f"y_{t}", dist.Normal(2.0 * x - 1.0, 0.7), obs=y[t])
+
+
+def trend(y):
+    s = sample("s", dist.HalfNormal(1.0))
+    begin = sample("begin", dist.Normal(0.0, 2.0))
+    at, slope = begin, 0.0
+    for t in range(len(y)):
+        slope = sample(f"slope_{t}", dist.Normal(slope, 0.1))
+        at = sample(f"at_{t}", dist.Normal(at + slope, s))
+        sample(f"seen_{t}", dist.Normal(at, 0.5), obs=y[t])
+    sample("beside", dist.Normal(begin, 1.0), obs=0.3)
+
+
+def turning(y):
+    s = sample("s", dist.HalfNormal(1.0).expand([2]).to_event(1))
+    x, turn = jnp.zeros(2), jnp.array([[0.9, 0.2], [-0.1, 0.8]])
+    for t in range(len(y)):
+        x = sample(f"x{t}", dist.Normal(turn @ x, s).to_event(1))
+        sample(f"y{t}", dist.Normal(x.sum() + jnp.arange(2.0), 0.4).to_event(1), obs=y[t])
+
+
+LINEAR = [(level, {"a": 0.8, "s": 0.5}, Y), (trend, {"s": 0.4, "begin": 1.0}, Y),
+          (turning, {"s": np.array([0.5, 0.3])}, RNG.normal(size=(9, 2)))]
+
+
+def joint_normal(function, params, y):
+    """log p(params, y, all steps = 0), and the gradient and minus the Hessian there in the
+    steps."""
+    trace = handlers.trace(handlers.seed(function, 1)).get_trace(y)
+    steps = {name: jnp.zeros(np.shape(site["value"])) for name, site in trace.items()
+             if site["type"] == "sample" and not site["is_observed"] and name not in params}
+    flat, back = jax.flatten_util.ravel_pytree(steps)
+
+    def log(flat):
+        return log_density(function, (y,), {}, {**params, **back(flat)})[0]
+
+    value, gradient = jax.value_and_grad(log)(flat)
+    return value, gradient, -jax.hessian(log)(flat), back
+
+
+@pytest.mark.parametrize(("function", "params", "y"), LINEAR, ids=[c[0].__name__ for c in LINEAR])
+def test_a_linear_gaussian_loop_is_integrated_out_as_the_joint_normal_has_it(function, params, y):
+    log, h, k, _ = joint_normal(function, params, y)
+    mean = np.linalg.solve(k, h)
+    want = (log + 0.5 * h @ mean - 0.5 * np.linalg.slogdet(k)[1]
+            + 0.5 * len(h) * np.log(2 * np.pi))
+    model = probml.model(function)()
+    np.testing.assert_allclose(model.log_density({"y": y}, params), want, rtol=1e-9)
+
+
+def test_unseen_cells_of_a_loop_that_is_integrated_out_drop_out():
+    def without(y):  # what the sixth step would say
+        a, s = sample("a", dist.Normal(0.0, 1.0)), sample("s", dist.HalfNormal(1.0))
+        x = 0.0
+        for t in range(len(y)):
+            x = sample(f"x_{t}", dist.Normal(a * x + 0.1, s))
+            if t != 5:
+                sample(f"y_{t}", dist.Normal(2.0 * x - 1.0, 0.7), obs=y[t])
+
+    y, p = np.where(np.arange(10) == 5, np.nan, Y), {"a": 0.8, "s": 0.5}
+    got = probml.model(level)().log_density({"y": y}, p)
+    np.testing.assert_allclose(got, probml.model(without)().log_density({"y": Y}, p), rtol=1e-10)
+
+
+def test_steps_that_are_integrated_out_are_answered_for_by_their_names():
+    fit = probml.model(level)().fit({"y": Y}, probml.MAP(), start={"a": 0.5, "x_3": 0.0})
+    _, h, k, back = joint_normal(level, {n: fit.point[n] for n in ("a", "s")}, Y)
+    mean = back(jnp.linalg.solve(k, h))
+    for t in (0, 4):
+        np.testing.assert_allclose(fit.params[f"x_{t}"], mean[f"x_{t}"], atol=1e-8)
+    np.testing.assert_allclose(fit.params["x"][4], mean["x_4"], atol=1e-8)
+    spread = np.sqrt(np.diag(np.linalg.inv(k)))  # x_0 … x_9 in the order of their names
+    np.testing.assert_allclose(fit.posterior("x_9").variance ** 0.5, spread[-1], rtol=1e-8)
+    assert "integrated out" in str(probml.model(level)().explain({"y": Y}))
+    at = {**fit.params, "x_3": 9.0}  # values that are told are not integrated out
+    own = {name: at[name] for name in ("a", "s", *(f"x_{t}" for t in range(10)))}
+    want = log_density(level, (Y,), {}, own)[0]
+    np.testing.assert_allclose(probml.model(level)().log_density({"y": Y}, own), want, rtol=1e-9)
+
+
+@pytest.mark.parametrize("link", [jnp.exp, lambda x: jnp.sqrt(x**2), jnp.abs, lambda x: 1.0 / x])
+def test_links_that_are_not_straight_are_not_integrated_out(link):
+    def bent(y):
+        s, x = sample("s", dist.HalfNormal(1.0)), 0.0
+        for t in range(len(y)):
+            x = sample(f"x_{t}", dist.Normal(x, s))
+            sample(f"y_{t}", dist.Normal(link(x), 0.7), obs=y[t])
+
+    reading = meet(probml.model(bent)(), {"y": Y}).model.generative
+    assert not reading.integrated and set(reading.loops) == {"x"}

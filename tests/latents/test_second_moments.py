@@ -1,0 +1,91 @@
+"""Rows that tell nothing but their second moments: a few rows of the same moments stand for them,
+and likelihoods are those of all."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import plate, sample
+from scipy.stats import multivariate_normal
+
+import probml
+from probml.dataset.sources.parts import opened
+from probml.device.few import few
+from probml.device.rows import Chunk, Resident
+from probml.models import factor_analysis
+from probml.plan.second_moments import by_moments
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(1200, 1)) @ [[1.0, -2.0, 0.5]] + 0.7 * RANDOM.normal(size=(1200, 3)) + 5.0
+HOLES = np.where(RANDOM.random(X.shape) < 0.1, np.nan, X)
+WEIGHTS = RANDOM.integers(3, size=1200).astype(float)
+
+
+def test_few_rows_have_the_weight_means_and_second_moments_of_all():
+    x, y = 1e6 + RANDOM.normal(size=(3, 8, 2)), RANDOM.normal(size=(3, 8))
+    weights = np.arange(24.0).reshape(3, 8) % 4
+    x[weights == 0] = np.inf  # padding
+    rows = Resident(Chunk({"x": jnp.asarray(x), "y": jnp.asarray(y)}, {}, {}, {}, {}, {},
+                          jnp.asarray(weights)))
+    found = few(rows, ("x", "y")).stacked
+    flat, w = np.concatenate([x, y[..., None]], -1).reshape(-1, 3), weights.reshape(-1)
+    flat, w = flat[w > 0], w[w > 0]
+    ours = np.concatenate([found.values["x"][0], np.asarray(found.values["y"][0])[:, None]], -1)
+    assert ours.shape == (6, 3) and float(found.weights.sum()) == pytest.approx(w.sum())
+    own = np.asarray(found.weights[0])
+    np.testing.assert_allclose(own @ ours / own.sum(), w @ flat / w.sum(), rtol=1e-13)
+    np.testing.assert_allclose(np.cov(ours.T, aweights=own, bias=True),
+                               np.cov(flat.T, aweights=w, bias=True), rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize(("engine", "weights"), [(probml.EM(max_iterations=3, prior=False), None),
+                                                 (probml.MAP(prior=False), WEIGHTS)], ids=str)
+@pytest.mark.filterwarnings("ignore")  # three iterations do not converge
+def test_a_fit_to_few_rows_has_the_likelihood_of_all(engine, weights):
+    fit = factor_analysis(k=1, d=3).fit({"x": X}, engine, weights=weights)
+    W, psi = np.asarray(fit.params["loadings"]), 1 / np.asarray(fit.params["precision"])
+    log = multivariate_normal(fit.params["mean"], W @ W.T + np.diag(psi)).logpdf(X)
+    total = log.sum() if weights is None else log @ weights
+    assert fit.history[-1] == pytest.approx(total, rel=1e-10)
+    np.testing.assert_allclose(fit.log_prob({"x": X[:9]}), log[:9], atol=1e-9)
+
+
+def plan_of(model, data):
+    return opened(model, data, None).plan()
+
+
+def test_rows_tell_more_where_cells_inputs_or_states_differ_between_them():
+    @probml.model
+    def shifted(t):
+        slope = sample("slope", dist.Normal(0.0, 1.0))
+        with probml.rows():
+            z = sample("z", dist.Normal(0.0, 1.0))
+            sample("y", dist.Normal(z + slope * t, 1.0))
+
+    @probml.model
+    def mixed():
+        with plate("component", 2):
+            mean = sample("mean", dist.Normal(0.0, 1.0))
+        with probml.rows():
+            c = sample("c", dist.Bernoulli(0.5))
+            z = sample("z", dist.Normal(0.0, 1.0))
+            sample("y", dist.Normal(z + mean[c], 1.0))
+
+    y, model = X[:20, 0], factor_analysis(k=1, d=3)
+    assert by_moments(plan_of(model, {"x": X})) == ("x",)
+    assert by_moments(plan_of(model, {"x": HOLES})) == ()
+    assert by_moments(plan_of(shifted(), {"y": y, "t": y})) == ()
+    assert by_moments(plan_of(mixed(), {"y": y})) == ()
+
+
+def test_rows_of_a_source_are_passed_over_twice(monkeypatch):
+    passes = []
+
+    def parts():
+        passes.append(0)
+        return iter([{"x": X[:700]}, {"x": X[700:]}])
+
+    engine, model = probml.MAP(prior=False), factor_analysis(k=1, d=3)
+    fit = model.fit(parts, engine)
+    assert fit.history[-1] == pytest.approx(model.fit({"x": X}, engine).history[-1], rel=1e-9)
+    assert len(passes) <= 5
