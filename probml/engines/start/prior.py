@@ -114,8 +114,9 @@ def impossible(plan: Plan, params: Mapping, known: Known, engine: str, value: fl
     """Say that the density is not finite at the first point, and of whom.
 
     Raises:
-        ModelError: which site's prior, or that the data, are impossible there.
+        ModelError: which site's prior, or covariance, or that the data, are impossible there.
     """
+    plan.structure.check_covariances(jax.device_get({**known.given, **params}))
     logs = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
     bad = next((site for site, log in logs.items() if not np.isfinite(log)), None)
     where = (
