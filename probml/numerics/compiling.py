@@ -19,7 +19,8 @@ from probml.numerics import lapack, tiers
 from probml.numerics.alone import alone
 from probml.numerics.kept import disk, holding
 from probml.numerics.kept.programs import Shelf
-from probml.numerics.outside import collector, feeding, forks
+from probml.numerics.outside import feeding, forks
+from probml.numerics.process import collector
 
 _REFUSED: list[str] = []  # what XLA said of the options
 _CHECKS = threading.RLock()
