@@ -55,7 +55,8 @@ def _marked(function: Callable) -> Callable:
     def traced(*args):
         _SINCE.setdefault(threading.get_ident(), time.time())
         holding.made()
-        return function(*args)
+        with collector.resting():
+            return function(*args)
 
     return traced
 
@@ -96,7 +97,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, **keywords) -> C
             compiled[tier] = jax.jit(seen, compiler_options=options, **keywords)
         holding.let_go()
         try:
-            with lapack.guarded(), unchecked(), collector.resting():
+            with lapack.guarded(), unchecked():
                 program = shelf.find(args, options)
                 if program is not None:
                     dynamic = (a for i, a in enumerate(args) if i not in shelf.static)

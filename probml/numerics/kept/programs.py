@@ -24,7 +24,7 @@ import numpy as np
 from jax.api_util import shaped_abstractify
 from jax.experimental import serialize_executable
 
-from probml.numerics import identity
+from probml.numerics import collector, identity
 from probml.numerics.kept import disk, holding
 
 FORMAT = 1  # of the files
@@ -89,7 +89,8 @@ class Shelf:
     def _compiled(self, folder: disk.Folder, name: str, args: Sequence[Any],
                   options: dict | None) -> Callable:
         jitted = jax.jit(self._function, compiler_options=options, **self._keywords)
-        program = jitted.lower(*args).compile()
+        with collector.resting():
+            program = jitted.lower(*args).compile()
         _write(folder, name, program)
         return program
 
