@@ -9,6 +9,7 @@ files or searches graphs, are loaded when they are first named.
 import importlib
 from typing import TYPE_CHECKING
 
+from probml.errors import meant as _meant
 from probml.models.bayesian_networks.bayesian_network import bayesian_network as bayesian_network
 from probml.models.chains.casino import dishonest_casino as dishonest_casino
 from probml.models.chains.dynamic_factor import dynamic_factor as dynamic_factor
@@ -73,9 +74,16 @@ if TYPE_CHECKING:  # for editors
         read_bif,  # noqa: F401
         write_bif,  # noqa: F401
     )
+    from probml.models.bayesian_networks.independence import conditional_dependence  # noqa: F401
+    from probml.models.bayesian_networks.learn_pattern import learn_pattern  # noqa: F401
     from probml.models.bayesian_networks.learn_structure import (
         learn_structure,  # noqa: F401
         structure_score,  # noqa: F401
+    )
+    from probml.models.bayesian_networks.orders import edge_probabilities  # noqa: F401
+    from probml.models.bayesian_networks.patterns import (
+        member_of,  # noqa: F401
+        pattern_of,  # noqa: F401
     )
     from probml.models.chains.dynamic_factor_face import DynamicFactor  # noqa: F401
     from probml.models.chains.hidden_markov_face import HiddenMarkov  # noqa: F401
@@ -114,6 +122,12 @@ if TYPE_CHECKING:  # for editors
         ProbabilisticPCA,  # noqa: F401
     )
     from probml.models.latent_factors.item_response_face import ItemResponse  # noqa: F401
+    from probml.models.latent_factors.scaling import (
+        classical_scaling,  # noqa: F401
+        multidimensional_scaling,  # noqa: F401
+    )
+    from probml.models.latent_factors.scaling_face import MultidimensionalScaling  # noqa: F401
+    from probml.models.latent_factors.sparse_coding_face import SparseCoding  # noqa: F401
     from probml.models.mixtures.column_faces import (
         LatentClass,  # noqa: F401
         MixedMixture,  # noqa: F401
@@ -121,6 +135,10 @@ if TYPE_CHECKING:  # for editors
     )
     from probml.models.mixtures.counting import how_many  # noqa: F401
     from probml.models.mixtures.gaussian_face import GaussianMixture  # noqa: F401
+    from probml.models.mixtures.prototype_faces import (
+        FuzzyCMeans,  # noqa: F401
+        KMedoids,  # noqa: F401
+    )
     from probml.models.mixtures.topics_face import TopicModel  # noqa: F401
     from probml.models.neural_networks.neural_network_faces import (
         NeuralNetworkClassifier,  # noqa: F401
@@ -138,11 +156,17 @@ if TYPE_CHECKING:  # for editors
     from probml.models.regression.smoothing_face import SmoothingSpline  # noqa: F401
     from probml.models.trees.boosting_face import Boosted  # noqa: F401
     from probml.models.trees.evidence_tree_face import EvidenceTree  # noqa: F401
+    from probml.models.trees.sampled_tree_face import SampledTree  # noqa: F401
 
 _LATE = {
     "adjustment_sets": "bayesian_networks.adjustment",
     "backdoor": "bayesian_networks.adjustment",
+    "conditional_dependence": "bayesian_networks.independence",
+    "edge_probabilities": "bayesian_networks.orders",
+    "learn_pattern": "bayesian_networks.learn_pattern",
     "learn_structure": "bayesian_networks.learn_structure",
+    "member_of": "bayesian_networks.patterns",
+    "pattern_of": "bayesian_networks.patterns",
     "structure_score": "bayesian_networks.learn_structure",
     "read_bif": "bayesian_networks.bif",
     "write_bif": "bayesian_networks.bif",
@@ -151,6 +175,8 @@ _LATE = {
     "screen": "hypotheses.screening",
     "two_samples": "hypotheses.samples",
     "how_many": "mixtures.counting",
+    "FuzzyCMeans": "mixtures.prototype_faces",
+    "KMedoids": "mixtures.prototype_faces",
     "GaussianMixture": "mixtures.gaussian_face",
     "TopicModel": "mixtures.topics_face",
     "LatentClass": "mixtures.column_faces",
@@ -164,6 +190,10 @@ _LATE = {
     "FactorAnalysis": "latent_factors.factor_analysis_faces",
     "ProbabilisticPCA": "latent_factors.factor_analysis_faces",
     "PoissonFactors": "latent_factors.count_factors_face",
+    "MultidimensionalScaling": "latent_factors.scaling_face",
+    "SparseCoding": "latent_factors.sparse_coding_face",
+    "classical_scaling": "latent_factors.scaling",
+    "multidimensional_scaling": "latent_factors.scaling",
     "ItemResponse": "latent_factors.item_response_face",
     "DynamicFactor": "chains.dynamic_factor_face",
     "HiddenMarkov": "chains.hidden_markov_face",
@@ -187,8 +217,34 @@ _LATE = {
     "SmoothingSpline": "regression.smoothing_face",
     "Boosted": "trees.boosting_face",
     "EvidenceTree": "trees.evidence_tree_face",
+    "SampledTree": "trees.sampled_tree_face",
     "SupportVectorMachine": "kernels.support_vector_faces",
     "SupportVectorRegression": "kernels.support_vector_faces",
+}
+_ELSEWHERE = {  # what other libraries call it → what does it here
+    "KMeans": "GaussianMixture(k, covariance_type='tied spherical')",
+    "BayesianGaussianMixture": "GaussianMixture(k, engine=probml.VB())",
+    "GaussianNB": "NaiveBayes", "MultinomialNB": "NaiveBayes", "BernoulliNB": "NaiveBayes",
+    "CategoricalNB": "NaiveBayes", "LinearDiscriminantAnalysis": "GaussianDiscriminant",
+    "QuadraticDiscriminantAnalysis": "GaussianDiscriminant", "PCA": "ProbabilisticPCA",
+    "NMF": "PoissonFactors", "LatentDirichletAllocation": "TopicModel", "LDA": "TopicModel",
+    "LinearRegression": "BayesianLinearRegression", "BayesianRidge": "BayesianLinearRegression",
+    "Ridge": "BayesianLinearRegression", "Lasso": "lasso, a function",
+    "SVC": "SupportVectorMachine", "SVR": "SupportVectorRegression", "LinearSVC": "LinearSVM",
+    "GaussianProcessRegressor": "GaussianProcess", "KNeighborsClassifier": "NearestNeighbours",
+    "MLPClassifier": "NeuralNetworkClassifier", "MLPRegressor": "NeuralNetworkRegressor",
+    "RandomForestClassifier": "EvidenceTree, or Boosted", "RandomForestRegressor": "Boosted",
+    "DecisionTreeClassifier": "EvidenceTree", "GradientBoostingClassifier": "Boosted",
+    "GradientBoostingRegressor": "Boosted", "GaussianHMM": "HiddenMarkov",
+    "CategoricalHMM": "HiddenMarkov(k, emission='categorical')",
+    "PoissonHMM": "HiddenMarkov(k, emission='poisson')", "GMMHMM": "HiddenMarkov",
+    "UnobservedComponents": "StructuralTimeSeries", "StructTS": "StructuralTimeSeries",
+    "lm": "BayesianLinearRegression, with formula(text, table)",
+    "glm": "GeneralizedLinearModel, with formula(text, table)", "GLM": "GeneralizedLinearModel",
+    "OLS": "BayesianLinearRegression", "lmer": "MixedModel, with formula(text, table)",
+    "glmer": "MixedModel(family=), with formula(text, table)", "MixedLM": "MixedModel",
+    "BayesianNetwork": "bayesian_network", "DiscreteBayesianNetwork": "bayesian_network",
+    "BIFReader": "read_bif", "BIFWriter": "write_bif", "HillClimbSearch": "learn_structure",
 }
 __all__ = [
     "autoregressive_part",
@@ -243,8 +299,8 @@ def __getattr__(name: str):
     if name == "pictures":  # a folder, which needs matplotlib
         return importlib.import_module("probml.models.pictures")
     if name not in _LATE:
-        raise AttributeError(f"module 'probml.models' has no attribute '{name}'; it has "
-                             f"{', '.join(__all__)}")
+        hint = _meant(name, __all__, _ELSEWHERE) or f"; it has {len(__all__)} names, see dir()"
+        raise AttributeError(f"module 'probml.models' has no attribute '{name}'{hint}")
     return getattr(importlib.import_module(f"probml.models.{_LATE[name]}"), name)
 
 

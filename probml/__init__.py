@@ -43,6 +43,7 @@ from probml.engines.watching import watch as watch
 from probml.errors import DataError as DataError
 from probml.errors import ModelError as ModelError
 from probml.errors import Refusal as Refusal
+from probml.errors import meant as _meant
 from probml.interface.fit import Fit as Fit
 from probml.interface.loading import load as load
 from probml.interface.model import Model as Model
@@ -70,7 +71,10 @@ def __getattr__(name: str):
 
         globals()["compare"] = compare
         return compare
-    raise AttributeError(f"module 'probml' has no attribute '{name}'")
+    hint = _meant(name, __all__, {"data": "the folder probml/data: importlib.resources.files"
+                                         "('probml.data')"})
+    hint = hint or "; models and classes are in probml.models" * (not name.startswith("_"))
+    raise AttributeError(f"module 'probml' has no attribute '{name}'{hint}")
 
 
 def __dir__():

@@ -1,5 +1,5 @@
-"""Learning the arcs of a Bayesian network from complete data: hill climbing, the exact optimum, or
-the best tree.
+"""Learning the arcs of a Bayesian network from data: hill climbing, the exact optimum, or the best
+tree; from rows with unseen cells by structural EM around any of them.
 
     hill_climb  the best of adding, dropping or turning one arc, until none helps; then on through
                 graphs not visited yet,
@@ -11,18 +11,19 @@ the best tree.
     chow_liu    the spanning tree of largest pairwise mutual information (Chow & Liu 1968)
 
 The scores are those of `scores.py`; a graph's score is the sum of its families', so that a step
-rescores the columns whose parents changed and no others.
+rescores the columns whose parents changed and no others. Unseen cells: see `unseen`.
 """
 
 from collections.abc import Iterable, Mapping
 
 import networkx as nx
-import numpy as np
 
 from probml import ModelError
+from probml.models.bayesian_networks.arc_lists import refuse_counts, refuse_cycle, rules_of
 from probml.models.bayesian_networks.scores import Scores, bits
-from probml.models.bayesian_networks.search import Rules, exact, hill_climb, tree
-from probml.models.bayesian_networks.variables import Variables, read, shown
+from probml.models.bayesian_networks.search import as_masks, exact, hill_climb, tree
+from probml.models.bayesian_networks.unseen.structural_em import refuse_unseen, structural_em
+from probml.models.bayesian_networks.variables import read, shown
 
 METHODS = ("hill_climb", "exact", "chow_liu")
 
@@ -50,11 +51,13 @@ def learn_structure(
     returned. loglik alone never refuses an arc: give max_parents.
 
     Args:
-        data: DataFrame, pyarrow Table or mapping name → column, without unseen cells. Strings,
-            categoricals, booleans and whole numbers of at most ten values that repeat are discrete
-            (probml.models.kinds); other numbers are continuous, each a linear regression on its
-            continuous parents in every configuration of its discrete ones. A discrete column never
-            gets a continuous parent.
+        data: DataFrame, pyarrow Table or mapping name → column. Strings, categoricals, booleans and
+            whole numbers of at most ten values that repeat are discrete (probml.models.kinds);
+            other numbers are continuous, each a linear regression on its continuous parents in
+            every configuration of its discrete ones. A discrete column never gets a continuous
+            parent. Cells may be unseen (NaN, None), at random given what is seen, where all
+            columns are discrete: the method then searches at expected counts, round after round,
+            until no graph is better (structural EM, Friedman 1998).
         score: "bdeu", "k2", "loglik", "aic" or "bic"; continuous columns have the last three. See
             `scores.py`.
         method: "hill_climb"; "exact", up to 20 columns; "chow_liu", a tree, for columns all
@@ -80,37 +83,48 @@ def learn_structure(
         it was taken for: labels, or float; bayesian_network(dag) reads it. `dag.graph["score"]` is
         the score and `dag.graph["trace"]` the best score so far: from the graph of the whitelist
         alone (for chow_liu, the empty one) after every step of hill_climb, never decreasing; for
-        the other methods the first and the last only. `dag.graph["status"]` says which whole
-        numbers were taken for categories or numbers by guess.
+        the other methods the first and the last only. With unseen cells they are the score of what
+        is seen, at the start and after every round: for loglik, aic and bic the largest log
+        likelihood of the seen cells less the penalty, for bdeu and k2 a lower bound of their log
+        evidence. `dag.graph["status"]` says which whole numbers were taken for categories or
+        numbers by guess.
 
     Raises:
-        DataError: data that cannot be scored, with the column and row. ModelError: an unknown
-        score, method or name, arcs that contradict each other, too many columns for "exact".
+        DataError: data that cannot be scored, with the column and row; unseen cells beside
+        continuous columns. ModelError: an unknown score, method or name, arcs that contradict each
+        other, too many columns for "exact".
 
     Cost: hill_climb scores d families per changed node and step, O(rows) each; exact scores d
-    2^(d−1) families, of which it holds 12 bytes each; chow_liu O(d² rows).
+    2^(d−1) families, of which it holds 12 bytes each; chow_liu O(d² rows). With unseen cells some
+    five such searches; where these cells can be filled in more than two million ways, at counts of
+    ten draws a row from the network fitted so far, which every round compiles.
     """
     if method not in METHODS:
         raise ModelError(f"learn_structure: the method {method!r} is unknown; "
                          f"{shown(METHODS, method)}")
-    most = 0 if max_parents is None else max_parents
-    for name, value in {"restarts": restarts, "tabu": tabu, "seed": seed,
-                        "max_parents": most}.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-            raise ModelError(f"learn_structure: {name} must be a whole number >= 0, got {value!r}")
-    variables = read(data, states, kinds)
-    scores = Scores(variables, score, strength)
-    white, black = (list(() if arcs is None else arcs) for arcs in (whitelist, blacklist))
-    rules = _rules(variables, white, black, max_parents)
-    if method == "chow_liu":
-        parents, trace = tree(variables, scores, rules, root)
-    elif root is not None:
+    refuse_counts("learn_structure", {"restarts": restarts, "tabu": tabu, "seed": seed,
+                                      "max_parents": max_parents})
+    variables = read(data, states, kinds, complete=False)
+    unseen = any(hidden.any() for hidden in variables.unseen)
+    if unseen:
+        refuse_unseen(variables)
+    rules = rules_of(variables, whitelist, blacklist, max_parents, "learn_structure")
+    if root is not None and method != "chow_liu":
         raise ModelError(f"learn_structure: root={root!r} belongs to method='chow_liu', got "
                          f"{method!r}: drop it, or blacklist its arcs")
-    elif method == "exact":
-        parents, trace = exact(variables, scores, rules)
+
+    def search(scores: Scores, start: list[int] | None = None) -> tuple[list[int], list[float]]:
+        if method == "chow_liu":
+            return tree(variables, scores, rules, root)
+        if method == "exact":
+            return exact(variables, scores, rules)
+        return hill_climb(scores, rules, restarts, tabu, seed, start)
+
+    if unseen:
+        parents, trace = structural_em(variables, score, strength, as_masks(rules.forced),
+                                       lambda scores, start: search(scores, start)[0], seed)
     else:
-        parents, trace = hill_climb(scores, rules, restarts, tabu, seed)
+        parents, trace = search(Scores(variables, score, strength))
     dag = nx.DiGraph(score=trace[-1], trace=trace, status=variables.status)
     dag.add_nodes_from((name, {"states": states}) for name, states in variables.states.items())
     dag.add_edges_from((variables.names[j], variables.names[child])
@@ -181,52 +195,3 @@ def structure_score(
     parents = [sum(1 << place[parent] for parent in dag.predecessors(name))
                for name in variables.names]
     return pd.Series(scores.families(range(len(parents)), parents), variables.names, name=score)
-
-
-def refuse_cycle(graph: nx.DiGraph, what: str) -> None:
-    """Raises ModelError naming a cycle of the graph, if it has one."""
-    if not nx.is_directed_acyclic_graph(graph):
-        cycle = [parent for parent, _ in nx.find_cycle(graph)]
-        raise ModelError(f"{what} has the cycle {' → '.join(map(repr, [*cycle, cycle[0]]))}: "
-                         f"remove or turn one of these arcs")
-
-
-def _rules(variables: Variables, whitelist, blacklist, most) -> Rules:
-    size, place = len(variables.names), {name: j for j, name in enumerate(variables.names)}
-    allowed, forced = ~np.eye(size, dtype=bool), np.zeros((size, size), bool)
-    continuous = np.array([labels is None for labels in variables.labels])
-    allowed &= ~(continuous[:, None] & ~continuous[None, :])
-    for what, arcs in (("blacklist", blacklist), ("whitelist", whitelist)):
-        for arc in arcs:
-            if isinstance(arc, str) or not hasattr(arc, "__len__") or len(arc) != 2:
-                raise ModelError(f"learn_structure: {what} must hold pairs (parent, child), got "
-                                 f"{arc!r}: {what}=[('a', 'b')]")
-            if strange := [name for name in arc if name not in place]:
-                raise ModelError(f"learn_structure: {what} names {strange[0]!r}, which is no "
-                                 f"column; {shown(variables.names, strange[0])}")
-            parent, child = (place[name] for name in arc)
-            if parent == child:
-                raise ModelError(f"learn_structure: {what} has the arc {arc[0]!r} → {arc[1]!r} "
-                                 f"from a node to itself: drop it")
-            if what == "blacklist":
-                allowed[parent, child] = False
-            elif continuous[parent] and not continuous[child]:
-                raise ModelError(
-                    f"learn_structure: whitelist has {arc[0]!r} → {arc[1]!r}, but a discrete node "
-                    f"has no continuous parent: "
-                    f"turn the arc, or cut {arc[0]!r} into classes (pandas.cut)"
-                )
-            elif not allowed[parent, child]:
-                raise ModelError(f"learn_structure: the arc {arc[0]!r} → {arc[1]!r} is in both "
-                                 f"whitelist and blacklist: drop it from one")
-            else:
-                forced[parent, child] = True
-    names = variables.names
-    refuse_cycle(nx.DiGraph([(names[i], names[j]) for i, j in np.argwhere(forced)]),
-                 "learn_structure: the whitelist")
-    most = size if most is None else int(most)
-    if (full := forced.sum(0) > most).any():
-        child = int(np.argmax(full))
-        raise ModelError(f"learn_structure: the whitelist gives {names[child]!r} "
-                         f"{forced[:, child].sum()} parents, max_parents is {most}")
-    return Rules(allowed, forced, most, bool(whitelist or blacklist))

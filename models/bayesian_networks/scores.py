@@ -19,8 +19,17 @@ Lauritzen & Wermuth 1989): (p + 2) q parameters, and the variance divides by row
 bnlearn: a configuration of no more than p + 1 rows scores −inf. A variance below 1e-10 of the
 column's own counts as that, so that what others determine exactly still has a finite, high score.
 Discrete nodes have no continuous parents.
+
+Rows may have weights that are no whole numbers: expected counts, of rows with unseen cells. Every
+discrete score is convex in the counts, and its derivative by the weight of a row is the sum over
+families of
+
+    loglik, aic, bic  log N_jk − log N_j
+    k2                ψ(1 + N_jk) − ψ(r + N_j)
+    bdeu              ψ(s/(rq) + N_jk) − ψ(s/q + N_j)
 """
 
+import copy
 import math
 from collections.abc import Mapping
 from functools import partial
@@ -29,9 +38,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from scipy.special import gammaln, xlogy
+from scipy.special import digamma, gammaln, xlogy
 
 from probml import DataError, ModelError
+from probml.models.bayesian_networks.folding import folded
 from probml.models.bayesian_networks.variables import Variables, shown
 
 SCORES = ("bdeu", "k2", "loglik", "aic", "bic")
@@ -47,10 +57,12 @@ class Scores:
     """Scores of families, each set of columns counted once.
 
     Parents are bit masks: bit j stands for column j. `counted` is the number of sets of columns
-    counted so far.
+    counted so far. With `weights` (rows,) the rows are distinct ones of discrete columns, each
+    counted so often.
     """
 
-    def __init__(self, variables: Variables, score: str, strength: float = 1.0):
+    def __init__(self, variables: Variables, score: str, strength: float = 1.0,
+                 weights: np.ndarray | None = None):
         if score not in SCORES:
             raise ModelError(f"the score {score!r} is unknown; {shown(SCORES, score)}")
         if not (isinstance(strength, int | float | np.number) and 0 < strength < np.inf):
@@ -65,17 +77,24 @@ class Scores:
                 f"kinds={{{variables.names[self.continuous[0]]!r}: "
                 "'categorical'} where its numbers are categories"
             )
-        self.score, self.strength, self.rows = score, float(strength), variables.rows
+        self.score, self.strength = score, float(strength)
+        self.rows = variables.rows if weights is None else round(weights.sum())
         self.size = len(variables.names)
         self.states = [1 if labels is None else len(labels) for labels in variables.labels]
-        self.penalty = {"aic": 1.0, "bic": np.log(variables.rows) / 2}.get(score, 0.0)
+        self.penalty = {"aic": 1.0, "bic": np.log(self.rows) / 2}.get(score, 0.0)
         self.wide = sum(1 << j for j in self.continuous)
         self.counted = 0
         self._kinds = sorted(set(self.states)) if score == "k2" else []
         self._codes = {j: values for j, values in enumerate(variables.columns)
                        if variables.labels[j] is not None}
-        self._patterns, self._weights = _distinct(self._codes, self.size, self.states, self.rows)
-        self._device = (jnp.asarray(self._patterns), jnp.asarray(self._weights))
+        self._places: dict[int, tuple[np.ndarray, int]] = {}
+        if weights is None:
+            self._patterns, self._weights = _distinct(self._codes, self.size, self.states,
+                                                      self.rows)
+            self._device = (jnp.asarray(self._patterns), jnp.asarray(self._weights))
+        else:  # counted on the host, in double: what a step gains may be small
+            self._patterns, self._weights = np.stack(variables.columns), weights
+            self._device = None
         self._terms: dict[int, tuple] = {}
         self._moments: dict[int, tuple] = {}
         self._regressions: dict[int, np.ndarray] = {}
@@ -109,6 +128,46 @@ class Scores:
                 out[i] = self._regressions[mask][place[child]]
         return out
 
+    def total(self, parents) -> float:
+        """The score of a graph, parents as bit masks."""
+        return float(self.families(range(self.size), parents).sum())
+
+    def reweighted(self, weights: np.ndarray) -> "Scores":
+        """The same rows at other weights; where their cells lie in tables is not sought again."""
+        out = copy.copy(self)
+        out._weights, out._terms, out.counted = weights, {}, 0
+        return out
+
+    def likelihood(self) -> "Scores":
+        """The same rows under loglik."""
+        out = copy.copy(self)
+        out.score, out.penalty, out._kinds, out.counted = "loglik", 0.0, [], 0
+        out._terms, out._regressions = {}, {}
+        return out
+
+    def slopes(self, parents) -> np.ndarray:
+        """Derivative of a graph's score by the weight of each distinct row, (u,); of discrete
+        columns, parents as bit masks."""
+        total = np.zeros(self._patterns.shape[1])
+        for child, mask in enumerate(parents):
+            whole, above = self._weight_at(mask | 1 << child), self._weight_at(mask)
+            if self.score == "bdeu":
+                total += digamma(self.strength / self.cells(mask | 1 << child) + whole)
+                total -= digamma(self.strength / self.cells(mask) + above)
+            elif self.score == "k2":
+                total += digamma(1 + whole) - digamma(self.states[child] + above)
+            else:  # where no row is, none comes: 0 in the end, and no NaN
+                total += np.log(whole, where=whole > 0, out=np.full_like(whole, -np.inf))
+                total -= np.log(above, where=above > 0, out=np.zeros_like(above))
+        return total
+
+    def _weight_at(self, mask: int) -> np.ndarray:
+        """What the rows of the same configuration of a set weigh, for each distinct row, (u,)."""
+        if mask not in self._places:
+            self._places[mask] = self._configurations(mask, self._patterns)
+        ids, number = self._places[mask]
+        return np.bincount(ids, self._weights, number)[ids]
+
     def cells(self, mask: int) -> float:
         """Configurations of the discrete columns of a set."""
         return min(math.prod(float(self.states[j]) for j in bits(mask)), 1e300)
@@ -119,12 +178,12 @@ class Scores:
         cells = {mask: self.cells(mask) for mask in new}
         # A table with many more cells than rows is mostly zeros: its rows are sorted on the host
         # instead.
-        limit = min(LARGEST, max(4 * len(self._weights), 2**12))
+        limit = 0 if self._device is None else min(LARGEST, max(4 * len(self._weights), 2**12))
         batch: list[int] = []
         total = 0
         for mask in new:
             if cells[mask] > limit:
-                ids, number = self._configurations(mask, self._patterns)
+                ids, number = self._places.get(mask) or self._configurations(mask, self._patterns)
                 counts = np.bincount(ids, self._weights, number)
                 self._keep([mask], np.zeros(number, np.intp), counts, np.array([cells[mask]]))
                 continue
@@ -183,7 +242,7 @@ class Scores:
         """(number of each row's configuration among those seen, how many are seen); sorted,
         whatever the order of rows."""
         chosen = [(columns[j], self.states[j]) for j in bits(mask)]
-        code, _ = _folded(chosen, len(columns[0]) if isinstance(columns, np.ndarray) else self.rows)
+        code, _ = folded(chosen, len(columns[0]) if isinstance(columns, np.ndarray) else self.rows)
         ids = np.unique(code, return_inverse=True)[1]
         return ids, int(ids.max()) + 1
 
@@ -243,24 +302,11 @@ def bits(mask: int) -> list[int]:
     return out
 
 
-def _folded(columns, rows: int) -> tuple[np.ndarray, int]:
-    """Columns (codes, states) as one int64 code per row; renumbered on the way where it would
-    overflow."""
-    code, size = np.zeros(rows, np.int64), 1
-    for values, states in columns:
-        if size * states > 2**62:
-            seen, code = np.unique(code, return_inverse=True)
-            size = len(seen)
-        code = code * states + values
-        size *= states
-    return code, size
-
-
 def _distinct(codes: Mapping[int, np.ndarray], size: int, states, rows: int) -> tuple[np.ndarray,
                                                                                       np.ndarray]:
     """The distinct rows of the discrete columns, (size, u) int32, and how often each occurs, (u,);
     padded by rows of weight 0."""
-    code, _ = _folded([(values, states[j]) for j, values in codes.items()], rows)
+    code, _ = folded([(values, states[j]) for j, values in codes.items()], rows)
     _, first, weights = np.unique(code, return_index=True, return_counts=True)
     # lengths of few kinds, so that similar data share a compiled program
     step = max(16, (1 << len(first).bit_length()) >> 4)

@@ -29,7 +29,7 @@ class Rules:
     given: bool  # did the caller give a list?
 
 
-def _masks(arcs: np.ndarray) -> list[int]:
+def as_masks(arcs: np.ndarray) -> list[int]:
     """(d, d) [parent, child] → the parents of each child as a bit mask."""
     return [sum(1 << int(j) for j in np.flatnonzero(column)) for column in arcs.T]
 
@@ -38,7 +38,7 @@ class _Climber:
     """A graph on its way: arcs, their closure, the scores of its families and what every toggle of
     an arc would gain."""
 
-    def __init__(self, scores: Scores, rules: Rules):
+    def __init__(self, scores: Scores, rules: Rules, arcs: np.ndarray):
         size = scores.size
         self.scores, self.rules = scores, rules
         # A graph's name is the XOR of its arcs' keys (Zobrist 1970), so that those of all
@@ -46,7 +46,7 @@ class _Climber:
         self.keys = np.random.default_rng(0).integers(0, 2**63, (size, size), dtype=np.uint64)
         self.gains = np.full((size, size), -np.inf)
         self.nodes = np.zeros(size)
-        self.arcs = rules.forced.copy()
+        self.arcs = arcs.copy()
         self._rescore(range(size))
 
     @property
@@ -60,7 +60,7 @@ class _Climber:
     def _rescore(self, children) -> None:
         """The scores of nodes whose parents changed, and of all their candidate families in one
         call."""
-        masks, asked = _masks(self.arcs), []
+        masks, asked = as_masks(self.arcs), []
         for child in map(int, children):
             room = self.arcs[:, child].sum() < self.rules.most
             toggles = self.arcs[:, child] | (self.rules.allowed[:, child] & room)
@@ -94,7 +94,7 @@ class _Climber:
         for _ in range(changes):
             if len(legal := np.argwhere(_legal(self.arcs, self.rules))):
                 _change(self.arcs, *legal[rng.integers(len(legal))])
-        masks = _masks(self.arcs)
+        masks = as_masks(self.arcs)
         unfit = self.scores.families(range(len(masks)), masks) == -np.inf
         self.arcs[:, unfit] = self.rules.forced[:, unfit]
         self._rescore(np.flatnonzero((old != self.arcs).any(0)))
@@ -120,12 +120,15 @@ def _change(arcs: np.ndarray, kind: int, x: int, y: int) -> None:
         arcs[y, x] = True
 
 
-def hill_climb(scores: Scores, rules: Rules, restarts: int, tabu: int,
-               seed: int) -> tuple[list[int], list[float]]:
+def hill_climb(scores: Scores, rules: Rules, restarts: int, tabu: int, seed: int,
+               start: list[int] | None = None) -> tuple[list[int], list[float]]:
+    """(parents, the best score after each step), from the arcs that must be, or from `start`."""
     rng = np.random.default_rng(seed)
-    if np.isneginf(scores.families(range(scores.size), _masks(rules.forced))).any():
+    arcs = rules.forced if start is None else np.array(
+        [[bool(mask >> j & 1) for mask in start] for j in range(scores.size)])
+    if np.isneginf(scores.families(range(scores.size), as_masks(rules.forced))).any():
         raise ModelError(UNFIT)
-    climber = _Climber(scores, rules)
+    climber = _Climber(scores, rules, arcs)
     best, top, trace = climber.arcs.copy(), climber.total, [climber.total]
     small = ROUNDING * (1 + abs(top))
     for restart in range(restarts + 1):
@@ -145,7 +148,18 @@ def hill_climb(scores: Scores, rules: Rules, restarts: int, tabu: int,
             if climber.total > top + small:
                 best, top = climber.arcs.copy(), climber.total
             trace.append(top)
-    return _masks(best), trace
+    return as_masks(best), trace
+
+
+def without(sets, column: int):
+    """Sets numbered among the columns but one, as bit masks of all."""
+    low = sets & (1 << column) - 1
+    return (sets - low << 1) | low
+
+
+def squeezed(masks, column: int):
+    """The numbers of sets among the columns but one: its bit is taken out."""
+    return (masks >> column + 1 << column) | masks & (1 << column) - 1
 
 
 def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int], list[float]]:
@@ -158,13 +172,12 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
             f"method='hill_climb', or fewer columns"
         )
     whole = np.arange(1 << size)
-    others = np.arange(1 << size - 1)  # sets of the columns but one, its bit squeezed out
+    others = np.arange(1 << size - 1)
     count = np.bitwise_count(others)
     value, origin = np.empty((size, len(others))), np.empty((size, len(others)), np.int32)
-    must, may = _masks(rules.forced), _masks(rules.allowed)
+    must, may = as_masks(rules.forced), as_masks(rules.allowed)
     for child in range(size):
-        low = others & (1 << child) - 1
-        masks = (others - low << 1) | low
+        masks = without(others, child)
         legal = (count <= rules.most) & (masks & ~may[child] == 0) & (
             masks & must[child] == must[child]
         )
@@ -184,8 +197,7 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
         sets = np.flatnonzero(level == k)
         for child in range(size):
             mine = sets[sets >> child & 1 == 1]
-            low = mine & (1 << child) - 1
-            found = total[mine ^ 1 << child] + value[child, (mine >> child + 1 << child) | low]
+            found = total[mine ^ 1 << child] + value[child, squeezed(mine, child)]
             better = found > total[mine]
             total[mine[better]], last[mine[better]] = found[better], child
     left = len(whole) - 1
@@ -195,10 +207,7 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
     while left:
         child = int(last[left])
         left ^= 1 << child
-        low = left & (1 << child) - 1
-        found = int(origin[child, (left >> child + 1 << child) | low])
-        low = found & (1 << child) - 1
-        parents[child] = (found - low << 1) | low
+        parents[child] = int(without(origin[child, squeezed(left, child)], child))
     empty = scores.families(range(size), must)
     return parents, [float(empty.sum()), float(scores.families(range(size), parents).sum())]
 
@@ -220,7 +229,7 @@ def tree(variables: Variables, scores: Scores, rules: Rules, root) -> tuple[list
             f"{names[discrete]!r}: choose method='hill_climb' or 'exact', which know that a "
             f"discrete node has no continuous parent"
         )
-    likelihood = Scores(variables, "loglik")
+    likelihood = scores.likelihood()
     pairs = [(i, j) for i in range(size) for j in range(i + 1, size)]
     alone = likelihood.families(range(size), [0] * size)
     joint = likelihood.families([j for _, j in pairs], [1 << i for i, _ in pairs])

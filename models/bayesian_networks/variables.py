@@ -32,6 +32,12 @@ class Variables:
         return [j for j, labels in enumerate(self.labels) if labels is None]
 
     @property
+    def unseen(self) -> list[np.ndarray]:
+        """Of each column, (n,) which cells are unseen."""
+        return [np.isnan(values) if labels is None else values < 0
+                for values, labels in zip(self.columns, self.labels, strict=True)]
+
+    @property
     def states(self) -> dict[str, tuple | type]:
         """Column → its labels, or float, as bayesian_network takes them."""
         return {name: float if labels is None else labels
@@ -140,9 +146,9 @@ def _series(name, value, complete: bool):
     if complete and (hidden := column.isna().to_numpy(bool)).any():
         raise DataError(
             f"column {name!r} has an unseen cell in row {int(np.argmax(hidden))} "
-            f"({int(hidden.sum())} in all): structure is learnt from "
-            "complete rows. Drop the others: data.dropna(); or fit a graph to the incomplete data "
-            "by EM and fill the cells from it"
+            f"({int(hidden.sum())} in all): complete rows are needed here. "
+            "Drop the others: data.dropna(); or fit a graph to the incomplete data by EM and fill "
+            "the cells from it"
         )
     return column
 

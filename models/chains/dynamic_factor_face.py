@@ -60,6 +60,9 @@ class DynamicFactor(TransformerMixin, OfSequences):
         if k > d:
             raise ModelError(f"DynamicFactor(n_factors={k}): X has only {d} columns: use at most "
                              f"{d}")
+        if self.order >= steps.lengths.max():
+            raise ModelError(f"DynamicFactor(order={self.order}): the longest sequence of X has "
+                             f"{steps.lengths.max()} steps: use fewer")
         if (constant := flat(values)).any():
             raise DataError(f"{self._column(int(np.argmax(constant)))} is the same at every step: "
                             f"drop it")

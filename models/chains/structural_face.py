@@ -102,6 +102,10 @@ class StructuralTimeSeries(OfSequences):
         if not self._unit > 1e-12 * abs(self._centre):
             raise DataError(f"X is {self._centre:g} at every step: it has no spread to tell parts "
                             f"of")
+        for name, value in (("seasonal", self.seasonal), ("order", self.order)):
+            if value and value >= steps.lengths.max():
+                raise ModelError(f"StructuralTimeSeries({name}={value}): the longest series of X "
+                                 f"has {steps.lengths.max()} steps: use fewer")
         self._columns(exog, steps)
         model = structural_time_series(
             trend=self.trend, seasonal=None if self.seasonal is None else int(self.seasonal),

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from probml import DataError
+from probml import DataError, ModelError
 from probml.estimators.face import Face
 from probml.estimators.rules import SEED, check, number, parameter, whole
-from probml.estimators.validation import TransformerMixin, check_is_fitted
+from probml.estimators.validation import TransformerMixin, check_array, check_is_fitted
 from probml.models.latent_factors.count_factors import Factors, factorised
 
 
@@ -41,7 +41,7 @@ class PoissonFactors(TransformerMixin, Face):
     rate: float = parameter(0.3, number(0.0, above=True))
     component_shape: float = parameter(0.3, number(0.0, above=True))
     component_rate: float = parameter(0.3, number(0.0, above=True))
-    n_init: int = parameter(5, whole(1))
+    n_init: int = parameter(5, whole(1, 10_000))
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(2000, whole(1))
     random_state: Any = parameter(None, SEED)
@@ -55,6 +55,9 @@ class PoissonFactors(TransformerMixin, Face):
         """
         check(self)
         X = self._counts(X, reset=True)
+        if self.n_components > X.size:
+            raise ModelError(f"PoissonFactors(n_components={self.n_components}): X has only "
+                             f"{X.size} cells: use at most as many")
         random = np.random.default_rng(self._seed())
         found = max((self._found(X, random) for _ in range(self.n_init)),
                     key=lambda found: found.history[-1])
@@ -89,7 +92,14 @@ class PoissonFactors(TransformerMixin, Face):
     def inverse_transform(self, amounts):
         """Expected counts of rows with such amounts, (n, d)."""
         check_is_fitted(self, "components_")
-        return np.asarray(amounts) @ self.components_
+        if getattr(amounts, "ndim", 2) != 2:
+            raise DataError(f"inverse_transform: amounts has the shape {np.shape(amounts)}, "
+                            f"expected (n, n_components)")
+        amounts = check_array(amounts, dtype=np.float64, input_name="amounts")
+        if amounts.shape[1] != len(self.components_):
+            raise DataError(f"inverse_transform: amounts has {amounts.shape[1]} columns, expected "
+                            f"n_components={len(self.components_)}")
+        return amounts @ self.components_
 
     def impute(self, X):
         """X with its unseen cells at their expected counts, given the row's seen cells."""

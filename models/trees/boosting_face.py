@@ -26,7 +26,9 @@ LIKELIHOOD: Any = (f"one of {', '.join(map(repr, LIKELIHOODS))}, or a function o
                    lambda v: callable(v) or isinstance(v, str) and v in LIKELIHOODS)
 LEAST = 1e-10  # curvature of a leaf below which it stays as it is
 HALVINGS = 12  # of a leaf's step
-STEPS = 50  # of Newton's to the first, constant score
+# of Newton's to the first, constant score; one where the curvature tells none; halvings of one that
+# leads down
+STEPS, FIRST, SHORTER = 50, 4.0, 60
 PATIENCE = 20  # stages without a gain on held-out rows, after which no more are made
 
 
@@ -68,7 +70,7 @@ class Boosted(Face):
 
     likelihood: Any = parameter("normal", LIKELIHOOD)
     _: KW_ONLY
-    n_estimators: int = parameter(200, whole(1))
+    n_estimators: int = parameter(200, whole(1, 1_000_000))
     learning_rate: float = parameter(0.1, number(0.0, above=True))
     max_depth: int | None = parameter(3, optional(whole(1)))
     min_samples_leaf: int = parameter(1, whole(1))
@@ -92,12 +94,14 @@ class Boosted(Face):
         self._middle, self._unit = middle_and_unit(X)
         X = (X - self._middle) / self._unit
         train, held = self._split(len(y))
-        slopes = _slopes(self._likelihood(), jnp.asarray(y[train], float))
+        with jax.enable_x64(True):
+            slopes = _slopes(self._likelihood(), jnp.asarray(y[train], float))
         self.base_score_ = self._constant(y[train])
         scores = np.full(len(y), self.base_score_)
         self.trees_, train_score, held_score = [], [], []
         for _ in range(self.n_estimators):
-            g, h = (np.asarray(part, float) for part in slopes(jnp.asarray(scores[train])))
+            with jax.enable_x64(True):
+                g, h = (np.asarray(part, float) for part in slopes(jnp.asarray(scores[train])))
             tree = DecisionTreeRegressor(max_depth=self.max_depth, random_state=self._seed(),
                                          min_samples_leaf=self.min_samples_leaf).fit(X[train], g)
             leaf = tree.apply(X[train])
@@ -134,7 +138,8 @@ class Boosted(Face):
         if len(y) != len(X):
             raise DataError(f"Boosted: X has {len(X)} rows, y has {len(y)}: inconsistent numbers "
                             f"of samples")
-        given = self._likelihood()(jnp.zeros(len(y)))
+        with jax.enable_x64(True):
+            given = self._likelihood()(jnp.zeros(len(y)))
         if not isinstance(given, dist.Distribution) or given.shape() != (len(y),):
             raise DataError(f"Boosted: the likelihood of {len(y)} scores is "
                             f"{getattr(given, 'shape', lambda: type(given).__name__)()}: expected "
@@ -153,14 +158,22 @@ class Boosted(Face):
 
     def _constant(self, y: np.ndarray) -> float:
         """The best score without any tree, by Newton's steps."""
-        slopes, score = _slopes(self._likelihood(), jnp.asarray(y, float)), 0.0
+        with jax.enable_x64(True):
+            slopes, score = _slopes(self._likelihood(), jnp.asarray(y, float)), 0.0
+        best = self._logs(np.full(len(y), score), y).sum()
         for _ in range(STEPS):
-            g, h = (float(part.sum()) for part in slopes(jnp.full(len(y), score)))
-            step = g / h if h > LEAST * len(y) else np.sign(g)
-            score += float(np.clip(step, -4.0, 4.0))
-            if abs(step) < 1e-12:
+            with jax.enable_x64(True):
+                g, h = (float(part.sum()) for part in slopes(jnp.full(len(y), score)))
+            step = g / h if h > LEAST * len(y) else FIRST * np.sign(g)
+            for _ in range(SHORTER):
+                ahead = self._logs(np.full(len(y), score + step), y).sum()
+                if ahead >= best:
+                    score, best = score + step, ahead
+                    break
+                step = 0.5 * step
+            if not abs(step) > 1e-12 * (1 + abs(score)):
                 break
-        if not abs(step) < 1e-3:
+        if not abs(step) < 1e-3 * (1 + abs(score)):
             raise DataError("Boosted: the likelihood has no maximum over a constant score: is y "
                             "the same in every row?")
         return score
@@ -178,7 +191,9 @@ class Boosted(Face):
         return step
 
     def _logs(self, scores, y) -> np.ndarray:
-        return np.asarray(self._likelihood()(jnp.asarray(scores)).log_prob(jnp.asarray(y)), float)
+        with jax.enable_x64(True):  # of the scores' own digits, as the trees'
+            given = self._likelihood()(jnp.asarray(scores))
+            return np.asarray(given.log_prob(jnp.asarray(y)), float)
 
     # Answers
 
@@ -195,11 +210,12 @@ class Boosted(Face):
 
     def predict(self, X):
         """The mean of y given x, (n,)."""
-        return np.asarray(self.distribution(X).mean, float)
+        with jax.enable_x64(True):
+            return np.asarray(self.distribution(X).mean, float)
 
     def log_prob(self, X, y):
         """log p(y | x), (n,), nats."""
-        return self._logs(self.decision_function(X), np.asarray(y, float))
+        return self._logs(self.decision_function(X), self._target_of(self._take(X, False), y))
 
     def score(self, X, y):
         """The mean of log_prob."""

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,14 +23,24 @@ KEPT = 1000  # draws of a posterior that is no set of draws, where a set is want
 MOST = 2**28  # numbers an InferenceData may hold of rows: 2 GiB
 
 
-def summary(fit: Fitted):
-    """See Fit.summary."""
+def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
+            left: Collection[str] = ()):
+    """See Fit.summary.
+
+    Args:
+        along: draws of the sites outside rows, (chains, draws, ...) → those of what a belief does
+            not hold though `params` do. left: names that are left out.
+    """
     import pandas as pd
 
-    records, entries = [], dimensions.named_entries(fit, fit.names)
-    computed = (outside.chains(fit, posterior_draws(fit))
-                if fit.belief.varies and fit.structure.derived else {})
+    records, entries, computed = [], dimensions.named_entries(fit, fit.names), {}
+    if fit.belief.varies:
+        draws = posterior_draws(fit)
+        computed = {**(outside.chains(fit, draws) if fit.structure.derived else {}),
+                    **along(draws)}
     for name, value in fit.params.items():
+        if name in left:
+            continue
         value = np.asarray(value)
         columns = _columns(fit, name, value, computed)
         for index in np.ndindex(value.shape):
@@ -123,8 +134,9 @@ def own_data(fit: Fitted, data: Any, verb: str) -> dataset.Data:
     return held
 
 
-def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None):
-    """See Fit.to_arviz."""
+def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
+             along: Callable[[Mapping], Mapping] = lambda draws: {}):
+    """See Fit.to_arviz; `along` as in summary."""
     if fit.learnt is not None:
         raise ModelError("to_arviz() tells what was learnt: ask the Fit before do(), which changes "
                          "nothing of that")
@@ -161,10 +173,15 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None):
                                                "model": repr(fit.model), "engine": fit.engine})
 
     latents = row_latents(fit, draws) if data is None else {}
-    inside = row_values(fit, held, draws, latents) | latents
-    posterior = {**draws, **outside.chains(fit, draws), **inside}
-    groups = {"posterior": group(posterior, lambda name: names.inside(name) if name in inside
-                                 else names.outside(name))}
+    inside, more = row_values(fit, held, draws, latents) | latents, along(draws)
+    posterior = {**draws, **outside.chains(fit, draws), **inside, **more}
+
+    def layout(name: str) -> tuple[str, ...]:
+        if name in more:
+            return tuple(f"{name}_dim_{i}" for i in range(more[name].ndim - 2))
+        return names.inside(name) if name in inside else names.outside(name)
+
+    groups = {"posterior": group(posterior, layout)}
     if prior is not None:
         groups |= prior_arviz.groups(fit, held, names, prior, draws, seen, group, MOST)
     stats = fit.belief.stats
@@ -177,7 +194,7 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None):
                                        lambda name: ())
     if fit.model.whole:
         inputs = {name: value[0] for name, value in held.table.inputs.items()}
-        groups |= whole_arviz.groups(fit, names, inputs, draws, group, MOST)
+        groups |= whole_arviz.groups(fit, names, inputs, {**draws, **more}, group, MOST)
         return either_arviz.container(groups)
     try:
         rows = {seen[0] if len(seen) == 1 else "row": log_likelihood(fit, held, draws)}

@@ -15,6 +15,7 @@ from probml.dataset.dataset import Data
 from probml.dataset.sources.arrow import as_table
 from probml.families.domains import Simplex
 from probml.language.language import Bound
+from probml.structure.possible import check_chains
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
@@ -112,7 +113,7 @@ def read(
     bounds.check(structure, table)
     covariances.check(structure, table.inputs)
     if length is not None and len(structure.chains) > len(structure.markov):
-        structure.check_chains({}, length)
+        check_chains(structure, {}, length)
         chain_inputs.check(structure, table.inputs, length)
     return Data(model, structure, table, length, given=given, new=codes.new)
 

@@ -21,6 +21,11 @@ FEW = 2  # blocks up to which all rows are held at once
 GUESS = 2**12  # rows that tell about where columns lie
 
 
+def many(data: Data) -> bool:
+    """Whether data are more than some blocks hold, and not along time, where steps make blocks."""
+    return data.steps is None and data.table.rows * (1 + data.numbers) > FEW * NUMBERS
+
+
 class Blocks:
     """A pass over rows that are not along time, in the order of the table.
 
@@ -29,21 +34,24 @@ class Blocks:
 
     Args:
         weights: (n,); None: 1 each.
+        measured: whether a pass looks at the spreads of columns, too.
 
-    Cost: of a pass, one look at every number; memory of a few blocks.
+    Cost: of a pass, one look at every number, and three more where it measures; memory of a few
+        blocks.
     """
 
-    def __init__(self, data: Data, plan: Plan, weights: np.ndarray | None):
+    def __init__(self, data: Data, plan: Plan, weights: np.ndarray | None, measured: bool = True):
         self.data, self.plan, self.weights = data, plan, weights
         self.kinds = Kinds(jnp.result_type(float), jnp.result_type(int))
         sites, dtype = data.structure.sites, self.kinds.real
-        self.measured = {name: column for name, column in used(data, plan).items()
-                         if name in plan.centred or scattered(plan, name)}
+        found = {name: column for name, column in used(data, plan).items()
+                 if name in plan.centred or scattered(plan, name)}
+        self.measured = tuple(found) if measured else ()
         self.moments: dict[str, Moments] = {}
         self.size = plan.chunk_rows()
         self.chunks = max(NUMBERS // ((1 + data.numbers) * self.size), 1)
         index = self._some()
-        guess = {name: Moments.of(_of(column, index)) for name, column in self.measured.items()}
+        guess = {name: Moments.of(_of(column, index)) for name, column in found.items()}
         self.centre, spread = located(plan, guess, len(index))
         self.given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
                       for name, value in data.table.values.items()}

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.elimination.semiring import SUM, Semiring
 from probml.numerics.logs import finite, log_of
 
 ALIKE = 512  # rounding errors by which rows that are equal may differ
@@ -31,7 +30,7 @@ class Linear(NamedTuple):
     """The same with moves as weights; emissions stay logs.
 
     Steps that do not count are steps in which nothing is seen: summed over, they are 1, since what
-    moves out of a state sums to 1. Only a maximum must not take them.
+    moves out of a state sums to 1.
     """
 
     initial: jax.Array
@@ -44,28 +43,26 @@ def exp(log: jax.Array, top: jax.Array) -> jax.Array:
     return jnp.exp(log - top)
 
 
-def linear_of(chain: Chain, semiring: Semiring = SUM) -> Linear:
+def linear_of(chain: Chain) -> Linear:
     emission = chain.emission
     if chain.alive is not None:
         emission = jnp.where(chain.alive[:, None, None], emission, 0.0)
-    return Linear(jnp.exp(chain.initial), jnp.exp(chain.transition), emission,
-                  None if semiring.additive else chain.alive)
+    return Linear(jnp.exp(chain.initial), jnp.exp(chain.transition), emission, chain.alive)
 
 
-def step_at(chain: Linear, step) -> tuple:
-    """What a step takes: its transition, log emissions and whether it counts."""
+def step_at(chain: Chain | Linear, step) -> tuple:
+    """What a step takes: its transition and log emissions."""
     transition = chain.transition[0] if len(chain.transition) == 1 else lax.dynamic_index_in_dim(
         chain.transition, step, 0, False
     )
-    alive = None if chain.alive is None else lax.dynamic_index_in_dim(chain.alive, step, 0, False)
-    return transition, lax.dynamic_index_in_dim(chain.emission, step, 0, False), alive
+    return transition, lax.dynamic_index_in_dim(chain.emission, step, 0, False)
 
 
-def one_step(transition: jax.Array, alpha: jax.Array, semiring: Semiring = SUM) -> jax.Array:
-    """Σ or max over i of α_i A_ij: (G, K, K, M or 1) and (G, K, M) → (G, K, M)."""
-    if semiring.additive and transition.shape[-1] == 1 and not is_small(alpha):
+def one_step(transition: jax.Array, alpha: jax.Array) -> jax.Array:
+    """Σ over i of α_i A_ij: (G, K, K, M or 1) and (G, K, M) → (G, K, M)."""
+    if transition.shape[-1] == 1 and not is_small(alpha):
         return jnp.matmul(jnp.swapaxes(transition[..., 0], 1, 2), alpha, precision=PRECISE)
-    return semiring.weights(transition * alpha[:, :, None], 1)
+    return (transition * alpha[:, :, None]).sum(1)
 
 
 def one_step_back(transition: jax.Array, ratio: jax.Array) -> jax.Array:
@@ -80,26 +77,21 @@ def is_small(weights: jax.Array) -> bool:
     return weights.size * weights.shape[1] <= SMALL
 
 
-def choose(alive: jax.Array | None, yes: jax.Array, no: jax.Array) -> jax.Array:
-    return yes if alive is None else jnp.where(alive, yes, no)
-
-
-def normalised(u: jax.Array, axis: int, semiring: Semiring = SUM) -> tuple[jax.Array, jax.Array]:
-    """u / its sum (or maximum) over an axis, and that; 0 stays 0."""
-    scale = semiring.weights(u, axis)
+def normalised(u: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
+    """u / its sum over an axis, and that; 0 stays 0."""
+    scale = u.sum(axis)
     inverse = jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale, 1), 0)
     return u * jnp.expand_dims(inverse, axis), scale
 
 
-def seen_at(ahead: jax.Array, emission: jax.Array, semiring: Semiring,
-            axis: int = 1) -> tuple[jax.Array, jax.Array]:
+def seen_at(ahead: jax.Array, emission: jax.Array, axis: int = 1) -> tuple[jax.Array, jax.Array]:
     """Predicted weights of states and a step's log emissions → filtered ones, normalised, and the
     log of their scale.
 
     The best emission of the states that can be reached is taken out before the exponential.
     """
     top = finite(jnp.where(ahead > 0, emission, -jnp.inf).max(axis, keepdims=True))
-    new, scale = normalised(ahead * jnp.exp(jnp.minimum(emission - top, 0)), axis, semiring)
+    new, scale = normalised(ahead * jnp.exp(jnp.minimum(emission - top, 0)), axis)
     return new, log_of(scale) + jnp.squeeze(top, axis)
 
 
@@ -120,17 +112,14 @@ def first_of(initial: jax.Array, lanes: int, blocks: int) -> jax.Array:
     return jnp.repeat(wide, blocks, -1) if blocks > 1 else wide
 
 
-def entering_logs(chain: Linear, blocks: int, before: jax.Array | None,
-                  semiring: Semiring = SUM) -> jax.Array:
+def entering_logs(chain: Linear, blocks: int, before: jax.Array | None) -> jax.Array:
     """The weights of the states at each lane's first step, before its emission: initial, or moved
     from those `before` the block."""
     _, g, k, m = lead(chain)
     start = jnp.broadcast_to(first_of(chain.initial, m, blocks), (g, k, m))
     if before is None:
         return start
-    transition, _, alive = step_at(chain, 0)
-    moved = choose(alive, one_step(transition, before, semiring), before)
-    return jnp.where(jnp.arange(m) % blocks == 0, start, moved)
+    return jnp.where(jnp.arange(m) % blocks == 0, start, one_step(step_at(chain, 0)[0], before))
 
 
 def share_of(log: jax.Array, axis: int) -> jax.Array:

@@ -1,7 +1,6 @@
 """Forward passes along chains: step by step, in logs where states are wide, in blocks of
 transfers."""
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -13,7 +12,6 @@ from probml.elimination.chain_arithmetic import (
     SWEEP,
     Chain,
     Linear,
-    choose,
     entering_logs,
     exp,
     first_of,
@@ -24,49 +22,41 @@ from probml.elimination.chain_arithmetic import (
     seen_at,
     step_at,
 )
-from probml.elimination.semiring import SUM, Semiring
-from probml.numerics.logs import finite, log_of
+from probml.numerics.logs import finite, log_of, log_sum
 
 
-def _forward(chain: Linear, blocks: int, before: jax.Array | None,
-             semiring: Semiring) -> tuple[jax.Array, jax.Array]:
+def _forward(chain: Linear, blocks: int, before: jax.Array | None) -> tuple[jax.Array, jax.Array]:
     """Filtered weights of every step, (L, G, K, M), normalised, and the logs of their scales (L, G,
     M)."""
-    entering = entering_logs(chain, blocks, before, semiring)
 
     # every step alike, the first too: nothing has to be put together afterwards
-    def step(carry, now):
-        ahead, alpha = carry
-        emission, alive, transition = now
+    def step(ahead, now):
+        emission, transition = now
         transition = chain.transition[0] if transition is None else transition
-        new, scale = seen_at(ahead, emission, semiring)
-        new, scale = choose(alive, new, alpha), choose(alive, scale, 0.0)
-        return (one_step(transition, new, semiring), new), (new, scale)
+        new, scale = seen_at(ahead, emission)
+        return one_step(transition, new), (new, scale)
 
     next_moves = None if len(chain.transition) == 1 else jnp.roll(chain.transition, -1, 0)
-    return lax.scan(step, (entering, entering), (chain.emission, chain.alive, next_moves))[1]
+    return lax.scan(step, entering_logs(chain, blocks, before), (chain.emission, next_moves))[1]
 
 
-def wide_forward(chain: Chain, semiring: Semiring) -> "Pass":
+def wide_forward(chain: Chain) -> "Pass":
     """The forward pass in logs."""
     _, g, k, m = lead(chain)
 
-    def step(carry, now):
-        ahead, alpha = carry
-        emission, alive, transition = now
+    def step(ahead, now):
+        emission, transition = now
         new = ahead + emission
-        scale = semiring.logs(new, 1)
+        scale = log_sum(new, 1)
         new = new - finite(scale)[:, None]
-        if not semiring.additive:
-            new, scale = choose(alive, new, alpha), choose(alive, scale, 0.0)
         moves = chain.transition[0] if transition is None else transition
-        return (semiring.logs(new[:, :, None] + moves, 1), new), (new, scale)
+        return log_sum(new[:, :, None] + moves, 1), (new, scale)
 
     emission = chain.emission if chain.alive is None else jnp.where(chain.alive[:, None, None],
                                                                     chain.emission, 0.0)
     first = jnp.broadcast_to(chain.initial, (g, k, m))
     moves = None if len(chain.transition) == 1 else jnp.roll(chain.transition, -1, 0)
-    alphas, scales = lax.scan(step, (first, first), (emission, chain.alive, moves))[1]
+    alphas, scales = lax.scan(step, first, (emission, moves))[1]
     return Pass(None, alphas, scales, None)
 
 
@@ -74,94 +64,103 @@ class _Transfer(NamedTuple):
     """Blocks as matrices: from the state before a block to the one at its end; (B, G, from, [to,]
     rows)."""
 
-    scale: jax.Array  # log
+    scale: jax.Array  # log, of a block that forgets up to a constant
     end: jax.Array  # normalised over `to`
 
 
-def _transfers(chain: Linear, blocks: int, semiring: Semiring) -> _Transfer:
+def _transfers(chain: Linear, blocks: int) -> _Transfer:
+    """The matrix of every block. Of one that forgets, its first steps tell what each state before
+    it weighs, and its last ones where it ends: the steps between are not looked at."""
     steps, g, k, m = lead(chain)
-    transition, emission, alive = step_at(chain, 0)
-    eye = jnp.broadcast_to(jnp.eye(k, dtype=emission.dtype)[None, :, :, None], (g, k, k, m))
-    entering = choose(alive, jnp.broadcast_to(transition, (g, k, k, m)), eye)
-    # (G, from, to, M)
-    entering = jnp.where(jnp.arange(m) % blocks == 0, first_of(chain.initial, m, blocks)[:, None],
-                         entering)
+    eye = jnp.broadcast_to(jnp.eye(k, dtype=chain.emission.dtype)[:, :, None], (g, k, k, 2 * m))
+    none = eye, jnp.zeros((g, k, 2 * m), eye.dtype)
+    first = jnp.arange(m) % blocks == 0
 
     def moved(transition, p):
         """(G, from, to, M): every row of the matrices takes a step."""
-        if semiring.additive and transition.shape[-1] == 1:
-            flat = jnp.swapaxes(p, 1, 2).reshape(g, k, k * m)
-            return jnp.swapaxes(one_step(transition, flat, semiring).reshape(g, k, k, m), 1, 2)
-        return jax.vmap(lambda row: one_step(transition, row, semiring), 1, 1)(p)
+        if transition.shape[-1] == 1:
+            flat = jnp.swapaxes(p, 1, 2).reshape(g, k, k * p.shape[-1])
+            return jnp.swapaxes(one_step(transition, flat).reshape(p.shape), 1, 2)
+        return jax.vmap(lambda row: one_step(transition, row), 1, 1)(p)
 
-    def sweep(at, carry):
-        p, scale = carry
-        transition, emission, alive = step_at(chain, at)
-        new, factor = seen_at(moved(transition, p), emission[:, None], semiring, 2)
-        return choose(alive, new, p), choose(alive, scale + factor, scale)
+    def ends(count):
+        """Of the first and of the last so many steps, (G, from, to, 2 M) and (G, from, 2 M)."""
 
-    def alike(p, scale):
-        """(G, M): whether all possible rows are equal."""
-        possible = (scale > -jnp.inf)[:, :, None]
-        high, low = jnp.where(possible, p, -jnp.inf).max(1), jnp.where(possible, p, jnp.inf).min(1)
-        info = jnp.finfo(p.dtype)
-        return jnp.all(
-            (high - low <= ALIKE * info.eps * high + info.tiny * 2**20) | (high == -jnp.inf), 1
-        )
+        def sweep(at, carry):
+            p, scale = carry
+            (early, seen), (late, shown) = step_at(chain, at), step_at(chain, steps - count + at)
+            both = early if len(chain.transition) == 1 and early.shape[-1] == 1 else (
+                jnp.concatenate([jnp.broadcast_to(each, (g, k, k, m)) for each in (early, late)],
+                                -1))
+            seen = jnp.broadcast_to(seen, (g, k, m)), jnp.broadcast_to(shown, (g, k, m))
+            ahead = moved(both, p)
+            begun = jnp.broadcast_to(first_of(chain.initial, m, blocks)[:, None], (g, k, k, m))
+            at_first = jnp.concatenate([first & (at == 0), first & (steps - count + at == 0)])
+            ahead = jnp.where(at_first, jnp.concatenate([begun, begun], -1), ahead)
+            new, factor = seen_at(ahead, jnp.concatenate(seen, -1)[:, None], 2)
+            return new, scale + factor
+
+        return lax.fori_loop(0, count, sweep, none)
 
     def unlike(carry):
-        at, p, scale = carry
-        going = True if chain.alive is None else step_at(chain, jnp.minimum(at, steps - 1))[2]
-        return (at < steps) & jnp.any(~alike(p, scale) & going)
+        count, (p, scale) = carry
+        return (count < steps) & ~jnp.all(_alike(p, scale) | _over(chain, count))
 
-    def sweeps(carry):
-        at, p, scale = carry
-        until = jnp.minimum(at + SWEEP, steps)
-        return (until, *lax.fori_loop(at, until, sweep, (p, scale)))
+    def longer(carry):
+        count = jnp.minimum(2 * carry[0] + 2, steps)
+        return count, ends(count)
 
-    at, p, scale = lax.while_loop(unlike, sweeps, (
-        jnp.asarray(1), *seen_at(entering, choose(alive, emission, 0.0)[:, None], semiring, 2)
-    ))
-    row = jnp.where((scale > -jnp.inf)[:, :, None], p, 0.0).max(1)  # all rows, where they are equal
-
-    def one(at, carry):
-        alpha, scale = carry
-        transition, emission, alive = step_at(chain, at)
-        new, factor = seen_at(one_step(transition, alpha, semiring), emission, semiring)
-        return choose(alive, new, alpha), choose(alive, scale + factor, scale)
-
-    last, more = lax.fori_loop(at, steps, one, (row, jnp.zeros((g, m), row.dtype)))
-    one_row = (at < steps) & alike(p, scale)
-    end = jnp.where(one_row[:, None, None], last[:, None], p)
-    scale = scale + jnp.where(one_row, more, 0.0)[:, None]
+    begun = jnp.asarray(min(SWEEP - 1, steps - 1)), none
+    count, (p, scale) = lax.while_loop(unlike, longer, begun)
+    # all rows, where they are equal
+    row = jnp.where((scale > -jnp.inf)[:, :, None], p, 0.0)[..., m:].max(1)
+    end = jnp.where(count < steps, normalised(row, 1)[0][:, None], p[..., :m])
 
     def apart(leaf):
         return jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], m // blocks, blocks), -1, 0)
 
-    return _Transfer(apart(scale), apart(end))
+    return _Transfer(apart(scale[..., :m]), apart(end))
 
 
-def _joined(first: _Transfer, second: _Transfer, semiring: Semiring) -> _Transfer:
-    """One block after another, as one: P[s, k] = Σ or max over j of P₁[s, j] P₂[j, k]."""
+def _alike(p: jax.Array, scale: jax.Array) -> jax.Array:
+    """(G, M): whether all possible rows are equal."""
+    possible = (scale > -jnp.inf)[:, :, None]
+    high, low = jnp.where(possible, p, -jnp.inf).max(1), jnp.where(possible, p, jnp.inf).min(1)
+    info = jnp.finfo(p.dtype)
+    return jnp.all(
+        (high - low <= ALIKE * info.eps * high + info.tiny * 2**20) | (high == -jnp.inf), 1
+    )
+
+
+def _over(chain: Linear, count: jax.Array) -> jax.Array:
+    """(2 M,): whether a row is over by the end of so many first steps, or of the last: what follows
+    weighs 1 then, wherever it is, and is not asked where."""
+    if chain.alive is None:
+        return jnp.zeros((), bool)
+    return ~jnp.concatenate([chain.alive[jnp.maximum(count, 1) - 1], chain.alive[-1]])
+
+
+def _joined(first: _Transfer, second: _Transfer) -> _Transfer:
+    """One block after another, as one: P[s, k] = Σ over j of P₁[s, j] P₂[j, k]."""
     top = finite(second.scale.max(-2, keepdims=True))
     weighed = exp(second.scale, top)[..., :, None, :] * second.end  # (.., j, k, rows)
     product = first.end[..., :, :, None, :] * weighed[..., None, :, :, :]
-    end, scale = normalised(semiring.weights(product, -3), -2, semiring)
+    end, scale = normalised(product.sum(-3), -2)
     return _Transfer(first.scale + top + log_of(scale), end)
 
 
-def before_of(transfer: _Transfer, semiring: Semiring, parallel: bool) -> jax.Array:
+def before_of(transfer: _Transfer, parallel: bool) -> jax.Array:
     """The normalised weights of the states before every block, (B, G, K, rows); of the first block,
     nothing of use."""
     if parallel:
-        whole = lax.associative_scan(functools.partial(_joined, semiring=semiring), transfer)
-        found = whole.end[:, :, 0]  # all rows of the first block are equal
+        found = lax.associative_scan(_joined, transfer).end[:, :, 0]
+        # all rows of the first block are equal
         return jnp.concatenate([found[:1], found[:-1]])
 
     def step(before, block):
         top = finite(block.scale.max(1, keepdims=True))
         weighed = (before * exp(block.scale, top))[:, :, None] * block.end
-        return normalised(semiring.weights(weighed, 1), 1, semiring)[0], before
+        return normalised(weighed.sum(1), 1)[0], before
 
     first = transfer.end[0, :, 0]
     _, found = lax.scan(step, first, jax.tree.map(lambda leaf: leaf[1:], transfer))
@@ -172,7 +171,7 @@ def after_of(transfer: _Transfer, parallel: bool) -> jax.Array:
     """p(all that follows | state at the end of a block), up to a factor: (B, G, K, rows)."""
     ones = jnp.ones_like(transfer.scale[:1])
     if parallel:
-        backwards = lax.associative_scan(lambda a, b: _joined(b, a, SUM), transfer, reverse=True)
+        backwards = lax.associative_scan(lambda a, b: _joined(b, a), transfer, reverse=True)
         top = finite(backwards.scale.max(2, keepdims=True))
         return jnp.concatenate([exp(backwards.scale, top)[1:], ones])
 
@@ -202,23 +201,20 @@ class Pass(NamedTuple):
     transfer: _Transfer | None
 
 
-def filter(chain: Linear, blocks: int, parallel: bool, semiring: Semiring = SUM) -> Pass:
-    transfer = _transfers(chain, blocks, semiring) if blocks > 1 else None
-    before = None if transfer is None else lanes_of(before_of(transfer, semiring, parallel))
-    alphas, scales = _forward(chain, blocks, before, semiring)
+def filter(chain: Linear, blocks: int, parallel: bool) -> Pass:
+    transfer = _transfers(chain, blocks) if blocks > 1 else None
+    before = None if transfer is None else lanes_of(before_of(transfer, parallel))
+    alphas, scales = _forward(chain, blocks, before)
     return Pass(before, alphas, scales, transfer)
 
 
-def forward(chain: Chain, blocks: int, parallel: bool, wide: bool,
-            semiring: Semiring = SUM) -> Pass:
+def forward(chain: Chain, blocks: int, parallel: bool, wide: bool) -> Pass:
     """The forward pass in the space that the chain's range asks for: `wide`, in logs."""
-    if wide:
-        return wide_forward(chain, semiring)
-    return filter(linear_of(chain, semiring), blocks, parallel, semiring)
+    return wide_forward(chain) if wide else filter(linear_of(chain), blocks, parallel)
 
 
 def total_of(found: Pass, blocks: int, alive: jax.Array | None) -> jax.Array:
-    """log evidence, or the log weight of the best path, (G, rows)."""
+    """log evidence, (G, rows)."""
     log = found.scales.sum(0)
     log = log.reshape(len(log), -1, blocks).sum(-1)
     # a sequence of no steps

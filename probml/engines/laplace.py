@@ -127,7 +127,7 @@ class Laplace(Engine):
                            {name: value[0] for name, value in point.items()})
         notes = ((f"its centre is {left:.2g} standard deviations from the mode",)
                  if left > SHORT else ())
-        notes += shape + doubts(problem, normal)
+        notes += begin.other_modes(plan, begun, known) + shape + doubts(problem, normal)
         return Outcome(params, history, Status.APPROXIMATED, len(history) - 1, notes,
                        posterior=settled(plan, normal, known, rows, seed))
 

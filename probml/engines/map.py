@@ -9,9 +9,11 @@ import numpy as np
 
 from probml.device.rows import Known
 from probml.engines.climbing import training
-from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved
+from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved, told
 from probml.engines.climbing.coordinates import objective, to_coordinates
 from probml.engines.climbing.edges import off_edge
+from probml.engines.climbing.mirrored import other_side
+from probml.engines.climbing.strung import by_strands, strung
 from probml.engines.climbing.vanishing import lost
 from probml.engines.climbing.ways_up import moved, unstuck
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
@@ -32,6 +34,10 @@ class MAP(Engine):
     Without an optimiser the plan chooses: a smooth regression of few coefficients with nothing
     unseen takes damped Newton steps (of very many rows, L-BFGS in the coordinates of the curvature
     of a sample of them); all else L-BFGS.
+
+    `status` says where the data do not tell a direction that no prior holds, and, of few
+    coordinates and rows, where a climb from the other side of the start ended at another maximum;
+    the higher one is the answer.
 
     Args:
         optimizer: any optax GradientTransformation; None = Newton or L-BFGS.
@@ -193,8 +199,12 @@ class MAP(Engine):
 
         if self.optimizer is None and curved(plan, known):
             begin = compiled_prior_point(plan, known) | given_start(plan, start)
-            return unstuck(problem, self.prior, lambda params: by_newton(self, problem, params),
-                           plain, begin)
+
+            def newton(params):
+                return by_newton(self, problem, params)
+
+            found = unstuck(problem, self.prior, newton, plain, begin)
+            return other_side(problem, self.prior, found, begin, newton)
         first = starts(problem.data, plan, known, problem.weights, 1, problem.seed, start,
                        self.prior, whole=True)
         params = {name: placed(np.asarray(value)[0]) for name, value in first.params.items()}
@@ -206,5 +216,10 @@ class MAP(Engine):
                                     rows)
             stuck = [name for name in plan.free if name not in start and not np.any(gradient[name])]
             return training.run(self, problem, moved(problem, params, stuck))
-        return off_edge(problem, self.prior, unstuck(problem, self.prior, plain, plain, params),
-                        plain)
+
+        def climb(params):
+            return by_strands(self, problem, params) if strung(problem) else plain(params)
+
+        found = off_edge(problem, self.prior, unstuck(problem, self.prior, climb, plain, params),
+                         plain)
+        return other_side(problem, self.prior, told(self, problem, found), params, plain)

@@ -13,6 +13,7 @@ from probml.engines.watching import Step, watchers
 from probml.errors import ModelError
 from probml.numerics.compiling import underway
 from probml.numerics.outside.checkpoint import Past
+from probml.numerics.precision import carried
 
 if TYPE_CHECKING:
     from probml.numerics.outside.checkpoint import Journal
@@ -37,7 +38,7 @@ class Progress:
 
     def __init__(self, title: str, total: int | None, show: bool):
         self.title, self.total, self.bar = title, total, None
-        self._begun, self._lock, self._ended = time.time(), threading.Lock(), threading.Event()
+        self._begun, self._lock, self._ended = time.monotonic(), threading.Lock(), threading.Event()
         self._at: tuple[int, str] = (0, "preparing" if total else "working")
         self._outer: Progress | None = getattr(self._open, "innermost", None)
         self._inner: Progress | None = None
@@ -64,7 +65,7 @@ class Progress:
         clock = {} if self.total else {"bar_format": "{desc}: {elapsed}{postfix}"}
         self.bar = tqdm(total=self.total, desc=self.title, unit="it", leave=bool(self.total),
                         **clock)
-        self.bar.start_t = self._begun
+        self.bar.start_t -= time.monotonic() - self._begun
         self._hidden = False
         self._show()
 
@@ -87,9 +88,9 @@ class Progress:
         self.bar.update(count - self.bar.n)
 
     def _watch(self) -> None:
-        said, wait = False, min(COMPILING, max(self._since + DELAY - time.time(), 0.0))
+        said, wait = False, min(COMPILING, max(self._since + DELAY - time.monotonic(), 0.0))
         while not self._ended.wait(wait):
-            left = self._since + DELAY - time.time()
+            left = self._since + DELAY - time.monotonic()
             wait = min(COMPILING, left if left > 0 else DELAY)
             with self._lock:
                 if self._ended.is_set():
@@ -134,7 +135,7 @@ class Progress:
     def passed(self, rows: int) -> None:
         """So many rows are done in all, of work whose end nobody knows."""
         with self._lock:
-            speed = rows / max(time.time() - self._begun, 1e-6)
+            speed = rows / max(time.monotonic() - self._begun, 1e-6)
             self._at = (0, f"{rows:,} rows, {speed:,.0f} a second")
             if self.bar is not None:
                 self._show()
@@ -250,9 +251,10 @@ def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int =
 def in_threads(bar: Progress, work: Callable[[Any], Any], parts: Sequence,
                workers: int) -> list[Any]:
     """work(part) of every part, so many at once. Where one raises, and at Ctrl-C, those under way
-    end after their present turn and the others do not begin."""
+    end after their present turn and the others do not begin. All are in this thread's precision."""
+    own = carried(work)
     with ThreadPoolExecutor(workers) as pool:
-        tasks = [pool.submit(work, part) for part in parts]
+        tasks = [pool.submit(own, part) for part in parts]
         try:
             return [task.result() for task in tasks]
         except BaseException:

@@ -65,13 +65,14 @@ class SVI(Engine):
             notebook.
 
     `status` says where the posterior has more in its tails than the guide (PSIS k-hat, Yao et al.
-    2018), of named guides, and where all rows once more are a small part of what was spent.
+    2018), or another mode, and where the guide has not arrived; of named guides, and, of batches,
+    where all rows once more are a small part of what was spent.
 
     Raises:
         ModelError: no guide, no optimiser. Refusal: a posterior that is improper; batches of rows
             that share a discrete site, or have numbers of their own.
 
-    Cost: `particles` evidences and gradients of the batch a step; 400 evidences of all rows at the
+    Cost: `particles` evidences and gradients of the batch a step; 800 evidences of all rows at the
     most.
     """
 
@@ -186,7 +187,7 @@ class SVI(Engine):
             iterate(bar, self.steps, turn, held=kept)
         history = -np.concatenate(losses)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
-        notes: tuple[str, ...] = ()
+        notes = begin.other_modes(plan, begun, known)
         if callable(self.guide):
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
                                             random_key(seed + 1)))
@@ -196,7 +197,8 @@ class SVI(Engine):
             normal = Normal(*jax.device_get(_normal(plan, static, frame, state, known, rows)))
             if status is Status.APPROXIMATED:
                 check_proper(problem, normal, "SVI")
-                notes = doubts(problem, normal, self._worth(total))
+                notes += doubts(problem, normal, self._worth(total),
+                                "width" if self.guide != "lowrank" else "mean")
             found = (_drawn(problem, normal) if plan.carried
                      else settled(plan, normal, known, rows, seed))
         point = drawn.mean({n: np.asarray(v)[None]
@@ -205,10 +207,10 @@ class SVI(Engine):
         return Outcome(point, history, status, self.steps, notes, posterior=found)
 
     def _worth(self, total: int) -> float:
-        """Evidences of all rows that are a small part of what was spent: of `total` rows where
-        batches are taken."""
+        """Evidences of all rows that are worth their time: where batches are taken, of `total`
+        rows, a small part of what was spent."""
         steps = self.steps * self.particles
-        return SHARE * steps * (self.batch_rows or 0) / total if total else SHARE * steps
+        return SHARE * steps * (self.batch_rows or 0) / total if total else np.inf
 
 
 @dataclass(frozen=True)

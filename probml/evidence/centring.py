@@ -19,6 +19,7 @@ import numpy as np
 
 from probml.plan import hierarchy
 from probml.plan.plan import Plan
+from probml.structure.densities import ahead
 
 ROUNDS = 30  # of estimating the variance of ε, by EM
 # standard errors of its logarithm by which it is taken to be smaller: a funnel is worse than what
@@ -33,7 +34,7 @@ def effects(plan: Plan) -> tuple[str, ...]:
                                                        if tie.kind == "spread")
     # one location and one scale, not those of several states, nor of steps about those before
     single = [name for name in names if name not in plan.mixed
-              and not plan.structure.ahead(name)]
+              and not ahead(plan.structure, name)]
     known = {n: sites[n].domain for n in single if sites[n].entry.location_scale is not None}
     return tuple(n for n, domain in known.items() if domain.unbounded or domain.log_scale)
 

@@ -1,14 +1,19 @@
 """Whether a scale has collapsed, or too few digits are left for it."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from probml.dataset.dataset import Data
+from probml.dataset.digits import measured
 from probml.device.rows import Known, Rows
 from probml.factors.linear_chains import over, varying
 from probml.factors.naturals import argument_table, environment, over_states
 from probml.factors.rowwise import row_environment
+from probml.jaxpr.levels import Level
 from probml.latents import linear_chain
 from probml.plan.plan import Plan
 
@@ -67,6 +72,55 @@ def short(plan: Plan, params: Mapping, known: Known) -> jax.Array:
             (eps * away**2 > LOST * scale**2) | (eps * jnp.abs(arguments["loc"]) > LOST * scale)
         )
     return found
+
+
+def narrow(data: Data, params: Mapping[str, Any]) -> bool:
+    """The same of parameters that were given, for the rows that are asked about, from numbers on
+    the host: nothing is compiled. Of arguments that are parameters, or powers of them.
+
+    Args:
+        params: of those that rows depend on.
+    """
+    eps = np.finfo(np.float32).eps
+    for name, column in data.table.columns.items():
+        site = data.structure.sites[name]
+        if site.discrete or site.family.mean_of != ("loc",) or site.family.scaling is False:
+            continue
+        places = [np.asarray(params[p], float) for p, use in site.uses.get("loc", {}).items()
+                  if p in params and use.level <= Level.MOVED and not use.coordinate]
+        scales = [_narrowest(argument, np.asarray(params[p], float), use.coordinate)
+                  for argument in site.family.scatter
+                  for p, use in site.uses.get(argument, {}).items()
+                  if p in params and use.level <= Level.MOVED]
+        if not places or not scales:
+            continue
+        centre = measured(column.values, column.seen)[0]
+        away = max(float(np.max(np.abs(place - centre) if place.shape[-centre.ndim:] == centre.shape
+                                else np.abs(place) + np.max(np.abs(centre), initial=0.0),
+                                initial=0.0)) for place in places)
+        if eps * away**2 > LOST * min(scales) ** 2:
+            return True
+    return False
+
+
+def _narrowest(argument: str, value: np.ndarray, steps: tuple[tuple[str, float], ...]) -> float:
+    """The least standard deviation in a parameter; ∞ where that is not told."""
+    for step, power in steps:
+        if step != "power":
+            return np.inf
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = value**power
+    if argument == "scale":
+        found = value
+    elif argument == "scale_tril":
+        found = np.abs(np.diagonal(value, axis1=-2, axis2=-1))
+    elif argument in ("covariance_matrix", "precision_matrix"):
+        spectrum = np.maximum(np.linalg.eigvalsh(value), 0.0)
+        with np.errstate(divide="ignore"):
+            found = np.sqrt(spectrum if argument == "covariance_matrix" else 1 / spectrum)
+    else:
+        return np.inf
+    return float(np.min(found, initial=np.inf))
 
 
 def wide(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:

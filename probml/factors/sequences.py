@@ -166,7 +166,7 @@ def factor(
     if plan.chains:
         chain = chain_of(plan, factors, moves, steps, rows, hard, pairs)
         if hard:
-            return of_rows(plan, chain_paths.best(chain, steps.blocks, steps.wide))
+            return of_rows(plan, chain_paths.best(chain, steps.blocks))
         return of_rows(plan, chains.evidence(chain, steps.blocks, steps.parallel, steps.wide))
     left = within(plan, factors, hard)
     log = spread(left.log, left.names, plan.along)

@@ -21,6 +21,7 @@ from probml.language.given import numbers
 from probml.language.language import Bound
 from probml.numerics.precision import in_its_own
 from probml.queries.simulation import input_rows
+from probml.structure.possible import check_chains, check_covariances
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
 
@@ -51,8 +52,8 @@ def _told(structure: Structure, fit: Fit) -> Fit:
     names = {**structure.labels, **fit.names}
     _check_params(structure, point)
     _check_labels(structure, names)
-    structure.check_chains(point)
-    structure.check_covariances(point)
+    check_chains(structure, point)
+    check_covariances(structure, point)
     return Fit(fit.model, point, fit.shapes, names=names, learnt=fit.learnt)
 
 
@@ -73,7 +74,7 @@ class _Deferred(Fit):
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
         model, data, *_ = meet(self.model, data, self.point)
-        return enough(read.read(model, data, self.names, rows, None, steps, unknown))
+        return enough(read.read(model, data, self.names, rows, None, steps, unknown), self.point)
 
     def _of(self, held: dataset.Data) -> Fit:
         return _told(held.structure, replace(self, model=held.model, shapes=held.shapes))

@@ -11,7 +11,8 @@ import numpyro.distributions as dist
 
 from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
-from probml.interface.functions import leaning, loop_answers
+from probml.interface.functions import leaning
+from probml.interface.functions.steps import answers
 from probml.interface.kinds_of_words import worded
 from probml.interface.record import Record
 from probml.language.language import LONGEST, whole_seed
@@ -30,7 +31,7 @@ class Parameters(Record):
     def posterior(self, site: str) -> dist.Distribution:
         """The marginal posterior of a parameter, or of a discrete site outside rows, as a NumPyro
         distribution; of one that a function without rows() has in plates or steps, which are summed
-        out cell by cell, that of every cell by itself.
+        out cell by cell, or integrated out, that of every cell by itself.
 
         Raises:
             Refusal: the engine found a point, not a posterior in closed form.
@@ -38,7 +39,7 @@ class Parameters(Record):
         """
         known = self.structure.sites.get(site)  # what is summed out is named after a site of it
         if self.model.whole and (known is None or known.factor):
-            summed = loop_answers.posterior(self, site) or leaning.posterior(self, site)
+            summed = answers.posterior(self, site) or leaning.posterior(self, site)
             if summed is not None:
                 return summed
         found = self._site(site)
@@ -94,7 +95,7 @@ class Parameters(Record):
         found |= {name: np.asarray(value)
                   for name, value in outside.drawn(self, draws).items()}
         inside = row_draws.within(self, draws, self.belief.rows(n, seed), seed)
-        found |= loop_answers.drawn(self, draws, n, seed)
+        found |= answers.drawn(self, draws, n, seed)
         return found | self._drawn_in_rows(draws, n) | inside
 
     def _drawn_in_rows(self, draws: Mapping[str, jax.Array], n: int) -> dict[str, np.ndarray]:

@@ -16,10 +16,11 @@ from probml.dataset.codes import REFUSE
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
 from probml.errors import ModelError, Refusal
+from probml.factors.digits import narrow
 from probml.fits import fitting
 from probml.fits.merging import Kept
-from probml.interface.functions import loop_answers
 from probml.interface.functions.meeting import meet
+from probml.interface.functions.steps import answers
 from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.numerics.precision import TooFewDigits, in_its_own
@@ -137,7 +138,7 @@ class Record:
     @functools.cached_property
     def params(self) -> dict[str, Any]:
         """Parameters and what the model computes outside rows, name → array: see Fit."""
-        return {**self.point, **outside.point(self), **loop_answers.means(self)}
+        return {**self.point, **outside.point(self), **answers.means(self)}
 
     @property
     def certain(self) -> bool:
@@ -221,17 +222,21 @@ class Record:
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
         data = frames.aligned(data, self.columns)
-        return enough(read.read(self.model, meet(self.model, data).data, self.names, rows,
-                                self.shapes, steps, unknown))
+        held = read.read(self.model, meet(self.model, data).data, self.names, rows, self.shapes,
+                         steps, unknown)
+        return enough(held, self.point if self.outcome is Status.KNOWN else {})
 
 
-def enough(held: dataset.Data) -> dataset.Data:
+def enough(held: dataset.Data, given: Mapping[str, Any] = MappingProxyType({})) -> dataset.Data:
     """The same data.
+
+    Args:
+        given: parameters that no fit in float32 has found and judged.
 
     Raises:
         TooFewDigits: float32 does not hold them, and the verb that asks will do so in double.
     """
-    if not jax.config.jax_enable_x64 and digits.lost(held) is not None:
+    if not jax.config.jax_enable_x64 and (digits.lost(held) is not None or narrow(held, given)):
         raise TooFewDigits
     return held
 

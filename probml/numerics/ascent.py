@@ -125,21 +125,28 @@ def damped_newton(evaluate, start: jax.Array, steps: int | jax.Array, tolerance:
     Args:
         evaluate: point (d,) → (value, gradient, Hessian).
         tolerance: stop when a step promises less than this, relative to 1 + |value|, or gains less.
+            One that promises next to `nothing` is taken without a look at where it leads.
         trail: how many values to keep; the first is the start's.
 
     Returns:
         point, value, iterations, values, gradient: as lbfgs; the Hessian at the point, and at the
-            start.
+            start. All are of the last point that was looked at.
     """
 
-    def turn(carry):
-        point, value, gradient, hessian, damping, count, values, _ = carry
+    def ahead(value, gradient, hessian, damping):
         step, promise = _ahead(gradient, hessian, damping)
-        sound = jnp.all(jnp.isfinite(step)) & (promise > 0)
+        sound = jnp.all(jnp.isfinite(step)) & (promise >= 0)
+        small = sound & (damping <= 1e-3)
+        least = jnp.minimum(tolerance * (1 + jnp.abs(value)), nothing(value))
+        return step, promise, sound, small, small & (promise <= least)
+
+    def turn(carry):
+        point, value, gradient, hessian, damping, count, values, (step, promise, sound, small, _,
+                                                                  _) = carry
         there = jnp.where(sound, point + step, point)
         new, slope, bend = evaluate(there)
         taken = sound & jnp.isfinite(new) & (new <= value)
-        small = sound & (promise <= tolerance * (1 + jnp.abs(value))) & (damping <= 1e-3)
+        small &= promise <= tolerance * (1 + jnp.abs(value))
         fall = jnp.where(taken, value - new, jnp.inf)
         ended = small | (taken & (damping == 0) & (fall <= tolerance * (1 + jnp.abs(value))))
         damping = jnp.where(taken, jnp.where(damping < 1e-4, 0.0, damping / 10),
@@ -147,20 +154,25 @@ def damped_newton(evaluate, start: jax.Array, steps: int | jax.Array, tolerance:
         keep = functools.partial(jnp.where, taken)
         count = count + taken
         values = values.at[jnp.where(taken, count, values.size)].set(new, mode="drop")
-        return (keep(there, point), keep(new, value), keep(slope, gradient), keep(bend, hessian),
-                damping, count, values, ended)
+        value, gradient, hessian = keep(new, value), keep(slope, gradient), keep(bend, hessian)
+        return (keep(there, point), value, gradient, hessian, damping, count, values,
+                (*ahead(value, gradient, hessian, damping), ended))
 
     def more(carry):
-        _, value, _, _, damping, count, _, ended = carry
-        return ~ended & (count < steps) & (damping < STIFF) & jnp.isfinite(value)
+        _, value, _, _, damping, count, _, (*_, unseen, ended) = carry
+        going = ~ended & ~unseen & (damping < STIFF)
+        return going & (count < steps) & jnp.isfinite(value)
 
     value, gradient, first = evaluate(start)
     # less is rounding
     tolerance = jnp.maximum(tolerance, jnp.where(tolerance > 0, jnp.finfo(value.dtype).eps, 0.0))
     values = jnp.full(trail + 1, jnp.nan, value.dtype).at[0].set(value)
-    carry = (start, value, gradient, first, jnp.zeros((), value.dtype), jnp.zeros((), int), values,
-             jnp.zeros((), bool))
-    point, value, gradient, hessian, _, count, values, _ = jax.lax.while_loop(more, turn, carry)
+    none = jnp.zeros((), value.dtype)
+    carry = (start, value, gradient, first, none, jnp.zeros((), int), values,
+             (*ahead(value, gradient, first, none), jnp.zeros((), bool)))
+    point, value, gradient, hessian, _, count, values, (step, _, _, _, unseen, ended) = (
+        jax.lax.while_loop(more, turn, carry))
+    point = jnp.where(unseen & ~ended & (count < steps), point + step, point)
     return point, value, count, values, gradient, hessian, first
 
 
@@ -176,13 +188,16 @@ def arrived(value, gradient, hessian):
     whatever the units, as `level` is not."""
     step = jnp.linalg.lstsq(hessian, gradient)[0]
     promise = 0.5 * jnp.vdot(gradient, step)
-    return step, (promise >= 0) & (
-        promise <= jnp.maximum(1e-10, 10 * jnp.finfo(value.dtype).eps) * (1 + jnp.abs(value))
-    )
+    return step, (promise >= 0) & (promise <= nothing(value))
+
+
+def nothing(value):
+    """A gain that is none, at a value of this size."""
+    return jnp.maximum(1e-10, 10 * jnp.finfo(value.dtype).eps) * (1 + jnp.abs(value))
 
 
 def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, trail: int = 0,
-          framed: bool = False):
+          framed: bool = False, enough: float | jax.Array = 0.0):
     """Minimise by optax's L-BFGS with a backtracking line search; returns (best point, its value,
     iterations, values, gradient).
 
@@ -192,6 +207,8 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
         trail: how many values to keep; the first is the start's.
         framed: the coordinates are such that the curvature is about 1; else it is learnt from the
             first steps on.
+        enough: of such coordinates, stop where half the square of the gradient, which is what is
+            left to gain, is less than this, relative to 1 + |value|.
 
     The program holds one copy of `value_and_gradient`, which is what takes long to compile: every
     turn of the loop evaluates it once.
@@ -221,8 +238,8 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
                          jnp.where(fall <= tolerance * (1 + jnp.abs(value)), calm + 1, 0), calm)
         point, value, gradient = (jax.tree.map(keep, there, point), keep(new, value),
                                   jax.tree.map(keep, slopes, gradient))
-        least = jnp.where(first, NEAR if framed else 1e-14 * (1 + optax.tree.norm(gradient)),
-                          least).astype(dtype)
+        least = (jnp.maximum(NEAR, jnp.sqrt(2 * enough * (1 + jnp.abs(value)))) if framed else
+                 jnp.where(first, 1e-14 * (1 + optax.tree.norm(gradient)), least)).astype(dtype)
         ahead, later = curvature.update(gradient, memory, point)
         descent = -optax.tree.vdot(ahead, gradient)
         ahead = jax.tree.map(lambda d, g: jnp.where(descent < 0, -d, -g), ahead, gradient)

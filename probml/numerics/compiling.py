@@ -16,9 +16,10 @@ import jax
 from numpyro.distributions import Distribution
 
 from probml.numerics import collector, lapack, tiers
+from probml.numerics.alone import alone
 from probml.numerics.kept import disk, holding
 from probml.numerics.kept.programs import Shelf
-from probml.numerics.outside import feeding
+from probml.numerics.outside import feeding, forks
 
 _REFUSED: list[str] = []  # what XLA said of the options
 _CHECKS = threading.RLock()
@@ -53,9 +54,9 @@ def _marked(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def traced(*args):
-        _SINCE.setdefault(threading.get_ident(), time.time())
+        _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
-        with collector.resting():
+        with collector.resting(), alone():
             return function(*args)
 
     return traced
@@ -64,7 +65,7 @@ def _marked(function: Callable) -> Callable:
 def underway(thread: int) -> float:
     """For how many seconds a thread has been compiling; 0 where it is not."""
     since = _SINCE.get(thread)
-    return 0.0 if since is None else time.time() - since
+    return 0.0 if since is None else time.monotonic() - since
 
 
 def jit(function: Callable, long: bool = False, loops: int = 1, **keywords) -> Callable:
@@ -84,13 +85,14 @@ def jit(function: Callable, long: bool = False, loops: int = 1, **keywords) -> C
         if long or _REFUSED or not _on_cpu():
             return None
         fixed = [args[i] for i in shelf.static if i < len(args)]
-        return tiers.options(leaves, fixed, loops)
+        return tiers.options(leaves, fixed, loops, feeding.fed(args))
 
     @functools.wraps(function)
     def call(*args):
         leaves = jax.tree.leaves([a for i, a in enumerate(args) if i not in shelf.static])
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return function(*args)  # part of somebody's program, whose options are theirs
+        forks.check()
         options = chosen(args, leaves)
         tier = None if options is None else options is tiers.QUICK
         if tier not in compiled:

@@ -39,6 +39,11 @@ class Frame(NamedTuple):
         away = u - self.centre
         return away / self.root if self.root.ndim == 1 else jnp.linalg.solve(self.root, away.T).T
 
+    def inverse(self, u: np.ndarray) -> np.ndarray:
+        """The same of a frame on the host."""
+        away = u - self.centre
+        return away / self.root if self.root.ndim == 1 else np.linalg.solve(self.root, away.T).T
+
     def pull(self, gradient: jax.Array) -> jax.Array:
         """The gradient in z of the one in u, (..., d)."""
         return gradient * self.root if self.root.ndim == 1 else gradient @ self.root

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.numerics.outside import forks
+
 THREEFRY = "threefry2x32"
 
 
@@ -19,6 +21,7 @@ def placed(value: Any, dtype: Any = None) -> jax.Array:
     """
     if isinstance(value, jax.Array):
         return value if dtype is None or value.dtype == dtype else jnp.asarray(value, dtype)
+    forks.check()
     return jax.device_put(np.asarray(value, dtype))
 
 

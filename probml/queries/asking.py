@@ -13,13 +13,15 @@ import numpy as np
 
 from probml.dataset import dataset
 from probml.device import layout, load
+from probml.device.blocks import Blocks, many
 from probml.device.rows import Known, Rows
 from probml.errors import Refusal
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
-from probml.queries import drawing, queries, small
+from probml.queries import blockwise, drawing, queries, small
 from probml.queries.fitted import Fitted
 from probml.queries.parts import Belief
+from probml.structure.possible import check_chains
 
 # entries of all tables a row up to which a network is asked without regard to what is seen
 WORK = 2**25
@@ -58,13 +60,23 @@ def prepare(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, 
         Refusal: a continuous cell that others depend on is unseen, or a table would be above the
             budget.
     """
+    return _loaded(fit, *_posed(fit, data, targets, hidden), plug_in, least)
+
+
+def _posed(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ...]],
+           hidden: tuple[str, ...] = ()) -> tuple[dataset.Data, Plan]:
+    """A question, planned, and the data as it takes them."""
     data = data._replace(table=replace(data.table, values={**fit.given, **data.table.values}))
     if data.steps and len(data.structure.chains) > len(data.structure.markov):
-        data.structure.check_chains({**data.table.values, **fit.point}, data.steps)
+        check_chains(data.structure, {**data.table.values, **fit.point}, data.steps)
     joints = tuple(target for target in targets if isinstance(target, tuple))
     singles = tuple(dict.fromkeys(name for target in targets
                                   for name in (target if target in joints else (target,))))
-    data, plan = _planned(data, singles, joints, hidden)
+    return _planned(data, singles, joints, hidden)
+
+
+def _loaded(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool,
+            least: int | None = None) -> Question:
     order = layout.order(data, plan)
     averaging = not plug_in and fit.belief.varies
     rows, known = load.load(data, plan, keep=order, params=fit.point,
@@ -195,13 +207,25 @@ def answer(
             it) or "predicted" (those before it).
     """
     data = data if ask else data.trimmed()
-    question = prepare(fit, data, [site for _, site in ask], plug_in)
-    plan, network = question.plan, data.structure.network
+    posed, plan = _posed(fit, data, [site for _, site in ask])
+    network = data.structure.network
     beside = [v for group in plan.latents if plan.timed(group) for v in plan.reach(group)]
     if view != queries.ALL and beside:
         raise Refusal(f"given='{view}' of model '{fit.model.name}': its numbers along time depend "
                       f"on '{beside[0]}', which is unseen and belongs to the whole row: give "
                       f"'{beside[0]}' in the data, or ask given='all'")
+    # the same program for every site
+    every = [("probability", name) for name in plan.targets if name in network] if ask else []
+    wanted = tuple(dict.fromkeys((*every, *ask)))
+    blocks = Blocks(posed, plan, None, measured=False) if many(posed) and layout.order(
+        posed, plan) is None else None
+    if blocks is not None and not blocks.few:
+        belief, averaged = _belief(fit, plan, blocks.known, plug_in)
+        log, out = blockwise.answer(blocks, wanted, averaged, belief, view)
+        if ask:
+            warn(fit, log)
+        return log, {k: out[k] for k in ask}
+    question = _loaded(fit, posed, plan, plug_in)
     if view == queries.ALL and not question.averaged:
         found = small.answer(plan, ask, question.belief, question.known, question.rows,
                              data.table.rows)
@@ -210,9 +234,6 @@ def answer(
             if ask:
                 warn(fit, log)
             return log, {k: question.back(value[None], k[1]) for k, value in found[1].items()}
-    # the same program for every site
-    every = [("probability", name) for name in plan.targets if name in network] if ask else []
-    wanted = tuple(dict.fromkeys((*every, *ask)))
     log, out = queries.answer(plan, wanted, question.averaged, question.belief, question.known,
                               question.rows, view)
     log = question.back(log)

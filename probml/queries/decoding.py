@@ -56,7 +56,7 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
             inside = elimination.remainder(parts.steps,
                                            [v for v in plan.step_order if v not in sites])
             chain = sequences.chain_of(plan, inside, parts.moves, steps, size, hard=True)
-            value, paths = chain_paths.maximise(chain, steps.blocks, steps.parallel, steps.wide)
+            value, paths = chain_paths.maximise(chain, steps.blocks, steps.parallel)
             factors = [*parts.rows, sequences.of_rows(plan, value)]
         else:
             factors = parts.whole(plan, rows)

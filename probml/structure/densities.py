@@ -52,6 +52,13 @@ def log_weight(structure: Structure, name: str, env: Mapping) -> jax.Array:
     return jnp.broadcast_to(value, site.shape).sum()
 
 
+def ahead(structure: Structure, name: str) -> tuple[str, ...]:
+    """The sites at which the distribution of a site looks though they do not stand before it:
+    itself, where a step of a loop looks at the one before, and sites of later steps."""
+    order = {own: i for i, own in enumerate(structure.sites)}
+    return tuple(p for p in structure.programs[name][1] if order.get(p, -1) >= order[name])
+
+
 def example(structure: Structure, name: str) -> dict[str, np.ndarray]:
     """What the arguments of a site are computed from, at a point without zeros or symmetries."""
     program, takes = structure.programs[name]

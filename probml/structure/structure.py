@@ -14,7 +14,7 @@ looks at no other.
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -167,34 +167,6 @@ class Structure:
         value = atom.val if isinstance(atom, Literal) else held.get(atom)
         return None if value is None else np.asarray(value)
 
-    def check_chains(self, params: Mapping[str, Any], steps: int | None = None) -> None:
-        """Refuse a chain whose arguments, at these parameters, are impossible (tables that are no
-        distributions, covariances with a negative eigenvalue), as far as they depend on nothing
-        else; with `steps` those of numbers that are so over so many steps."""
-        self._check([n for n in self.chains if steps is None or n not in self.markov], params,
-                    steps)
-
-    def check_covariances(self, params: Mapping[str, Any]) -> None:
-        """The same of covariances of vectors, each of which is a look at its eigenvalues."""
-        self._check([name for name, site in self.sites.items() if site.family is not None
-                     and not site.chain and "covariance_matrix" in site.arguments], params, None)
-
-    def _check(self, names: Sequence[str], params: Mapping[str, Any], steps: int | None) -> None:
-        for name in names:
-            site, (program, takes) = self.sites[name], self.programs[name]
-            needs = levels.dependencies(program)
-            at = [i for i, need in enumerate(needs) if all(takes[k] in params for k in need)]
-            if not at:
-                continue
-            part, inputs = levels.restrict(program, at)
-            with jax.ensure_compile_time_eval():  # numbers, also within somebody's trace
-                known = evaluate(part, *(jnp.reshape(jnp.asarray(params[takes[k]], aval.dtype),
-                                                     aval.shape)
-                                         for k, aval in zip(inputs, part.in_avals, strict=True)))
-            site.family.check(f"model '{self.model.name}', site '{name}' ({site.kind})",
-                              {site.arguments[i]: np.asarray(value)
-                               for i, value in zip(at, known, strict=True)}, steps)
-
     def cells(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """The same for a site with a family, in the user's layout: argument → (lattice cells
         flattened, its own event axes)."""
@@ -274,16 +246,6 @@ class Structure:
     def parameters(self) -> tuple[str, ...]:
         return tuple(site.name for site in self.sites.values() if not site.rows
                      and not site.discrete and not site.factor)
-
-    def ahead(self, name: str) -> tuple[str, ...]:
-        """The sites at which the distribution of a site looks though they do not stand before it:
-        itself, where a step of a loop looks at the one before, and sites of later steps."""
-        order = self._order
-        return tuple(p for p in self.programs[name][1] if order.get(p, -1) >= order[name])
-
-    @functools.cached_property
-    def _order(self) -> dict[str, int]:
-        return {name: i for i, name in enumerate(self.sites)}
 
     @functools.cached_property
     def reaching(self) -> tuple[str, ...]:

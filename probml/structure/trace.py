@@ -19,6 +19,7 @@ from probml.jaxpr.walk import evaluate
 from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.structure.checks import by_use, check_rows, check_steps
+from probml.structure.possible import check_chains, check_covariances
 from probml.structure.recorder import peel, run_of
 from probml.structure.site import Site
 from probml.structure.sites import SOME, dtype_of, input_specs, labels_of, site_of, sites_of, timed
@@ -157,8 +158,8 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
     if declared:
         check_steps(model, sites, computed, specs, closed)
     found = Structure(model, sites, programs, specs, declared[0] if declared else None, computed)
-    found.check_chains({})
-    found.check_covariances({})
+    check_chains(found, {})
+    check_covariances(found, {})
     return found
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import jax
 from hypothesis import HealthCheck, Phase, find, settings
-from hypothesis.errors import NoSuchExample
+from hypothesis.errors import Flaky, NoSuchExample
 
 from probml.testing.case import Case
 from probml.testing.claims import ALWAYS, CLAIMS, check
@@ -63,7 +63,7 @@ def _round(number: int, ends: float, keep: Path | None, most: int, tried: Counte
     def fails(case: Case) -> bool:
         if time.monotonic() > ends and not hasattr(fails, "said"):  # what failed is made small
             return False
-        faulthandler.dump_traceback_later(HANG)
+        faulthandler.dump_traceback_later(HANG, file=sys.__stderr__)
         try:
             for claim in some:
                 fails.claim = claim.__name__
@@ -72,7 +72,7 @@ def _round(number: int, ends: float, keep: Path | None, most: int, tried: Counte
             return False
         except Exception as error:
             fails.said = f"{type(error).__name__}: {error}"
-            fails.where = traceback.format_exc()
+            fails.where, fails.case = traceback.format_exc(), case
             print(f"  seed {number}: {fails.said[:200]}", flush=True)
             return True
         finally:
@@ -85,6 +85,8 @@ def _round(number: int, ends: float, keep: Path | None, most: int, tried: Counte
         case = find(cases(most), fails, settings=search, random=random.Random(number))
     except NoSuchExample:
         return 0
+    except Flaky:  # what failed holds when it is asked again: not made small, but told
+        case, fails.said = fails.case, f"{fails.said} (not each time)"
     print(f"FOUND by seed {number}: {fails.said}\n{case}\n{fails.where}", flush=True)
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)

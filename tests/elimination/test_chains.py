@@ -95,13 +95,13 @@ def test_evidence_its_gradient_and_the_best_path_equal_enumeration(varying, ragg
         return (jnp.where(jnp.isfinite(log), log, 0.0) * share).sum(), log
 
     def hardest(emission):
-        value = chain_paths.best(held._replace(emission=emission), blocks, wide)
+        value = chain_paths.best(held._replace(emission=emission), blocks)
         return jnp.where(jnp.isfinite(value), value, 0.0).sum()
 
     @jax.jit
     def all_at_once(held):
         slopes, log = jax.grad(total, (0, 1, 2), has_aux=True)(*held[:3])
-        return (slopes, log, chain_paths.maximise(held, blocks, parallel, wide),
+        return (slopes, log, chain_paths.maximise(held, blocks, parallel),
                 jax.value_and_grad(hardest)(held.emission))
 
     slopes, log, (best, states), (hard, one_hot) = all_at_once(held)
@@ -217,4 +217,36 @@ def test_wide_keeps_what_is_lost_to_the_range_of_a_float():
         value, slope = jax.value_and_grad(lambda c: chains.evidence(c, 1, False, True).sum())(held)
         np.testing.assert_allclose(value, want[0], rtol=slack)
         np.testing.assert_allclose(slope.emission[:, 0, :, 0], want[1], atol=10 * slack)
-        assert tuple(np.asarray(chain_paths.maximise(held, wide=True)[1])[:, 0, 0]) == want[3]
+        assert tuple(np.asarray(chain_paths.maximise(held)[1])[:, 0, 0]) == want[3]
+
+
+@pytest.mark.parametrize("precision", [np.float64, np.float32])
+@pytest.mark.parametrize("sticky", [False, True])  # forgets within a block; within many
+def test_blocks_have_the_paths_and_the_evidence_of_a_plain_scan(precision, sticky):
+    """Of rows of unequal lengths, one of which ends within its first block, one before a block."""
+    random, rows, steps, k = np.random.default_rng(4), 3, 400, 3
+    initial = np.log(random.dirichlet(np.ones(k), (rows, 1)))
+    moves = np.log(random.dirichlet(np.ones(k), k) * (1e-4 if sticky else 0.3)
+                   + np.eye(k) * (1 - 1e-4 if sticky else 0.7))
+    emission = random.normal(size=(rows, steps, 1, k)) * (0.003 if sticky else 1)
+    lengths = np.array([steps, 130, 200])
+
+    @functools.partial(jax.jit, static_argnums=1)
+    def found(held, blocks):
+        def log(*logs):
+            return chains.evidence(Chain(*logs, held.alive), blocks).sum()
+
+        return (jax.value_and_grad(log, (1, 2))(*held[:3]), chain_paths.maximise(held, blocks))
+
+    ends = []
+    for blocks in (1, 4):
+        held = Chain(jnp.asarray(initial.transpose(1, 2, 0), precision),
+                     jnp.asarray(moves, precision)[None, None, :, :, None],
+                     lanes(emission.astype(precision), blocks),
+                     lanes(np.arange(steps) < lengths[:, None], blocks))
+        (value, (moved, seen)), (best, states) = found(held, blocks)
+        ends.append((value, moved, back(seen[:, 0], blocks), best, back(states, blocks)))
+    slack = 1e-10 if precision is np.float64 else 1e-4
+    for plain, cut in zip(*ends, strict=True):
+        np.testing.assert_allclose(cut, plain, rtol=slack, atol=slack)
+    assert (ends[0][-1][1, 130:] == ends[0][-1][1, 129]).all()

@@ -10,8 +10,9 @@ import endings
 @pytest.mark.parametrize("ending", [
     pytest.param(ending, id=f"{ending.why}, {type(ending.engine).__name__} {i}",
                  marks=[] if ending.quick else [pytest.mark.slow])
-    for i, ending in enumerate(endings.ENDINGS) if ending.says
+    for i, ending in enumerate(endings.ENDINGS)
 ])
 def test_what_has_no_good_end_says_so(ending):
     how, words = endings.said(ending)
+    assert ending.says
     assert re.search(ending.says, words), f"{how}: {words}"

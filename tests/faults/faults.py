@@ -6,6 +6,7 @@ stand it. `test_faults.py` runs each for a moment.
 
 import argparse
 import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -148,6 +150,66 @@ def threads(folder, random):
         np.testing.assert_array_equal(one, other)
 
 
+def threads_of_all_kinds(folder, random):
+    """Engines in several threads at once, each in its own precision, every program met for the first
+    time by several: what each gives alone."""
+    rows = int(random.integers(20, 40))
+    names = [str(name) for name in random.choice(list(ENGINES), 2, replace=False)]
+    kinds = [(name, double) for name in names for double in (False, True)]
+    together, failed = {}, []
+
+    def work(kind):
+        try:
+            together[kind] = _by(*kind, rows)
+        except BaseException as error:
+            failed.append((kind, repr(error)))
+
+    running = [threading.Thread(target=work, args=(kind,)) for kind in kinds]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(600)
+    assert not failed, failed
+    for kind in kinds:
+        alone = _by(*kind, rows)
+        for name, value in alone.items():
+            np.testing.assert_array_equal(together[kind][name], value, err_msg=f"{kind}: {name}")
+            assert np.asarray(value).dtype == (np.float64 if kind[1] else np.float32), kind
+
+
+def _by(name, double, rows):
+    with jax.enable_x64(double):
+        fit = clusters().fit({"x": X[:rows]}, ENGINES[name])
+        answered = np.asarray(fit.predict_proba({"x": X}))
+        return {name: np.asarray(fit.params[name]) for name in ("weights", "mean", "scale")} | {
+            "answers": answered}
+
+
+def forked(folder, random):
+    """A process forked after a fit says what to do instead, and does not wait for ever."""
+    process = _started("fork")
+    out, said = process.communicate(timeout=120)
+    assert process.returncode == 0 and "spawn" in out, f"{out}\n{said[-2000:]}"
+
+
+def clock_set(folder, random):
+    """The clock of the machine jumps to and fro amid a fit that shows its progress and is kept."""
+    right, own, past = _chained(None), time.time, Path(folder) / "state"
+    try:
+        time.time = lambda: own() + float(random.choice([-1e9, -3600.0, 0.0, 3600.0, 1e9]))
+        found = _chained(probml.Checkpoint(past, seconds=0))
+    finally:
+        time.time = own
+    np.testing.assert_array_equal(found, right)
+
+
+def _chained(checkpoint):
+    engine = probml.NUTS(draws=20, warmup=20, chains=1, progress=checkpoint is not None)
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return np.asarray(clusters().fit({"x": X}, engine, checkpoint=checkpoint).params["mean"])
+
+
 def fit_of(table):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -232,7 +294,8 @@ def _fitted(name, folder, what):
         os._exit(code)
 
 
-FAULTS = (killed_while_saving, two_save_to_one_path, interrupted, disk_full, threads, killed_while_fitting)
+FAULTS = (killed_while_saving, two_save_to_one_path, interrupted, disk_full, threads,
+          threads_of_all_kinds, forked, clock_set, killed_while_fitting)
 
 
 def save(path):
@@ -258,7 +321,26 @@ def interrupt(name):
     print("right", flush=True)
 
 
+def fork():
+    """A fit, then the same in a process that is forked from this one."""
+    fit_of(X)
+    print("ready", flush=True)
+    pid = os.fork()
+    if not pid:
+        signal.alarm(60)  # in the place of waiting for ever
+        try:
+            fit_of(X)
+        except probml.ModelError as error:
+            print(error, flush=True)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    fit_of(X)  # and here as before
+
+
 def main():
+    if sys.argv[1:2] == ["fork"]:
+        return fork()
     if sys.argv[1:2] == ["save"]:
         return save(sys.argv[2])
     if sys.argv[1:2] == ["lives"]:

@@ -504,12 +504,8 @@ def refused(words, *arguments, error=probml.DataError, **options):
 
 def test_data_that_cannot_be_scored_is_refused_by_column_and_row():
     data = small()
-    holes = data.astype(str)
-    holes.loc[7, "c"] = None
-    refused(["'c'", "row 7", "dropna", "EM"], holes)
-    refused(["'x'", "row 1"], {"x": [1.0, np.nan]}, "bic")
+    refused(["'x'", "row 1"], {"x": [1.0, np.nan, 2.5]}, "bic")
     refused(["'x'", "row 1", "inf"], {"x": [1.0, np.inf, 2.0]}, "bic")
-    refused(["'x'", "row 0"], {"x": pd.Categorical([None, "a"])})
     refused(["empty"], data.head(0))
     refused(["empty"], pd.DataFrame())
     refused(["empty"], {})

@@ -1,5 +1,6 @@
 """Compiled programs on disk: read by another process, never where others may write, never broken."""
 
+import errno
 import json
 import os
 import subprocess
@@ -88,3 +89,33 @@ def test_the_environment_names_the_folder(monkeypatch, tmp_path):
     monkeypatch.setenv(disk.SWITCH, "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert disk.place().name.startswith("programs-")
+
+
+def test_a_folder_on_a_disk_that_is_only_read_is_read(tmp_path, monkeypatch):
+    own = disk.Folder(tmp_path / "own")
+    own.put("key", b"value")
+
+    def refused(*args, **more):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refused)
+    monkeypatch.setattr(disk.tempfile, "mkstemp", refused)
+    own.put("other", b"more")
+    assert own.get("key") == b"value" and own.get("other") is None
+
+
+def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
+    own = disk.Folder(tmp_path / "own")
+
+    def full(*args, **more):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    own.put("key", b"value")
+    assert files(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_made_is_done_without(tmp_path):
+    file = tmp_path / "a file"
+    file.write_text("")
+    assert process(file)[0] == process(tmp_path / "own")[0]

@@ -20,6 +20,7 @@ from probml.models import (
     EvidenceTree,
     FactorAnalysis,
     FisherDiscriminant,
+    FuzzyCMeans,
     GaussianDiscriminant,
     GaussianMixture,
     GaussianProcess,
@@ -27,6 +28,7 @@ from probml.models import (
     HiddenMarkov,
     ItemResponse,
     KernelDensity,
+    KMedoids,
     LatentClass,
     LeastSquaresClassifier,
     LinearSVM,
@@ -36,6 +38,7 @@ from probml.models import (
     MixtureDiscriminant,
     MixtureOfExperts,
     MixtureOfExpertsClassifier,
+    MultidimensionalScaling,
     NaiveBayes,
     NearestNeighbours,
     NeuralNetworkClassifier,
@@ -46,7 +49,9 @@ from probml.models import (
     PoissonMixture,
     ProbabilisticPCA,
     RobustRegression,
+    SampledTree,
     SmoothingSpline,
+    SparseCoding,
     StructuralTimeSeries,
     SupportVectorMachine,
     SupportVectorRegression,
@@ -64,6 +69,7 @@ FAR = X + 1e9
 LIKE = X * 1e6 + 1e9  # all columns in one other unit
 FREE = {  # faces to which neither scale nor offset of any column matters
     "pruned tree": EvidenceTree(),
+    "sampled tree": SampledTree(20, warmup=100),
     "nearest neighbours": NearestNeighbours(),
     "naive Bayes": NaiveBayes(),
     "naive Bayes, some labels unseen": NaiveBayes(unlabelled_weight=0.5),
@@ -108,13 +114,16 @@ COMPARED = {
     "linear kernel regression": SupportVectorRegression(kernel="linear"),
     "regression": BayesianLinearRegression(),
     "principal components": ProbabilisticPCA(2),
+    "medoids": KMedoids(3),
+    "fuzzy means": FuzzyCMeans(3),
 }
 # categories and counts; groups and series, whose columns have tests of their own; likelihoods in any
-# unit
+# unit; distances, and what is coded as it is
 UNITLESS = (LatentClass, PoissonMixture, ItemResponse, MixedModel, TopicModel, Boosted,
-            PoissonFactors, DynamicFactor, StructuralTimeSeries)
+            PoissonFactors, DynamicFactor, StructuralTimeSeries, MultidimensionalScaling,
+            SparseCoding)
 QUICK = {
-    "pruned tree", "nearest neighbours",
+    "pruned tree", "nearest neighbours", "medoids", "fuzzy means",
     "naive Bayes", "naive Bayes, some labels unseen", "kernel density", "Parzen",
     "least squares classifier, no penalty", "perceptron",
     "regression, a scale each",

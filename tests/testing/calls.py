@@ -6,6 +6,7 @@ import warnings
 from functools import cache, partial
 
 import jax.numpy as jnp
+import networkx as nx
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
@@ -19,6 +20,10 @@ RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(6, 2)) + np.repeat([[0.0], [4.0]], 3, 0)
 CLASSES = np.repeat([0, 1], 3)
 Y = X @ [1.0, -2.0] + 0.1 * RANDOM.normal(size=6)
+COUNTS = RANDOM.poisson([[8.0, 1.0, 3.0]] * 3 + [[1.0, 9.0, 3.0]] * 3) * 1.0
+SERIES = np.cumsum(RANDOM.normal(size=20)) + 0.3 * RANDOM.normal(size=20)
+BASKETS = pd.DataFrame(RANDOM.random((12, 3)) < 0.6, columns=["bread", "milk", "tea"])
+GRAPH = nx.DiGraph([("c", "a"), ("c", "b"), ("a", "b")])
 P = np.array([[0.2, 0.8], [0.6, 0.4], [0.5, 0.5]])
 
 
@@ -145,6 +150,20 @@ def calls():
             "initial_mean": np.zeros(1), "initial_covariance": np.eye(1), "transition": np.eye(1),
             "covariance": np.eye(1), "steps": 3, "offset": None}),
         "probml.model": (probml.model, {"function": clusters.function}),
+        "two_samples": (models.two_samples, {"x": Y, "y": X[:, 0], "paired": False, "width": 0.7,
+                                             "permutations": 50, "seed": 0}),
+        "dependence": (models.dependence, {"table": COUNTS, "sampling": "joint", "seed": 0,
+                                           "concentration": 1.0, "permutations": 50}),
+        "screen": (models.screen, {"X": X, "y": CLASSES, "names": ["a", "b"]}),
+        "association_rules": (models.association_rules, {
+            "baskets": BASKETS, "itemsets": [("bread", "milk")], "concentration": 1.0,
+            "level": 0.9, "least_lift": None, "seed": 0}),
+        "how_many": (models.how_many, {"X": X, "sizes": (1, 2), "covariance_type": "full",
+                                       "references": 2, "scale": True, "seed": 0}),
+        "adjustment_sets": (models.adjustment_sets, {"dag": GRAPH, "cause": "a", "effect": "b",
+                                                     "unseen": (), "most": None}),
+        "backdoor": (models.backdoor, {"dag": GRAPH, "cause": "a", "effect": "b",
+                                       "given": ("c",)}),
         "compare": (probml.compare, {"fits": {"a": one, "b": one}, "data": DATA}),
     }  # fmt: skip
     for engine in (probml.EM(), probml.MAP(), probml.NUTS(), probml.SVI(), probml.Laplace(),
@@ -211,6 +230,13 @@ def faces():
         "ProbabilisticPCA": (partial(models.ProbabilisticPCA, 1), X, None),
         "FactorAnalysis": (partial(models.FactorAnalysis, 1), X, None),
         "KernelDensity": (models.KernelDensity, X, None),
+        "StructuralTimeSeries": (partial(models.StructuralTimeSeries, n_starts=1), SERIES, None),
+        "DynamicFactor": (models.DynamicFactor, np.stack([SERIES, SERIES[::-1]], 1), None),
+        "TopicModel": (partial(models.TopicModel, 2, **one), COUNTS, None),
+        "PoissonFactors": (partial(models.PoissonFactors, 2, **one), COUNTS, None),
+        "NearestNeighbours": (partial(models.NearestNeighbours, (1, 2)), X, CLASSES),
+        "EvidenceTree": (models.EvidenceTree, X, CLASSES),
+        "Boosted": (partial(models.Boosted, n_estimators=5), X, Y),
     }  # fmt: skip
     out |= {name: (getattr(models, name), X, CLASSES) for name in (
         "GaussianDiscriminant", "LogisticRegression", "LeastSquaresClassifier", "Perceptron",
@@ -221,7 +247,7 @@ def faces():
 
 
 # what verbs of faces take beside X, y and what has a default
-BESIDE = {"a": 0, "b": 1, "Z": np.zeros((6, 1)), "ability": np.zeros(3), "classes": [0, 1]}
+BESIDE = {"amounts": np.ones((6, 2)), "a": 0, "b": 1, "Z": np.zeros((6, 1)), "ability": np.zeros(3), "classes": [0, 1]}
 # of every object, of files, or of other faces
 LEFT = ("get_params", "set_params", "get_metadata_routing", "save", "report", "merge")
 

@@ -1,6 +1,8 @@
-"""`python tests/testing/misuse_all.py [part of a name]`: every public call with every argument
-misused; prints each fault, and how many were tried."""
+"""`python tests/testing/misuse_all.py [parts of names] [--share 0.1] [--seed 0]`: every public call
+with every argument misused, or a share of that by chance; prints each fault, and how many were
+tried."""
 
+import argparse
 import os
 import sys
 import tempfile
@@ -13,26 +15,32 @@ import calls
 from probml.testing import misuse
 
 
-def main(part: str = "") -> int:
-    faults, tried = 0, 0
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", default=[""], help="of names")
+    parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    faults, tried = 0, 0.0
     warnings.simplefilter("ignore")
     os.chdir(tempfile.mkdtemp())  # 'text' is the name of a file
     for name, (call, arguments) in {**calls.calls(), **calls.face_calls()}.items():
-        if part not in name:
+        if not any(part in name for part in asked.parts):
             continue
         start = time.monotonic()
         places = Counter()  # one place is told once
-        for fault in misuse.misused(name, call, arguments):
+        for fault in misuse.misused(name, call, arguments, share=asked.share,
+                                    seed=asked.seed):
             place = fault.argument, fault.what.rpartition(" at ")[2]
             if not places[place]:
                 print(fault, flush=True)
             places[place] += 1
         faults += sum(places.values())
-        tried += len(arguments) * len(misuse.odd())
+        tried += len(arguments) * len(misuse.odd()) * asked.share
         print(f"# {name}: {time.monotonic() - start:.0f} s", flush=True)
-    print(f"# {tried} tried, {faults} faults")
+    print(f"# {tried:.0f} tried, {faults} faults")
     return int(faults > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

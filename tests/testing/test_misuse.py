@@ -1,11 +1,14 @@
 """A slice of tests/testing/misuse_all.py: wrong kinds, shapes, sizes and values are answered in
 words, and close nothing."""
 
+import inspect
 import os
 
 import calls
 import pytest
 
+import probml.models
+from probml.estimators.face import Face
 from probml.testing import misuse
 
 FEW = ("save", "report", "answer", "Checkpoint", "load", "read_bif", "write_bif", "probml.model",
@@ -24,6 +27,22 @@ def test_what_is_misused_answers_in_words(name, every, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     call, arguments = every[name]
     assert list(misuse.misused(name, call, arguments)) == []
+
+
+def test_every_face_is_misused():
+    faces = {name for name in probml.models._LATE if inspect.isclass(
+        face := getattr(probml.models, name)) and issubclass(face, Face)}
+    assert faces == set(calls.faces())
+
+
+def test_a_share_of_misuse_is_the_same_for_one_seed():
+    def tried(seed):
+        given = []
+        list(misuse.misused("call", lambda a: given.append(a), {"a": 1}, share=0.3, seed=seed))
+        return list(map(repr, given))
+
+    one = tried(0)
+    assert 0 < len(one) < len(misuse.odd()) and len(one) == len(tried(0)) and one != tried(1)
 
 
 def test_a_call_that_closes_a_stream_is_at_fault():

@@ -80,3 +80,19 @@ def test_fuzzing_prints_its_seed_and_counts(capsys):
     assert fuzz.main(["--seconds", "0.001", "--seed", "5", "--most", "1"]) == 0
     out = capsys.readouterr().out
     assert "seed 5" in out and "0 found" in out
+
+
+def test_what_fails_once_and_then_holds_is_told(monkeypatch, capsys, tmp_path):
+    failed = []
+
+    def check(case, claims):
+        if not failed:
+            failed.append(case)
+            raise AssertionError("off by 1")
+        return 1
+
+    monkeypatch.setattr(fuzz, "check", check)
+    monkeypatch.setattr(fuzz.time, "monotonic", lambda: 1e9 * len(failed))  # the time is up then
+    assert fuzz.main(["--seconds", "20", "--seed", "5", "--keep", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "FOUND" in out and "(not each time)" in out and len(list(tmp_path.iterdir())) == 1

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows, Summary
+from probml.engines.climbing import plateaus
 from probml.engines.climbing.coordinates import from_coordinates, to_coordinates, unflat
 from probml.engines.climbing.runaway import runaway
 from probml.engines.engine import Outcome, Problem, Status
@@ -17,6 +19,8 @@ from probml.evidence import density
 from probml.evidence.density import climbed, value_and_gradient, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level
 from probml.numerics.compiling import jit
+from probml.numerics.threads import one_thread
+from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
 
@@ -27,19 +31,25 @@ BLOCK = 50  # iterations a device call
 SAMPLE = 2**14  # rows whose curvature stands for that of many more
 ROUGH = 1e-6  # how near the maximum of a sample, relative to its height, is near enough
 CHUNK = 2**11  # of these at once
+# of a tolerance: a frame from a sample may be off by so much where a gradient tells what is left
+SURE = 0.5
 # a tolerance that is met where L-BFGS stops; a smaller one asks for a gradient of zero
 ASKED = 1e-12
 
 
 def curved(plan: Plan, known: Known) -> bool:
-    """Whether Newton's steps pay: rows are passed over, their density is smooth in few
-    coefficients, nothing is summed out; and can be taken."""
+    """Whether Newton's steps pay: a `smooth` density has few coefficients."""
+    return smooth(plan) and density.size(plan, known) <= NEWTON
+
+
+def smooth(plan: Plan) -> bool:
+    """Whether rows are passed over whose density is smooth in all coefficients, nothing summed
+    out, and can be differentiated twice."""
     if (not plan.rowwise or plan.variables or plan.torn or plan.groupings
         or plan.structure.chains or plan.structure.one_way):
         return False
     kinds = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]
-    return (all(not s.entry.kinked and not s.factor for s in kinds)
-            and density.size(plan, known) <= NEWTON)
+    return all(not s.entry.kinked and not s.factor for s in kinds)
 
 
 def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
@@ -47,25 +57,30 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     plan, known, rows = problem.plan, problem.known, problem.rows
 
     def block(u, count):
-        u, value, count, trail, flat = _climb(plan, engine.prior, u, known, rows,
-                                              np.asarray(count), engine.tolerance)
+        u, value, count, trail, flat, _ = _climb(plan, engine.prior, u, known, rows,
+                                                 np.asarray(count), engine.tolerance)
         return u, value, count, trail, bool(flat)
 
-    u, history, status = _blocks(engine, block, to_coordinates(plan, params, known))
+    u, history, status = climb_in_blocks(engine, block, to_coordinates(plan, params, known))
     return Outcome(from_coordinates(plan, u, known), history, status, len(history) - 1)
 
 
 def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates
     in which all are climbed."""
+    u = flat(problem.plan, params, problem.known)
+    with one_thread(u.size):
+        return _by_newton(engine, problem, u)
+
+
+def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
-    u = _flat(plan, params, known)
     many, ends = n > 4 * SAMPLE and not isinstance(rows, Summary), {}
     near, scale, tolerance = rows, 1.0, engine.tolerance
     if many:
         # rows that are read in parts have padding between them
         places = n if rows.held else int(rows.chunks) * rows.size
-        near = _taken(rows, np.linspace(0, places - 1, SAMPLE).astype(int).reshape(-1, CHUNK))
+        near = some_rows(rows, np.linspace(0, places - 1, SAMPLE).astype(int).reshape(-1, CHUNK))
         scale, tolerance = n / (SAMPLE if rows.held else near.weight), ROUGH
 
     def block(u, count):
@@ -75,19 +90,19 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
         ends.setdefault("first", first)
         return u, value, count, trail, bool(flat)
 
-    top, history, status = _blocks(engine, block, u, ends)
+    top, history, status = climb_in_blocks(engine, block, u, ends)
     if many:
-        centre, root = _frame(u, top, ends["last"])
+        centre, root, sound = _frame(u, top, ends["last"])
+        enough = np.where(sound, SURE * engine.tolerance, 0.0)
 
         def block(z, count):
             z, value, count, trail, flat = _framed(plan, engine.prior, z, centre, root, known, rows,
-                                                   np.asarray(count), engine.tolerance)
+                                                   np.asarray(count), engine.tolerance, enough)
             return z, value, count, trail, bool(flat)
 
-        z, history, status = _blocks(engine, block, jnp.zeros_like(u))
+        z, history, status = climb_in_blocks(engine, block, jnp.zeros_like(u))
         top = centre + root @ z
-    free = not engine.prior or any(plan.structure.sites[name].entry.improper
-                                   for name in plan.free)
+    free = unheld(plan, engine.prior)
 
     def fall(way):  # by the program of the climb, which takes no step here
         end = np.asarray(top)
@@ -98,14 +113,52 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
 
     notes = runaway(plan, known, np.asarray(ends["first"]), np.asarray(ends["last"]),
                     np.asarray(top) - np.asarray(u), fall) if free else ()
-    return Outcome(unflat(plan, top, known), history, Status.RUNAWAY if notes else status,
-                   len(history) - 1, notes)
+    if notes:
+        status = Status.RUNAWAY
+    elif free and status is Status.CONVERGED:
+
+        def again(u, steps=BLOCK):
+            found = _stiff(plan, engine.prior, u, known, near, scale, np.asarray(steps), tolerance)
+            return np.asarray(found[0]), float(found[1])
+
+        end = np.asarray(top)
+        notes = plateaus.level(plan, known, end, np.asarray(ends["last"]), again(end, 0)[1], again)
+    return Outcome(unflat(plan, top, known), history, status, len(history) - 1, notes)
 
 
-_flat = jit(density.flat, static_argnums=0)
+def unheld(plan: Plan, prior: bool) -> bool:
+    """Whether some parameter has no prior that holds it."""
+    return not prior or any(plan.structure.sites[name].entry.improper for name in plan.free)
 
 
-def _blocks(engine: "MAP", block: Callable, u: Any,
+def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
+    """The end of a climb by L-BFGS, with a word where it is one of many as high.
+
+    Cost: four gradients a coordinate, of `plateaus.FEW` at the most, where no prior holds them.
+    """
+    plan, known, rows = problem.plan, problem.known, problem.rows
+    if (outcome.status is not Status.CONVERGED or outcome.notes or not unheld(plan, engine.prior)
+        or problem.in_parts or not 0 < density.size(plan, known) <= plateaus.FEW):
+        return outcome
+    end, shaped = ravel_pytree(to_coordinates(plan, placed_all(dict(outcome.params)), known))
+
+    def climb(u, steps=BLOCK):
+        top, value, *_, slope = _climb(plan, engine.prior, shaped(jnp.asarray(u)), known, rows,
+                                       np.asarray(steps), engine.tolerance)
+        return (np.asarray(ravel_pytree(top)[0]), float(value),
+                np.asarray(ravel_pytree(slope)[0]))
+
+    end = np.asarray(end)
+    hessian = plateaus.differences(lambda u: climb(u, 0)[2], end)
+    notes = plateaus.level(plan, known, end, hessian, climb(end, 0)[1],
+                           lambda u: climb(u)[:2])
+    return outcome._replace(notes=(*outcome.notes, *notes))
+
+
+flat = jit(density.flat, static_argnums=0)
+
+
+def climb_in_blocks(engine: "MAP", block: Callable, u: Any,
             beside: dict[str, Any] | None = None) -> tuple[Any, np.ndarray, Status]:
     """A climb in blocks of iterations: where it ended, its values and how.
 
@@ -149,7 +202,7 @@ def _climb(plan: Plan, prior: bool, u, known: Known, rows: Rows, steps, toleranc
         return jax.tree.map(jnp.negative, climbed(plan, prior, u, known, rows))
 
     point, value, count, trail, gradient = lbfgs(loss, u, steps, tolerance, trail=BLOCK)
-    return point, -value, count, -trail, level(value, gradient) | (tolerance >= ASKED)
+    return (point, -value, count, -trail, level(value, gradient) | (tolerance >= ASKED), gradient)
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
@@ -172,7 +225,7 @@ def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scal
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
 def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, rows: Rows, steps,
-            tolerance):
+            tolerance, enough):
     """L-BFGS in coordinates z, u = centre + root z."""
 
     def both(z):
@@ -183,22 +236,23 @@ def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, r
         return -value, -gradient
 
     point, value, count, trail, gradient = lbfgs(both, z, steps, tolerance, trail=BLOCK,
-                                                 framed=True)
+                                                 framed=True, enough=enough)
     return point, -value, count, -trail, level(value, gradient)
 
 
 @jit
-def _taken(rows: Rows, index: jax.Array) -> Rows:
+def some_rows(rows: Rows, index: jax.Array) -> Rows:
     """Some rows, in chunks of their own."""
     return rows.taken(index)
 
 
 @jit
 def _frame(start: jax.Array, top: jax.Array, hessian: jax.Array):
-    """Coordinates about the mode of a sample in which its curvature is 1; where it has none, those
-    of the start."""
+    """Coordinates about the mode of a sample in which its curvature is 1, and whether it has one;
+    where not, those of the start."""
     factor = jnp.linalg.cholesky(hessian)
     root = jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(top), dtype=top.dtype),
                                              lower=True).T
     sound = jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(top))
-    return jnp.where(sound, top, start), jnp.where(sound, root, jnp.eye(len(top), dtype=top.dtype))
+    return (jnp.where(sound, top, start),
+            jnp.where(sound, root, jnp.eye(len(top), dtype=top.dtype)), sound)

@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from probml.device.rows import Known, Rows
 from probml.engines.climbing.climbs import curved
 from probml.engines.climbing.coordinates import unflat
+from probml.engines.climbing.plateaus import direction
 from probml.engines.em import EM
 from probml.engines.engine import Problem, Status
 from probml.engines.start.closed import closed_start
@@ -48,8 +49,18 @@ AWAY = 1e-2  # standard deviations from the mode at which a climb has arrived
 THERE = 1e-8  # the same where no step is worth its gradient
 # standard deviations after which the curvature is measured anew; how often; steps by one curvature
 MOVED, ROUNDS, CHORDS = 1e-4, 3, 20
+# nats below a mode, and standard deviations away from it, at which another is another
+LOWER, FURTHER = 5.0, 5.0
 # curvature, relative to the coordinates' own, that counts as none where a prior is flat
 NULL = 1e-9
+
+
+class Ends(NamedTuple):
+    """Where climbs from several points ended."""
+
+    u: jax.Array  # (k, d)
+    value: jax.Array  # (k,)
+    climbed: jax.Array  # (k,) at a mode
 
 
 class Begin(NamedTuple):
@@ -61,6 +72,7 @@ class Begin(NamedTuple):
     climbed: jax.Array  # the climb ended where the gradient is zero
     trail: jax.Array  # its values
     starts: Starts
+    ends: Ends | None = None  # of all climbs, where there were several
 
 
 def hyper(plan: Plan) -> tuple[str, ...]:
@@ -100,16 +112,21 @@ def rough(problem: Problem) -> dict[str, jax.Array]:
 def elsewhere(plan: Plan, known: Known, seed: int,
               start: Mapping[str, Any]) -> dict[str, jax.Array] | None:
     """Other points to climb from, as EM has restarts, where nothing is hidden, forms do not lead to
-    a mode, and the prior can be drawn."""
+    a mode, and the prior can be drawn. The second is the first's mirror image about the prior's
+    point, in what has no bounds: modes that differ by a sign are both met."""
     sites = [plan.structure.sites[name] for name in plan.free]
     formed = all(block.form for stage in blocks(plan, True) for block in stage)
     if not plan.complete or plan.globals or start or formed or any(site.entry.improper
                                                                    for site in sites):
         return None
     try:
-        return prior_draws(plan, known, noise_of(plan, DRAWN, seed))
+        drawn = prior_draws(plan, known, noise_of(plan, DRAWN, seed))
     except UNDRAWABLE:
         return None
+    point = compiled_prior_point(plan, known)
+    return {name: leaf.at[1].set(2 * point[name] - leaf[0])
+            if plan.structure.sites[name].domain.unbounded and name not in known.centring else leaf
+            for name, leaf in drawn.items()}
 
 
 def climb_and_measure(
@@ -145,6 +162,7 @@ def climb_and_measure(
         return -value, jax.tree.map(jnp.negative, gradient)
 
     climbed, trail, value, slope = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(()), {}
+    ends = None
 
     newton = not held and not known.centring and curved(plan, known)
 
@@ -177,6 +195,7 @@ def climb_and_measure(
         every = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), free,
                              {name: others[name] for name in free})
         tops = jax.lax.map(climb, every)
+        ends = Ends(jax.vmap(lambda top: ravel_pytree({**top, **still})[0])(tops[0]), *tops[1:3])
         first = jnp.arange(len(tops[1])) == 0
         worth = jnp.where(first | (tops[2] & jnp.isfinite(tops[1])), tops[1], -jnp.inf)
         best = jnp.argmax(
@@ -196,7 +215,7 @@ def climb_and_measure(
     blank = jax.tree.map(jnp.zeros_like, whole)
     # from the mode, in standard deviations
     left = jnp.sqrt(jnp.sum(frame.pull(ravel_pytree({**blank, **slope})[0]) ** 2))
-    return Begin(frame, hessian, value, climbed | (left < AWAY), trail, chains)
+    return Begin(frame, hessian, value, climbed | (left < AWAY), trail, chains, ends)
 
 
 measured = functools.partial(jit, static_argnums=(0, 1))(climb_and_measure)
@@ -255,6 +274,28 @@ def _chords(plan: Plan, frame: Frame, known: Known, rows: Rows):
     return frame.point(z), value, size, jnp.sqrt(jnp.sum(z**2))
 
 
+def other_modes(plan: Plan, begun: Begin, known: Known) -> tuple[str, ...]:
+    """What is to be said of a mode where another climb has ended at another one that is hardly
+    lower."""
+    if begun.ends is None or begun.frame.centre.size == 0:
+        return ()
+    ends, frame = jax.device_get((begun.ends, begun.frame))
+    away = np.linalg.norm(frame.inverse(ends.u), axis=1)
+    lower = np.max(ends.value, where=ends.climbed, initial=-np.inf) - ends.value
+    others = np.flatnonzero(ends.climbed & (lower < LOWER) & (away > FURTHER))
+    if not others.size:
+        return ()
+    best = others[np.argmin(lower[others])]
+    moved = np.abs(ends.u[best] - frame.centre)
+    most, names = int(np.argmax(moved / frame.diagonal().root)), density.owners(plan, known)
+    where = (f"'{names[most]}' is {ends.u[best][most]:.3g} there and {frame.centre[most]:.3g} here"
+             if plan.structure.sites[names[most].partition("[")[0]].domain.unbounded
+             else f"'{names[most]}' differs most")
+    return (f"one of several modes: from another start the climb ended {max(lower[best], 0):.2g} "
+            f"nats lower, {away[best]:.2g} standard deviations away ({where}); this is about one "
+            f"of them alone. Compare with NUTS(), or give a prior or bounds that leave one",)
+
+
 def balanced(
     plan: Plan, params: Mapping, known: Known, rows: Rows, spread: np.ndarray,
     others: Mapping | None, steps: int
@@ -305,15 +346,13 @@ def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) 
     low = int(np.argmin(np.abs(np.asarray(begun.frame.curvature))))
     limit = NULL if np.asarray(begun.frame.curvature).dtype == np.float64 else 1e-5
     if abs(float(begun.frame.curvature[low])) < limit:
-        loads, owners = np.asarray(begun.frame.axes)[:, low], density.owners(plan, known)
-        diagonal = np.abs(np.diagonal(np.asarray(begun.hessian)))
-        shares = np.abs(loads) * np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        named = [f"{loads[i] / np.abs(loads).max():+.2g} {owners[i]}"
-                 for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max()]
+        named = direction(np.asarray(begun.frame.axes)[:, low],
+                          np.abs(np.diagonal(np.asarray(begun.hessian))),
+                          density.owners(plan, known))
         raise Refusal(
             f"{engine} cannot fit model '{name}': its posterior is improper: the prior of "
             f"'{flat[0]}' is flat (ImproperUniform) and the "
-            f"data do not tell the direction {' '.join(named)} (a column that is constant, or the "
+            f"data do not tell the direction {named} (a column that is constant, or the "
             f"sum of others?). Give it a proper prior, "
             f'such as sample("{flat[0]}", dist.Normal(0, 10)), or drop a column'
         )

@@ -17,6 +17,7 @@ from probml.jaxpr.levels import Level
 from probml.language.given import numbers
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
+from probml.structure.densities import ahead
 
 WIDE = 30.0  # times the spread of the data: a scale further away is no start
 # of a prior that only has a density
@@ -113,8 +114,9 @@ def impossible(plan: Plan, params: Mapping, known: Known, engine: str, value: fl
     """Say that the density is not finite at the first point, and of whom.
 
     Raises:
-        ModelError: which site's prior, or that the data, are impossible there.
+        ModelError: which site's prior, or covariance, or that the data, are impossible there.
     """
+    plan.structure.check_covariances(jax.device_get({**known.given, **params}))
     logs = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
     bad = next((site for site, log in logs.items() if not np.isfinite(log)), None)
     where = (
@@ -169,9 +171,9 @@ def _lent(plan: Plan, name: str, env: Mapping) -> Mapping:
     """With steps of a loop at which a site looks and which have no value yet at the middle of their
     support."""
     sites = plan.structure.sites
-    ahead = {p: sites[p] for p in plan.structure.ahead(name) if p not in env}
+    lent = {p: sites[p] for p in ahead(plan.structure, name) if p not in env}
     return {**env, **{p: jnp.broadcast_to(site.domain.middle(site.shape), site.shape)
-                      for p, site in ahead.items() if not site.discrete}}
+                      for p, site in lent.items() if not site.discrete}}
 
 
 def _wild(distribution):

@@ -5,13 +5,16 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import jax
 import numpy as np
+from numpyro.distributions.distribution import validation_enabled
 
 from probml.errors import DataError, ModelError
 from probml.interface.functions import unseen
 from probml.interface.functions.met import Met, bound, named, traced
 from probml.interface.functions.readings import Whole
-from probml.interface.functions.step_names import steps_of
+from probml.interface.functions.steps.linear import linear_of
+from probml.interface.functions.steps.names import Joined, steps_of
 from probml.interface.functions.survey import Survey
 from probml.language.language import Bound
 from probml.language.settings import freeze
@@ -33,9 +36,9 @@ def whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapp
     loops = steps_of(shown)
     if loops is not None:
         own = {name for title, names in loops.items() for name in (title, *names)}
-        for integrated in (True, False) if loops and own.isdisjoint(named) else (False,):
-            with contextlib.suppress(ModelError):
-                return baking(model, shown, arguments, given, (), why, loops, integrated)
+        integrated = own.isdisjoint(named) and _linear(model, Joined(loops), arguments, given)
+        with contextlib.suppress(ModelError):
+            return baking(model, shown, arguments, given, (), why, loops, integrated)
     try:
         return baking(model, shown, arguments, given, summed, why)
     except DataError:
@@ -46,6 +49,21 @@ def whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapp
         with contextlib.suppress(ModelError):
             return baking(model, shown, arguments, given, (), why)
         raise
+
+
+def _linear(model: Bound, steps: Joined, arguments: Mapping[str, Any],
+            given: Mapping[str, Any]) -> bool:
+    """Whether loops can be integrated out; nothing is compiled."""
+    def run() -> int:
+        with validation_enabled(False):
+            linear_of(lambda: model.generative.run({**model.bound, **arguments}, {}), steps, given)
+        return 0
+
+    try:
+        jax.eval_shape(run)
+    except ModelError:
+        return False
+    return True
 
 
 def _incomplete(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],

@@ -93,6 +93,11 @@ def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plat
            along: tuple[str, ...], long: Mapping[str, Any], every: Mapping[str, tuple],
            sized: tuple[str, ...]) -> Met:
     rest = {name: value for name, value in arguments.items() if name not in long}
+    across = next((site.name for site in shown.seen for value in rest.values()
+                   if site.value is value), None)
+    if across is not None:
+        raise ModelError(f"'{across}' observes an argument whose first axis is another, of "
+                         f"{len(shown.sites[across].value)}")
     names = {named(own, shown): own for own in long}
     reading = Rowed(model.generative, names, plate, along, {}, {}, every, sized,
                     shown.params, shown.partial.get(plate or ""))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probml.dataset import arrays, kinds
-from probml.interface.functions.held import held
+from probml.interface.functions.given.held import held
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import Survey
 from probml.language.language import Bound

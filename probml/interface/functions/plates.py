@@ -21,7 +21,6 @@ from numpyro import handlers
 
 from probml.elimination.cellwise.by_cells import Part, Tangled, sum_out
 from probml.errors import ModelError, Refusal
-from probml.interface.functions.alone import Keep, alone
 from probml.interface.functions.cell_tables import (
     LEAST,
     Variables,
@@ -32,6 +31,7 @@ from probml.interface.functions.cell_tables import (
 )
 from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
+from probml.interface.functions.steps.alone import Keep, alone
 from probml.jaxpr import levels
 from probml.jaxpr.shortened import shortened
 

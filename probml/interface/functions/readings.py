@@ -19,17 +19,17 @@ from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
-from probml.interface.functions.held import held
+from probml.interface.functions.given.held import held
+from probml.interface.functions.given.params import Params, Spec
 from probml.interface.functions.leaning import Leaning
-from probml.interface.functions.linear_steps import linear_of
 from probml.interface.functions.loops import summed_out
-from probml.interface.functions.params import Params, Spec
 from probml.interface.functions.plates import summed_in_plates
 from probml.interface.functions.states import logs_of
-from probml.interface.functions.step_chains import integrated, moments, path
-from probml.interface.functions.step_names import Joined
-from probml.interface.functions.step_programs import program_of
-from probml.interface.functions.steps import joined
+from probml.interface.functions.steps.chains import integrated, moments, path
+from probml.interface.functions.steps.joined import joined
+from probml.interface.functions.steps.linear import linear_of
+from probml.interface.functions.steps.names import Joined
+from probml.interface.functions.steps.programs import program_of
 from probml.interface.functions.survey import observed_batch, prepared
 from probml.interface.functions.unseen import Blank, Seen
 from probml.language.settings import thaw
@@ -46,7 +46,7 @@ class Reading:
         params: what numpyro.param holds in it, name → its shapes and constraint.
     """
 
-    whole = found = integrated = False
+    whole = found = False
     batch: int | None = None
 
     def __init__(self, generative: Any, arguments: Mapping[str, str],
@@ -185,13 +185,13 @@ class Whole(Reading):
     def elements(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
                  values: Mapping[str, Any]) -> dict[str, Element]:
         """Every site that is observed, element by element, at values of the others; none where
-        discrete sites are summed out in plates, or loops integrated, and none of a scan where they
-        are there.
+        discrete sites are summed out in plates, or steps are integrated out and not among the
+        values, and none of a scan where they are there.
 
         Args:
             inputs: name of the input → value, without the one row.
         """
-        if self.summed or self.integrated:
+        if self.summed or self.integrated and not set(self.steps.places) <= set(values):
             return {}
         arguments = {own: inputs[name] for name, own in self.own.items()}
         settings = {name: held(value) for name, value in settings.items()}

@@ -11,8 +11,8 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.errors import ModelError
-from probml.interface.functions.column import Column
-from probml.interface.functions.params import Spec
+from probml.interface.functions.given.column import Column
+from probml.interface.functions.given.params import Spec
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import prepared
 from probml.language.named_rows import ROWS

@@ -19,9 +19,9 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.errors import DataError, ModelError
+from probml.interface.functions.given.params import Found as FoundParams
+from probml.interface.functions.given.params import Spec
 from probml.interface.functions.loops import names_inside
-from probml.interface.functions.params import Found as FoundParams
-from probml.interface.functions.params import Spec
 from probml.interface.functions.states import states_of
 from probml.language.language import Bound, inner
 from probml.numerics.compiling import jit

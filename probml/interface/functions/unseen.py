@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpyro import handlers
+from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.interface.functions.survey import prepared
@@ -127,6 +128,8 @@ def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
         closed = jax.make_jaxpr(every)(jax.ShapeDtypeStruct(array.shape,
                                                             jnp.result_type(array.dtype)))
     except Exception as error:
+        if name in arguments and _left_out(model, arguments, given):
+            return None
         said = str(error).strip().splitlines()[0]
         return f"the function asks for its numbers ({type(error).__name__}: {said[:80]})"
     for (owner, axes), found in zip(owners, cells(closed, {0: name}), strict=True):
@@ -141,6 +144,32 @@ def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
             if (part.any(-1) & ~part.all(-1)).any():
                 return f"a vector like a value of '{owner}' is seen whole or not at all"
     return None
+
+
+def _left_out(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether the function leaves unseen cells out itself, as by a mask of NumPy's: with the very
+    numbers, no distribution and nothing that is observed has one.
+
+    Cost: one run of the function, computed.
+    """
+    try:
+        with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
+              Blank(given), _Feasible()):
+            model.generative.run({**model.bound, **arguments}, {})
+    except Exception:
+        return False
+    found = [leaf for site in trace.values() if site["type"] == "sample"
+             for leaf in (*jax.tree.leaves(site["fn"]), site["value"])]
+    return not any(bool(jnp.isnan(leaf).any()) for leaf in map(jnp.asarray, found)
+                   if jnp.issubdtype(leaf.dtype, jnp.floating))
+
+
+class _Feasible(Messenger):
+    """Gives what is unseen some value of its support, at which no density need be NaN."""
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "sample" and not msg["is_observed"]:
+            msg["value"] = msg["fn"].support.feasible_like(jnp.zeros(msg["fn"].shape()))
 
 
 class Blank(Messenger):

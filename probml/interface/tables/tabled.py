@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from numpyro.distributions.distribution import validation_enabled
 
-from probml.interface.functions.params import Spec
+from probml.interface.functions.given.params import Spec
 from probml.interface.functions.readings import Reading
 from probml.language.language import row_scope
 from probml.language.named_rows import Nested, RowPlate

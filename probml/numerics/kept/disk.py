@@ -85,9 +85,10 @@ class Folder:
         file = self._path / key
         try:
             held = file.read_bytes()
-            os.utime(file)
         except OSError:
             return None
+        with contextlib.suppress(OSError):  # a disk that is only read
+            os.utime(file)
         digest, value = held[:DIGEST], held[DIGEST:]
         return value if hashlib.sha256(value).digest() == digest else None
 
@@ -96,9 +97,13 @@ class Folder:
         with contextlib.suppress(OSError):
             self._clear()
             handle, name = tempfile.mkstemp(dir=self._path)
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(value).digest() + value)
-            os.replace(name, self._path / key)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(hashlib.sha256(value).digest() + value)
+                os.replace(name, self._path / key)
+            except OSError:  # no room
+                os.unlink(name)
+                raise
 
     def _clear(self) -> None:
         """Once a process, the files used longest ago, where all are too many."""

@@ -11,14 +11,17 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.errors import ModelError
-from probml.interface.functions.alone import alone
 from probml.interface.functions.states import logs_of
-from probml.interface.functions.step_names import Joined
+from probml.interface.functions.steps.alone import alone
+from probml.interface.functions.steps.names import Joined
 from probml.jaxpr import levels
 from probml.jaxpr.alike import Alike, alike
 from probml.jaxpr.levels import Level
 from probml.jaxpr.shortened import shortened
+from probml.jaxpr.walk import Literal, bodies, equations
+from probml.latents.gaussian import PLAIN
 
+POWERS = frozenset({"sqrt", "rsqrt", "cbrt", "square", "pow", "integer_pow"})
 WIDEST = 8  # numbers of a step: Kalman's filter costs their cube
 
 
@@ -90,6 +93,7 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
 
     closed = jax.make_jaxpr(shortened(every))(still, others)
     takes = (*sorted(still), *sorted(others))
+    bent = _bent(closed, len(still))
     uses = levels.classify(closed, {i: name for i, name in enumerate(takes) if name in places})
     found = dict(zip(owners, uses, strict=True))
     computed = {name for name, kind in owners if kind == "computed" and found[name, kind]}
@@ -98,9 +102,9 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
     times = {}
     for name in near:
         loc = found.get((name, "loc"))
-        if loc is None or any(use.level > Level.AFFINE for use in loc.values()) or any(
-            found.get((name, kind)) for kind in ("scale", "mask", "value") if name not in places
-            or kind == "scale"
+        looks = [found.get((name, kind)) for kind in ("scale", "mask", "value")]
+        if loc is None or not all(map(_affine, loc.values())) or any(looks) or (
+            owners.index((name, "loc")) in bent
         ):
             raise ModelError(f"site '{name}' is not linear and Gaussian in steps of a loop")
         seen = {places[step][1] for step in loc}
@@ -120,6 +124,27 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
     kept = tuple(owners[i] for i in wanted)
     return Linear(part, tuple(takes[i] for i in needed), kept, times, sizes, still,
                   tuple(sorted(others)), frozenset({name for name, _ in kept} | computed))
+
+
+def _affine(use: levels.Use) -> bool:
+    return use.level <= Level.AFFINE and all(step in PLAIN for step, _ in use.coordinate)
+
+
+def _bent(closed: Any, count: int) -> set[int]:
+    """The results on whose way from the first `count` inputs a power stands, which levels.py reads
+    on the positive half line alone."""
+    near, raised = set(closed.jaxpr.invars[:count]), set()
+    for eqn in closed.jaxpr.eqns:
+        own = [atom for atom in eqn.invars if not isinstance(atom, Literal) and atom in near]
+        if own:
+            near.update(eqn.outvars)
+            inside = (each.primitive.name for body in bodies(eqn) for each in equations(body))
+            if any(atom in raised for atom in own) or not POWERS.isdisjoint(
+                (eqn.primitive.name, *inside)
+            ):
+                raised.update(eqn.outvars)
+    return {i for i, atom in enumerate(closed.jaxpr.outvars)
+            if not isinstance(atom, Literal) and atom in raised}
 
 
 def _told(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
+from probml.interface.functions.readings import Whole
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
@@ -31,6 +32,37 @@ def drawn(fit: "Fit", draws: Mapping[str, Any], n: int, seed: int) -> dict[str, 
     found = {name: np.asarray(value)
              for name, value in _paths(fit.model, placed_all(inputs), at, keys).items()}
     return found | _single(fit, found, 1)
+
+
+def chains(fit: "Fit", draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The same of single steps and draws chain by chain, (chains, draws, ...) each."""
+    lead = np.shape(next(iter(draws.values())))[:2]
+    flat = {name: np.reshape(value, (-1, *np.shape(value)[2:])) for name, value in draws.items()}
+    return {name: value.reshape(*lead, *value.shape[1:])
+            for name, value in drawn(fit, flat, lead[0] * lead[1], 0).items()
+            if name not in loops(fit)}
+
+
+def steps_at(fit: "Fit", values: Mapping[str, Any], seed: int,
+             plug_in: bool) -> dict[str, np.ndarray]:
+    """Single steps that are integrated out at one value of the parameters: a draw, or their
+    means."""
+    inputs = _inputs(fit)
+    if inputs is None:
+        return {}
+    one = {name: np.asarray(values[name])[None] for name in fit.point}
+    if plug_in:
+        found = {title: mean for title, (mean, _) in _moments(
+            fit.model, placed_all(inputs), placed_all(one)).items()}
+    else:
+        found = drawn(fit, one, 1, seed)
+    return {name: value[0] for name, value in _single(fit, found, 1).items()}
+
+
+def loops(fit: "Fit") -> tuple[str, ...]:
+    """The names of all steps of loops: what a table tells step by step."""
+    reading = fit.model.generative
+    return tuple(reading.steps.groups) if isinstance(reading, Whole) else ()
 
 
 def means(fit: "Fit") -> dict[str, np.ndarray]:
@@ -60,14 +92,15 @@ def posterior(fit: "Fit", name: str) -> dist.Distribution | None:
 
 def _inputs(fit: "Fit") -> dict[str, Any] | None:
     """What was seen, by the names of the reading's inputs; None where no loop is integrated out."""
-    if fit.data is None or not fit.model.generative.integrated:
+    reading = fit.model.generative
+    if fit.data is None or not (isinstance(reading, Whole) and reading.integrated):
         return None
     return {key: value[0] for key, value in fit.data.table.inputs.items()}
 
 
 def _single(fit: "Fit", found: Mapping[str, np.ndarray], axis: int) -> dict[str, np.ndarray]:
     """Values of all steps, along an axis, as those of single ones."""
-    return {name: found[title].take(i, axis)
+    return {name: np.asarray(found[title]).take(i, axis)
             for name, (title, i) in fit.model.generative.steps.places.items()}
 
 

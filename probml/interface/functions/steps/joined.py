@@ -21,9 +21,9 @@ from numpyro.distributions.batch_util import promote_batch_shape
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
-from probml.interface.functions.alone import Keep
-from probml.interface.functions.step_names import Joined
-from probml.interface.functions.step_programs import Program, program_of
+from probml.interface.functions.steps.alone import Keep
+from probml.interface.functions.steps.names import Joined
+from probml.interface.functions.steps.programs import Program, program_of
 
 
 def joined(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> Any:

@@ -19,9 +19,9 @@ import numpyro
 from numpyro import handlers
 
 from probml.elimination import kalman, kalman_evidence, kalman_paths
-from probml.interface.functions.alone import Keep
-from probml.interface.functions.linear_steps import Affine, Linear, affine, linear_of
-from probml.interface.functions.step_names import Joined
+from probml.interface.functions.steps.alone import Keep
+from probml.interface.functions.steps.linear import Affine, Linear, affine, linear_of
+from probml.interface.functions.steps.names import Joined
 
 
 def integrated(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> Any:
@@ -109,15 +109,8 @@ def _system(linear: Linear, steps: Joined,
                     columns = first[other] + np.arange(linear.sizes[other][0])
                     mine = np.array([places[name][0] == other for name in looked])
                     same = np.array([places[name][1] for name in looked]) == at
-                    where = (slice(None), rows[:, None], columns[None])
-                    for pick, chosen in (("before", mine & ~same), ("within", mine & same)):
-                        if not chosen.any():
-                            continue
-                        index = (at[chosen][:, None, None], *where[1:])
-                        if pick == "before":
-                            before = before.at[index].add(slope[chosen])
-                        else:
-                            within = within.at[index].add(slope[chosen])
+                    before = _added(before, at, rows, columns, slope, mine & ~same)
+                    within = _added(within, at, rows, columns, slope, mine & same)
         for members, part in flat(names, "scale"):
             at = np.array([places[name][1] for name in members])
             spread = spread.at[at[:, None], rows].set(part.offset)
@@ -131,6 +124,14 @@ def _system(linear: Linear, steps: Joined,
     system = kalman.System(lane(offset[0]), lane(noise[0]), lane(before), lane(offset),
                            lane(noise), lane(value), lane(slope), lane(variance), lane(seen), None)
     return kalman.about(system, system.mean), system.mean
+
+
+def _added(matrices: jax.Array, at: np.ndarray, rows: np.ndarray, columns: np.ndarray,
+           slopes: jax.Array, chosen: np.ndarray) -> jax.Array:
+    """Slopes of the chosen steps in their places."""
+    if not chosen.any():
+        return matrices
+    return matrices.at[at[chosen][:, None, None], rows[:, None], columns].add(slopes[chosen])
 
 
 def _sight(linear: Linear, steps: Joined, first: Mapping[str, int], shape: tuple[int, int],
@@ -169,4 +170,4 @@ def _sight(linear: Linear, steps: Joined, first: Mapping[str, int], shape: tuple
                     mine = np.array([places[name][0] == other for name in looked])
                     slope = slope.at[at[mine][..., None], rows[mine][..., None], columns].add(
                         own[mine])
-    return value, slope, variance, seen
+    return jnp.where(seen, value, 0.0), slope, variance, seen

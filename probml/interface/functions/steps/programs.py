@@ -12,9 +12,9 @@ import numpyro.distributions as dist
 
 from probml.errors import ModelError
 from probml.families import domains
-from probml.interface.functions.alone import alone
 from probml.interface.functions.states import logs_of
-from probml.interface.functions.step_names import Joined
+from probml.interface.functions.steps.alone import alone
+from probml.interface.functions.steps.names import Joined
 from probml.jaxpr import levels
 from probml.jaxpr.alike import Alike, alike
 from probml.jaxpr.shortened import shortened
@@ -81,7 +81,8 @@ class Program(NamedTuple):
             single = steps.apart(values)
             results = evaluate(lone, *(jnp.asarray(single[names[i]], aval.dtype)
                                        for i, aval in zip(need, lone.in_avals, strict=True)))
-            found += [((outputs[i],), one[None]) for i, one in zip(left, results, strict=True)]
+            found += [((outputs[i],), jnp.asarray(one)[None])
+                      for i, one in zip(left, results, strict=True)]
         return found
 
     def computed(self, steps: Joined, values: Mapping[str, Any]) -> dict[str, jax.Array]:

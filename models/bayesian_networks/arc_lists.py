@@ -1,0 +1,75 @@
+"""Arcs that must be and that must not, as the caller lists them."""
+
+from collections.abc import Iterable, Mapping
+
+import networkx as nx
+import numpy as np
+
+from probml import ModelError
+from probml.models.bayesian_networks.search import Rules
+from probml.models.bayesian_networks.variables import Variables, shown
+
+
+def refuse_cycle(graph: nx.DiGraph, what: str) -> None:
+    """Raises ModelError naming a cycle of the graph, if it has one."""
+    if not nx.is_directed_acyclic_graph(graph):
+        cycle = [parent for parent, _ in nx.find_cycle(graph)]
+        raise ModelError(f"{what} has the cycle {' → '.join(map(repr, [*cycle, cycle[0]]))}: "
+                         f"remove or turn one of these arcs")
+
+
+def refuse_counts(where: str, counts: Mapping[str, int | None]) -> None:
+    """Raises ModelError for what is neither None nor a whole number of at least 0."""
+    for name, value in counts.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)
+                                  or value < 0):
+            raise ModelError(f"{where}: {name} must be a whole number >= 0, got {value!r}")
+
+
+def rules_of(variables: Variables, whitelist: Iterable[tuple[str, str]] | None,
+             blacklist: Iterable[tuple[str, str]] | None, most: int | None, where: str) -> Rules:
+    """Which arcs may be and which must be.
+
+    Raises:
+        ModelError: pairs that are none, unknown names, arcs that contradict each other or the kinds
+        of the columns; `where` names the call.
+    """
+    whitelist, blacklist = (list(() if arcs is None else arcs) for arcs in (whitelist, blacklist))
+    size, place = len(variables.names), {name: j for j, name in enumerate(variables.names)}
+    allowed, forced = ~np.eye(size, dtype=bool), np.zeros((size, size), bool)
+    continuous = np.array([labels is None for labels in variables.labels])
+    allowed &= ~(continuous[:, None] & ~continuous[None, :])
+    for what, arcs in (("blacklist", blacklist), ("whitelist", whitelist)):
+        for arc in arcs:
+            if isinstance(arc, str) or not hasattr(arc, "__len__") or len(arc) != 2:
+                raise ModelError(f"{where}: {what} must hold pairs (parent, child), got "
+                                 f"{arc!r}: {what}=[('a', 'b')]")
+            if strange := [name for name in arc if name not in place]:
+                raise ModelError(f"{where}: {what} names {strange[0]!r}, which is no "
+                                 f"column; {shown(variables.names, strange[0])}")
+            parent, child = (place[name] for name in arc)
+            if parent == child:
+                raise ModelError(f"{where}: {what} has the arc {arc[0]!r} → {arc[1]!r} "
+                                 f"from a node to itself: drop it")
+            if what == "blacklist":
+                allowed[parent, child] = False
+            elif continuous[parent] and not continuous[child]:
+                raise ModelError(
+                    f"{where}: whitelist has {arc[0]!r} → {arc[1]!r}, but a discrete node "
+                    f"has no continuous parent: "
+                    f"turn the arc, or cut {arc[0]!r} into classes (pandas.cut)"
+                )
+            elif not allowed[parent, child]:
+                raise ModelError(f"{where}: the arc {arc[0]!r} → {arc[1]!r} is in both "
+                                 f"whitelist and blacklist: drop it from one")
+            else:
+                forced[parent, child] = True
+    names = variables.names
+    refuse_cycle(nx.DiGraph([(names[i], names[j]) for i, j in np.argwhere(forced)]),
+                 f"{where}: the whitelist")
+    most = size if most is None else int(most)
+    if (full := forced.sum(0) > most).any():
+        child = int(np.argmax(full))
+        raise ModelError(f"{where}: the whitelist gives {names[child]!r} "
+                         f"{forced[:, child].sum()} parents, max_parents is {most}")
+    return Rules(allowed, forced, most, bool(whitelist or blacklist))

@@ -1,0 +1,144 @@
+"""Are two columns independent given others? Tests, stratum by stratum.
+
+Discrete columns, with n_sxy rows of the values x and y in each configuration s of the given ones,
+and e_sxy = n_sx n_sy / n_s what independence expects:
+
+    "chi-squared"       Σ (n − e)² / e                     (Pearson 1900)
+    "likelihood ratio"  G² = 2 Σ n log(n / e)              (Wilks 1938)
+
+against χ² of Σ_s (values of x seen in s − 1)(values of y seen in s − 1) degrees. Continuous ones:
+
+    "partial correlation"  r √(degrees / (1 − r²)) against Student's t of n − 2 − given degrees,
+                           exact for normal columns       (Fisher 1924)
+
+r the correlation of what least squares on the given columns leaves of the two. Rows with an unseen
+cell in a column that takes part are left out, which is right where cells go missing completely at
+random.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import xlogy
+from scipy.stats import chi2, t
+
+from probml import DataError, ModelError
+from probml.models.bayesian_networks.folding import folded
+from probml.models.bayesian_networks.variables import Variables, named, read, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DISCRETE, CONTINUOUS = ("likelihood ratio", "chi-squared"), ("partial correlation",)
+LEAST = 1e-12  # what others determine to this share of its variance has none left
+
+
+def conditional_dependence(data, first: str, second: str, given: Iterable[str] = (), *,
+                           states: Mapping | None = None, kinds: Mapping | None = None
+                           ) -> "pd.DataFrame":
+    """Whether one column depends on another where those of `given` are known.
+
+    Args:
+        data: DataFrame, pyarrow Table or mapping name → column, as learn_structure takes it; cells
+            may be unseen.
+        first, second: names of columns, both discrete or both continuous, and so are
+        given: names of others.
+        states, kinds: as in learn_structure.
+
+    Returns:
+        DataFrame: a row a test, columns `statistic`, `degrees`, `p_value`. See the module; without
+        `given`, `dependence` has Bayes factors as well.
+
+    Raises:
+        DataError: columns that are absent, of two kinds, or cannot be read. ModelError: a column
+        that is named twice.
+
+    Cost: O(rows log rows).
+    """
+    import pandas as pd
+
+    given = [given] if isinstance(given, str) else list(given)
+    chosen = [first, second, *given]
+    if twice := [name for name in chosen if chosen.count(name) > 1]:
+        raise ModelError(f"conditional_dependence: {twice[0]!r} is named twice among first, second "
+                         f"and given")
+    variables = read(data, states, kinds, complete=False)
+    if absent := [name for name in chosen if name not in variables.names]:
+        raise DataError(f"conditional_dependence: {absent[0]!r} is no column; "
+                        f"{shown(variables.names, absent[0])}")
+    i, j, *others = (variables.names.index(name) for name in chosen)
+    out = pd.DataFrame.from_dict(
+        {test: judge(variables, test, i, j, others)
+         for test in tests_of(variables, [i, j, *others])},
+        orient="index", columns=["statistic", "degrees", "p_value"], dtype=float)
+    out.index.name = "test"
+    return out
+
+
+def tests_of(variables: Variables, columns: Iterable[int]) -> tuple[str, ...]:
+    """The tests of columns of one kind; DataError where they are of two."""
+    columns = list(columns)
+    numbers = [j for j in columns if variables.labels[j] is None]
+    if 0 < len(numbers) < len(columns):
+        raise DataError(
+            f"tests of independence take columns of one kind, and "
+            f"{named(variables.names[j] for j in numbers)} are continuous where "
+            f"{named(variables.names[j] for j in columns if j not in numbers)} are discrete: cut "
+            f"the numbers into classes (pandas.cut), or say kinds={{name: 'categorical'}} or "
+            f"'normal'"
+        )
+    return CONTINUOUS if numbers else DISCRETE
+
+
+def judge(variables: Variables, test: str, i: int, j: int, given: Iterable[int]
+          ) -> tuple[float, float, float]:
+    """(statistic, degrees, p-value) of columns i and j given others; 0 degrees and a p-value of 1
+    where nothing tells."""
+    chosen = [i, j, *given]
+    columns = [variables.columns[c] for c in chosen]
+    hidden = np.zeros(variables.rows, bool)
+    for c, values in zip(chosen, columns, strict=True):
+        hidden |= np.isnan(values) if variables.labels[c] is None else values < 0
+    if hidden.any():
+        columns = [values[~hidden] for values in columns]
+    if test in CONTINUOUS:
+        return _partial_correlation(np.stack(columns, 1))
+    return _tables(test, columns, [len(variables.labels[c] or ()) for c in chosen])
+
+
+def _tables(test: str, columns: list[np.ndarray], states: list[int]) -> tuple[float, float, float]:
+    rows = len(columns[0])
+    if rows == 0:
+        return 0.0, 0.0, 1.0
+    code, _ = folded(list(zip(columns[2:], states[2:], strict=True)), rows)
+    seen, stratum = np.unique(code, return_inverse=True)
+    shape = len(seen), states[0], states[1]
+    counts = np.bincount((stratum * states[0] + columns[0]) * states[1] + columns[1],
+                         minlength=int(np.prod(shape))).reshape(shape).astype(float)
+    x, y, total = counts.sum(2), counts.sum(1), counts.sum((1, 2))
+    expected = x[:, :, None] * y[:, None, :] / total[:, None, None]
+    some = expected > 0
+    n, e = counts[some], expected[some]
+    statistic = float(2 * xlogy(n, n / e).sum() if test == "likelihood ratio"
+                      else ((n - e) ** 2 / e).sum())
+    degrees = float((((x > 0).sum(1) - 1) * ((y > 0).sum(1) - 1)).sum())
+    return statistic, degrees, float(chi2.sf(statistic, degrees)) if degrees else 1.0
+
+
+def _partial_correlation(values: np.ndarray) -> tuple[float, float, float]:
+    degrees = float(len(values) - values.shape[1])
+    if degrees < 1:
+        return 0.0, 0.0, 1.0
+    values = values - values.mean(0)
+    size = np.sqrt((values**2).mean(0))
+    values = values / np.where(size > 0, size, 1.0)
+    ends, design = values[:, :2], values[:, 2:]
+    if design.shape[1]:
+        ends = ends - design @ np.linalg.lstsq(design, ends)[0]
+    left = (ends**2).mean(0)
+    if (left <= LEAST).any():  # the given columns tell it all
+        return 0.0, 0.0, 1.0
+    r = float(np.clip((ends[:, 0] * ends[:, 1]).mean() / np.sqrt(left.prod()), -1.0, 1.0))
+    statistic = r * np.sqrt(degrees / max(1 - r * r, LEAST**2))
+    return float(statistic), degrees, float(2 * t.sf(abs(statistic), degrees))

@@ -1,0 +1,147 @@
+"""Learning a network from tests of independence: PC (Spirtes & Glymour 1991).
+
+All columns are joined at first. An arc goes where a test finds its ends independent given some set
+of neighbours of either, sets of 0 columns first, then of 1, …, neighbours being those that were
+left when the size began, so that the order of columns decides nothing (PC-stable: Colombo &
+Maathuis 2014). A set that leaves nothing to test, since it determines one of the two, separates
+nothing. Where x – z – y, x and y apart, and z is in fewer than half of the sets of that size that
+separated them, z is a collider x → z ← y, the largest p-values first; one that would turn an arc
+that is directed is left out and told. What is then compelled follows (patterns.py).
+
+Right in the limit of many rows if no common cause is unseen and no independence is a coincidence of
+numbers; with few rows the tests have little power, and a score (learn_structure) errs less.
+
+Sources: Spirtes & Glymour (1991), "An algorithm for fast recovery of sparse causal graphs"; Colombo
+& Maathuis (2014), "Order-independent constraint-based causal structure learning", section 4.2 for
+the majority.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping
+
+import networkx as nx
+import numpy as np
+
+from probml import ModelError
+from probml.models.bayesian_networks.arc_lists import refuse_counts
+from probml.models.bayesian_networks.independence import judge, tests_of
+from probml.models.bayesian_networks.patterns import as_graph, closed
+from probml.models.bayesian_networks.variables import Variables, read, shown
+
+
+def learn_pattern(
+    data,
+    level: float = 0.01,
+    test: str | None = None,
+    *,
+    states: Mapping | None = None,
+    kinds: Mapping | None = None,
+    blacklist: Iterable[tuple[str, str]] = (),
+    most: int | None = None,
+) -> nx.DiGraph:
+    """The pattern of a network whose independences the tests find, by PC: arcs where the direction
+    is told, arcs both ways where it is open.
+
+    `member_of(pattern)` is one graph of it, which bayesian_network takes; `pattern_of(dag)` what
+    learn_structure's is compared by.
+
+    Args:
+        data: DataFrame, pyarrow Table or mapping name → column, as learn_structure takes it, all
+            columns discrete or all continuous. Cells may be unseen; each test leaves out rows
+            without one of its cells.
+        level: a p-value above it counts as independence; smaller: fewer arcs.
+        test: "likelihood ratio" (G², for discrete columns), "chi-squared" or "partial correlation"
+            (for continuous ones); None: the first that fits. See `conditional_dependence`.
+        states, kinds: as in learn_structure.
+        blacklist: pairs of columns, either way round, that are not joined.
+        most: columns that are given in a test, at the most; None: as many as there are neighbours.
+
+    Returns:
+        networkx.DiGraph with every column as a node, in column order, its attribute "states" what
+        it was taken for; the arcs' attribute "p_value" is the largest that a test of them had.
+        `graph["separators"]`: {frozenset of two: the columns that separate them, of several sets of
+        a size that of the largest p-value};
+        `graph["conflicts"]`: the colliders (x, z, y) left out; `graph["tests"]`: how many were
+        made; `graph["status"]` as learn_structure has it.
+
+    Raises:
+        DataError: data that cannot be read, columns of two kinds. ModelError: an unknown test or
+        name, a level that is none.
+
+    Cost: a test, O(rows log rows), for every pair and set of neighbours: few where every column has
+    few neighbours, exponential in the most that one has.
+    """
+    if isinstance(level, bool) or not isinstance(level, float | int) or not 0 < level < 1:
+        raise ModelError(f"learn_pattern(level={level!r}): expected a number between 0 and 1, the "
+                         f"p-value above which columns count as independent")
+    refuse_counts("learn_pattern", {"most": most})
+    variables = read(data, states, kinds, complete=False)
+    able = tests_of(variables, range(len(variables.names)))
+    if test is not None and test not in able:
+        raise ModelError(f"learn_pattern(test={test!r}): of these columns expected one of "
+                         f"{', '.join(map(repr, able))}")
+    joined = ~np.eye(len(variables.names), dtype=bool)
+    for pair in blacklist:
+        if isinstance(pair, str) or len(pair) != 2:
+            raise ModelError(f"learn_pattern: blacklist must hold pairs of columns, got {pair!r}")
+        if strange := [name for name in pair if name not in variables.names]:
+            raise ModelError(f"learn_pattern: blacklist names {strange[0]!r}, which is no column; "
+                             f"{shown(variables.names, strange[0])}")
+        i, j = map(variables.names.index, pair)
+        joined[i, j] = joined[j, i] = False
+    strength, separators, made = _skeleton(variables, test or able[0], level, joined, most)
+    compelled, conflicts = _colliders(joined, separators)
+    names = variables.names
+    bare = nx.DiGraph()
+    bare.add_nodes_from((name, {"states": found}) for name, found in variables.states.items())
+    out = as_graph(bare, list(names), closed(joined, compelled))
+    nx.set_edge_attributes(out, {(a, b): float(strength[names.index(a), names.index(b)])
+                                 for a, b in out.edges}, "p_value")
+    out.graph.update(
+        separators={frozenset((names[i], names[j])): tuple(names[c] for c in given)
+                    for (i, j), (_, given, _) in separators.items()},
+        conflicts=[tuple(names[c] for c in triple) for triple in conflicts],
+        tests=made, status=variables.status)
+    return out
+
+
+def _skeleton(variables: Variables, test: str, level: float, joined: np.ndarray,
+              most: int | None) -> tuple[np.ndarray, dict, int]:
+    """(largest p-value of each pair (d, d), {pair: (p-value, separating columns, all such sets of
+    that size)}, tests made); takes arcs from `joined` in place."""
+    largest, separators, made = np.zeros(joined.shape), {}, 0
+    for size in itertools.count():
+        near = joined.copy()
+        if size > (np.inf if most is None else most) or near.sum(0).max(initial=0) <= size:
+            return largest, separators, made
+        for i, j in np.argwhere(np.triu(near)):
+            sets = {given for end, other in ((i, j), (j, i)) for given in itertools.combinations(
+                np.flatnonzero(near[end] & (np.arange(len(near)) != other)).tolist(), size)}
+            best, apart = (-1.0, ()), []
+            for given in sorted(sets):
+                _, degrees, p = judge(variables, test, i, j, given)
+                made += 1
+                # what is constant depends on nothing; what others determine is not known not to
+                if degrees > 0 or not given:
+                    best = max(best, (p, given), key=lambda found: found[0])
+                    apart += [given] * (p > level)
+            largest[i, j] = largest[j, i] = max(largest[i, j], best[0])
+            if apart:
+                joined[i, j] = joined[j, i] = False
+                separators[int(i), int(j)] = (*best, apart)
+
+
+def _colliders(joined: np.ndarray,
+               separators: dict) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
+    """(arcs into colliders (d, d), those left out since another collider has the arc the other
+    way)."""
+    compelled, conflicts = np.zeros_like(joined), []
+    for (x, y), (_, _, apart) in sorted(separators.items(), key=lambda found: -found[1][0]):
+        for z in np.flatnonzero(joined[x] & joined[y]).tolist():
+            if 2 * sum(z in given for given in apart) >= len(apart):
+                continue
+            if compelled[z, x] or compelled[z, y]:
+                conflicts.append((x, z, y))
+            else:
+                compelled[[x, y], z] = True
+    return compelled, conflicts

@@ -1,0 +1,141 @@
+"""How probable every arc is, averaged over all graphs: exactly, over orders of the columns.
+
+With β_i(S) = exp(score of column i with parents S) and graphs weighted by the number of orders that
+agree with them,
+
+    α_i(U) = Σ_{S ⊆ U} β_i(S)                       what i may depend on if U stands before it
+    L(U) = Σ_{i ∈ U} α_i(U∖i) L(U∖i),  L(∅) = 1     all orders of U first
+    R(U) = Σ_{i ∉ U} α_i(U) R(U∪i),    R(all) = 1   all orders of the others after U
+    p(parents of i = S | data) = β_i(S) Σ_{U ⊇ S, i ∉ U} L(U) R(U∪i) / L(all)
+
+in logarithms; each sum over subsets or supersets is taken column by column.
+
+Sources: Koivisto & Sood (2004), "Exact Bayesian structure discovery in Bayesian networks"; Koivisto
+(2006), "Advances in exact Bayesian structure discovery in Bayesian networks", for all arcs at once.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from probml import ModelError
+from probml.models.bayesian_networks.arc_lists import refuse_counts, rules_of
+from probml.models.bayesian_networks.scores import Scores
+from probml.models.bayesian_networks.search import (
+    MOST,
+    UNFIT,
+    Rules,
+    as_masks,
+    squeezed,
+    without,
+)
+from probml.models.bayesian_networks.variables import read, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCORES = ("bdeu", "k2", "bic")  # those that are log evidences, the last roughly
+
+
+def edge_probabilities(
+    data,
+    score: str = "bdeu",
+    *,
+    strength: float = 1.0,
+    states: Mapping | None = None,
+    kinds: Mapping | None = None,
+    whitelist: Iterable[tuple[str, str]] = (),
+    blacklist: Iterable[tuple[str, str]] = (),
+    max_parents: int | None = None,
+) -> "pd.DataFrame":
+    """The posterior probability of every arc, over all graphs: how sure learn_structure's are.
+
+    The prior: all orders of the columns are as probable, and given one all sets of parents before a
+    column. A graph is as probable, before, as it has orders: sparse ones more than dense ones, and
+    graphs that imply the same independences not all the same. An arc and the one turned may both be
+    probable: their sum is how probable it is that the two are joined.
+
+    Args:
+        data: complete data, as in learn_structure.
+        score: "bdeu" or "k2", log evidences; "bic", about one, for continuous columns too.
+        strength, states, kinds, whitelist, blacklist, max_parents: as in learn_structure.
+
+    Returns:
+        DataFrame (parent, child), 0 on the diagonal, in column order. `attrs["status"]` as
+        learn_structure has it.
+
+    Raises:
+        DataError: data that cannot be scored. ModelError: another score, an unknown name, arcs that
+        contradict each other, more than 20 columns.
+
+    Cost: d 2^(d−1) families, each counted in O(rows), and d² 2^d sums: a second or less for 12
+    columns, four times as much for every two more.
+    """
+    import pandas as pd
+
+    if score not in SCORES:
+        raise ModelError(f"edge_probabilities: the score {score!r} is no log evidence; "
+                         f"{shown(SCORES, score)}")
+    refuse_counts("edge_probabilities", {"max_parents": max_parents})
+    variables = read(data, states, kinds)
+    size = len(variables.names)
+    if size > MOST:
+        raise ModelError(f"edge_probabilities: {size} columns have 2^{size} = {2**size:,} subsets, "
+                         f"at most {MOST} columns: choose fewer, or learn_structure on samples of "
+                         f"the rows")
+    scores = Scores(variables, score, strength)
+    rules = rules_of(variables, whitelist, blacklist, max_parents, "edge_probabilities")
+    out = pd.DataFrame(_arcs(scores, rules), variables.names, variables.names)
+    out.index.name, out.columns.name = "parent", "child"
+    out.attrs["status"] = variables.status
+    return out
+
+
+def _arcs(scores: Scores, rules: Rules) -> np.ndarray:
+    size = scores.size
+    others, whole = np.arange(1 << size - 1), np.arange(1 << size)
+    own = np.stack([_families(scores, rules, child, others) for child in range(size)])
+    able = np.stack([_summed(values, size - 1, above=False) for values in own])
+    first, last = np.full((2, 1 << size), -np.inf)
+    first[0] = last[-1] = 0.0
+    level = np.bitwise_count(whole)
+    for k in range(1, size + 1):
+        before, after = np.flatnonzero(level == k), np.flatnonzero(level == size - k)
+        for child in range(size):
+            mine = before[before >> child & 1 == 1]
+            first[mine] = np.logaddexp(first[mine], first[mine ^ 1 << child]
+                                       + able[child, squeezed(mine, child)])
+            mine = after[after >> child & 1 == 0]
+            last[mine] = np.logaddexp(last[mine], last[mine | 1 << child]
+                                      + able[child, squeezed(mine, child)])
+    if first[-1] == -np.inf:
+        raise ModelError(UNFIT.replace("learn_structure", "edge_probabilities"))
+    out = np.zeros((size, size))
+    for child in range(size):
+        sets = without(others, child)
+        around = _summed(first[sets] + last[sets | 1 << child], size - 1, above=True)
+        posterior = np.exp(own[child] + around - first[-1])  # of each set of parents
+        for j in range(size):
+            out[j, child] = posterior[sets >> j & 1 == 1].sum()
+    return np.minimum(out, 1.0)
+
+
+def _families(scores: Scores, rules: Rules, child: int, others: np.ndarray) -> np.ndarray:
+    """(2^(d−1),) the score of a column with each set of parents; −inf where the rules forbid it."""
+    sets = without(others, child)
+    must, may = (as_masks(arcs)[child] for arcs in (rules.forced, rules.allowed))
+    legal = (np.bitwise_count(others) <= rules.most) & (sets & ~may == 0) & (sets & must == must)
+    out = np.full(len(others), -np.inf)
+    out[legal] = scores.families([child] * int(legal.sum()), sets[legal].tolist())
+    return out
+
+
+def _summed(logs: np.ndarray, size: int, above: bool) -> np.ndarray:
+    """log Σ exp over all subsets, or supersets (`above`), of each set."""
+    out = logs.copy()
+    for j in range(size):
+        b = out.reshape(-1, 2, 1 << j)
+        kept, met = (0, 1) if above else (1, 0)
+        b[:, kept] = np.logaddexp(b[:, kept], b[:, met])
+    return out

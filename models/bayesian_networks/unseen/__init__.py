@@ -1,0 +1,1 @@
+"""Structures from tables with unseen cells."""

@@ -1,0 +1,107 @@
+"""The scikit-learn face of trees drawn from their posterior."""
+
+import warnings
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+from numpyro.diagnostics import split_gelman_rubin
+
+from probml.estimators.classifier import Classifier
+from probml.estimators.rules import SEED, check, number, parameter, whole
+from probml.estimators.validation import check_is_fitted
+from probml.models.trees.sampled_trees import Chain
+
+INSIDE: Any = ("a number above 0 and below 1",
+               lambda v: isinstance(v, int | float | np.number) and not isinstance(v, bool)
+               and 0 < v < 1)
+APART = 1.2  # R̂ of the log density above which a warning says that the chains disagree
+
+
+@dataclass(eq=False, repr=False)
+class SampledTree(Classifier):
+    """Bayesian CART: decision trees drawn from their posterior by Metropolis–Hastings, Dirichlet
+    leaves integrated out, and averaged (models/trees/sampled_trees.py). EvidenceTree sums the
+    prunings of one grown tree instead, at once.
+
+    An unseen cell counts as a value below all others of its column, for which a rule can ask.
+
+    Args:
+        draws: trees that are kept of each chain.
+        warmup: steps of a chain that are not.
+        thin: steps from one tree that is kept to the next.
+        chains: each from a single leaf.
+        concentration: c, pseudo-rows of each class in a leaf.
+        base, power: a node at depth d is split with prior probability base · (1 + d)^−power.
+        random_state: seed of the chains; None is 0.
+
+    Attributes:
+        classes_; leaves_ (chains, draws), leaves of each tree; log_density_ (chains, draws), log
+        p(tree, labels); r_hat_, split R̂ of it, far from 1 where chains disagree; expected_leaves_;
+        trees_, lists of chains; n_features_in_.
+    """
+
+    draws: int = parameter(250, whole(2))
+    _: KW_ONLY
+    warmup: int = parameter(1000, whole(0))
+    thin: int = parameter(4, whole(1))
+    chains: int = parameter(4, whole(1))
+    concentration: float = parameter(1.0, number(0.0, above=True))
+    base: float = parameter(0.95, INSIDE)
+    power: float = parameter(1.0, number(0.0))
+    random_state: Any = parameter(None, SEED)
+
+    def fit(self, X, y, sample_weight=None):
+        """Learn from rows X (n, d), cells NaN where unseen, and labels y (n,); rows without a label
+        are left out.
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
+                be used, by name.
+
+        Cost: O(n d log n) a step.
+        """
+        check(self)
+        X, codes, weights = self._batch(X, y, sample_weight, None, True)
+        seen = ~np.isnan(codes.astype(float))
+        X, codes = X[seen], codes[seen].astype(int)
+        weights = np.ones(len(X)) if weights is None else weights[seen]
+        low, high = np.nanmin(X, 0, initial=0.0), np.nanmax(X, 0, initial=0.0)
+        self._below = low - (high - low) - 1.0
+        X = np.where(np.isnan(X), self._below, X)
+        prior = float(self.base), float(self.power), float(self.concentration)
+        self.trees_, logs = [], []
+        for random in np.random.default_rng(self._seed()).spawn(self.chains):
+            chain = Chain(X, codes, weights, len(self.classes_), prior, random)
+            trees, density = [], []
+            for step in range(self.warmup + self.draws * self.thin):
+                chain.step()
+                if step >= self.warmup and (step - self.warmup + 1) % self.thin == 0:
+                    trees.append(chain.tree())
+                    density.append(chain.log_density())
+            self.trees_.append(trees)
+            logs.append(density)
+        self.log_density_ = np.array(logs)
+        self.leaves_ = np.array([[tree.leaves for tree in trees] for trees in self.trees_])
+        self.expected_leaves_ = float(self.leaves_.mean())
+        self.r_hat_ = self._r_hat()
+        if self.r_hat_ > APART:
+            warnings.warn(f"SampledTree: chains disagree, R̂ of the log density is "
+                          f"{self.r_hat_:.2f}: raise warmup and draws; predictions are their mean",
+                          RuntimeWarning, stacklevel=2)
+        return self
+
+    def _r_hat(self) -> float:
+        if self.draws < 4 or np.ptp(self.log_density_) <= 1e-9:
+            return 1.0  # too few to halve; or all trees are one
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = float(split_gelman_rubin(self.log_density_))
+        return found if np.isfinite(found) else np.inf  # each chain stayed where it was
+
+    def predict_proba(self, X):
+        """p(class | row), (n, classes), the mean over all trees."""
+        check_is_fitted(self, "trees_")
+        X = self._take(X, reset=False)
+        X = np.where(np.isnan(X), self._below, X)
+        trees = [tree for trees in self.trees_ for tree in trees]
+        return sum(tree.predict(X) for tree in trees) / len(trees)

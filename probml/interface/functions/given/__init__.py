@@ -1,0 +1,1 @@
+"""What a function is given: arrays, columns of which it asks numbers, params."""

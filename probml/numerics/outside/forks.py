@@ -1,0 +1,48 @@
+"""A process that was forked from one that had computed: JAX's threads are not in it, and whatever
+it computes waits for them for ever."""
+
+import os
+
+from probml.errors import ModelError
+
+_FORKED: list[int] = []  # the process, where it is one
+
+
+def _begun() -> bool:
+    """Whether JAX has started its threads."""
+    try:
+        from jax._src.xla_bridge import backends_are_initialized
+    except ImportError:
+        return False
+    return bool(backends_are_initialized())
+
+
+_BEFORE = [False]  # whether they ran when the fork came: its child must not ask, it would wait
+
+
+def _mark() -> None:
+    if _BEFORE[0]:
+        _FORKED.append(os.getpid())
+
+
+def _ask() -> None:
+    _BEFORE[0] = _begun()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_ask, after_in_child=_mark)
+
+
+def check() -> None:
+    """Refuse to compute where no answer would ever come.
+
+    Raises:
+        ModelError: this process was forked after JAX had begun.
+    """
+    if _FORKED:
+        raise ModelError(
+            f"this process ({_FORKED[-1]}) was forked from one in which JAX had begun to compute, "
+            f"whose threads a fork leaves behind: it would wait for ever. Start processes by "
+            f"multiprocessing.get_context('spawn') (or 'forkserver'), with joblib by its default, "
+            f"loky; or fork before the first fit"
+        )

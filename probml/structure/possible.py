@@ -1,0 +1,44 @@
+"""Whether what a model states, or parameters make of it, can be: tables that are distributions,
+covariances without a negative eigenvalue."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.jaxpr import levels
+from probml.jaxpr.walk import evaluate
+from probml.structure.structure import Structure
+
+
+def check_chains(structure: Structure, params: Mapping[str, Any], steps: int | None = None) -> None:
+    """Refuse a chain whose arguments, at these parameters, are impossible, as far as they depend on
+    nothing else; with `steps` those of numbers that are so over so many steps."""
+    _check(structure, [name for name in structure.chains
+                       if steps is None or name not in structure.markov], params, steps)
+
+
+def check_covariances(structure: Structure, params: Mapping[str, Any]) -> None:
+    """The same of covariances of vectors, each of which is a look at its eigenvalues."""
+    _check(structure, [name for name, site in structure.sites.items() if site.family is not None
+                       and not site.chain and "covariance_matrix" in site.arguments], params, None)
+
+
+def _check(structure: Structure, names: Sequence[str], params: Mapping[str, Any],
+           steps: int | None) -> None:
+    for name in names:
+        site, (program, takes) = structure.sites[name], structure.programs[name]
+        needs = levels.dependencies(program)
+        at = [i for i, need in enumerate(needs) if all(takes[k] in params for k in need)]
+        if not at:
+            continue
+        part, inputs = levels.restrict(program, at)
+        with jax.ensure_compile_time_eval():  # numbers, also within somebody's trace
+            known = evaluate(part, *(jnp.reshape(jnp.asarray(params[takes[k]], aval.dtype),
+                                                 aval.shape)
+                                     for k, aval in zip(inputs, part.in_avals, strict=True)))
+        site.family.check(f"model '{structure.model.name}', site '{name}' ({site.kind})",
+                          {site.arguments[i]: np.asarray(value)
+                           for i, value in zip(at, known, strict=True)}, steps)

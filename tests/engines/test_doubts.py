@@ -1,0 +1,99 @@
+"""What is said of an end that is one of many, of a normal that is not the posterior, and of a guide
+that has not arrived: held to densities whose answers are known."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import plate, sample
+from scipy import stats
+
+import probml
+from probml.engines.climbing import plateaus
+from probml.engines.sampling.reliance import FAR, tails, unarrived
+
+RANDOM = np.random.default_rng(0)
+Z = RANDOM.standard_normal((300, 2))
+Y = RANDOM.normal(1.0, 2.0, 30)
+FLAT = dist.ImproperUniform(dist.constraints.real, (), ())
+
+
+def log_normal(z, mean, scale):
+    return stats.norm.logpdf(z, mean, scale).sum(1)
+
+
+def test_of_the_best_normal_nothing_is_said():
+    logs = log_normal(Z, 0.0, 1.0) + 0.3 * Z[:, 0] * Z[:, 1]  # coupled: independence is the best
+    assert unarrived(logs, Z, ["a", "b"], "width") == ()
+
+
+def test_the_slope_of_the_bound_is_the_distance_in_variances():
+    (said,) = unarrived(log_normal(Z, [0.0, 1.8], [1.0, 1.5]), Z, ["a", "b"], "mean")
+    assert "rises by 0.8 nats" in said and "mean of 'b'" in said  # 1.8 / 1.5²
+
+
+def test_the_width_that_a_guide_should_have_is_told():
+    (said,) = unarrived(log_normal(Z, 0.0, [3.0, 1.0]), Z, ["a", "b"], "width")
+    assert "'a' should be about 3 times as wide" in said
+    assert unarrived(log_normal(Z, 0.0, [3.0, 1.0]), Z, ["a", "b"], "mean") == ()
+
+
+def test_of_few_draws_a_guide_is_not_judged():
+    assert unarrived(log_normal(Z[:8], 5.0, 1.0), Z[:8], ["a", "b"], "width") == ()
+
+
+@pytest.mark.parametrize(("density", "heavy"), [
+    (stats.norm(0, 1), False), (stats.logistic(0, 0.55), False), (stats.laplace(0, 0.8), False),
+    (stats.cauchy(0, 1), True), (stats.t(1.2, 0, 1), True)], ids=lambda each: str(each))
+def test_tails_that_draws_of_a_normal_do_not_reach_are_told(density, heavy):
+    far = density.logpdf([0.0, FAR[0], -FAR[0], FAR[1], -FAR[1]])
+    assert bool(tails(far, ["at"])) == heavy
+
+
+@probml.model
+def shifted(k: int = 2):
+    """Means of hidden clusters and a shift of all: only their sums are told."""
+    weights = sample("weights", dist.Dirichlet(jnp.full(k, 2.0)))
+    shift = sample("shift", FLAT)
+    with plate("component", k):
+        mean = sample("mean", FLAT)
+    with probml.rows():
+        z = sample("z", dist.Categorical(weights))
+        sample("y", dist.Normal(mean[z] + shift, 1.0))
+
+
+@probml.model
+def bent():
+    """The product of two numbers: a ridge with a bend."""
+    a, b = sample("a", FLAT), sample("b", FLAT)
+    with probml.rows():
+        sample("y", dist.StudentT(5.0, a * b, 1.0))
+
+
+@probml.model
+def told():
+    a, scale = sample("a", FLAT), sample("scale", dist.HalfNormal(5.0))
+    with probml.rows():
+        sample("y", dist.StudentT(5.0, a, scale))
+
+
+def test_a_level_direction_beside_what_is_hidden_is_told():
+    y = np.r_[Y, Y + 9.0]
+    fit = shifted().fit({"y": y}, probml.MAP(), start={"mean": [0.0, 8.0], "shift": 1.0})
+    assert "do not tell the direction" in fit.status and "shift" in fit.status
+
+
+@pytest.mark.parametrize("prior", [True, False])
+def test_a_ridge_with_a_bend_is_told_as_well(prior):
+    fit = bent().fit({"y": Y}, probml.MAP(prior=prior), start={"a": 1.0, "b": 0.5})
+    assert "do not tell the direction" in fit.status
+
+
+def test_of_one_maximum_nothing_is_said():
+    assert told().fit({"y": Y}, probml.MAP(prior=False)).status.endswith("the tolerance")
+
+
+def test_second_derivatives_are_those_of_the_function():
+    curved = np.array([[2.0, 0.3], [0.3, 1e-6]])
+    found = plateaus.differences(lambda u: curved @ u, np.array([1.0, 1e3]))
+    np.testing.assert_allclose(found, curved, rtol=1e-6, atol=1e-9)

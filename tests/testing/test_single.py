@@ -1,0 +1,45 @@
+"""A slice of tests/testing/single.py: what is answered in float32 is what double answers, or says
+that it is not."""
+
+import jax.numpy as jnp
+import pytest
+import single
+
+FEW = ("KernelDensity", "NaiveBayes", "BayesianLinearRegression", "Boosted", "EvidenceTree")
+HARD = ("about a million", "seconds since 1970", "times a millionth", "clusters far apart")
+CASES = single.cases()
+
+
+@pytest.mark.parametrize("where", HARD)
+@pytest.mark.parametrize("name", FEW)
+def test_float32_answers_as_double_or_says_that_it_does_not(name, where):
+    assert single.compared(CASES[name], single.WHERE[where](single.plain())) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_float32_is_told_wherever_it_fails(name):
+    table = single.plain()
+    wrong = {where: single.compared(CASES[name], moved(table))
+             for where, moved in single.WHERE.items()}
+    assert {where: said for where, said in wrong.items() if said} == {}
+
+
+def test_every_face_is_asked():
+    assert set(single.FACES) == set(single.faces())
+
+
+def test_a_wrong_answer_without_a_word_is_found():
+    def answers(table):
+        y = jnp.asarray(table.y)
+        return {"": "", "predict": (y + 1e6) - 1e6}
+
+    assert "times what is allowed" in single.compared(answers, single.plain())
+
+
+def test_a_wrong_answer_that_says_so_is_none():
+    def answers(table):
+        y = jnp.asarray(table.y)
+        return {"": f"of {y.dtype}", "predict": (y + 1e6) - 1e6}
+
+    assert single.compared(answers, single.plain()) == ""
