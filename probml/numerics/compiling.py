@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import collector, lapack, tiers
-from probml.numerics.alone import alone
+from probml.numerics import lapack, tiers
 from probml.numerics.kept import disk, holding
 from probml.numerics.kept.programs import Shelf
 from probml.numerics.outside import feeding, forks
+from probml.numerics.process.alone import alone
+from probml.numerics.process.collector import resting
 
 _REFUSED: list[str] = []  # what XLA said of the options
 _CHECKS = threading.RLock()
@@ -56,7 +57,7 @@ def _marked(function: Callable) -> Callable:
     def traced(*args):
         _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
-        with collector.resting(), alone():
+        with resting(), alone():
             return function(*args)
 
     return traced
