@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from probml.engines.engine import Status
-from probml.engines.watching import Step, watchers
 from probml.errors import ModelError
 from probml.numerics.compiling import underway
 from probml.numerics.outside.checkpoint import Past
+from probml.numerics.outside.watching import Step, watchers
 from probml.numerics.precision import carried
 
 if TYPE_CHECKING:
