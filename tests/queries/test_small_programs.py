@@ -1,6 +1,7 @@
 """What is done without a program: keys and arrays on the device, draws for starts, sums of small
 networks; and how many programs a first fit and its questions take."""
 
+import functools
 import itertools
 
 import jax
@@ -76,12 +77,17 @@ PRIORS = {
 DRAWS = 20_000
 
 
+@functools.cache
+def noise_of(shape):
+    return Noise.of([shape], DRAWS, 0)
+
+
 @pytest.mark.parametrize("name", PRIORS)
 def test_a_start_is_drawn_from_its_prior(name):
     """Mean and spread within a twentieth of the spread: a start needs no more."""
     prior = PRIORS[name]
     assert type(prior) in WAYS
-    noise = Noise.of([prior.batch_shape + prior.event_shape], DRAWS, 0)
+    noise = noise_of(prior.batch_shape + prior.event_shape)
     drawn = np.asarray(jax.jit(jax.vmap(lambda noise: draw(prior, Source(noise), ())))(noise))
     spread = np.sqrt(np.asarray(prior.variance))
     np.testing.assert_allclose((drawn.mean(0) - prior.mean) / spread, 0.0, atol=0.05)
