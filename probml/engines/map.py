@@ -13,6 +13,7 @@ from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved, told
 from probml.engines.climbing.coordinates import objective, to_coordinates
 from probml.engines.climbing.edges import off_edge
 from probml.engines.climbing.mirrored import other_side
+from probml.engines.climbing.strung import by_strands, strung
 from probml.engines.climbing.vanishing import lost
 from probml.engines.climbing.ways_up import moved, unstuck
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
@@ -215,6 +216,10 @@ class MAP(Engine):
                                     rows)
             stuck = [name for name in plan.free if name not in start and not np.any(gradient[name])]
             return training.run(self, problem, moved(problem, params, stuck))
-        found = off_edge(problem, self.prior, unstuck(problem, self.prior, plain, plain, params),
+
+        def climb(params):
+            return by_strands(self, problem, params) if strung(problem) else plain(params)
+
+        found = off_edge(problem, self.prior, unstuck(problem, self.prior, climb, plain, params),
                          plain)
         return other_side(problem, self.prior, told(self, problem, found), params, plain)

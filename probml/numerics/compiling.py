@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import collector, lapack, tiers
+from probml.numerics import lapack, tiers
+from probml.numerics.alone import alone
 from probml.numerics.kept import disk, holding
 from probml.numerics.kept.programs import Shelf
 from probml.numerics.outside import feeding, forks
+from probml.numerics.process import collector
 
 _REFUSED: list[str] = []  # what XLA said of the options
 _CHECKS = threading.RLock()
@@ -55,7 +57,8 @@ def _marked(function: Callable) -> Callable:
     def traced(*args):
         _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
-        return function(*args)
+        with alone():
+            return function(*args)
 
     return traced
 
@@ -83,7 +86,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, **keywords) -> C
         if long or _REFUSED or not _on_cpu():
             return None
         fixed = [args[i] for i in shelf.static if i < len(args)]
-        return tiers.options(leaves, fixed, loops)
+        return tiers.options(leaves, fixed, loops, feeding.fed(args))
 
     @functools.wraps(function)
     def call(*args):

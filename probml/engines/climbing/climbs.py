@@ -19,7 +19,7 @@ from probml.evidence import density
 from probml.evidence.density import climbed, value_and_gradient, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level
 from probml.numerics.compiling import jit
-from probml.numerics.threads import one_thread
+from probml.numerics.process.threads import one_thread
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
@@ -38,14 +38,18 @@ ASKED = 1e-12
 
 
 def curved(plan: Plan, known: Known) -> bool:
-    """Whether Newton's steps pay: rows are passed over, their density is smooth in few
-    coefficients, nothing is summed out; and can be taken."""
+    """Whether Newton's steps pay: a `smooth` density has few coefficients."""
+    return smooth(plan) and density.size(plan, known) <= NEWTON
+
+
+def smooth(plan: Plan) -> bool:
+    """Whether rows are passed over whose density is smooth in all coefficients, nothing summed
+    out, and can be differentiated twice."""
     if (not plan.rowwise or plan.variables or plan.torn or plan.groupings
         or plan.structure.chains or plan.structure.one_way):
         return False
     kinds = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]
-    return (all(not s.entry.kinked and not s.factor for s in kinds)
-            and density.size(plan, known) <= NEWTON)
+    return all(not s.entry.kinked and not s.factor for s in kinds)
 
 
 def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
@@ -57,14 +61,14 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
                                                  np.asarray(count), engine.tolerance)
         return u, value, count, trail, bool(flat)
 
-    u, history, status = _blocks(engine, block, to_coordinates(plan, params, known))
+    u, history, status = climb_in_blocks(engine, block, to_coordinates(plan, params, known))
     return Outcome(from_coordinates(plan, u, known), history, status, len(history) - 1)
 
 
 def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates
     in which all are climbed."""
-    u = _flat(problem.plan, params, problem.known)
+    u = flat(problem.plan, params, problem.known)
     with one_thread(u.size):
         return _by_newton(engine, problem, u)
 
@@ -76,7 +80,7 @@ def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
     if many:
         # rows that are read in parts have padding between them
         places = n if rows.held else int(rows.chunks) * rows.size
-        near = _taken(rows, np.linspace(0, places - 1, SAMPLE).astype(int).reshape(-1, CHUNK))
+        near = some_rows(rows, np.linspace(0, places - 1, SAMPLE).astype(int).reshape(-1, CHUNK))
         scale, tolerance = n / (SAMPLE if rows.held else near.weight), ROUGH
 
     def block(u, count):
@@ -86,7 +90,7 @@ def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
         ends.setdefault("first", first)
         return u, value, count, trail, bool(flat)
 
-    top, history, status = _blocks(engine, block, u, ends)
+    top, history, status = climb_in_blocks(engine, block, u, ends)
     if many:
         centre, root, sound = _frame(u, top, ends["last"])
         enough = np.where(sound, SURE * engine.tolerance, 0.0)
@@ -96,7 +100,7 @@ def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
                                                    np.asarray(count), engine.tolerance, enough)
             return z, value, count, trail, bool(flat)
 
-        z, history, status = _blocks(engine, block, jnp.zeros_like(u))
+        z, history, status = climb_in_blocks(engine, block, jnp.zeros_like(u))
         top = centre + root @ z
     free = unheld(plan, engine.prior)
 
@@ -151,10 +155,10 @@ def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
     return outcome._replace(notes=(*outcome.notes, *notes))
 
 
-_flat = jit(density.flat, static_argnums=0)
+flat = jit(density.flat, static_argnums=0)
 
 
-def _blocks(engine: "MAP", block: Callable, u: Any,
+def climb_in_blocks(engine: "MAP", block: Callable, u: Any,
             beside: dict[str, Any] | None = None) -> tuple[Any, np.ndarray, Status]:
     """A climb in blocks of iterations: where it ended, its values and how.
 
@@ -237,7 +241,7 @@ def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, r
 
 
 @jit
-def _taken(rows: Rows, index: jax.Array) -> Rows:
+def some_rows(rows: Rows, index: jax.Array) -> Rows:
     """Some rows, in chunks of their own."""
     return rows.taken(index)
 
