@@ -39,7 +39,6 @@ from probml.engines import VB as VB
 from probml.engines import EmpiricalBayes as EmpiricalBayes
 from probml.engines import Exact as Exact
 from probml.engines import Laplace as Laplace
-from probml.engines.watching import watch as watch
 from probml.errors import DataError as DataError
 from probml.errors import ModelError as ModelError
 from probml.errors import Refusal as Refusal
@@ -55,6 +54,7 @@ from probml.language.markov_chain import stationary as stationary
 from probml.language.stick_breaking import StickBreaking as StickBreaking
 from probml.language.stick_breaking import dirichlet_process as dirichlet_process
 from probml.numerics.outside.checkpoint import Checkpoint as Checkpoint
+from probml.numerics.outside.watching import watch as watch
 
 __version__ = "0.1.0"
 __all__ = [

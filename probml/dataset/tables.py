@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from probml.dataset import arrow_values
 from probml.dataset.arrays import NUMBERS, UNSEEN, as_raw, coded, deny, listed
+from probml.dataset.sources import arrow_values
 from probml.errors import DataError
 
 LARGEST_COUNT = 2**62

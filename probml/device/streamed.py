@@ -23,6 +23,7 @@ from probml.numerics.transfer import placed
 from probml.plan.plan import Plan, bucket
 
 NUMBERS = 2**20  # numbers that are fed at once: a call from the program to Python has its price
+TOGETHER = 16  # chunks that a worker of a cluster meets by one call
 ROOMS = 3  # chunks of a feed: one that is used, the next, and that which is being made
 FIXED = 8  # feeds of a pass from which on their shapes are the same for any number of rows
 
@@ -184,7 +185,7 @@ class Cut:
 
         Args:
             copies: how many parameter values the rows will be met with at once.
-            alone: one chunk at a time, no larger than the largest part.
+            alone: of parts that are cut by themselves, the largest into equal chunks.
         """
         assert data.survey is not None
         profile, sites, dtype = data.survey.profile, data.structure.sites, jnp.result_type(float)
@@ -215,7 +216,7 @@ class Cut:
         known = Known(given, {name: placed(value, dtype) for name, value in centre.items()}, spread)
         most = (plan.chunk_rows(copies) if data.steps is None
                 else fitting_rows(plan.width * bucket(data.steps), copies))
-        shape = (1, _even(max(profile.sizes), most)) if alone else _shape(
+        shape = _alone(max(profile.sizes), most) if alone else _shape(
             most, data.survey.rows if data.survey.chosen else profile.rows, max(data.numbers, 1))
         return cls(Reader(data), shape, pack, data.taken(np.arange(1)), known)
 
@@ -258,6 +259,13 @@ def _shape(most: int, rows: int, numbers: int) -> tuple[int, int]:
     few = bucket(rows)
     together = -(-_even(few, fed * most) // most)
     return together, -(-_even(few, fed * most) // together)
+
+
+def _alone(rows: int, most: int) -> tuple[int, int]:
+    """Chunks of at most so many rows that are met by one call, as even as the largest part allows,
+    and the rows of each."""
+    size = _even(rows, most)
+    return _even(-(-rows // size), TOGETHER), size
 
 
 def _even(rows: int, most: int) -> int:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Steps
-from probml.elimination import chain_maxima, chains, elimination
+from probml.elimination import chain_paths, chains, elimination
 from probml.elimination.chain_arithmetic import Chain
 from probml.elimination.factor import Factor
 from probml.plan.plan import Plan
@@ -166,7 +166,7 @@ def factor(
     if plan.chains:
         chain = chain_of(plan, factors, moves, steps, rows, hard, pairs)
         if hard:
-            return of_rows(plan, chain_maxima.best(chain, steps.blocks))
+            return of_rows(plan, chain_paths.best(chain, steps.blocks))
         return of_rows(plan, chains.evidence(chain, steps.blocks, steps.parallel, steps.wide))
     left = within(plan, factors, hard)
     log = spread(left.log, left.names, plan.along)

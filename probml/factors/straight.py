@@ -2,7 +2,9 @@
 affinely, from the second derivative in that number.
 
 With η = a·c + b, the Hessian of Σ f(η) in c is Σ f″ a aᵀ: one product of matrices a chunk, where
-the directions of c would each pass through the density.
+the directions of c would each pass through the density. Where η is several numbers that have
+coefficients of their own each, c_m, there is such a product for each; what couples two numbers is
+left out of these blocks, which are coordinates for a climb, and no Hessian.
 """
 
 import functools
@@ -66,3 +68,42 @@ def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows
     # apart from the product, into which XLA would fold them, for half the speed
     across, bent = lax.optimization_barrier((slope.T, slope * second[:, None]))
     return total.sum(), across @ first, across @ bent
+
+
+def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, known: Known,
+               rows: Chunk) -> jax.Array:
+    """−Σ over rows of weight × ∂²f/∂η_m² a_m a_mᵀ, where η_m = a_m·c_m + b_m: blocks (m, q, q),
+    none of them below 0.
+
+    Args:
+        point: c (m q,) → the parameters. places: (m, q) the coefficients of each number.
+
+    Cost: rows × m q².
+    """
+    (name,) = plan.rowwise
+    site, (argument,) = plan.structure.sites[name], entered(plan, name)
+
+    def one(varying, x, seen, weight):
+        def arguments(c):
+            return plan.structure.arguments(name, {**environment(plan, point(c), known), **varying})
+
+        fixed = arguments(c)
+        shape = fixed[argument].shape
+
+        def value(eta):
+            held = [{**fixed, argument: eta.reshape(shape)}[a] for a in site.arguments]
+            env = {**environment(plan, point(c), known), **varying, SETTING: lambda _: held}
+            return jnp.where(weight > 0, log_density(plan.structure, site, env, x, seen), 0.0)
+
+        eta = fixed[argument].reshape(-1)
+        bent = -weight * jnp.diagonal(jax.hessian(value)(eta))
+        # a coefficient enters one number, so that the slope of their sum is its own
+        slope = jax.grad(lambda c: arguments(c)[argument].sum())(c)
+        return jnp.maximum(bent, 0.0), slope[places]
+
+    bent, slope = jax.vmap(one)(row_environment(plan, known, rows, name), rows.values[name],
+                                rows.seen.get(name), rows.weights)
+    # apart from the product, into which XLA would fold them, for half the speed
+    across, weighed = lax.optimization_barrier((jnp.transpose(slope, (1, 2, 0)),
+                                                jnp.swapaxes(slope * bent[..., None], 0, 1)))
+    return across @ weighed

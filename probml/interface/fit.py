@@ -54,7 +54,9 @@ class Fit(Questions):
             the mean of all chains; for SVI the evidence lower bound.
         held_out: of MAP(held_out=...), the mean log evidence of a row not learnt from, at every
             entry of history; else None.
-        converged, iterations, status: how the engine ended; `status` is a sentence.
+        converged: whether the engine ended as it should.
+        iterations: that it took.
+        status: how it ended, and what is in doubt, in a sentence.
         log_evidence: log p(data), exact for Exact, else None.
         bound: a lower bound of it, where the engine maximises one, as VB does; else None.
     """

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import collector, lapack, tiers
+from probml.numerics import lapack, tiers
+from probml.numerics.alone import alone
 from probml.numerics.kept import disk, holding
 from probml.numerics.kept.programs import Shelf
-from probml.numerics.outside import feeding, forks
+from probml.numerics.outside import collector, feeding, forks
 
 _REFUSED: list[str] = []  # what XLA said of the options
 _CHECKS = threading.RLock()
@@ -55,7 +56,8 @@ def _marked(function: Callable) -> Callable:
     def traced(*args):
         _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
-        return function(*args)
+        with alone():
+            return function(*args)
 
     return traced
 

@@ -10,7 +10,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device import load
 from probml.device.rows import Known, Rows
-from probml.elimination import chain_maxima, elimination
+from probml.elimination import chain_paths, elimination
 from probml.elimination.factor import Factor
 from probml.errors import Refusal
 from probml.evidence import passes
@@ -56,7 +56,7 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
             inside = elimination.remainder(parts.steps,
                                            [v for v in plan.step_order if v not in sites])
             chain = sequences.chain_of(plan, inside, parts.moves, steps, size, hard=True)
-            value, paths = chain_maxima.maximise(chain, steps.blocks, steps.parallel)
+            value, paths = chain_paths.maximise(chain, steps.blocks, steps.parallel)
             factors = [*parts.rows, sequences.of_rows(plan, value)]
         else:
             factors = parts.whole(plan, rows)

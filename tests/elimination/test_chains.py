@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.elimination import chain_maxima, chain_paths, chains
+from probml.elimination import chain_paths, chains
 from probml.elimination.chain_arithmetic import Chain
 
 ROWS, STEPS, OUTER, STATES = 3, 6, 2, 3
@@ -95,13 +95,13 @@ def test_evidence_its_gradient_and_the_best_path_equal_enumeration(varying, ragg
         return (jnp.where(jnp.isfinite(log), log, 0.0) * share).sum(), log
 
     def hardest(emission):
-        value = chain_maxima.best(held._replace(emission=emission), blocks)
+        value = chain_paths.best(held._replace(emission=emission), blocks)
         return jnp.where(jnp.isfinite(value), value, 0.0).sum()
 
     @jax.jit
     def all_at_once(held):
         slopes, log = jax.grad(total, (0, 1, 2), has_aux=True)(*held[:3])
-        return (slopes, log, chain_maxima.maximise(held, blocks, parallel),
+        return (slopes, log, chain_paths.maximise(held, blocks, parallel),
                 jax.value_and_grad(hardest)(held.emission))
 
     slopes, log, (best, states), (hard, one_hot) = all_at_once(held)
@@ -186,7 +186,7 @@ def test_blocks_equal_the_plain_scan_on_long_chains(stay):
         @jax.jit
         def both(c, b=blocks, p=parallel):
             return (jax.value_and_grad(lambda c: chains.evidence(c, b, p).sum())(c),
-                    chain_maxima.maximise(c, b, p))
+                    chain_paths.maximise(c, b, p))
 
         (value, slope), (_, states) = both(held)
         found[precision, blocks, parallel] = (
@@ -217,7 +217,7 @@ def test_wide_keeps_what_is_lost_to_the_range_of_a_float():
         value, slope = jax.value_and_grad(lambda c: chains.evidence(c, 1, False, True).sum())(held)
         np.testing.assert_allclose(value, want[0], rtol=slack)
         np.testing.assert_allclose(slope.emission[:, 0, :, 0], want[1], atol=10 * slack)
-        assert tuple(np.asarray(chain_maxima.maximise(held)[1])[:, 0, 0]) == want[3]
+        assert tuple(np.asarray(chain_paths.maximise(held)[1])[:, 0, 0]) == want[3]
 
 
 @pytest.mark.parametrize("precision", [np.float64, np.float32])
@@ -236,7 +236,7 @@ def test_blocks_have_the_paths_and_the_evidence_of_a_plain_scan(precision, stick
         def log(*logs):
             return chains.evidence(Chain(*logs, held.alive), blocks).sum()
 
-        return (jax.value_and_grad(log, (1, 2))(*held[:3]), chain_maxima.maximise(held, blocks))
+        return (jax.value_and_grad(log, (1, 2))(*held[:3]), chain_paths.maximise(held, blocks))
 
     ends = []
     for blocks in (1, 4):

@@ -163,9 +163,10 @@ FACES: dict[str, tuple[str, Callable[[], Any]]] = {
     "MixedModel": ("groups", _face("MixedModel", {"g": []})),
 } | {name: ("classes", _face(name)) for name in (
     "NaiveBayes", "GaussianDiscriminant", "MixtureDiscriminant", "FisherDiscriminant",
-    "LogisticRegression", "LeastSquaresClassifier", "ParzenClassifier",
+    "LogisticRegression", "ParzenClassifier",
     "NeuralNetworkClassifier", "MixtureOfExpertsClassifier", "NearestNeighbours", "EvidenceTree")
-} | {name: ("sure", _face(name)) for name in ("LinearSVM", "Perceptron", "SupportVectorMachine")
+} | {name: ("sure", _face(name)) for name in (
+    "LeastSquaresClassifier", "LinearSVM", "Perceptron", "SupportVectorMachine")
 } | {name: ("regression", _face(name)) for name in (
     "GeneralizedLinearModel", "RobustRegression", "BayesianLinearRegression", "SmoothingSpline",
     "SupportVectorRegression", "NeuralNetworkRegressor", "MixtureOfExperts", "GaussianProcess",

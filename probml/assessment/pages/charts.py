@@ -82,7 +82,7 @@ def counts(edges: Sequence[float], seen: Sequence[float], low: Sequence[float],
                   f'height="{max(y(least) - y(most), 1):.1f}" fill="{COLOURS[5]}" '
                   f'fill-opacity="0.45"/>',
                   f'<line x1="{left + 0.5:.1f}" x2="{right - 0.5:.1f}" y1="{y(half):.1f}" '
-                  f'y2="{y(half):.1f}" stroke="{COLOURS[0]}" stroke-width="1.6"/>',
+                  f'y2="{y(half):.1f}" stroke="currentColor" stroke-width="1.6"/>',
                   f'<circle cx="{(left + right) / 2:.1f}" cy="{y(dot):.1f}" r="3.5" '
                   f'fill="{COLOURS[1]}"/>']
     out = sum(not a <= dot <= b for dot, a, b in zip(seen, low, high, strict=True))
@@ -149,6 +149,7 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 def _svg(parts: list[str], high: float, title: str, words: str) -> str:
     return (f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDE:g}" '
-            f'height="{high:g}" viewBox="0 0 {WIDE:g} {high:g}" style="max-width:100%;height:auto" '
+            f'height="{high:g}" viewBox="0 0 {WIDE:g} {high:g}" '
+            f'style="max-width:100%;min-width:{0.75 * WIDE:g}px;height:auto" '
             f'font-family="system-ui, sans-serif"><title>{escape(title)}</title>'
             f"<desc>{escape(words)}</desc>{''.join(parts)}</svg>")

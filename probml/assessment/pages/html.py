@@ -27,7 +27,7 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 th button{font:inherit;font-weight:600;color:inherit;background:none;border:0;padding:0;
 cursor:pointer;text-decoration:underline dotted}
 :focus-visible{outline:3px solid var(--blue);outline-offset:2px}
-figure{margin:.8rem 0;padding:.6rem;border:1px solid var(--line)}
+figure{margin:.8rem 0;padding:.6rem;overflow-x:auto;border:1px solid var(--line)}
 figcaption{font-size:.88rem}
 pre{background:var(--soft);padding:.7rem;overflow-x:auto;font-size:.84rem}
 .warn{border-left:5px solid #d55e00;padding:.2rem .8rem;background:var(--soft)}

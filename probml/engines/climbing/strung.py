@@ -19,10 +19,10 @@ from probml.engines.climbing.coordinates import unflat
 from probml.engines.engine import Outcome, Problem
 from probml.evidence import density
 from probml.factors.prior import log_prior
-from probml.factors.strands import curvatures
+from probml.factors.straight import curvatures
 from probml.numerics.ascent import lbfgs, level, second_order
 from probml.numerics.compiling import jit
-from probml.numerics.threads import one_thread
+from probml.numerics.outside.threads import one_thread
 from probml.plan.plan import Plan
 from probml.plan.strands import strands
 

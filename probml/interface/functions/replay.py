@@ -18,6 +18,7 @@ from probml.interface.functions.survey import prepared, survey, writes_rows
 from probml.language.language import Bound, RowsUnknown, row_scope
 from probml.language.named_rows import Tables
 from probml.language.settings import thaw
+from probml.numerics.alone import alone
 
 if TYPE_CHECKING:
     from probml.interface.fit import Fit
@@ -46,6 +47,7 @@ class _Forget(Messenger):
             msg |= {"is_observed": False, "value": None}
 
 
+@alone()
 def replayed(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, Any],
              seed: int, params: Mapping[str, Spec] = MappingProxyType({}),
              inside: Collection[str] = ()) -> dict[str, np.ndarray]:
