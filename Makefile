@@ -25,12 +25,10 @@ for path in sys.argv[1:]:
 endef
 export EXECUTE
 
-# A path for editors, which read the lines of such a file that are paths; Python runs the other one, and takes it back.
+# A path for editors, on which Python finds nothing: packages of stubs are for readers alone.
 define EDITORS
 import pathlib, sys, sysconfig
-folder = sys.argv[1]
-pathlib.Path(sysconfig.get_path("purelib"), "probml_for_editors.pth").write_text(
-    f"{folder}\nimport sys; sys.path.remove({folder!r})\n")
+pathlib.Path(sysconfig.get_path("purelib"), "probml_for_editors.pth").write_text(sys.argv[1] + "\n")
 endef
 export EDITORS
 
@@ -54,12 +52,13 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(MAKE) --no-print-directory links
 	@touch $@
 
-# For what reads and does not run: editors and the documentation follow no hook of an editable install. `models` and
-# `data` stand inside `probml` by links, which git ignores, and a folder that holds nothing else is among their paths.
+# For what reads and does not run: editors and the documentation follow no hook of an editable install, so the whole
+# package lies in one folder of links for them.
 links:  ## let editors and `make docs` find probml.models, by links
-	@rm -rf $(dir $(LINKS)) && mkdir -p $(dir $(LINKS))
-	@ln -sfn ../models probml/models && ln -sfn ../data probml/data && ln -sfn $(CURDIR)/probml $(LINKS)
-	@$(BIN)/python -c "$$EDITORS" "$(CURDIR)/.cache/links"
+	@rm -rf $(LINKS) .cache/stubs && mkdir -p $(LINKS) .cache/stubs
+	@ln -sfn $(CURDIR)/probml/* $(CURDIR)/models $(CURDIR)/data $(LINKS)/
+	@ln -sfn $(CURDIR)/$(LINKS) .cache/stubs/probml-stubs
+	@$(BIN)/python -c "$$EDITORS" "$(CURDIR)/.cache/stubs"
 
 demo: env  ## fit mixtures to the Old Faithful eruptions and draw the best
 	@$(BIN)/python -m probml.demo

@@ -148,11 +148,12 @@ def one(name: str, side: str) -> dict[str, float]:
             data, probml.NUTS(draws=DRAWS, warmup=DRAWS, chains=1), seed=seed)
         return {name: value[0] for name, value in fit.belief.chains.items()}
 
+    run = MCMC(NUTS(function), num_warmup=DRAWS, num_samples=DRAWS, progress_bar=False)
+
     def theirs(seed: int) -> dict[str, np.ndarray]:
-        run = MCMC(NUTS(function), num_warmup=DRAWS, num_samples=DRAWS, progress_bar=False)
         run.run(jax.random.key(seed), **settings, **data)
-        free = {site for site in run.last_state.z}
-        return {n: np.asarray(v) for n, v in run.get_samples().items() if n in free}
+        return {name: np.asarray(value) for name, value in run.get_samples().items()
+                if name in run.last_state.z}
 
     seconds, draws = [], []
     for seed in range(1 + WARM):

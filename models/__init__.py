@@ -9,6 +9,7 @@ files or searches graphs, are loaded when they are first named.
 import importlib
 from typing import TYPE_CHECKING
 
+from probml.errors import meant as _meant
 from probml.models.bayesian_networks.bayesian_network import bayesian_network as bayesian_network
 from probml.models.chains.casino import dishonest_casino as dishonest_casino
 from probml.models.chains.dynamic_factor import dynamic_factor as dynamic_factor
@@ -220,6 +221,31 @@ _LATE = {
     "SupportVectorMachine": "kernels.support_vector_faces",
     "SupportVectorRegression": "kernels.support_vector_faces",
 }
+_ELSEWHERE = {  # what other libraries call it → what does it here
+    "KMeans": "GaussianMixture(k, covariance_type='tied spherical')",
+    "BayesianGaussianMixture": "GaussianMixture(k, engine=probml.VB())",
+    "GaussianNB": "NaiveBayes", "MultinomialNB": "NaiveBayes", "BernoulliNB": "NaiveBayes",
+    "CategoricalNB": "NaiveBayes", "LinearDiscriminantAnalysis": "GaussianDiscriminant",
+    "QuadraticDiscriminantAnalysis": "GaussianDiscriminant", "PCA": "ProbabilisticPCA",
+    "NMF": "PoissonFactors", "LatentDirichletAllocation": "TopicModel", "LDA": "TopicModel",
+    "LinearRegression": "BayesianLinearRegression", "BayesianRidge": "BayesianLinearRegression",
+    "Ridge": "BayesianLinearRegression", "Lasso": "lasso, a function",
+    "SVC": "SupportVectorMachine", "SVR": "SupportVectorRegression", "LinearSVC": "LinearSVM",
+    "GaussianProcessRegressor": "GaussianProcess", "KNeighborsClassifier": "NearestNeighbours",
+    "MLPClassifier": "NeuralNetworkClassifier", "MLPRegressor": "NeuralNetworkRegressor",
+    "RandomForestClassifier": "EvidenceTree, or Boosted", "RandomForestRegressor": "Boosted",
+    "DecisionTreeClassifier": "EvidenceTree", "GradientBoostingClassifier": "Boosted",
+    "GradientBoostingRegressor": "Boosted", "GaussianHMM": "HiddenMarkov",
+    "CategoricalHMM": "HiddenMarkov(k, emission='categorical')",
+    "PoissonHMM": "HiddenMarkov(k, emission='poisson')", "GMMHMM": "HiddenMarkov",
+    "UnobservedComponents": "StructuralTimeSeries", "StructTS": "StructuralTimeSeries",
+    "lm": "BayesianLinearRegression, with formula(text, table)",
+    "glm": "GeneralizedLinearModel, with formula(text, table)", "GLM": "GeneralizedLinearModel",
+    "OLS": "BayesianLinearRegression", "lmer": "MixedModel, with formula(text, table)",
+    "glmer": "MixedModel(family=), with formula(text, table)", "MixedLM": "MixedModel",
+    "BayesianNetwork": "bayesian_network", "DiscreteBayesianNetwork": "bayesian_network",
+    "BIFReader": "read_bif", "BIFWriter": "write_bif", "HillClimbSearch": "learn_structure",
+}
 __all__ = [
     "autoregressive_part",
     "bayesian_network",
@@ -273,8 +299,8 @@ def __getattr__(name: str):
     if name == "pictures":  # a folder, which needs matplotlib
         return importlib.import_module("probml.models.pictures")
     if name not in _LATE:
-        raise AttributeError(f"module 'probml.models' has no attribute '{name}'; it has "
-                             f"{', '.join(__all__)}")
+        hint = _meant(name, __all__, _ELSEWHERE) or f"; it has {len(__all__)} names, see dir()"
+        raise AttributeError(f"module 'probml.models' has no attribute '{name}'{hint}")
     return getattr(importlib.import_module(f"probml.models.{_LATE[name]}"), name)
 
 

@@ -39,10 +39,10 @@ from probml.engines import VB as VB
 from probml.engines import EmpiricalBayes as EmpiricalBayes
 from probml.engines import Exact as Exact
 from probml.engines import Laplace as Laplace
-from probml.engines.watching import watch as watch
 from probml.errors import DataError as DataError
 from probml.errors import ModelError as ModelError
 from probml.errors import Refusal as Refusal
+from probml.errors import meant as _meant
 from probml.interface.fit import Fit as Fit
 from probml.interface.loading import load as load
 from probml.interface.model import Model as Model
@@ -54,6 +54,7 @@ from probml.language.markov_chain import stationary as stationary
 from probml.language.stick_breaking import StickBreaking as StickBreaking
 from probml.language.stick_breaking import dirichlet_process as dirichlet_process
 from probml.numerics.outside.checkpoint import Checkpoint as Checkpoint
+from probml.numerics.outside.watching import watch as watch
 
 __version__ = "0.1.0"
 __all__ = [
@@ -70,7 +71,10 @@ def __getattr__(name: str):
 
         globals()["compare"] = compare
         return compare
-    raise AttributeError(f"module 'probml' has no attribute '{name}'")
+    hint = _meant(name, __all__, {"data": "the folder probml/data: importlib.resources.files"
+                                         "('probml.data')"})
+    hint = hint or "; models and classes are in probml.models" * (not name.startswith("_"))
+    raise AttributeError(f"module 'probml' has no attribute '{name}'{hint}")
 
 
 def __dir__():

@@ -1,5 +1,8 @@
 """What users are told: an ill-formed model, a refusal, data that do not fit."""
 
+import difflib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 
 class ModelError(ValueError):
@@ -34,3 +37,19 @@ class RowError(DataError):
         """The same of rows that stand behind so many others."""
         before, row, after = self.args
         return RowError(before, row + first, after)
+
+
+def meant(name: str, known: Iterable[str],
+          elsewhere: Mapping[str, str] = MappingProxyType({})) -> str:
+    """What somebody who asks for a name that is not there may have meant, to stand behind the
+    error: the word for it here, where it is another library's; else what is spelt alike; or
+    nothing.
+
+    Args:
+        elsewhere: a word of another library → what does it here.
+    """
+    if name in elsewhere:
+        return f": here it is {elsewhere[name]}"
+    spelt = {own.lower(): own for own in known}
+    close = [spelt[own] for own in difflib.get_close_matches(name.lower(), list(spelt), 3, 0.7)]
+    return f": did you mean {' or '.join(close)}?" if close else ""

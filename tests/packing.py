@@ -61,6 +61,10 @@ def main() -> None:
         said = subprocess.run([str(Path(folder) / "bin" / "probml")], capture_output=True,
                               text=True, cwd=folder, env=run)
         assert "probml[cli]" in said.stderr, said.stderr
+        # last, so that nothing of it was there before; pages of the index show what it passes
+        subprocess.run([*quiet, "twine"], check=True, cwd=folder, env=run)
+        subprocess.run([python, "-m", "twine", "check", "--strict", str(wheel), str(source)],
+                       check=True, cwd=folder, env=run)
     print(f"{wheel.name} and {source.name} work, without extras, on Python "
           f"{sys.version.split()[0]}")
 

@@ -21,6 +21,7 @@ from collections.abc import Collection, Hashable, Iterator
 import networkx as nx
 
 from probml import ModelError
+from probml.estimators.rules import hold, optional, several, whole
 
 
 def adjustment_sets(dag: nx.DiGraph, cause: Hashable, effect: Hashable, *,
@@ -44,6 +45,7 @@ def adjustment_sets(dag: nx.DiGraph, cause: Hashable, effect: Hashable, *,
 
     Cost: a d-separation for every subset of the ancestors of both, up to `most` of them.
     """
+    hold("adjustment_sets", unseen=(unseen, several("nodes")), most=(most, optional(whole(0))))
     _check(dag, cause, effect, unseen)
     return list(_smallest(dag, cause, effect, set(unseen), most))
 
@@ -55,6 +57,7 @@ def backdoor(dag: nx.DiGraph, cause: Hashable, effect: Hashable,
     Raises:
         ModelError: an unknown node, or a graph with cycles.
     """
+    hold("backdoor", given=(given, several("nodes")))
     _check(dag, cause, effect, given)
     given = set(given)
     if given & ({cause, effect} | nx.descendants(dag, cause)):
@@ -90,7 +93,7 @@ def _check(dag: nx.DiGraph, cause, effect, others: Collection) -> None:
     if not isinstance(dag, nx.DiGraph) or not nx.is_directed_acyclic_graph(dag):
         raise ModelError("adjustment_sets: expected a networkx.DiGraph without cycles")
     for node in (cause, effect, *others):
-        if node not in dag:
+        if not isinstance(node, Hashable) or node not in dag:
             raise ModelError(f"adjustment_sets: the graph has no node {node!r}; it has "
                              f"{', '.join(map(repr, dag))}")
     if cause == effect:

@@ -93,8 +93,8 @@ def tests_of(variables: Variables, columns: Iterable[int]) -> tuple[str, ...]:
 
 def judge(variables: Variables, test: str, i: int, j: int, given: Iterable[int]
           ) -> tuple[float, float, float]:
-    """(statistic, degrees, p-value) of columns i and j given others; a p-value of 1 where no row
-    can tell."""
+    """(statistic, degrees, p-value) of columns i and j given others; 0 degrees and a p-value of 1
+    where nothing tells."""
     chosen = [i, j, *given]
     columns = [variables.columns[c] for c in chosen]
     hidden = np.zeros(variables.rows, bool)
@@ -129,7 +129,7 @@ def _tables(test: str, columns: list[np.ndarray], states: list[int]) -> tuple[fl
 def _partial_correlation(values: np.ndarray) -> tuple[float, float, float]:
     degrees = float(len(values) - values.shape[1])
     if degrees < 1:
-        return 0.0, degrees, 1.0
+        return 0.0, 0.0, 1.0
     values = values - values.mean(0)
     size = np.sqrt((values**2).mean(0))
     values = values / np.where(size > 0, size, 1.0)
@@ -138,7 +138,7 @@ def _partial_correlation(values: np.ndarray) -> tuple[float, float, float]:
         ends = ends - design @ np.linalg.lstsq(design, ends)[0]
     left = (ends**2).mean(0)
     if (left <= LEAST).any():  # the given columns tell it all
-        return 0.0, degrees, 1.0
+        return 0.0, 0.0, 1.0
     r = float(np.clip((ends[:, 0] * ends[:, 1]).mean() / np.sqrt(left.prod()), -1.0, 1.0))
-    statistic = r * np.sqrt(degrees / max(1 - r * r, np.finfo(float).tiny))
+    statistic = r * np.sqrt(degrees / max(1 - r * r, LEAST**2))
     return float(statistic), degrees, float(2 * t.sf(abs(statistic), degrees))

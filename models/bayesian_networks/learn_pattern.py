@@ -3,17 +3,17 @@
 All columns are joined at first. An arc goes where a test finds its ends independent given some set
 of neighbours of either, sets of 0 columns first, then of 1, …, neighbours being those that were
 left when the size began, so that the order of columns decides nothing (PC-stable: Colombo &
-Maathuis 2014); of several sets of a size that separate, the one of the largest p-value is kept.
-Where x – z – y, x and y apart, and z is not in what separated them, z is a collider x → z ← y, the
-clearest separations first; one that would turn an arc that is directed is left out and told. What
-is then compelled follows (patterns.py).
+Maathuis 2014). A set that leaves nothing to test, since it determines one of the two, separates
+nothing. Where x – z – y, x and y apart, and z is in fewer than half of the sets of that size that
+separated them, z is a collider x → z ← y, the largest p-values first; one that would turn an arc
+that is directed is left out and told. What is then compelled follows (patterns.py).
 
 Right in the limit of many rows if no common cause is unseen and no independence is a coincidence of
 numbers; with few rows the tests have little power, and a score (learn_structure) errs less.
 
 Sources: Spirtes & Glymour (1991), "An algorithm for fast recovery of sparse causal graphs"; Colombo
-& Maathuis (2014), "Order-independent constraint-based causal structure learning"; Ramsey (2016),
-"Improving accuracy and scalability of the PC algorithm by maximizing p-value".
+& Maathuis (2014), "Order-independent constraint-based causal structure learning", section 4.2 for
+the majority.
 """
 
 import itertools
@@ -59,7 +59,8 @@ def learn_pattern(
     Returns:
         networkx.DiGraph with every column as a node, in column order, its attribute "states" what
         it was taken for; the arcs' attribute "p_value" is the largest that a test of them had.
-        `graph["separators"]`: {frozenset of two: the columns that separate them};
+        `graph["separators"]`: {frozenset of two: the columns that separate them, of several sets of
+        a size that of the largest p-value};
         `graph["conflicts"]`: the colliders (x, z, y) left out; `graph["tests"]`: how many were
         made; `graph["status"]` as learn_structure has it.
 
@@ -98,7 +99,7 @@ def learn_pattern(
                                  for a, b in out.edges}, "p_value")
     out.graph.update(
         separators={frozenset((names[i], names[j])): tuple(names[c] for c in given)
-                    for (i, j), (_, given) in separators.items()},
+                    for (i, j), (_, given, _) in separators.items()},
         conflicts=[tuple(names[c] for c in triple) for triple in conflicts],
         tests=made, status=variables.status)
     return out
@@ -106,8 +107,8 @@ def learn_pattern(
 
 def _skeleton(variables: Variables, test: str, level: float, joined: np.ndarray,
               most: int | None) -> tuple[np.ndarray, dict, int]:
-    """(largest p-value of each pair (d, d), {pair: (p-value, separating columns)}, tests made);
-    takes arcs from `joined` in place."""
+    """(largest p-value of each pair (d, d), {pair: (p-value, separating columns, all such sets of
+    that size)}, tests made); takes arcs from `joined` in place."""
     largest, separators, made = np.zeros(joined.shape), {}, 0
     for size in itertools.count():
         near = joined.copy()
@@ -116,16 +117,18 @@ def _skeleton(variables: Variables, test: str, level: float, joined: np.ndarray,
         for i, j in np.argwhere(np.triu(near)):
             sets = {given for end, other in ((i, j), (j, i)) for given in itertools.combinations(
                 np.flatnonzero(near[end] & (np.arange(len(near)) != other)).tolist(), size)}
-            best = -1.0, ()
+            best, apart = (-1.0, ()), []
             for given in sorted(sets):
-                p = judge(variables, test, i, j, given)[2]
+                _, degrees, p = judge(variables, test, i, j, given)
                 made += 1
-                if p > best[0]:
-                    best = p, given
+                # what is constant depends on nothing; what others determine is not known not to
+                if degrees > 0 or not given:
+                    best = max(best, (p, given), key=lambda found: found[0])
+                    apart += [given] * (p > level)
             largest[i, j] = largest[j, i] = max(largest[i, j], best[0])
-            if best[0] > level:
+            if apart:
                 joined[i, j] = joined[j, i] = False
-                separators[int(i), int(j)] = best
+                separators[int(i), int(j)] = (*best, apart)
 
 
 def _colliders(joined: np.ndarray,
@@ -133,9 +136,9 @@ def _colliders(joined: np.ndarray,
     """(arcs into colliders (d, d), those left out since another collider has the arc the other
     way)."""
     compelled, conflicts = np.zeros_like(joined), []
-    for (x, y), (_, given) in sorted(separators.items(), key=lambda found: -found[1][0]):
+    for (x, y), (_, _, apart) in sorted(separators.items(), key=lambda found: -found[1][0]):
         for z in np.flatnonzero(joined[x] & joined[y]).tolist():
-            if z in given:
+            if 2 * sum(z in given for given in apart) >= len(apart):
                 continue
             if compelled[z, x] or compelled[z, y]:
                 conflicts.append((x, z, y))

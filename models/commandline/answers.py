@@ -55,7 +55,8 @@ def predict(found: Any, table: pd.DataFrame, site: str | None, proba: bool,
     """The most probable state or the mean of every row; with `proba` the probabilities beside
     it."""
     if isinstance(found, Fit):
-        return _predicted(found, of_fit(found, table, layout, without=site), site, proba)
+        laid = of_fit(found, table, layout, without=site or "")
+        return _predicted(found, laid, site, proba, layout.unknown)
     if not hasattr(found, "predict"):
         raise ModelError(f"{type(found).__name__} predicts no column of a row: ask forecast, or "
                          f"impute")
@@ -81,13 +82,14 @@ def _asked(face: Any, verb: Callable, table: pd.DataFrame, layout: Layout) -> np
     return together(verb(sequences(rows, table, layout.by)), table, layout.by)
 
 
-def _predicted(fit: Fit, laid: Laid, site: str | None, proba: bool) -> pd.DataFrame:
-    found = fit.predict(laid.data, site)
+def _predicted(fit: Fit, laid: Laid, site: str | None, proba: bool,
+               unknown: str) -> pd.DataFrame:
+    found = fit.predict(laid.data, site, unknown=unknown)
     name = site or _hidden(fit, laid.data, laid.steps is not None or proba)
     timed = name is not None and fit.structure.named[name].time is not None
     out = laid.columns(site or "prediction", laid.back(found, timed))
     if proba:
-        p = laid.back(fit.predict_proba(laid.data, name), timed)
+        p = laid.back(fit.predict_proba(laid.data, name, unknown=unknown), timed)
         for at, each in ({"p": p} if p.ndim == 2 else laid.columns(name, p)).items():
             out |= {f"{at}({label})": each[..., i] for i, label in enumerate(fit.labels(name))}
     return pd.DataFrame(out)
@@ -115,7 +117,8 @@ def impute(found: Any, table: pd.DataFrame, layout: Layout = PLAIN) -> pd.DataFr
     out = table.copy()
     if isinstance(found, Fit):
         laid = of_fit(found, table, layout)
-        filled = {name: column for site, value in found.impute(laid.data).items()
+        answer = found.impute(laid.data, unknown=layout.unknown)
+        filled = {name: column for site, value in answer.items()
                   for name, column in laid.columns(site, laid.back(
                       value, found.structure.named[site].time is not None)).items()}
     else:
@@ -197,7 +200,7 @@ def score(found: Any, table: pd.DataFrame, target: str | None,
     if isinstance(found, Fit):
         laid = of_fit(found, table, layout)
         out |= {} if laid.steps is None else {"sequences": len(laid.steps)}
-        return out | {"log_score": found.score(laid.data)}
+        return out | {"log_score": found.score(laid.data, unknown=layout.unknown)}
     rows = columns_of(found, table)
     rows = rows if hasattr(found, "feature_names_in_") else rows.to_numpy(float)
     if target is None:

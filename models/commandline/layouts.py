@@ -1,6 +1,7 @@
 """How a table is the data of a function of a user's own: columns that make one array, rows that are
 the steps of sequences; and answers as rows of the table again."""
 
+import warnings
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ class Layout(NamedTuple):
 
     joined: Mapping[str, tuple[str, ...]] = NONE  # site or input → the columns that make it
     by: str | None = None  # the column that tells sequences apart
+    unknown: str = "refuse"  # members of groups that were not learnt, or "new"
 
 
 PLAIN = Layout()
@@ -68,26 +70,39 @@ def of_model(model: Model, table: pd.DataFrame, layout: Layout) -> Laid:
         structure = trace(model)
     except ModelError:  # it is read by its data, and tells of its own what it lacks
         structure = None
-    return _laid(structure, model, NONE, table, layout)
+    laid = _laid(structure, model, NONE, table, layout)
+    missing = next((name for name in model.inputs if name not in laid.data), None)
+    if missing is not None:
+        raise DataError(f"the table has no column '{missing}', an input of the model: a setting is "
+                        f"--set {missing}=…, a column of another name --as {missing}=COLUMN; the "
+                        f"table has {list(table.columns)}")
+    return laid
 
 
 def of_fit(fit: Fit, table: pd.DataFrame, layout: Layout, without: str | None = None) -> Laid:
-    """A table as data of a question to a fit; columns that it does not know are left alone.
+    """A table as data of a question to a fit; columns that it does not know are left alone, and a
+    warning names what was seen when it was fitted and is not there.
 
     Args:
-        without: a site that is asked for, and not shown.
+        without: a site that is asked for, and not shown; "" the one that is not there.
     """
     laid = _laid(fit.structure, fit.model, fit.columns, table, layout)
-    if without is None or without not in laid.data:
+    absent = [name for name, _ in fit.pattern if name not in laid.data and name != without]
+    if absent and not (without == "" and len(absent) == 1):
+        warnings.warn(f"the table shows nothing of {', '.join(map(repr, absent))}, seen when the "
+                      f"model was fitted: taken as unseen; a column of another name is --as "
+                      f"{absent[0]}=COLUMN", RuntimeWarning, stacklevel=2)
+    if not without or not (without in table.columns or without in laid.joined):
         return laid
     if isinstance(laid.data, pd.DataFrame):
-        return laid._replace(data=laid.data.drop(columns=without))
+        return laid._replace(data=laid.data.drop(columns=without, errors="ignore"))
     return laid._replace(data={k: v for k, v in laid.data.items() if k != without})
 
 
 def _laid(structure: Structure | None, model: Any, remembered: Mapping[str, tuple[str, ...]],
           table: pd.DataFrame, layout: Layout) -> Laid:
-    known = [*(() if structure is None else structure.named), *model.inputs]
+    inside = () if structure is None else (s.name for s in structure.named.values() if s.rows)
+    known = [*inside, *model.inputs]  # a column has no value of what lies outside rows
     for name, columns in layout.joined.items():
         if structure is not None and name not in known:
             raise ModelError(f"--as {name}=…: model '{model.name}' has no site or input '{name}'; "
@@ -116,6 +131,10 @@ def _laid(structure: Structure | None, model: Any, remembered: Mapping[str, tupl
              and structure.named[name].time is None}
     data = {name: (_still(name, value, steps, layout.by) if name in still
                    else _sequences(value, steps)) for name, value in arrays.items()}
+    if set(data) <= still:  # something along time tells how long sequences are, were it unseen
+        bare = [s.name for s in structure.sites.values() if s.rows and s.time is not None
+                and len(s.cells) == 1]
+        data |= {name: _sequences(np.full(len(table), np.nan), steps) for name in bare[:1]}
     return Laid(data, len(table), steps, {**remembered, **joined})
 
 

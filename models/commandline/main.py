@@ -27,6 +27,7 @@ from probml.models.commandline.options import (
     out_option,
     own_model,
     settings_option,
+    unknown_option,
     wish,
 )
 
@@ -117,15 +118,18 @@ def _written(table: pd.DataFrame, out: str | None, as_json: bool) -> None:
 @click.option("--proba", is_flag=True, help="The probabilities of all states, too.")
 @own_model
 @settings_option
+@unknown_option
 @layout_options
 @out_option
 @json_option
 def predict(fitted: str, data: str, site: str | None, proba: bool, model: str | None,
             settings: tuple[str, ...], out: str | None, as_json: bool,
-            layout: layouts.Layout) -> None:
+            layout: layouts.Layout,
+            unknown: str) -> None:
     """The unseen column of every row of DATA, by the file FITTED."""
     found, table = _opened(fitted, model, settings), files.read_table(data)
-    _written(answers.predict(found, table, site, proba, layout), out, as_json)
+    _written(answers.predict(found, table, site, proba, layout._replace(unknown=unknown)), out,
+             as_json)
 
 
 @main.command()
@@ -133,14 +137,16 @@ def predict(fitted: str, data: str, site: str | None, proba: bool, model: str | 
 @click.argument("data")
 @own_model
 @settings_option
+@unknown_option
 @layout_options
 @out_option
 @json_option
 def impute(fitted: str, data: str, model: str | None, settings: tuple[str, ...], out: str | None,
-           as_json: bool, layout: layouts.Layout) -> None:
+           as_json: bool, layout: layouts.Layout,
+           unknown: str) -> None:
     """DATA with its empty cells filled."""
     found, table = _opened(fitted, model, settings), files.read_table(data)
-    _written(answers.impute(found, table, layout), out, as_json)
+    _written(answers.impute(found, table, layout._replace(unknown=unknown)), out, as_json)
 
 
 @main.command()
@@ -189,13 +195,15 @@ def forecast(fitted: str, data: str, steps: int, interval: float | None, model: 
 @click.option("--target", help="Score the prediction of this column.")
 @own_model
 @settings_option
+@unknown_option
 @layout_options
 @json_option
 def score(fitted: str, data: str, target: str | None, model: str | None,
-          settings: tuple[str, ...], as_json: bool, layout: layouts.Layout) -> None:
+          settings: tuple[str, ...], as_json: bool, layout: layouts.Layout,
+          unknown: str) -> None:
     """The mean log probability of a row of DATA; with a target also how well it is predicted."""
     found = answers.score(_opened(fitted, model, settings), files.read_table(data), target,
-                          layout)
+                          layout._replace(unknown=unknown))
     if as_json:
         files.write_json(found)
     else:

@@ -69,3 +69,6 @@ own_model = click.option("--model", "-m", metavar="FILE.py:name",
                          help="The model, where the file holds a fit of your own.")
 settings_option = click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
                                help="A setting of that model.")
+unknown_option = click.option("--unknown", type=click.Choice(["refuse", "new"]), default="refuse",
+                              show_default=True, help="What becomes of a label of a group that "
+                              "was not learnt; new: a member drawn as the others are.")

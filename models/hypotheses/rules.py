@@ -19,13 +19,15 @@ databases", for the rules; the posteriors are Beta–Binomial.
 """
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import beta
 
-from probml import DataError, ModelError
+from probml import DataError
+from probml.estimators.rules import hold, number, optional, several, within
+from probml.language.language import whole_seed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,9 +63,9 @@ def association_rules(baskets: "pd.DataFrame", itemsets: Any, *, concentration: 
     """
     import pandas as pd
 
-    if not concentration > 0 or not 0 < level < 1:
-        raise ModelError(f"association_rules(concentration={concentration!r}, level={level!r}): "
-                         f"expected a number above 0, and one between 0 and 1")
+    hold("association_rules", concentration=(concentration, number(0.0, above=True)),
+         level=(level, within(0.0, 1.0)), least_lift=(least_lift, optional(number(0.0))))
+    seed = whole_seed(seed, "association_rules")
     table, names = _held(baskets)
     tail, random, records = (1 - level) / 2, np.random.default_rng(seed), []
     for members in _sets(itemsets, names):
@@ -111,7 +113,18 @@ def _held(baskets) -> tuple[np.ndarray, dict]:
 
 
 def _sets(itemsets, names: dict) -> Iterable[frozenset]:
-    found = itemsets["itemsets"] if hasattr(itemsets, "columns") else itemsets
+    found = itemsets
+    if hasattr(itemsets, "columns"):
+        if "itemsets" not in itemsets.columns:
+            raise DataError(f"association_rules: the DataFrame of sets has no column 'itemsets', "
+                            f"but {list(itemsets.columns)}")
+        found = itemsets["itemsets"]
+    sets = ("a list, tuple or set of sets of names", lambda v: isinstance(v, Iterable)
+            and not isinstance(v, str | bytes | Mapping) and getattr(v, "ndim", 1) == 1)
+    hold("association_rules", itemsets=(found, sets))
+    found = list(found)
+    for each in found:
+        hold("association_rules", itemsets=(each, several("columns")))
     for each in dict.fromkeys(frozenset(each) for each in found):
         unknown = [item for item in each if item not in names]
         if unknown:

@@ -22,8 +22,10 @@ import numpy as np
 from scipy import stats
 from scipy.integrate import quad
 
-from probml import DataError, ModelError
-from probml.models.hypotheses.tables import COLUMNS
+from probml import DataError
+from probml.estimators.rules import FLAG, hold, number, whole
+from probml.language.language import whole_seed
+from probml.models.hypotheses.tables import COLUMNS, MOST
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,11 +65,9 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
     """
     import pandas as pd
 
-    if not width > 0:
-        raise ModelError(f"two_samples(width={width!r}): expected a number above 0")
-    if isinstance(permutations, bool) or permutations != int(permutations) or permutations < 1:
-        raise ModelError(f"two_samples(permutations={permutations!r}): expected a whole number of "
-                         f"at least 1")
+    hold("two_samples", paired=(paired, FLAG), width=(width, number(0.0, above=True)),
+         permutations=(permutations, whole(1, MOST)))
+    seed = whole_seed(seed, "two_samples")
     a, b = _numbers("x", x), _numbers("y", y)
     if paired and len(a) != len(b):
         raise DataError(f"two_samples(paired=True): x has {len(a)} numbers, y has {len(b)}: pairs "

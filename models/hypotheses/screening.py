@@ -21,6 +21,7 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from probml import DataError
+from probml.estimators.rules import hold, several
 from probml.models.frames.kinds import discrete
 from probml.models.hypotheses import tables
 
@@ -53,8 +54,7 @@ def screen(X: Any, y: Any, names: Any = None) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    table = X if hasattr(X, "columns") else pd.DataFrame(
-        np.asarray(X), columns=None if names is None else list(names))
+    table = X if hasattr(X, "columns") else _named(X, names)
     target = pd.Series(y if np.ndim(y) == 1 else np.ravel(y)).reset_index(drop=True)
     if len(target) != len(table):
         raise DataError(f"screen: X has {len(table)} rows, y has {len(target)}")
@@ -64,6 +64,23 @@ def screen(X: Any, y: Any, names: Any = None) -> "pd.DataFrame":
     out["probability"] = 1 / (1 + np.exp(-out["log_bayes_factor"].clip(-700, 700)))
     out.index.name = "column"
     return out.sort_values("log_bayes_factor", ascending=False, kind="stable")
+
+
+def _named(X: Any, names: Any) -> "pd.DataFrame":
+    import pandas as pd
+
+    try:
+        X = np.asarray(X)
+    except ValueError:
+        X = np.zeros(0)
+    if X.ndim != 2:
+        raise DataError(f"screen: expected a DataFrame or an array (n, d), got the shape {X.shape}")
+    if names is None:
+        return pd.DataFrame(X)
+    hold("screen", names=(names, several("names of columns")))
+    if len(names) != X.shape[1]:
+        raise DataError(f"screen(names={list(names)!r:.200}): X has {X.shape[1]} columns")
+    return pd.DataFrame(X, columns=list(names))
 
 
 def _judged(column, target) -> tuple:

@@ -27,11 +27,14 @@ from scipy.special import gammaln, xlogy
 from scipy.stats import chi2, random_table
 
 from probml import DataError, ModelError
+from probml.estimators.rules import hold, numbers, one_of, whole
+from probml.language.language import whole_seed
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ["statistic", "degrees", "p_value", "log_bayes_factor", "probability"]
+MOST = 10_000_000  # permutations
 SAMPLING = ("joint", "rows", "columns", "poisson")
 
 
@@ -70,9 +73,8 @@ def dependence(table, sampling: str = "joint", *, concentration=1.0, permutation
     import pandas as pd
 
     y = _counts(table)
-    if isinstance(permutations, bool) or permutations != int(permutations) or permutations < 1:
-        raise ModelError(f"dependence(permutations={permutations!r}): expected a whole number of "
-                         f"at least 1")
+    hold("dependence", permutations=(permutations, whole(1, MOST)))
+    seed = whole_seed(seed, "dependence") % 2**32  # as of RandomState
     factor = log_bayes_factor(y, sampling, concentration)
     shown = y[y.sum(1) > 0][:, y.sum(0) > 0]
     rows, columns = shown.sum(1), shown.sum(0)
@@ -104,10 +106,13 @@ def log_bayes_factor(table, sampling: str = "joint", concentration=1.0, rate: fl
         rate: b of "poisson"; None: the prior total count is that of the table, b = Σ a / Σ y.
     """
     y = _counts(table)
-    if sampling not in SAMPLING:
-        raise ModelError(f"dependence(sampling={sampling!r}): expected one of "
-                         f"{', '.join(map(repr, SAMPLING))}")
-    a = np.broadcast_to(np.asarray(concentration, float), y.shape)
+    hold("dependence", sampling=(sampling, one_of(*SAMPLING)),
+         concentration=(concentration, numbers(0.0)))
+    a = np.asarray(concentration, float)
+    if a.shape not in ((), y.shape):
+        raise ModelError(f"dependence(concentration=...): expected one number or {y.shape}, one a "
+                         f"cell, got the shape {a.shape}")
+    a = np.broadcast_to(a, y.shape)
     own = a.sum(1) - (y.shape[1] - 1), a.sum(0) - (y.shape[0] - 1)
     if not (np.isfinite(a).all() and (a > 0).all() and all((xi > 0).all() for xi in own)):
         raise ModelError(f"dependence(concentration={concentration!r}): expected numbers above 0, "

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from probml import DataError, ModelError
+from probml import MAP, DataError, ModelError
 from probml.estimators.face import Face, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, number, parameter, whole
 from probml.estimators.validation import (
@@ -21,6 +21,8 @@ from probml.models.latent_factors.factor_analysis import (
     principal,
     probabilistic_pca,
 )
+
+STEP = 0.01  # of a tolerance of EM's iterations, for steps of L-BFGS, which are smaller
 
 
 @dataclass(eq=False, repr=False)
@@ -69,7 +71,7 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         start = {"mean": np.zeros(d), "loadings": W, "precision": 1 / noise}
         model = self._function(k=int(k), d=d, loading_scale=float(self.loading_scale),
                                scale=float(self.scale))
-        self._keep(self._infer(model, {"x": x}, weights, start, False),
+        self._keep(self._infer(model, {"x": x}, weights, start, not np.isnan(x).any()),
                    n if weights is None else weights.sum())
         seen = ~np.isnan(X)
         lost = np.log(self._unit) @ (seen.sum(0) if weights is None else weights @ seen)
@@ -78,6 +80,14 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self._name()
         return self
+
+    def _ladder(self, complete: bool) -> tuple:
+        """Complete rows are few (of their second moments), and the likelihood is climbed as it is:
+        where a noise ends near 0, EM goes ever slower."""
+        if self.engine is None and complete:
+            return (MAP(prior=bool(self.prior), steps=int(self.max_iter),
+                        tolerance=float(self.tol) * STEP),)
+        return super()._ladder(False)
 
     def _judge(self, X, S) -> None:
         values = np.linalg.eigvalsh(S)[::-1]
@@ -217,10 +227,12 @@ class ProbabilisticPCA(_Linear):
         loading_scale: prior standard deviation of a loading, in root mean squared spreads of the
             columns.
         scale: prior guess of the noise, worth a row or two, in the same units.
-        tol: stop when an iteration of EM gains less than this a row, in nats.
+        tol: of rows with unseen cells, by EM: stop when an iteration gains less than this a row, in
+            nats; of complete ones: when a step gains less than a hundredth of this, relative to the
+            objective.
         max_iter: iterations at the most; one that stops there warns and leaves converged_ False.
         random_state: seed of sample(); None is 0.
-        engine: an engine's value instead of the EM that these arguments describe.
+        engine: an engine's value instead of these: MAP of complete rows, else EM.
 
     Attributes:
         components_ (k, d): orthonormal axes; explained_variance_ (k,): the variances along them,

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.estimators.rules import FLAG, hold, whole
+from probml.language.language import whole_seed
 from probml.models.mixtures.gaussian_face import GaussianMixture
 
 if TYPE_CHECKING:
@@ -64,9 +66,8 @@ def how_many(X: Any, sizes: Any = range(1, 9), *, covariance_type: str = "full",
 
     found = _sizes(sizes)
     X = _rows(X, found[-1])
-    if isinstance(references, bool) or references != int(references) or references < 2:
-        raise ModelError(f"how_many(references={references!r}): expected a whole number of at "
-                         f"least 2")
+    hold("how_many", references=(references, whole(2, 10_000)), scale=(scale, FLAG))
+    seed = whole_seed(seed, "how_many") % 2**32  # as scikit-learn's
     mixture = GaussianMixture(found, covariance_type=covariance_type, random_state=seed).fit(X)
     table = mixture.table_.set_index("n_components")[[*LEAST]]
     table.index.name = "groups"

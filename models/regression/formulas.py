@@ -80,13 +80,21 @@ def formula(text: str, table: Any) -> Formula:
     except ModuleNotFoundError as error:
         raise ModelError(f"formulas need formulaic ({error}): pip install 'probml[formula]'"
                          ) from None
+    if not isinstance(text, str):
+        raise ModelError(f"formula: expected text first, formula('y ~ x', table), got a "
+                         f"{type(text).__name__}")
+    _refuse_habits(text)
     found = EFFECT.findall(text)
     fixed = re.sub(r"\+\s*(?=$|\+)", "", EFFECT.sub("", text)).strip()
     fixed = re.sub(r"~\s*\+?\s*$", "~ 1", re.sub(r"~\s*\+", "~ ", fixed))
     try:
-        parsed = formulaic.Formula(fixed)
+        rest = [name for name in table.columns if name not in {name for *_, name in found}]
+        parsed = formulaic.Formula(fixed, _context={"__formulaic_variables_available__": rest})
     except Exception as error:
-        raise ModelError(f"formula({text!r}): {' '.join(str(error).split())}") from None
+        raise ModelError(f"formula({text!r}): {_said(error)}") from None
+    if isinstance(getattr(parsed, "rhs", parsed), tuple):
+        raise ModelError(f"formula({text!r}): what differs from group to group stands in brackets, "
+                         f"y ~ x + (1 | group)")
     made: list[Any] = []
 
     def right() -> Any:
@@ -116,7 +124,8 @@ def _columns(text: str, table: Any, groupings: dict, right: Any) -> Any:
     try:
         X = right()
     except Exception as error:
-        raise DataError(f"formula({text!r}): {' '.join(str(error).split())}") from None
+        raise DataError(f"formula({text!r}): {_said(error)}; the table has the columns "
+                        f"{list(table.columns)}") from None
     X = X.drop(columns=[INTERCEPT], errors="ignore")
     return X.assign(**{name: table[name].to_numpy() for name in groupings})
 
@@ -130,3 +139,29 @@ def _effects(text: str, terms: str, columns: list[str]) -> list[str]:
         raise ModelError(f"formula({text!r}): the effect of {wrong!r} needs {wrong!r} among the "
                          f"terms outside, whose columns are {columns}")
     return ([] if "0" in words else ["1"]) + own
+
+
+# as R writes it → what is wanted here
+HABITS = (
+    (re.compile(r"\bfactor\s*\("), "a category is C(name), not factor(name)"),
+    (re.compile(r"\bcbind\s*\("), "the left side is one column, the successes; how many tried is "
+     "fit(X, y, trials=...)"),
+    (re.compile(r"\bI\s*\([^()]*\^"), "a power is I(x**2), not I(x^2)"),
+    (re.compile(r"\boffset\s*\("), "an offset is fit(X, y, offset=...)"),
+    (re.compile(r"(?<![=~!<>])=(?!=)(?![^()]*\))"), "the sides are parted by ~, as in 'y ~ x'"),
+)
+
+
+def _refuse_habits(text: str) -> None:
+    """
+    Raises:
+        ModelError: what R's formulas have and these have not, with how it is written here.
+    """
+    for pattern, instead in HABITS:
+        if pattern.search(text):
+            raise ModelError(f"formula({text!r}): {instead}")
+
+
+def _said(error: Exception) -> str:
+    """What formulaic says, without colours, on one line."""
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split()).rstrip(".")

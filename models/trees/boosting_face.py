@@ -215,7 +215,7 @@ class Boosted(Face):
 
     def log_prob(self, X, y):
         """log p(y | x), (n,), nats."""
-        return self._logs(self.decision_function(X), np.asarray(y, float))
+        return self._logs(self.decision_function(X), self._target_of(self._take(X, False), y))
 
     def score(self, X, y):
         """The mean of log_prob."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from probml import errors
 from probml.assessment import refits
-from probml.assessment.pages.html import records_of, table
+from probml.assessment.pages.html import noted, records_of, table
 from probml.assessment.simulated import filled, simulated, template
 from probml.dataset import dataset
 from probml.engines import NUTS, Exact
@@ -124,8 +124,8 @@ class Certificate:
         tables = (table(records_of(self.table), "quantities"),
                   table(records_of(self.prior_predictive), "what the prior says of the data"))
         kind = "good" if self.passed else "warn"
-        return (f'<div><p class="{kind}">{"✓" if self.passed else "⚠"} {escape(first)}</p>'
-                f"{''.join(tables)}</div>")
+        return noted(f'<p class="{kind}">{"✓" if self.passed else "⚠"} {escape(first)}</p>'
+                     f"{''.join(tables)}")
 
 
 def _fault(levels: np.ndarray) -> str:

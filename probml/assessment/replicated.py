@@ -159,15 +159,28 @@ def _statistic(name: str, of: str, seen: float, made: np.ndarray) -> Statistic:
 
 
 def _binned(name: str, shown: np.ndarray, again: np.ndarray) -> Bins:
-    """Bins from the least to the greatest of the data and of most tables."""
+    """Bins from the least to the greatest of the data and of most tables; of numbers that are
+    rounded, each holds as many of those that are possible."""
     known = shown[~np.isnan(shown)]
     low = min(float(known.min()), float(np.nanquantile(again, 0.001)))
     high = max(float(known.max()), float(np.nanquantile(again, 0.999)))
-    whole = bool((known % 1 == 0).all())
-    count = min(BINS, int(high - low) + 1) if whole else BINS
-    edges = np.linspace(low - 0.5 * whole, high + 0.5 * whole if whole or high > low else low + 1,
-                        count + 1)
+    width = (high - low) / BINS or 1.0
+    if (unit := _rounding(known)) is not None:
+        width = unit * max(np.ceil(width / unit - 1e-6), 1)
+        low = float(known.min()) - 0.5 * unit - width * max(
+            np.ceil((known.min() - 0.5 * unit - low) / width), 0)
+    edges = low + width * np.arange(int(np.ceil((high - low) / width - 1e-6)) + 1)
+    edges = np.append(edges, edges[-1] + width) if edges[-1] <= known.max() else edges
     each = np.stack([np.histogram(row[~np.isnan(row)], edges)[0] for row in again])
     return Bins(name, edges, np.histogram(known, edges)[0],
                 *np.quantile(each, (0.025, 0.5, 0.975), axis=0))
 
+
+def _rounding(known: np.ndarray) -> float | None:
+    """The unit to which numbers are rounded, where many are alike; else None."""
+    values = np.unique(known.astype(np.float32))
+    gaps = np.diff(values)
+    if len(values) > 0.7 * len(known) or not len(gaps):
+        return None
+    unit = float(gaps.min())
+    return unit if np.allclose(gaps / unit, np.round(gaps / unit), atol=0.05) else None

@@ -7,7 +7,8 @@ from numbers import Real
 
 import numpy as np
 
-from probml.dataset import arrow_values, frames
+from probml.dataset import frames
+from probml.dataset.sources import arrow_values
 from probml.errors import DataError, RowError
 
 UNSEEN = "An unseen cell is NaN or None."

@@ -8,6 +8,9 @@ from probml.dataset.dataset import Data
 FAR = 2.0**12  # spreads from 0 at which float32, of 24 bits, leaves a spread 12
 TOLD = 2**14  # rows that tell where a column lies
 MANY = 2**14  # a count n: float32 rounds the terms n log n of its log density by a hundredth
+# of columns: rows and columns that are looked at, and the least singular value beside the largest
+# of which float32, squared, keeps some digits
+FEW, WIDE, NEAR = 2**11, 64, 1e-3
 SMALL, LARGE = 2.0**-24, 2.0**24  # spreads whose fourth powers are held with room to spare
 ROUNDING = 64 * np.finfo(float).eps  # of a value: less is no spread, but its rounding in double
 
@@ -29,6 +32,8 @@ def lost(data: Data) -> str | None:
         if values.dtype.kind == "f" and (found := _far(values, None, 0
                                                        if name in data.structure.timed else None)):
             return f"the input '{name}'{found}"
+        if values.dtype.kind == "f" and (found := _alike(values)):
+            return f"the input '{name}'{found}"
     return None
 
 
@@ -45,6 +50,30 @@ def measured(values: np.ndarray, seen: np.ndarray | None = None,
     mean = np.where(seen, values, 0.0).sum(axes, keepdims=True) / count
     square = np.where(seen, (values - mean) ** 2, 0.0).sum(axes, keepdims=True) / count
     return mean.squeeze(axes), np.sqrt(square).squeeze(axes)
+
+
+def _alike(values: np.ndarray) -> str | None:
+    """What is wrong with columns of which one is nearly a sum of others, in words: their squares
+    and products keep too few digits of what tells them apart.
+
+    Args:
+        values: (rows, columns); others are not looked at, nor more than WIDE columns.
+    """
+    if values.ndim != 2 or not 1 < values.shape[1] <= WIDE:
+        return None
+    some = np.asarray(values[:: max(len(values) // FEW, 1)], float)
+    if len(some) <= some.shape[1]:
+        return None
+    some = some - some.mean(0)
+    spread = some.std(0)
+    if not (np.isfinite(spread).all() and (spread > 0).all()):
+        return None
+    found = np.linalg.svd(some / spread, compute_uv=False)
+    left = found[-1] / found[0]
+    if not ROUNDING * len(found) < left < NEAR:
+        return None
+    return (f" has too few digits: one of its columns is nearly a sum of others, from which "
+            f"{left:.1g} of their spread tells it")
 
 
 def _many(values: np.ndarray, seen: np.ndarray | None) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from probml.dataset import arrow_values
+from probml.dataset.sources import arrow_values
 from probml.errors import DataError
 from probml.structure.structure import Structure
 

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml import errors
-from probml.dataset import arrays, bounds, chain_inputs, covariances, frames, kinds, ragged, tables
+from probml.dataset import arrays, bounds, chain_inputs, frames, kinds, ragged, tables
 from probml.dataset import codes as coding
 from probml.dataset.dataset import Data
 from probml.dataset.sources.arrow import as_table
 from probml.families.domains import Simplex
 from probml.language.language import Bound
+from probml.structure import covariances
 from probml.structure.possible import check_chains
 from probml.structure.site import Site
 from probml.structure.structure import Structure

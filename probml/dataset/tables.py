@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from probml.dataset import arrow_values
 from probml.dataset.arrays import NUMBERS, UNSEEN, as_raw, coded, deny, listed
+from probml.dataset.sources import arrow_values
 from probml.errors import DataError
 
 LARGEST_COUNT = 2**62
@@ -158,9 +158,10 @@ def _items(data, expected, model):
                 data.index if pandas else None, data.shape[0])
     if data is None or isinstance(data, Mapping):
         return dict(data or {}), False, None, None
-    name, kind = next((e.name for e in expected.values() if e.rows), "x"), type(data).__name__
+    inside = [f"'{e.name}': ..." for e in expected.values() if e.rows] or ["'x': ..."]
+    kind, some = type(data).__name__, "some of " * (len(inside) > 1)
     raise DataError(f"{model}: data must be a mapping name -> array, a DataFrame or a pyarrow "
-                    f"Table, got {kind}: pass {{'{name}': ...}}.")
+                    f"Table, got {kind}: pass {some}{{{', '.join(inside)}}}.")
 
 
 def _check_name(name, frame, expected, inputs, model):
@@ -311,7 +312,7 @@ def _complete(what, raw):
     a, seen = _finite(what, raw, True)
     if seen is not None:
         deny(~seen, what, None, "complete",
-             hint="It is never inferred: fill the cell or drop the row.")
+             hint="It is never inferred: fill the cell, drop the row, or make it a site.")
     return a
 
 

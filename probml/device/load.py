@@ -3,7 +3,7 @@ into chunks."""
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -135,20 +135,22 @@ def used(data: Data, plan: Plan) -> dict[str, tables.Column]:
 
 def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.ndarray,
            shape: tuple[int, int], kinds: Kinds, index: np.ndarray | None = None,
-           switch: bool = True, most: bool = False, tiles: Tiles | None = None) -> Chunk:
+           switch: bool = True, most: bool = False, tiles: Tiles | None = None,
+           room: Callable | None = None) -> Chunk:
     """Rows of data on the host, (chunks, rows a chunk, ...), but for their steps; no JAX in it.
 
     Args:
         centre: what is taken off the columns. weight: (rows of all chunks,), 0 for padding.
         index: the rows to take, in this order. switch: see marginal_normal.locate. most: any
             coordinate of a vector seen in part may be unseen. tiles: in which these rows stand.
+        room: shape, type → an array to write to; None: new ones.
     """
     table, sites, (chunks, size) = data.table, data.structure.sites, shape
     rows = table.rows if index is None else len(index)
 
     def cut(array, kind=None, shift=None):
         array = array if index is None else array[index]
-        out = aligned((chunks * size, *array.shape[1:]), kind or array.dtype)
+        out = (room or aligned)((chunks * size, *array.shape[1:]), kind or array.dtype)
         if shift is None:
             _copy(array, out[:rows])
         else:
@@ -196,6 +198,29 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     raw = np.empty(size + ALIGNED, np.uint8)
     begin = -raw.ctypes.data % ALIGNED
     return raw[begin : begin + size].view(dtype).reshape(shape)
+
+
+class Room:
+    """Arrays that are written to again, in the order in which they were asked for first: writing to
+    memory that nothing has touched yet costs ten times as much."""
+
+    def __init__(self) -> None:
+        self._held: list[np.ndarray] = []
+        self._next = 0
+
+    def begun(self) -> "Room":
+        """From the first array on."""
+        self._next = 0
+        return self
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        if self._next == len(self._held):
+            self._held.append(aligned(shape, dtype))
+        found = self._held[self._next]
+        if found.shape != shape or found.dtype != dtype:
+            found = self._held[self._next] = aligned(shape, dtype)
+        self._next += 1
+        return found
 
 
 def _copy(array: np.ndarray, out: np.ndarray) -> None:

@@ -1,6 +1,8 @@
 """Rows that no memory holds: each pass reads them anew, several chunks at a time, while those
 before are worked on."""
 
+import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +15,7 @@ from probml.dataset.dataset import Data
 from probml.dataset.sources.parts import Reader
 from probml.dataset.sources.profile import regrouped
 from probml.device.lanes import Lanes, fitting_rows, located_along, sparse
-from probml.device.load import Kinds, aligned, located, packed, used
+from probml.device.load import Kinds, Room, aligned, located, packed, used
 from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.errors import Refusal
 from probml.numerics.outside import feeding
@@ -21,6 +23,8 @@ from probml.numerics.transfer import placed
 from probml.plan.plan import Plan, bucket
 
 NUMBERS = 2**20  # numbers that are fed at once: a call from the program to Python has its price
+TOGETHER = 16  # chunks that a worker of a cluster meets by one call
+ROOMS = 3  # chunks of a feed: one that is used, the next, and that which is being made
 FIXED = 8  # feeds of a pass from which on their shapes are the same for any number of rows
 
 
@@ -75,6 +79,11 @@ class Streamed(Rows):
     @property
     def _specs(self) -> Chunk:
         return jax.tree.unflatten(self.form, self.leaves)
+
+    @property
+    def fed(self) -> int:
+        """Numbers that a pass brings."""
+        return int(self.count) * sum(math.prod(leaf.shape) for leaf in self.leaves)
 
     def _fed(self, i: Any) -> Resident:
         return Resident(feeding.chunk(self.number, i, self._specs))
@@ -159,13 +168,14 @@ class Cut:
 
     Attributes:
         reader: of its parts. shape: chunks that are made at once, and rows of a chunk.
-        pack: rows as chunks of a shape, on the host, the last padded at weight 0; no JAX in it.
+        pack: rows as chunks of a shape, on the host, the last padded at weight 0; no JAX in it. A
+            Room, if given, holds them.
         some: a few rows. known: what all rows share.
     """
 
     reader: Reader
     shape: tuple[int, int]
-    pack: Callable[[Data, tuple[int, int]], Chunk]
+    pack: Callable[..., Chunk]
     some: Data
     known: Known
 
@@ -175,7 +185,7 @@ class Cut:
 
         Args:
             copies: how many parameter values the rows will be met with at once.
-            alone: one chunk at a time, no larger than the largest part.
+            alone: of parts that are cut by themselves, the largest into equal chunks.
         """
         assert data.survey is not None
         profile, sites, dtype = data.survey.profile, data.structure.sites, jnp.result_type(float)
@@ -187,11 +197,11 @@ class Cut:
             spread[name] = placed(wide, dtype)
         improbable = bool(data.steps) and sparse(plan, {})
 
-        def pack(piece: Data, shape: tuple[int, int]) -> Chunk:
-            rows, weight = piece.table.rows, aligned((shape[0] * shape[1],), kinds.real)
+        def pack(piece: Data, shape: tuple[int, int], room: Callable = aligned) -> Chunk:
+            rows, weight = piece.table.rows, room((shape[0] * shape[1],), kinds.real)
             weight[:rows] = 1.0 if piece.weights is None else piece.weights
             weight[rows:] = 0.0
-            made = packed(piece, plan, centre, weight, shape, kinds, most=True)
+            made = packed(piece, plan, centre, weight, shape, kinds, most=True, room=room)
             if piece.steps is not None:
                 lanes = Lanes(piece, plan, weight, None, shape, improbable, kinds, place=np.asarray,
                               most=True)
@@ -206,7 +216,7 @@ class Cut:
         known = Known(given, {name: placed(value, dtype) for name, value in centre.items()}, spread)
         most = (plan.chunk_rows(copies) if data.steps is None
                 else fitting_rows(plan.width * bucket(data.steps), copies))
-        shape = (1, _even(max(profile.sizes), most)) if alone else _shape(
+        shape = _alone(max(profile.sizes), most) if alone else _shape(
             most, data.survey.rows if data.survey.chosen else profile.rows, max(data.numbers, 1))
         return cls(Reader(data), shape, pack, data.taken(np.arange(1)), known)
 
@@ -229,6 +239,16 @@ class Cut:
         for piece in regrouped(self.reader.pieces(), self.rows):
             yield self.pack(piece, self.shape)
 
+    def fed(self) -> Iterator[Chunk]:
+        """As `read`, for a feed: what it gives may be written to again from the third on that come
+        after it, when a program has its own copy."""
+        if jax.default_backend() != "cpu":  # where a copy may be under way
+            yield from self.read()
+            return
+        rooms = itertools.cycle([Room() for _ in range(ROOMS)])
+        for piece in regrouped(self.reader.pieces(), self.rows):
+            yield self.pack(piece, self.shape, next(rooms).begun())
+
 
 def _shape(most: int, rows: int, numbers: int) -> tuple[int, int]:
     """Chunks of at most so many rows that are fed at once, and the rows of each: the same for many
@@ -239,6 +259,13 @@ def _shape(most: int, rows: int, numbers: int) -> tuple[int, int]:
     few = bucket(rows)
     together = -(-_even(few, fed * most) // most)
     return together, -(-_even(few, fed * most) // together)
+
+
+def _alone(rows: int, most: int) -> tuple[int, int]:
+    """Chunks of at most so many rows that are met by one call, as even as the largest part allows,
+    and the rows of each."""
+    size = _even(rows, most)
+    return _even(-(-rows // size), TOGETHER), size
 
 
 def _even(rows: int, most: int) -> int:
@@ -258,7 +285,7 @@ def streamed(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Str
     assert data.survey is not None
     cutter = Cut.of(data, plan, copies)
     specs = cutter.specs(cutter.shape)
-    feed = feeding.Feed(cutter.read, specs, cutter.counted(data.survey.rows))
+    feed = feeding.Feed(cutter.fed, specs, cutter.counted(data.survey.rows))
     leaves, form = jax.tree.flatten(specs)
     profile = data.survey.profile
     share = data.survey.rows / profile.rows if data.survey.chosen else 1.0  # about

@@ -20,6 +20,7 @@ engine is in this file, with what holds by default; which engine it is, nobody a
 """
 
 import enum
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows, Summary
-from probml.errors import ModelError
+from probml.errors import ModelError, meant
 from probml.language.language import Bound
 from probml.plan import effects
 from probml.plan.plan import Plan
@@ -161,6 +162,20 @@ class Problem:
         return f"model '{self.plan.structure.model.name}'"
 
 
+# settings as other libraries call them
+ELSEWHERE = {
+    "tune": "warmup", "num_warmup": "warmup", "iter_warmup": "warmup", "samples": "draws",
+    "num_samples": "draws", "iter_sampling": "draws", "num_chains": "chains",
+    "cores": "chain_method, threads by default", "progress_bar": "progress",
+    "progressbar": "progress", "n_init": "restarts", "max_iter": "max_iterations",
+    "tol": "tolerance", "num_steps": "steps", "n_iter": "steps, or max_iterations",
+    "learning_rate": "optimizer=optax.adam(rate)", "lr": "optimizer=optax.adam(rate)",
+    "seed": "fit(data, engine, seed=)", "random_seed": "fit(data, engine, seed=)",
+    "random_state": "fit(data, engine, seed=)", "rng_key": "fit(data, engine, seed=)",
+    "init": "fit(data, engine, start=)", "initvals": "fit(data, engine, start=)",
+}
+
+
 class Engine(ABC):
     """A way to find what is to be found: a value, frozen and hashable, which knows no model.
 
@@ -179,6 +194,16 @@ class Engine(ABC):
     stated: ClassVar[bool] = True
     offered: ClassVar[str] = "possible, on request"
     sizes: ClassVar[bool] = False
+
+    def __new__(cls, *args: Any, **settings: Any) -> "Engine":
+        own = inspect.signature(cls.__init__).parameters
+        loose = any(each.kind is each.VAR_KEYWORD for each in own.values())
+        unknown = next((name for name in settings if name not in own and not loose), None)
+        if unknown is not None:
+            known = [name for name in own if name != "self"]
+            raise TypeError(f"{cls.__name__}({unknown}=...): there is no such setting, it has "
+                            f"{known}{meant(unknown, known, ELSEWHERE)}")
+        return super().__new__(cls)
 
     @property
     def integrates(self) -> bool:
@@ -340,10 +365,14 @@ def checked(engine: Any, verb: str = "") -> Engine:
     Raises:
         ModelError: it is no engine, but a class or something else, or it cannot be hashed.
     """
-    said = f"{verb}(engine={engine!r})" if verb else f"engine={engine!r}"
+    shown = " ".join(f"{engine!r:.60}".split())
+    said = f"{verb}(engine={shown})" if verb else f"engine={shown}"
     if not isinstance(engine, Engine):
+        hint = (f": call it, {engine.__name__}()" if isinstance(engine, type)
+                and issubclass(engine, Engine) else ": all that was seen is one mapping, "
+                "fit({'x': x, 'y': y})" if hasattr(engine, "shape") else "")
         raise ModelError(f"{said} is not an engine: expected an engine's value, such as "
-                         f"probml.EM(), probml.Exact() or probml.NUTS(), or None")
+                         f"probml.EM(), probml.Exact() or probml.NUTS(), or None{hint}")
     try:
         hash(engine)
     except TypeError as error:

@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from probml.engines.engine import Status
-from probml.engines.watching import Step, watchers
 from probml.errors import ModelError
 from probml.numerics.compiling import underway
 from probml.numerics.outside.checkpoint import Past
+from probml.numerics.outside.watching import Step, watchers
+from probml.numerics.precision import carried
 
 if TYPE_CHECKING:
     from probml.numerics.outside.checkpoint import Journal
@@ -250,9 +251,10 @@ def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int =
 def in_threads(bar: Progress, work: Callable[[Any], Any], parts: Sequence,
                workers: int) -> list[Any]:
     """work(part) of every part, so many at once. Where one raises, and at Ctrl-C, those under way
-    end after their present turn and the others do not begin."""
+    end after their present turn and the others do not begin. All are in this thread's precision."""
+    own = carried(work)
     with ThreadPoolExecutor(workers) as pool:
-        tasks = [pool.submit(work, part) for part in parts]
+        tasks = [pool.submit(own, part) for part in parts]
         try:
             return [task.result() for task in tasks]
         except BaseException:

@@ -12,7 +12,7 @@ A face is a dataclass, and says each parameter once, with its default and its ru
 Identity and repr stay scikit-learn's, which reads `get_params` off the constructor.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import field, fields, is_dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -74,9 +74,9 @@ def sizes(low: int) -> Rule:
     words, valid = whole(low)
 
     def each(value):
-        return isinstance(value, range | list | tuple | np.ndarray) and len(value) > 0 and all(
-            map(valid, value)
-        )
+        several = isinstance(value, range | list | tuple) or (isinstance(value, np.ndarray)
+                                                              and value.ndim == 1)
+        return several and len(value) > 0 and all(map(valid, value))
 
     return f"{words}, or a range or list of such", lambda value: valid(value) or each(value)
 
@@ -86,6 +86,19 @@ def number(low: float, above: bool = False) -> Rule:
     words = f"a number above {low:g}" if above else f"a number of at least {low:g}"
     return (words, lambda v: isinstance(v, Real) and not isinstance(v, bool) and np.isfinite(v)
             and (v > low if above else v >= low))
+
+
+def within(low: float, high: float) -> Rule:
+    """A number between two others."""
+    return (f"a number between {low:g} and {high:g}",
+            lambda v: isinstance(v, Real) and not isinstance(v, bool) and low < v < high)
+
+
+def several(words: str = "names") -> Rule:
+    """A collection of what can be a name, but no text."""
+    return (f"a list, tuple or set of {words}",
+            lambda v: isinstance(v, Collection) and not isinstance(v, str | bytes | Mapping)
+            and getattr(v, "ndim", 1) == 1 and all(isinstance(each, Hashable) for each in v))
 
 
 def numbers(low: float) -> Rule:
@@ -125,6 +138,17 @@ def check(face: Any) -> None:
         if not valid(value):
             raise ModelError(f"{type(face).__name__}({name}={value!r}): expected {words}, got "
                              f"{value!r}")
+
+
+def hold(call: str, **given: tuple[Any, Rule]) -> None:
+    """Hold arguments of a function against rules: name=(value, rule).
+
+    Raises:
+        ModelError: naming the argument, expected and got.
+    """
+    for name, (value, (words, valid)) in given.items():
+        if not valid(value):
+            raise ModelError(f"{call}({name}={value!r:.200}): expected {words}")
 
 
 def check_count(verb: str, name: str, value: Any) -> None:

@@ -115,8 +115,11 @@ def _numbers(value: Any, name: str, where: str) -> Any:
             raise TypeError("complex numbers")
         array = np.asarray(value, float) if array.dtype.kind in "OUSMm" else array
     except (TypeError, ValueError):
-        raise DataError(f"{where}: expected numbers as {name}, one a row, got "
-                        f"{reprlib.repr(value)}") from None
+        word = next((each for each in np.ravel(np.asarray(value, object)) if isinstance(each, str)),
+                    None)
+        got = (f"the text {reprlib.repr(word)}; classes are learnt by a classifier, such as "
+               f"LogisticRegression" if word is not None and name == "y" else reprlib.repr(value))
+        raise DataError(f"{where}: expected numbers as {name}, one a row, got {got}") from None
     if array.dtype.kind == "b" and not array.ndim:
         raise DataError(f"{where}: expected numbers as {name}, one a row, got {value!r}")
     if name in NUMBERS and array.dtype.kind == "f" and not np.isfinite(array).all():

@@ -20,8 +20,10 @@ from probml.device.rows import Known, Rows
 from probml.evidence import effect_modes
 from probml.evidence import effects as exact
 from probml.evidence.passes import returned
-from probml.factors import curved_effects, effects, eliminated_effects
-from probml.factors.effects import Two
+from probml.factors.effects import curved as curved_effects
+from probml.factors.effects import eliminated as eliminated_effects
+from probml.factors.effects import messages as effects
+from probml.factors.effects.messages import Two
 from probml.plan.plan import Plan
 
 

@@ -19,9 +19,11 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Known
-from probml.factors import curved_effects, effects, eliminated_effects
-from probml.factors.effects import Information, Prior, Two
-from probml.factors.eliminated_effects import Eliminated
+from probml.factors.effects import curved as curved_effects
+from probml.factors.effects import eliminated as eliminated_effects
+from probml.factors.effects import messages as effects
+from probml.factors.effects.eliminated import Eliminated
+from probml.factors.effects.messages import Information, Prior, Two
 from probml.latents.inner import DAMPING, LESS, MORE, STEPS
 from probml.numerics import small
 from probml.plan.integrals import rule

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
 from probml.evidence import effect_modes
-from probml.factors import effects, eliminated_effects
-from probml.factors.effects import Information, Two
-from probml.factors.eliminated_effects import Eliminated, Moments
+from probml.factors.effects import eliminated as eliminated_effects
+from probml.factors.effects import messages as effects
+from probml.factors.effects.eliminated import Eliminated, Moments
+from probml.factors.effects.messages import Information, Two
 from probml.factors.naturals import environment
 from probml.latents.gaussian import log_total
 from probml.plan.groupings import Grouping

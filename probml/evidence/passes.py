@@ -17,7 +17,7 @@ from probml.evidence import effects
 from probml.evidence.surrogates import inner, over_settings, quadratic
 from probml.factors import integrated
 from probml.factors.chains import divided, rowwise_logs, undivided
-from probml.factors.eliminated_effects import Moments
+from probml.factors.effects.eliminated import Moments
 from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Chunk, Known, Steps
-from probml.elimination import kalman_evidence
+from probml.elimination.kalman import evidence as kalman_evidence
 from probml.factors.linear_chains import (
     over,
     starts,

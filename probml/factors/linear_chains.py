@@ -14,9 +14,11 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from probml.device.rows import Chunk, Known, Steps
-from probml.elimination import kalman, kalman_evidence, kalman_paths
 from probml.elimination.factor import Factor
-from probml.elimination.kalman_blocks import forward
+from probml.elimination.kalman import evidence as kalman_evidence
+from probml.elimination.kalman import filter as kalman
+from probml.elimination.kalman import paths as kalman_paths
+from probml.elimination.kalman.blocks import forward
 from probml.factors.naturals import environment, over_states
 from probml.factors.rowwise import row_environment
 from probml.latents import linear_chain

@@ -89,7 +89,7 @@ class Cluster(Place):
         parts = [self.client.submit(work.chunks, recipe, frame, name, rows) for frame, name, rows
                  in zip(self.frames, survey.names, survey.sizes, strict=True)]
         example = jax.tree.map(lambda leaf: leaf[0], cutter.pack(cutter.some, cutter.shape))
-        count = sum(cutter.counted(rows) for rows in survey.sizes)
+        count = cutter.shape[0] * sum(cutter.counted(rows) for rows in survey.sizes)
         with _Workers(self, parts) as pool:
             yield Remote(np.int32(pool.number), np.int32(count),
                          np.asarray(survey.profile.weight, jnp.result_type(float)),

@@ -22,7 +22,7 @@ from probml.device.rows import Chunk
 from probml.device.streamed import Cut
 from probml.errors import Refusal
 from probml.language.language import Bound
-from probml.numerics.outside.sent import received
+from probml.numerics.outside.sent import received_for_many
 from probml.structure.trace import trace
 
 
@@ -118,15 +118,14 @@ def merge(content: bytes, double: bool, one: Look, other: Look) -> Look:
 
 
 def chunks(recipe: Recipe, frame: Any, name: str, rows: int) -> list[Chunk]:
-    """A partition as chunks on the host."""
+    """A partition as chunks on the host, several behind one another."""
     with jax.enable_x64(recipe.double):
         some = under(recipe.some, model_of(recipe.model), recipe.shapes)
         survey = Survey(rows_of(frame, name, recipe.weights),
                         replace(recipe.profile, sample=some), (name,), (rows,))
         data = some._replace(survey=survey)
         plan = data.plan(effects=recipe.effects)
-        made = Cut.of(data, plan, recipe.copies, alone=True).read()
-        return [jax.tree.map(lambda leaf: leaf[0], chunk) for chunk in made]
+        return list(Cut.of(data, plan, recipe.copies, alone=True).read())
 
 
 def kept(content: bytes) -> bytes:
@@ -138,9 +137,10 @@ def total(digest: str, content: bytes, double: bool, parts: Sequence[Chunk],
           constants: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Σ over chunks of a program, in double."""
     with jax.enable_x64(double):
-        program, found = received(digest, content), None
-        for chunk in parts:
-            own = list(map(_wide, program(list(constants), jax.tree.leaves(chunk))))
+        program, found = received_for_many(digest, content), None
+        for chunks in parts:
+            own = [_wide(value).sum(0)
+                   for value in program(list(constants), jax.tree.leaves(chunks))]
             found = own if found is None else [a + b for a, b in zip(found, own, strict=True)]
     assert found is not None
     return found

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.assessment.pages.html import table
+from probml.assessment.pages.html import noted, table
 from probml.dataset import dataset, read
 from probml.dataset.sources.parts import opened, source_of
 from probml.engines.engine import Engine, checked, problem_of
@@ -56,7 +56,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         tables = "".join(table(records, title) for title, records in self._parts())
         reading = f"<p>{escape(self.reading)}</p>" if self.reading else ""
-        return f"<div><p>model <code>{escape(self.model)}</code></p>{reading}{tables}</div>"
+        return noted(f"<p>model <code>{escape(self.model)}</code></p>{reading}{tables}")
 
 
 def _text(title: str, records) -> str:

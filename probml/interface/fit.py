@@ -22,7 +22,7 @@ from probml.fits import fitting, saving
 from probml.interface.answering import answered
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.steps import answers
-from probml.interface.kinds_of_words import worded
+from probml.interface.kinds_of_words import OF_FITS, lacking, worded
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
 from probml.interface.showing import page
@@ -47,16 +47,22 @@ class Fit(Questions):
             and SVI, the maximum for EM, MAP and Laplace.
         params: `point`, and what the model computes outside rows (numpyro.deterministic,
             reparametrised sites): its value at the point for EM and MAP; where there is a posterior
-            (Laplace too) its mean over the draws, of a closed form or a normal over 1000.
+            (Laplace too) its mean over the draws, of a closed form or a normal over 1000; likewise
+            the steps of a loop that are integrated out.
         history: the objective (log posterior, or log likelihood with prior=False), its start
             included; for NUTS the climb to where it began, then the log density of each iteration,
             the mean of all chains; for SVI the evidence lower bound.
         held_out: of MAP(held_out=...), the mean log evidence of a row not learnt from, at every
             entry of history; else None.
-        converged, iterations, status: how the engine ended; `status` is a sentence.
+        converged: whether the engine ended as it should.
+        iterations: that it took.
+        status: how it ended, and what is in doubt, in a sentence.
         log_evidence: log p(data), exact for Exact, else None.
         bound: a lower bound of it, where the engine maximises one, as VB does; else None.
     """
+
+    def __getattr__(self, name: str) -> Any:
+        raise lacking(self, name, OF_FITS)
 
     def summary(self):
         """A pandas table: a row per parameter element; its value, or of a posterior mean and sd; of

@@ -1,15 +1,16 @@
-"""What the arguments of questions must be, by their names: checked before anything is read."""
+"""What the arguments of questions must be, by their names: checked before anything is read; and
+what verbs of other libraries are called here."""
 
 import functools
 import inspect
 import reprlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
-from probml.errors import ModelError
+from probml.errors import ModelError, meant
 
 
 def _name(value: Any) -> bool:
@@ -19,6 +20,41 @@ def _name(value: Any) -> bool:
 def _names(value: Any) -> bool:
     plain = isinstance(value, Iterable) and not hasattr(value, "shape")
     return _name(value) or plain and all(isinstance(name, str) for name in value)
+
+
+# words of other libraries → what does it here
+OF_FITS = {
+    "sample": "draws(n) of the parameters, simulate(n) of new rows", "get_samples": "draws(n)",
+    "trace": "to_arviz()", "idata": "to_arviz()", "to_inferencedata": "to_arviz()",
+    "print_summary": "summary()", "coef_": "params", "coef": "params, or summary()",
+    "coefficients": "params, or summary()", "fitted": "predict(data)",
+    "sample_posterior_predictive": "simulate(...)", "predictive": "simulate(...)",
+    "transform": "predict_proba(data), or conditional(data, site)",
+    "responsibilities": "predict_proba(data)", "loo": "probml.compare({name: fit}, data)",
+    "waic": "probml.compare({name: fit}, data)", "aic": "probml.compare({name: fit}, data)",
+    "bic": "probml.compare({name: fit}, data)", "logp": "log_joint(data)",
+    "query": "predict_proba(data, site), joint(data, sites)", "map_query": "decode(data)",
+    "plot": "report(path); to_arviz() for ArviZ's pictures; probml.models.pictures",
+}
+OF_MODELS = {
+    "sample": "fit(data, probml.NUTS()); of the prior simulate(rows)",
+    "sample_prior_predictive": "simulate(rows, parameters=True)",
+    "find_MAP": "fit(data, probml.MAP())", "run": "fit(data, engine)",
+    "optimize": "fit(data, probml.MAP())", "variational": "fit(data, probml.SVI())",
+    "logp": "log_density(data, params)", "log_prob": "fit(data).log_prob(rows), or log_density",
+    "predict": "fit(data).predict(rows)", "predict_proba": "fit(data).predict_proba(rows)",
+    "to_graphviz": "draw()", "render": "draw()", "plot": "draw()",
+}
+
+
+def lacking(owner: Any, name: str, elsewhere: Mapping[str, str]) -> AttributeError:
+    """The error for an attribute that an object has not, with what may have been meant; one that
+    its class has, and that failed within, fails as it did."""
+    if hasattr(type(owner), name):
+        object.__getattribute__(owner, name)
+    known = [own for own in dir(type(owner)) if not own.startswith("_")]
+    hint = "" if name.startswith("_") else meant(name, known, elsewhere)
+    return AttributeError(f"'{type(owner).__name__}' object has no attribute '{name}'{hint}")
 
 
 RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {

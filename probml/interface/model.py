@@ -24,6 +24,7 @@ from probml.interface.fit import Fit
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.readings import told
 from probml.interface.functions.replay import of_tables, replayed, without_rows
+from probml.interface.kinds_of_words import OF_MODELS, lacking
 from probml.interface.known import known
 from probml.interface.showing.looks import model_html, pictured
 from probml.language.given import mapping
@@ -137,6 +138,9 @@ class Model(Bound):
     Two models are equal when what their functions do and their settings are equal, so that building
     a model twice, or running its cell again, re-traces and re-compiles nothing.
     """
+
+    def __getattr__(self, name: str) -> Any:
+        raise lacking(self, name, OF_MODELS)
 
     def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: Any = 0,
             start: Mapping[str, Any] | None = None,

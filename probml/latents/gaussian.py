@@ -27,6 +27,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from probml.jaxpr.levels import Level
 from probml.latents.latent import Group, Moments, Seen
 from probml.latents.pooled_normal import Second, columns, locations, scatter, seconds
+from probml.numerics import semidefinite
 from probml.numerics.compiling import jit
 from probml.structure.densities import example
 from probml.structure.site import Site
@@ -35,6 +36,7 @@ from probml.structure.structure import Structure
 LOG_TWO_PI = float(np.log(2 * np.pi))
 KINDS = ("Normal", "MultivariateNormal", "LowRankMultivariateNormal")
 PLAIN = ("times", "complement")  # coordinates that are affine
+SMALL = 16  # columns of a covariance up to which it may be singular
 CLOSE = 1e-3  # relative difference that is no rounding, in float32
 
 
@@ -96,7 +98,8 @@ class Gaussian:
                     size = int(np.prod(site.cells, dtype=int))
                     value, mask = values[start : start + size], None
                     start, x = start + size, value.reshape(_layout(site))
-                own = standardised(site, structure.cells(name, at), x, mask)
+                own = standardised(site, structure.cells(name, at), x, mask,
+                                   prior=name in group.names)
                 out.append(own[0].reshape(-1))
                 log += own[1]
                 if name in group.names:
@@ -149,7 +152,7 @@ class Gaussian:
             loc, slope, arguments = locations(structure, name, env, flat, place)
             left = scatter(statistics[name], loc - middle[name], slope)
             total += log_total(site, root_of(site, arguments), left,
-                               statistics[name].around[:, 0, 0])
+                               statistics[name].around[:, 0, 0], name in group.names)
         return total
 
 
@@ -236,13 +239,17 @@ def _layout(site: Site) -> tuple[int, ...]:
 
 def standardised(
     site: Site, arguments: Mapping, x: jax.Array | None, seen: jax.Array | None,
-    noise: jax.Array | None = None
+    noise: jax.Array | None = None, prior: bool = False
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Standardised residuals of the seen cells of a site, zero elsewhere; what its log density has
-    beside their squares; and its value, where unseen made of `noise`."""
+    beside their squares; and its value, where unseen made of `noise`.
+
+    Args:
+        prior: of latents, whose covariance may be singular: they lie in its range.
+    """
     loc, root = arguments["loc"], root_of(site, arguments)
     if site.event:
-        return _vectors(loc, root, x, seen, noise)
+        return _vectors(loc, root, x, seen, noise, prior)
     value = None if noise is None else loc + root * noise
     if x is None:
         return jnp.zeros(0, loc.dtype), jnp.zeros(()), value
@@ -254,7 +261,7 @@ def standardised(
 
 
 def _vectors(loc: jax.Array, root: jax.Array, x: jax.Array | None, seen: jax.Array | None,
-             noise: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+             noise: jax.Array | None, prior: bool) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """The same of vectors (cells, d), their coordinates unseen by a mask; an unseen one has the
     matrices of an identity in its place."""
     value = None if noise is None else loc + (root @ noise[..., None])[..., 0]
@@ -266,7 +273,8 @@ def _vectors(loc: jax.Array, root: jax.Array, x: jax.Array | None, seen: jax.Arr
         covariance = root @ jnp.swapaxes(root, -1, -2)
         root = jnp.linalg.cholesky(jnp.where(seen[..., :, None] & seen[..., None, :], covariance,
                                              eye))
-    residual = solve_triangular(root, gap[..., None], lower=True)[..., 0]
+    still, root = _still(root, prior)
+    residual = jnp.where(still, 0.0, solve_triangular(root, gap[..., None], lower=True)[..., 0])
     log = -jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum() - 0.5 * LOG_TWO_PI * count
     if noise is not None and seen is not None:
         cross = jnp.where(~seen[..., :, None] & seen[..., None, :], covariance, 0.0)
@@ -279,17 +287,27 @@ def _vectors(loc: jax.Array, root: jax.Array, x: jax.Array | None, seen: jax.Arr
     return residual, log, value
 
 
-def log_total(site: Site, root: jax.Array, left: jax.Array, count: jax.Array) -> jax.Array:
+def _still(root: jax.Array, prior: bool) -> tuple[jax.Array, jax.Array]:
+    """Which coordinates of vectors have no noise of their own, and the root with a pivot of 1
+    there; none, of what is seen."""
+    pivots = jnp.diagonal(root, axis1=-2, axis2=-1)
+    still = (pivots == 0) & prior
+    return still, root + still[..., None] * jnp.eye(root.shape[-1], dtype=root.dtype)
+
+
+def log_total(site: Site, root: jax.Array, left: jax.Array, count: jax.Array,
+              prior: bool = False) -> jax.Array:
     """Σ of E[log p] over rows and cells of a site.
 
     Args:
         root: as `root_of`. left: Σ E[(x − loc)(x − loc)ᵀ] of each cell, (cells, d, d). count: how
-            often each cell is seen, (cells,).
+            often each cell is seen, (cells,). prior: as of `standardised`.
     """
     if site.event:
+        still, root = _still(root, prior)
         half = solve_triangular(root, left, lower=True)
-        square = jnp.trace(solve_triangular(root, jnp.swapaxes(half, -1, -2), lower=True),
-                           axis1=-2, axis2=-1)
+        half = solve_triangular(root, jnp.swapaxes(half, -1, -2), lower=True)
+        square = jnp.where(still, 0.0, jnp.diagonal(half, axis1=-2, axis2=-1)).sum(-1)
         log = jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum(-1)
     else:
         square, log = left[..., 0, 0] / root**2, jnp.log(root)
@@ -311,7 +329,13 @@ def root_of(site: Site, arguments: Mapping) -> jax.Array:
         factor = arguments["cov_factor"]
         return jnp.linalg.cholesky(factor @ jnp.swapaxes(factor, -1, -2) + jnp.eye(
             factor.shape[-2], dtype=factor.dtype) * arguments["cov_diag"][..., None])
-    return jnp.linalg.cholesky(arguments["covariance_matrix"])
+    covariance = arguments["covariance_matrix"]
+    if covariance.shape[-1] > SMALL:
+        return jnp.linalg.cholesky(covariance)
+    lower = semidefinite.root(covariance)
+    gap = jnp.abs(lower @ jnp.swapaxes(lower, -1, -2) - covariance).max((-2, -1), keepdims=True)
+    size = jnp.abs(covariance).max((-2, -1), keepdims=True)
+    return jnp.where(gap <= CLOSE * size, lower, jnp.nan)  # as Cholesky's, of what is none
 
 
 @functools.lru_cache(maxsize=1024)

@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import collector, lapack, tiers
+from probml.numerics import lapack, tiers
 from probml.numerics.kept import disk, holding
 from probml.numerics.kept.programs import Shelf
 from probml.numerics.outside import feeding, forks
+from probml.numerics.process.alone import alone
+from probml.numerics.process.collector import resting
 
 _REFUSED: list[str] = []  # what XLA said of the options
 _CHECKS = threading.RLock()
@@ -55,7 +57,8 @@ def _marked(function: Callable) -> Callable:
     def traced(*args):
         _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
-        return function(*args)
+        with resting(), alone():
+            return function(*args)
 
     return traced
 
@@ -83,7 +86,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, **keywords) -> C
         if long or _REFUSED or not _on_cpu():
             return None
         fixed = [args[i] for i in shelf.static if i < len(args)]
-        return tiers.options(leaves, fixed, loops)
+        return tiers.options(leaves, fixed, loops, feeding.fed(args))
 
     @functools.wraps(function)
     def call(*args):
@@ -97,7 +100,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, **keywords) -> C
             compiled[tier] = jax.jit(seen, compiler_options=options, **keywords)
         holding.let_go()
         try:
-            with lapack.guarded(), unchecked(), collector.resting():
+            with lapack.guarded(), unchecked():
                 program = shelf.find(args, options)
                 if program is not None:
                     dynamic = (a for i, a in enumerate(args) if i not in shelf.static)

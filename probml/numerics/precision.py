@@ -26,6 +26,19 @@ def in_its_own(cls: type) -> type:
     return cls
 
 
+def carried(function: Callable) -> Callable:
+    """The function for another thread, in the precision that this one has: a context that says so
+    is of one thread."""
+    double = bool(jax.config.jax_enable_x64)
+
+    @functools.wraps(function)
+    def own(*args, **kwargs):
+        with jax.enable_x64(double):
+            return function(*args, **kwargs)
+
+    return own
+
+
 def _switched(function: Callable) -> Callable:
     @functools.wraps(function)
     def ask(self, *args, **kwargs):

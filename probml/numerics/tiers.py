@@ -22,7 +22,8 @@ QUICK = {**FULL, LEVEL: 0}
 SMALL = 2**17
 
 
-def options(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1) -> dict[str, Any]:
+def options(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1,
+            fed: int = 0) -> dict[str, Any]:
     """XLA's options for a program of the CPU.
 
     Args:
@@ -30,13 +31,14 @@ def options(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1) -> dic
         static: what it is made for. Whole numbers are sizes of what it makes; a plan's `work` is
             the entries of tables for each number of a row.
         loops: how many times as often as an ascent it passes over what it is given.
+        fed: numbers that come to it in a pass while it runs.
     """
-    return QUICK if work(leaves, static, loops) <= SMALL else FULL
+    return QUICK if work(leaves, static, loops, fed) <= SMALL else FULL
 
 
-def work(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1) -> int:
-    """Entries of tables, about, in a pass over its arguments."""
-    numbers = sum(getattr(leaf, "size", 1) for leaf in leaves)
+def work(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1, fed: int = 0) -> int:
+    """Entries of tables, about, in a pass over its arguments and over what it is fed."""
+    numbers = fed + sum(getattr(leaf, "size", 1) for leaf in leaves)
     made = sum(each for each in static if type(each) is int)
     entries = max((getattr(each, "work", 1) for each in static), default=1)
     return loops * (numbers + made) * max(entries, 1)

@@ -17,9 +17,10 @@ import numpyro.distributions as dist
 from probml.device.rows import Known, Rows
 from probml.errors import ModelError
 from probml.evidence.effects import given_rows
-from probml.factors import effects, eliminated_effects
-from probml.factors.effects import Prior, Two
-from probml.factors.eliminated_effects import Eliminated
+from probml.factors.effects import eliminated as eliminated_effects
+from probml.factors.effects import messages as effects
+from probml.factors.effects.eliminated import Eliminated
+from probml.factors.effects.messages import Prior, Two
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan import decide

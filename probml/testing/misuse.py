@@ -20,6 +20,7 @@ import pandas as pd
 from probml.errors import DataError, ModelError, Refusal
 
 HANG = 60  # seconds
+UNKNOWN = "an answer of NaN, without a word"
 OURS = (ModelError, DataError, Refusal)
 # of what a face hands on to scikit-learn's checks, whose words users know
 THEIRS = ("sklearn.utils.validation", "sklearn.utils._param_validation", "sklearn.utils.multiclass",
@@ -67,13 +68,16 @@ def misused(name: str, call: Callable[..., Any], arguments: Mapping[str, Any],
         share: of all pairs of an argument and a value, which are tried, by chance.
         seed: of that chance.
     """
-    random = np.random.default_rng([seed, *name.encode()])
+    random, usual = np.random.default_rng([seed, *name.encode()]), False
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        usual = _nan(call(**arguments))  # as in a table whose rows have cells of their own
     for argument in only or arguments:
         for given, value in odd().items():
             if random.random() >= share:
                 continue
             what = judged(lambda args: call(**args), {**arguments, argument: value})
-            if what is not None:
+            if what is not None and not (usual and what == UNKNOWN):
                 yield Fault(name, argument, given, what)
 
 
@@ -118,7 +122,7 @@ def _judged(call: Callable[[Any], Any], value: Any) -> str | None:
     unseen = any(None in part for part in value.values() if isinstance(part, list)
                  ) if isinstance(value, dict) else False
     if _nan(out) and not said and not unseen and not _nan(value):
-        return "an answer of NaN, without a word"
+        return UNKNOWN
     return None
 
 

@@ -119,6 +119,7 @@ def test_what_has_no_steps_is_the_same_along_them(place):
                                       "who", code=3).stderr
 
 
+@pytest.mark.slow
 def test_fits_of_own_functions_are_compared(place):
     folder, centre, _ = place
     ask(folder, "fit", "@leaves.csv", *centre, "--as", "x=long,wide", "--engine", "EM", "-o",
@@ -127,3 +128,45 @@ def test_fits_of_own_functions_are_compared(place):
     assert set(found["model"]) == {"centre", "other"} and np.isfinite(found["loglik"]).all()
     assert "--model FILE.py:name" in ask(folder, "compare", "@leaves.csv", "@centre.probml",
                                          code=4).stderr
+
+
+@pytest.mark.filterwarnings("default:the table shows nothing:RuntimeWarning")
+def test_what_was_seen_at_the_fit_and_is_not_there_is_said(place):
+    folder, centre, _ = place
+    pd.DataFrame({"far": [1.0], "wide": [5.0]}).to_csv(folder / "far.csv", index=False)
+    assert "'x' is made of ['long', 'wide']: the table has no column 'long'" in ask(
+        folder, "impute", "@centre.probml", "@far.csv", *centre, code=3).stderr
+    STEPS.drop(columns="y").to_csv(folder / "still.csv", index=False)
+    run = ask(folder, "predict", "@moods.probml", "@still.csv", "--site", "z", "--by", "who",
+              *place[2])
+    assert "the table shows nothing of 'y'" in run.stderr and "--as y=COLUMN" in run.stderr
+
+
+@pytest.mark.slow
+def test_a_series_and_members_of_groups_that_are_new(tmp_path):
+    days = np.arange(24)
+    pd.DataFrame({"day": [f"2024-01-{d + 1:02d}" for d in days],
+                  "sales": 10 + 0.5 * days + np.tile([0.0, 1.0, -1.0, 0.5], 6)}).to_csv(
+        tmp_path / "sales.csv", index=False)
+    ask(tmp_path, "fit", "@sales.csv", "-m", "series", "-o", "@sales.probml")
+    ahead = told(tmp_path, "forecast", "@sales.probml", "@sales.csv", "-n", "2", "--interval", "0.9")
+    assert ahead["ahead"].tolist() == [1, 2] and (ahead["sales lower"] < ahead["sales"]).all()
+    (tmp_path / "own.py").write_text(OWN + '''
+@probml.model
+def wards(ward, n: int):
+    with plate("wards", n):
+        own = sample("own", dist.Normal(0.0, 5.0))
+    with probml.rows():
+        sample("y", dist.Normal(own[ward], 1.0))
+''')
+    pd.DataFrame({"ward": list("aabb"), "y": [1.0, 1.2, 4.0, 4.4]}).to_csv(
+        tmp_path / "wards.csv", index=False)
+    pd.DataFrame({"ward": ["b", "c"]}).to_csv(tmp_path / "new.csv", index=False)
+    own = "-m", f"{tmp_path}/own.py:wards"
+    assert "--set n=…" in ask(tmp_path, "fit", "@wards.csv", *own, code=3).stderr
+    own = *own, "--set", "n=2"
+    ask(tmp_path, "fit", "@wards.csv", *own, "-o", "@wards.probml")
+    assert "'c' in row 1" in ask(tmp_path, "predict", "@wards.probml", "@new.csv", *own,
+                                 code=3).stderr
+    found = told(tmp_path, "predict", "@wards.probml", "@new.csv", "--unknown", "new", *own)
+    np.testing.assert_allclose(found["prediction"], [4.0, 0.0], atol=0.2)

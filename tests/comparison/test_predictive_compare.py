@@ -267,3 +267,20 @@ def test_a_prediction_table_is_drawn_with_paired_errors(table, tmp_path):
             and "accuracy" in ax.get_xlabel())
     ax.figure.savefig(tmp_path / "table.png")
     assert "none" in [text.get_text() for text in pictures.comparison(table, "log_score").texts]
+
+
+def test_a_table_in_a_mapping_keeps_its_names_and_kinds_for_an_estimator():
+    """A column of numbers beside one of text stays one of numbers, by its own name."""
+    seen = {}
+
+    class Watcher(DummyClassifier):
+        def fit(self, X, y, sample_weight=None):
+            seen.update(dict(zip(X.columns, X.dtypes, strict=True)))
+            return super().fit(X, y, sample_weight)
+
+    table = pd.DataFrame({"size": np.arange(12.0), "colour": list("rgb") * 4})
+    y = np.array(["a", "b"] * 6)
+    found = probml.compare({"watcher": Watcher(strategy="prior")}, {"x": table, "y": y}, target="y",
+                           folds=2)
+    assert list(seen) == ["size", "colour"] and seen["size"].kind == "f"
+    assert found.loc["watcher", "log_score"] == pytest.approx(np.log(0.5))

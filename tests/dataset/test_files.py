@@ -106,6 +106,16 @@ def test_columns_of_any_type_of_arrow_are_read_as_from_memory(kind, tmp_path):
     same(read(columns(), whole), plain)
 
 
+def test_dictionaries_in_the_order_in_which_each_file_met_its_words_are_text(tmp_path):
+    table = {"z": np.array(["red", "blue", "green", "blue", "green", "red", "green", "red"], object)}
+    for i, low in enumerate((0, 3, 6)):
+        part = pa.array(table["z"][low : low + 3]).dictionary_encode()
+        pq.write_table(pa.table({"z": part}), tmp_path / f"{i}.parquet")
+    found, held = read_again(columns(), ds.dataset(tmp_path))
+    same(found, read(columns(), table))
+    assert held.labels["z"] == ("blue", "green", "red")
+
+
 def test_what_no_number_is_is_refused_by_file(tmp_path):
     days = pa.array([0, 1], pa.int32()).cast(pa.date32())
     pq.write_table(pa.table({"y": pa.array([0.5, 1.0]), "z": days}), tmp_path / "a.parquet")

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from probml.elimination import kalman, kalman_evidence, kalman_paths
+from probml.elimination.kalman import evidence as kalman_evidence
+from probml.elimination.kalman import filter as kalman
+from probml.elimination.kalman import paths as kalman_paths
 
 T, D, M, SEEN = 12, 3, 2, 2
 BLOCKS = 4

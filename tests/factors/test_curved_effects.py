@@ -13,7 +13,7 @@ import probml
 from probml.dataset import read
 from probml.device import load
 from probml.evidence import density, effect_modes, passes
-from probml.factors import effects
+from probml.factors.effects import messages as effects
 from probml.plan import integrals
 from probml.plan.effects import effects as integrable
 

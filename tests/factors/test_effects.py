@@ -13,7 +13,8 @@ from probml.dataset import read
 from probml.device import load
 from probml.evidence import density, passes
 from probml.evidence import effects as over_rows
-from probml.factors import effects, eliminated_effects
+from probml.factors.effects import eliminated as eliminated_effects
+from probml.factors.effects import messages as effects
 from probml.plan.effects import effects as integrable
 
 N = 24

@@ -8,6 +8,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import handlers, plate, sample
+from numpyro.contrib.control_flow import scan
 from numpyro.infer.util import log_density
 
 import probml
@@ -69,11 +70,11 @@ def odd(y):
         sample(f"y_{t}", dist.StudentT(4.0, x, 1.0) if t == 5 else dist.Laplace(x, 1.0), obs=y[t])
 
 
-CASES = [(volatility, Y), (autoregression, Y), (predators, Y), (herd, RNG.normal(size=(8, 2))),
-         (vectors, Y), (odd, Y)]
+CASES = [(volatility, Y), (autoregression, Y), (herd, RNG.normal(size=(8, 2))), (odd, Y),
+         *(pytest.param(*case, marks=pytest.mark.slow) for case in ((predators, Y), (vectors, Y)))]
 
 
-@pytest.mark.parametrize(("function", "y"), CASES, ids=[c[0].__name__ for c in CASES])
+@pytest.mark.parametrize(("function", "y"), CASES)
 def test_the_density_of_a_loop_is_numpyros(function, y):
     trace = handlers.trace(handlers.seed(function, 1)).get_trace(y)
     params = {name: jnp.asarray(site["value"]) for name, site in trace.items()
@@ -130,7 +131,8 @@ def turning(y):
 
 
 LINEAR = [(level, {"a": 0.8, "s": 0.5}, Y), (trend, {"s": 0.4, "begin": 1.0}, Y),
-          (turning, {"s": np.array([0.5, 0.3])}, RNG.normal(size=(9, 2)))]
+          pytest.param(turning, {"s": np.array([0.5, 0.3])}, RNG.normal(size=(9, 2)),
+                       marks=pytest.mark.slow)]
 
 
 def joint_normal(function, params, y):
@@ -148,7 +150,7 @@ def joint_normal(function, params, y):
     return value, gradient, -jax.hessian(log)(flat), back
 
 
-@pytest.mark.parametrize(("function", "params", "y"), LINEAR, ids=[c[0].__name__ for c in LINEAR])
+@pytest.mark.parametrize(("function", "params", "y"), LINEAR)
 def test_a_linear_gaussian_loop_is_integrated_out_as_the_joint_normal_has_it(function, params, y):
     log, h, k, _ = joint_normal(function, params, y)
     mean = np.linalg.solve(k, h)
@@ -172,20 +174,24 @@ def test_unseen_cells_of_a_loop_that_is_integrated_out_drop_out():
     np.testing.assert_allclose(got, probml.model(without)().log_density({"y": Y}, p), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_steps_that_are_integrated_out_are_answered_for_by_their_names():
-    fit = probml.model(level)().fit({"y": Y}, probml.MAP(), start={"a": 0.5, "x_3": 0.0})
-    _, h, k, back = joint_normal(level, {n: fit.point[n] for n in ("a", "s")}, Y)
+    y = 4 * Y  # far more than noise
+    fit = probml.model(level)().fit({"y": y}, probml.MAP(), start={"a": 0.5, "x_3": 0.0})
+    _, h, k, back = joint_normal(level, {n: fit.point[n] for n in ("a", "s")}, y)
     mean = back(jnp.linalg.solve(k, h))
     for t in (0, 4):
         np.testing.assert_allclose(fit.params[f"x_{t}"], mean[f"x_{t}"], atol=1e-8)
     np.testing.assert_allclose(fit.params["x"][4], mean["x_4"], atol=1e-8)
     spread = np.sqrt(np.diag(np.linalg.inv(k)))  # x_0 … x_9 in the order of their names
     np.testing.assert_allclose(fit.posterior("x_9").variance ** 0.5, spread[-1], rtol=1e-8)
-    assert "integrated out" in str(probml.model(level)().explain({"y": Y}))
+    again = fit.simulate(seed=1)  # from steps as they are given what was seen
+    assert np.corrcoef([again[f"y_{t}"] for t in range(10)], y)[0, 1] > 0.8
+    assert "integrated out" in str(probml.model(level)().explain({"y": y}))
     at = {**fit.params, "x_3": 9.0}  # values that are told are not integrated out
     own = {name: at[name] for name in ("a", "s", *(f"x_{t}" for t in range(10)))}
-    want = log_density(level, (Y,), {}, own)[0]
-    np.testing.assert_allclose(probml.model(level)().log_density({"y": Y}, own), want, rtol=1e-9)
+    want = log_density(level, (y,), {}, own)[0]
+    np.testing.assert_allclose(probml.model(level)().log_density({"y": y}, own), want, rtol=1e-9)
 
 
 @pytest.mark.parametrize("link", [jnp.exp, lambda x: jnp.sqrt(x**2), jnp.abs, lambda x: 1.0 / x])
@@ -198,3 +204,48 @@ def test_links_that_are_not_straight_are_not_integrated_out(link):
 
     reading = meet(probml.model(bent)(), {"y": Y}).model.generative
     assert not reading.integrated and set(reading.loops) == {"x"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:NUTS")  # few draws
+def test_draws_of_steps_that_are_integrated_out_are_told_step_by_step():
+    fit = probml.model(level)().fit({"y": Y}, probml.NUTS(draws=300, warmup=200, chains=2))
+    draws = fit.draws(400)
+    np.testing.assert_array_equal(draws["x"][:, 3], draws["x_3"])
+    table, told = fit.summary(), fit.to_arviz()
+    assert "x_3" in table.index and "x[3]" not in table.index
+    assert set(told.log_likelihood.data_vars) == {f"y_{t}" for t in range(10)}
+    exact = fit.posterior("x_3")  # averaged over draws of the parameters
+    for mean, spread in ((draws["x_3"].mean(), draws["x_3"].std()),
+                         (table.loc["x_3", "mean"], table.loc["x_3", "sd"]),
+                         (float(told.posterior["x_3"].mean()), float(told.posterior["x_3"].std()))):
+        np.testing.assert_allclose(mean, exact.mean, atol=0.2 * exact.variance**0.5)
+        np.testing.assert_allclose(spread, exact.variance**0.5, rtol=0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:NUTS")  # few draws
+@pytest.mark.parametrize("way", ["loop", "scan"])
+def test_steps_that_look_at_those_before_are_sampled(way):
+    def loop(y):
+        s, h = sample("s", dist.HalfNormal(1.0)), 0.0
+        for t in range(len(y)):
+            h = sample(f"h_{t}", dist.Normal(0.9 * h, s))
+            sample(f"y_{t}", dist.StudentT(30.0, h, 0.5), obs=y[t])
+
+    def by_scan(y):
+        s = sample("s", dist.HalfNormal(1.0))
+
+        def step(h, now):
+            h = sample("h", dist.Normal(0.9 * h, s))
+            sample("y", dist.StudentT(30.0, h, 0.5), obs=now)
+            return h, None
+
+        scan(step, 0.0, y)
+
+    function = loop if way == "loop" else by_scan
+    fit = probml.model(function)().fit({"y": Y}, probml.NUTS(draws=400, warmup=300, chains=2))
+    mean = fit.params["h"]
+    assert mean.shape == (10,) and np.corrcoef(mean, Y)[0, 1] > 0.5
+    if way == "loop":
+        np.testing.assert_allclose(fit.params["h_4"], mean[4])

@@ -65,10 +65,10 @@ def test_a_table_is_sorted_from_the_keyboard(browser, report):
     page.goto(report.as_uri())
 
     def shown():
-        return [float(text) for text in page.locator("table.sortable tbody tr td:nth-child(2)")
+        return [float(text) for text in page.locator("#found table.sortable tbody tr td:nth-child(2)")
                 .all_text_contents()]
 
-    heading = page.locator("table.sortable th").nth(1)
+    heading = page.locator("#found table.sortable th").nth(1)
     before = shown()
     heading.locator("button").focus()
     page.keyboard.press("Enter")

@@ -4,6 +4,7 @@ components."""
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pytest
 from jax.example_libraries import stax
 from numpyro import plate, sample
 
@@ -17,6 +18,7 @@ def autoencoder(given, x):
         sample("x", dist.Normal(decode(encode(given)), 1.0).to_event(1), obs=x)
 
 
+@pytest.mark.slow
 def test_a_linear_autoencoder_leaves_what_principal_components_leave():
     """Baldi & Hornik (1989): no local minima, and the space of the components at the end."""
     random = np.random.default_rng(0)

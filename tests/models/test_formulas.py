@@ -66,3 +66,22 @@ def test_a_mixed_model_by_formula_is_the_one_by_hand():
     ours = MixedModel(found.effects).fit(found.X, found.y)
     hand = MixedModel({"ward": ["1"]}).fit(TABLE[["dose", "ward"]], TABLE["y"])
     np.testing.assert_allclose(ours.coef_, hand.coef_)
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("y ~ factor(g)", "a category is C"), ("y ~ I(x^2)", r"I\(x\*\*2\)"),
+    ("cbind(s, n - s) ~ x", "trials="), ("y = x", "parted by ~"),
+    ("y ~ x | g", r"stands in brackets, y ~ x \+ \(1 \| group\)"),
+])
+def test_what_r_writes_otherwise_is_told(text, said):
+    table = pd.DataFrame({"y": [1.0, 2.0, 3.0], "x": [0.0, 1.0, 3.0], "g": list("aab")})
+    with pytest.raises(probml.ModelError, match=said) as error:
+        formula(text, table)
+    assert "\x1b" not in str(error.value)
+
+
+def test_a_point_is_all_other_columns_but_those_of_groupings():
+    table = pd.DataFrame({"y": [1.0, 2.0, 3.0], "x": [0.0, 1.0, 3.0], "g": list("aab")})
+    assert list(formula("y ~ .", table).X) == ["x", "g[T.b]"]
+    assert list(formula("y ~ . + (1 | g)", table).X) == ["x", "g"]
+    assert list(formula("y ~ x * np.where(x == 1, 0, x)", table).X)[0] == "x"

@@ -197,6 +197,22 @@ def test_bnlearns_networks_are_found(shared_data, name, arcs):
     assert set(learn_pattern(data.mask(hidden)).edges) == set(found.edges)
 
 
+@pytest.mark.parametrize("test", ["likelihood ratio", "chi-squared"])
+def test_asia_with_a_node_that_others_determine_is_pgmpys_pattern(shared_data, test):
+    data = pd.read_csv(shared_data / "bn" / "samples" / "asia.csv", keep_default_na=False)
+    found = learn_pattern(data, 0.05, test)
+    open_ = ["BS", "SB", "LS", "SL"]
+    assert {"".join(arc) for arc in found.edges} == {"BD", "ED", "EX", "LE", "TE", *open_}
+
+
+def test_columns_that_are_constant_or_determined_are_taken():
+    data = three().assign(k="same")
+    assert learn_pattern(data).degree("k") == 0
+    numbers = linear(random_dag(3), 100, 0)
+    found = learn_pattern(numbers.assign(twice=2 * numbers["x0"]))
+    assert found.has_edge("twice", "x0")
+
+
 def test_a_pattern_becomes_a_network_that_is_fitted():
     data = three(2000).astype(int)
     data["c"] = np.minimum(data.a + data.b, 2) * (np.random.default_rng(3).random(2000) < 0.9)

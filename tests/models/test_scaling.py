@@ -62,6 +62,7 @@ def test_the_stress_is_no_larger_than_scikit_learns():
     assert face.stress_ < classical
 
 
+@pytest.mark.slow
 def test_log_normal_noise_counts_ratios():
     X = cloud()
     d = noisy(X)
@@ -79,6 +80,7 @@ def test_log_normal_noise_counts_ratios():
     np.testing.assert_allclose(twice.embedding_, 2 * by_ratio.embedding_, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_pairs_may_be_unseen():
     X = cloud()
     d = squareform(pdist(X))

@@ -1,8 +1,6 @@
 """Fits and questions by programs that are found on disk: what another process compiled answers
 alike, and nothing is traced. The rest of the suite has JAX's own cache, which turns ours off."""
 
-import gc
-
 import jax
 import networkx as nx
 import numpy as np
@@ -11,7 +9,7 @@ import pytest
 import cases
 from compilations import counted
 from probml.models import GaussianMixture, HiddenMarkov, LogisticRegression, bayesian_network
-from probml.numerics.kept import disk, programs
+from probml.numerics.kept import disk, holding, programs
 
 X = np.random.default_rng(0).normal(size=(40, 2)) + 4.0 * np.arange(40)[:, None] // 20
 COUNTS = np.random.default_rng(1).poisson(np.repeat([2, 9, 2], 10))
@@ -58,7 +56,9 @@ def folder(tmp_path_factory):
 
 def forget() -> None:
     """As a new process begins: no program is held."""
-    for shelf in (each for each in gc.get_objects() if isinstance(each, programs.Shelf)):
+    shelves = list(holding._SHELVES)
+    assert len(shelves) > 20 and all(isinstance(shelf, programs.Shelf) for shelf in shelves)
+    for shelf in shelves:
         shelf._held.clear()
 
 

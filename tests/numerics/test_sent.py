@@ -9,7 +9,7 @@ from probml.device.remote import Remote
 from probml.device.rows import Chunk
 from probml.errors import DataError, Refusal
 from probml.numerics.compiling import jit
-from probml.numerics.outside.sent import Pool, received
+from probml.numerics.outside.sent import Pool, received, received_for_many
 
 X = np.random.default_rng(0).normal(size=(3, 4, 2)).astype(np.float32)
 
@@ -55,6 +55,9 @@ def test_a_mapped_sum_is_one_program_of_its_constants_and_a_chunk():
         chunk = rows_of(pool).example._replace(inputs={"x": x})
         total = total + np.asarray(run(constants, jax.tree.leaves(chunk))[0])
     np.testing.assert_allclose(total, [(np.abs(X) ** p).sum((0, 1)) for p in powers], rtol=1e-5)
+    chunks = Chunk({}, {}, {}, {}, {}, {"x": X}, np.ones((3, 4), np.float32))
+    every = received_for_many(program.digest, program.content)(constants, jax.tree.leaves(chunks))
+    np.testing.assert_allclose(np.asarray(every[0]).sum(0), total, rtol=1e-6)
 
 
 def test_what_a_pool_raises_is_raised_when_the_program_has_ended():

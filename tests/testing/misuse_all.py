@@ -1,4 +1,4 @@
-"""`python tests/testing/misuse_all.py [part of a name] [--share 0.1] [--seed 0]`: every public call
+"""`python tests/testing/misuse_all.py [parts of names] [--share 0.1] [--seed 0]`: every public call
 with every argument misused, or a share of that by chance; prints each fault, and how many were
 tried."""
 
@@ -17,7 +17,7 @@ from probml.testing import misuse
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", nargs="?", default="")
+    parser.add_argument("parts", nargs="*", default=[""], help="of names")
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
@@ -25,7 +25,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     os.chdir(tempfile.mkdtemp())  # 'text' is the name of a file
     for name, (call, arguments) in {**calls.calls(), **calls.face_calls()}.items():
-        if asked.part not in name:
+        if not any(part in name for part in asked.parts):
             continue
         start = time.monotonic()
         places = Counter()  # one place is told once

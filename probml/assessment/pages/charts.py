@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from html import escape
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959")
+# lines and letters take the ink of their page, dark or light
+INK = 'fill="currentColor" fill-opacity="0.85"'
+AXIS = 'stroke="currentColor" stroke-opacity="0.7"'
+GRID = 'stroke="currentColor" stroke-opacity="0.13"'
 WIDE, HIGH = 620.0, 250.0
 LEFT, RIGHT, TOP, FOOT = 66.0, 14.0, 12.0, 44.0  # margins, in dots
 
@@ -78,7 +82,7 @@ def counts(edges: Sequence[float], seen: Sequence[float], low: Sequence[float],
                   f'height="{max(y(least) - y(most), 1):.1f}" fill="{COLOURS[5]}" '
                   f'fill-opacity="0.45"/>',
                   f'<line x1="{left + 0.5:.1f}" x2="{right - 0.5:.1f}" y1="{y(half):.1f}" '
-                  f'y2="{y(half):.1f}" stroke="{COLOURS[0]}" stroke-width="1.6"/>',
+                  f'y2="{y(half):.1f}" stroke="currentColor" stroke-width="1.6"/>',
                   f'<circle cx="{(left + right) / 2:.1f}" cy="{y(dot):.1f}" r="3.5" '
                   f'fill="{COLOURS[1]}"/>']
     out = sum(not a <= dot <= b for dot, a, b in zip(seen, low, high, strict=True))
@@ -122,29 +126,30 @@ def _axes(x: _Axis, y: _Axis, across: str, up: str) -> list[str]:
     parts = _across(x, HIGH - FOOT, TOP, across, LEFT)
     for tick in y.ticks():
         parts += [f'<line x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}" '
-                  f'stroke="#e3e3e3"/>', _text(LEFT - 6, y(tick) + 4, f"{tick:.6g}", "end")]
+                  f'{GRID}/>', _text(LEFT - 6, y(tick) + 4, f"{tick:.6g}", "end")]
     middle = (TOP + HIGH - FOOT) / 2
     parts.append(f'<text transform="translate(13 {middle:.1f}) rotate(-90)" text-anchor="middle" '
-                 f'font-size="12" fill="#333">{escape(up)}</text>')
+                 f'font-size="12" {INK}>{escape(up)}</text>')
     return parts
 
 
 def _across(x: _Axis, foot: float, top: float, name: str, left: float) -> list[str]:
-    parts = [f'<line x1="{left:.1f}" x2="{WIDE - RIGHT}" y1="{foot}" y2="{foot}" stroke="#555"/>']
+    parts = [f'<line x1="{left:.1f}" x2="{WIDE - RIGHT}" y1="{foot}" y2="{foot}" {AXIS}/>']
     for tick in x.ticks():
         parts += [f'<line x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{top}" y2="{foot}" '
-                  f'stroke="#e3e3e3"/>', _text(x(tick), foot + 16, f"{tick:.6g}", "middle")]
+                  f'{GRID}/>', _text(x(tick), foot + 16, f"{tick:.6g}", "middle")]
     parts.append(_text((left + WIDE - RIGHT) / 2, foot + 34, name, "middle"))
     return parts
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="12" fill="#333">'
+    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="12" {INK}>'
             f"{escape(text)}</text>")
 
 
 def _svg(parts: list[str], high: float, title: str, words: str) -> str:
     return (f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDE:g}" '
-            f'height="{high:g}" viewBox="0 0 {WIDE:g} {high:g}" style="max-width:100%;height:auto" '
+            f'height="{high:g}" viewBox="0 0 {WIDE:g} {high:g}" '
+            f'style="max-width:100%;min-width:{0.75 * WIDE:g}px;height:auto" '
             f'font-family="system-ui, sans-serif"><title>{escape(title)}</title>'
             f"<desc>{escape(words)}</desc>{''.join(parts)}</svg>")

@@ -27,11 +27,12 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 th button{font:inherit;font-weight:600;color:inherit;background:none;border:0;padding:0;
 cursor:pointer;text-decoration:underline dotted}
 :focus-visible{outline:3px solid var(--blue);outline-offset:2px}
-figure{margin:.8rem 0;padding:.6rem;background:#fff;color:#1a1a1a;border:1px solid var(--line)}
+figure{margin:.8rem 0;padding:.6rem;overflow-x:auto;border:1px solid var(--line)}
 figcaption{font-size:.88rem}
 pre{background:var(--soft);padding:.7rem;overflow-x:auto;font-size:.84rem}
 .warn{border-left:5px solid #d55e00;padding:.2rem .8rem;background:var(--soft)}
 .good{border-left:5px solid #009e73;padding:.2rem .8rem;background:var(--soft)}
+ul.warn{padding-left:2rem}
 @media print{nav,.skip{display:none}body{max-width:none;font-size:11pt}
 figure,table{break-inside:avoid}
 details>*{display:block}}
@@ -50,6 +51,18 @@ var x=a.cells[column].textContent,y=b.cells[column].textContent,n=parseFloat(x)-
 return (up?1:-1)*(isNaN(n)?x.localeCompare(y):n);}).forEach(function(row){body.appendChild(row)});
 });});});
 """
+
+
+# for a notebook, whose own styles of tables differ
+CELLS = ("<style>.probml table{border-collapse:collapse;margin:.3em 0}"
+         ".probml caption{text-align:left;font-weight:600}"
+         ".probml th,.probml td{text-align:left;padding:.15em .8em .15em 0;vertical-align:top}"
+         ".probml td.n,.probml th.n{text-align:right;font-variant-numeric:tabular-nums}</style>")
+
+
+def noted(body: str) -> str:
+    """What stands in a notebook."""
+    return f'<div class="probml">{CELLS}{body}</div>'
 
 
 def table(records: Sequence[Mapping[str, Any]], caption: str, sortable: bool = False) -> str:
@@ -94,7 +107,7 @@ def shown(value: Any) -> str:
 
 def records_of(frame: Any) -> list[dict[str, Any]]:
     """A pandas table as records, its index first."""
-    return frame.reset_index().to_dict("records")
+    return frame.rename_axis(index=frame.index.name or "what").reset_index().to_dict("records")
 
 
 def figure(picture: str, caption: str) -> str:

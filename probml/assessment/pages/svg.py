@@ -53,7 +53,8 @@ def _words(scene: Scene) -> str:
 def _head(width: float, height: float, title: str, words: str) -> str:
     return (f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{_d(width)}" '
             f'height="{_d(height)}" viewBox="0 0 {_d(width)} {_d(height)}" '
-            f'style="max-width:100%;height:auto" font-family="system-ui, sans-serif">'
+            f'style="max-width:100%;min-width:{_d(0.6 * width)}px;height:auto" '
+            f'font-family="system-ui, sans-serif">'
             f'<title>{escape(title)}</title><desc>{escape(words)}</desc>')
 
 

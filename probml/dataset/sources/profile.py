@@ -229,19 +229,17 @@ def _whole(labels: tuple, states: int) -> tuple:
 
 
 def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
-    """The labels of parts as one tuple: in the order of categories, else sorted.
+    """The labels of parts as one tuple: in the order of categories, where that of one part holds in
+    the others; else sorted, as of dictionaries in the order in which each file met its words.
 
     Raises:
-        DataError: the parts have them in different orders, or together too many.
+        DataError: they are too many together.
     """
     def order(label: Any) -> tuple:
         return isinstance(label, str), label
 
     out = max(labels, key=len)
     if any(tuple(label for label in out if label in own) != own for own in labels):
-        if any(list(own) != sorted(own, key=order) for own in labels):
-            raise DataError(f"'{site}' has its categories in another order in some part: got "
-                            f"{' and '.join(str(list(own)) for own in labels)}")
         out = tuple(sorted({label for own in labels for label in own}, key=order))
     if states is not None and len(out) > states:
         raise DataError(f"'{site}' has {len(out)} labels in all parts, {list(out)}, but only "

@@ -24,6 +24,7 @@ from probml.engines.sampling.states import with_states
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
+from probml.numerics.process.alone import alone
 from probml.numerics.transfer import placed_all, random_key
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws
@@ -148,7 +149,8 @@ def _check(static: _Static, free: tuple[str, ...], inputs: Mapping[str, Any], wh
         names.update(name for name, site in trace.items() if site["type"] == "sample")
         return 0
 
-    jax.eval_shape(sites, inputs)
+    with alone():
+        jax.eval_shape(sites, inputs)
     wanted = [name for name in free if name not in static.model.generative.params]
     missing = next((name for name in wanted if name not in names), None)
     if missing is not None:

@@ -23,6 +23,7 @@ from probml.interface.tables.relations import related
 from probml.interface.tables.tabled import Tabled
 from probml.language.language import Bound, RowsUnknown
 from probml.language.settings import thaw
+from probml.numerics.process.alone import alone
 
 
 def _filled(data: Any) -> bool:
@@ -32,6 +33,7 @@ def _filled(data: Any) -> bool:
         return False
 
 
+@alone()
 def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
     """Read a function by the data it meets; one with rows() is left as it is.
 

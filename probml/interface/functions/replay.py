@@ -13,10 +13,12 @@ from numpyro.primitives import Messenger
 from probml.errors import ModelError
 from probml.interface.functions.given.params import Params, Spec
 from probml.interface.functions.readings import Reading
+from probml.interface.functions.steps import answers
 from probml.interface.functions.survey import prepared, survey, writes_rows
 from probml.language.language import Bound, RowsUnknown, row_scope
 from probml.language.named_rows import Tables
 from probml.language.settings import thaw
+from probml.numerics.process.alone import alone
 
 if TYPE_CHECKING:
     from probml.interface.fit import Fit
@@ -45,6 +47,7 @@ class _Forget(Messenger):
             msg |= {"is_observed": False, "value": None}
 
 
+@alone()
 def replayed(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, Any],
              seed: int, params: Mapping[str, Spec] = MappingProxyType({}),
              inside: Collection[str] = ()) -> dict[str, np.ndarray]:
@@ -101,7 +104,8 @@ def of_tables(model: Bound, sizes: Mapping[str, int], arguments: Mapping[str, An
 def again(fit: "Fit", arguments: Mapping[str, Any], seed: int,
           plug_in: bool) -> dict[str, np.ndarray]:
     """What a function observes, once more, from what was fitted: at one draw of the parameters, at
-    the point where there is none or `plug_in`.
+    the point where there is none or `plug_in`; and at a draw of steps that are integrated out, or
+    their means.
 
     Args:
         arguments: new values; of those that are left out the ones that were fitted, or defaults.
@@ -111,10 +115,11 @@ def again(fit: "Fit", arguments: Mapping[str, Any], seed: int,
     if not plug_in and not fit.certain:
         values = {name: value[0] for name, value in fit.draws(1, seed).items()
                   if name in fit.structure.sites}
+    values = reading.steps.apart(values) | answers.steps_at(fit, values, seed, plug_in)
     held = {} if fit.data is None else {
         own: fit.data.table.inputs[name][0] for name, own in reading.own.items()
     }
     defaults = {name: thaw(value) for name, value in reading.generative.defaults.items()}
     own = {**defaults, **held, **fit.model.bound, **arguments}
     origin = type(fit.model)(reading.generative, ())
-    return replayed(origin, reading.steps.apart(values), own, seed, reading.params)
+    return replayed(origin, values, own, seed, reading.params)

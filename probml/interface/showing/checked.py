@@ -31,7 +31,7 @@ def shown(found: Replicated | None) -> list[str]:
         return []
     where = ("at the one value of the parameters that was found, so that they spread too little"
              if found.point else "each at another draw of the parameters")
-    rows = [{"of": each.name, "statistic": each.of, "seen": each.seen, "made, 2.5%": each.low,
+    rows = [{"what": each.name, "statistic": each.of, "seen": each.seen, "made, 2.5%": each.low,
              "made, median": each.middle, "made, 97.5%": each.high,
              "share made above": each.above, "odd": "odd" if each.odd else ""}
             for each in found.statistics]

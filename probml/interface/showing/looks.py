@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from probml.assessment.pages.html import records_of, table
+from probml.assessment.pages.html import noted, records_of, table
 from probml.assessment.pages.scene import Node, Scene, scene
 from probml.assessment.pages.svg import svg
 from probml.dataset import dataset, read
@@ -38,7 +38,11 @@ def pictured(model: Bound, data: Any = None) -> Scene:
     if data is None:
         return _scene(trace(model), None, None)
     met = meet(model, data)
-    held = read.read(met.model, met.data)
+    return pictured_of(read.read(met.model, met.data))
+
+
+def pictured_of(held: dataset.Data) -> Scene:
+    """The same, of data that were read."""
     try:
         plan = planned(held, lenient=True)
     except Refusal:
@@ -95,7 +99,7 @@ def graph_html(model: Bound, data: Any = None, scene: Scene | None = None) -> st
 
 def model_html(model: Bound) -> str:
     """A model in a notebook."""
-    return f"<div><p><code>{escape(repr(model))}</code></p>{graph_html(model)}</div>"
+    return noted(f"<p><code>{escape(repr(model))}</code></p>{graph_html(model)}")
 
 
 def fit_html(fit: "Fit") -> str:
@@ -103,9 +107,9 @@ def fit_html(fit: "Fit") -> str:
     lines = records_of(fit.summary())
     more = f"<p>{len(lines) - LINES} further entries: fit.summary()</p>" * (len(lines) > LINES)
     said = "good" if fit.converged else "warn"
-    return (f"<div><p><code>{escape(repr(fit.model))}</code> by <code>{escape(fit.engine)}</code>"
-            f'</p><p class="{said}">{"✓" if fit.converged else "⚠"} {escape(fit.status)}</p>'
-            f"{table(lines[:LINES], 'parameters')}{more}</div>")
+    return noted(f"<p><code>{escape(repr(fit.model))}</code> by <code>{escape(fit.engine)}</code>"
+                 f'</p><p class="{said}">{"✓" if fit.converged else "⚠"} {escape(fit.status)}</p>'
+                 f"{table(lines[:LINES], 'parameters')}{more}")
 
 
 def fit_text(fit: "Fit") -> str:

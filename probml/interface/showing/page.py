@@ -3,6 +3,7 @@ was found, what is in doubt, and what all of it stands on."""
 
 import inspect
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -19,7 +20,7 @@ from probml.assessment.reports import posterior_draws
 from probml.dataset import dataset
 from probml.errors import DataError, ModelError, Refusal
 from probml.interface.showing.checked import made_again, odd, shown
-from probml.interface.showing.looks import graph_html
+from probml.interface.showing.looks import graph_html, pictured_of
 from probml.language.given import file_named
 
 if TYPE_CHECKING:
@@ -43,12 +44,12 @@ def write(fit: "Fit", path: str | os.PathLike, data: Any = None) -> Path:
     summary, again = fit.summary(), made_again(fit, held)
     doubts = [*_doubts(fit, summary), *odd(again)]
     parts = [
-        ("model", "The model", _model(fit, data)),
+        ("model", "The model", _model(fit, data, held)),
         ("data", "The data", _data(fit, held)),
         ("done", "What was done, and why", _done(fit, why)),
         ("found", "What was found", _found(summary)),
         ("made", "Does the model make such rows?", shown(again)),
-        ("doubts", "Warnings, and what to do", _listed(doubts)),
+        ("doubts", "Warnings, and what to do", _listed(doubts, fit.notes if fit.converged else ())),
         ("pictures", "Pictures", _pictures(fit)),
         ("versions", "Versions and references", _versions(fit)),
     ]
@@ -75,10 +76,11 @@ def _explained(fit: "Fit", data: Any) -> Any:
         return None
 
 
-def _model(fit: "Fit", data: Any) -> list[str]:
+def _model(fit: "Fit", data: Any, held: dataset.Data | None) -> list[str]:
     settings = [{"setting": name, "value": _short(value)}
                 for name, value in fit.model.bound.items()]
-    out = [figure(graph_html(fit.model, data),
+    scene = pictured_of(held) if data is None and held is not None else None
+    out = [figure(graph_html(fit.model, data, scene),
                   f"The sites of {fit.model.name}: an arrow from what is looked at to what looks "
                   f"at it; a frame around what is repeated.")]
     try:
@@ -167,7 +169,7 @@ def _intervals(summary: "pd.DataFrame") -> str:
 
 def _doubts(fit: "Fit", summary: "pd.DataFrame") -> list[str]:
     """What a reader should not overlook, a sentence each."""
-    said = [fit.outcome.message] * (not fit.converged) + list(fit.notes)
+    said = [] if fit.converged else [fit.outcome.message, *fit.notes]
     if "r_hat" in summary:
         worst = summary["r_hat"].max()
         fewest = summary["ess_bulk"].min()
@@ -181,10 +183,15 @@ def _doubts(fit: "Fit", summary: "pd.DataFrame") -> list[str]:
     return said
 
 
-def _listed(said: list[str]) -> list[str]:
-    if not said:
-        return ['<p class="good">None: the engine says that it ended as it should.</p>']
-    return ['<ul class="warn">' + "".join(f"<li>{escape(text)}</li>" for text in said) + "</ul>"]
+def _listed(said: list[str], notes: Sequence[str]) -> list[str]:
+    """Warnings, then what an engine that ended as it should has noted."""
+    warned = (f'<ul class="warn">{_items(said)}</ul>' if said else
+              '<p class="good">None: the engine says that it ended as it should.</p>')
+    return [warned, f"<p>The engine notes:</p><ul>{_items(notes)}</ul>" if notes else ""]
+
+
+def _items(texts: Sequence[str]) -> str:
+    return "".join(f"<li>{escape(text)}</li>" for text in texts)
 
 
 def _pictures(fit: "Fit") -> list[str]:

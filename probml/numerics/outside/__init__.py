@@ -1,1 +1,1 @@
-"""What lies outside of this program: files, reading threads, other devices, processes."""
+"""What lies outside of this program: files, threads, the collector, other devices, processes."""

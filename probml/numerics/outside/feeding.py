@@ -19,6 +19,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from probml.numerics.precision import carried
+
 _OPEN: dict[int, "Supply"] = {}
 _NUMBERS = itertools.count()
 _END = object()
@@ -65,7 +67,7 @@ class Feed(Supply):
         return self._given / max(time.monotonic() - self._began, 1e-6)
 
     def __enter__(self) -> "Feed":
-        self._pool = ThreadPoolExecutor(1)
+        self._pool, self._next = ThreadPoolExecutor(1), carried(next)
         return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
@@ -91,20 +93,29 @@ class Feed(Supply):
             if self._ahead is not None:
                 self._ahead.exception()  # reading is one thread's work
             self._iterator = self.begun(i)
-            self._ahead = self._pool.submit(self._iterator.__next__)
+            self._ahead = self._pool.submit(self._next, self._iterator)
         self._at, self._chunk = i, self._ahead.result()
         self._given += 1
         assert self._iterator is not None
-        self._ahead = self._pool.submit(self._iterator.__next__) if i + 1 < self.count else None
+        self._ahead = self._pool.submit(self._next, self._iterator) if i + 1 < self.count else None
 
 
 def ahead(items: Iterator[Any]) -> Iterator[Any]:
     """The same, the next of which is made by a thread while one is used."""
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(next, items, _END)
+        waiting = pool.submit(carried(next), items, _END)
         while (found := waiting.result()) is not _END:
-            waiting = pool.submit(next, items, _END)
+            waiting = pool.submit(carried(next), items, _END)
             yield found
+
+
+def fed(arguments: Any) -> int:
+    """How many numbers come to a program in a pass: those that its arguments, trees of values, say
+    by an attribute of this name."""
+    if not _OPEN:
+        return 0
+    found = jax.tree.leaves(arguments, is_leaf=lambda value: hasattr(value, "fed"))
+    return sum(int(getattr(value, "fed", 0)) for value in found)
 
 
 def chunk(number: Any, i: Any, specs: Any) -> Any:

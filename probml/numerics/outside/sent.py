@@ -18,6 +18,7 @@ from jax import export
 from jax.custom_batching import custom_vmap
 
 from probml.jaxpr.walk import evaluate
+from probml.numerics import tiers
 from probml.numerics.outside.feeding import Supply, called_back
 
 
@@ -56,6 +57,29 @@ def _platforms() -> tuple[str, ...]:
 def received(digest: str, content: bytes) -> Callable:
     """A program that was sent, compiled: (constants, leaves) → arrays."""
     return jax.jit(pickle.loads(content).call)
+
+
+@functools.lru_cache(maxsize=64)
+def received_for_many(digest: str, content: bytes) -> Callable:
+    """The same for chunks behind one another, one call for all: (constants, stacked leaves) →
+    arrays, stacked."""
+    program = pickle.loads(content).call
+    options = tiers.FULL if jax.default_backend() == "cpu" else None
+
+    def run(constants: Sequence[Any], leaves: Sequence[Any]) -> Any:
+        return jax.lax.map(lambda own: program(constants, own), list(leaves))
+
+    fast, plain = jax.jit(run, compiler_options=options), jax.jit(run)
+
+    def call(constants: Sequence[Any], leaves: Sequence[Any]) -> Any:
+        try:
+            return fast(constants, leaves)
+        except jax.errors.JaxRuntimeError as error:
+            if "No such compile option" not in str(error):
+                raise
+            return plain(constants, leaves)
+
+    return call
 
 
 def summed(function: Callable, number: Any, chunk: Any) -> Any:

@@ -43,6 +43,22 @@ def chains(fit: "Fit", draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
             if name not in loops(fit)}
 
 
+def steps_at(fit: "Fit", values: Mapping[str, Any], seed: int,
+             plug_in: bool) -> dict[str, np.ndarray]:
+    """Single steps that are integrated out at one value of the parameters: a draw, or their
+    means."""
+    inputs = _inputs(fit)
+    if inputs is None:
+        return {}
+    one = {name: np.asarray(values[name])[None] for name in fit.point}
+    if plug_in:
+        found = {title: mean for title, (mean, _) in _moments(
+            fit.model, placed_all(inputs), placed_all(one)).items()}
+    else:
+        found = drawn(fit, one, 1, seed)
+    return {name: value[0] for name, value in _single(fit, found, 1).items()}
+
+
 def loops(fit: "Fit") -> tuple[str, ...]:
     """The names of all steps of loops: what a table tells step by step."""
     reading = fit.model.generative
@@ -84,7 +100,7 @@ def _inputs(fit: "Fit") -> dict[str, Any] | None:
 
 def _single(fit: "Fit", found: Mapping[str, np.ndarray], axis: int) -> dict[str, np.ndarray]:
     """Values of all steps, along an axis, as those of single ones."""
-    return {name: found[title].take(i, axis)
+    return {name: np.asarray(found[title]).take(i, axis)
             for name, (title, i) in fit.model.generative.steps.places.items()}
 
 

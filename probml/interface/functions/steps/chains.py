@@ -18,7 +18,9 @@ import numpy as np
 import numpyro
 from numpyro import handlers
 
-from probml.elimination import kalman, kalman_evidence, kalman_paths
+from probml.elimination.kalman import evidence as kalman_evidence
+from probml.elimination.kalman import filter as kalman
+from probml.elimination.kalman import paths as kalman_paths
 from probml.interface.functions.steps.alone import Keep
 from probml.interface.functions.steps.linear import Affine, Linear, affine, linear_of
 from probml.interface.functions.steps.names import Joined

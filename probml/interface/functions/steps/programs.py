@@ -81,7 +81,8 @@ class Program(NamedTuple):
             single = steps.apart(values)
             results = evaluate(lone, *(jnp.asarray(single[names[i]], aval.dtype)
                                        for i, aval in zip(need, lone.in_avals, strict=True)))
-            found += [((outputs[i],), one[None]) for i, one in zip(left, results, strict=True)]
+            found += [((outputs[i],), jnp.asarray(one)[None])
+                      for i, one in zip(left, results, strict=True)]
         return found
 
     def computed(self, steps: Joined, values: Mapping[str, Any]) -> dict[str, jax.Array]:

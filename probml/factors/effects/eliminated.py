@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 
-from probml.factors.effects import (
+from probml.factors.effects.messages import (
     Information,
     Prior,
     Two,

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.elimination.kalman import System, applied
-from probml.elimination.kalman_evidence import smoothed
+from probml.elimination.kalman.evidence import smoothed
+from probml.elimination.kalman.filter import System, applied
 from probml.numerics.semidefinite import root
 
 

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
-from probml.factors import effects
-from probml.factors.effects import Information, Two
+from probml.factors.effects import messages as effects
+from probml.factors.effects.messages import Information, Two
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
 from probml.plan.plan import Plan

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.elimination.kalman import (
+from probml.elimination.kalman.blocks import backward, forward
+from probml.elimination.kalman.filter import (
     Adjoint,
     Filtered,
     Smoothed,
@@ -19,7 +20,6 @@ from probml.elimination.kalman import (
     symmetric,
     transposed,
 )
-from probml.elimination.kalman_blocks import backward, forward
 
 
 class Noise(NamedTuple):

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.elimination.kalman import (
+from probml.elimination.kalman.filter import (
     MOVES,
     SIGHT,
     Adjoint,

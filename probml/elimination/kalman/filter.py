@@ -18,7 +18,7 @@ Layout: time first, the lanes last, (T, D, D, M); what is the same at all times,
 has size 1 there. So all is elementwise over lanes. Long sequences are cut into blocks, one lane
 each, lane = sequence · B + block, which are filtered at once (Särkkä & García-Fernández 2021): a
 block's filter begun from a known state, its mean a matrix on that state, tells what the block says
-of its entry and where it leads (kalman_blocks.py).
+of its entry and where it leads (blocks.py).
 
 Cost: O(D³ + m D²) a step and lane, m numbers seen; memory of T · D² · M numbers.
 """
