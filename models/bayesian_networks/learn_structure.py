@@ -57,7 +57,8 @@ def learn_structure(
             every configuration of its discrete ones. A discrete column never gets a continuous
             parent. Cells may be unseen (NaN, None), at random given what is seen, where all
             columns are discrete: the method then searches at expected counts, round after round,
-            until no graph is better (structural EM, Friedman 1998).
+            until no graph is better (structural EM, Friedman 1998): a maximum nearby, short of
+            the best where half of the cells are unseen.
         score: "bdeu", "k2", "loglik", "aic" or "bic"; continuous columns have the last three. See
             `scores.py`.
         method: "hill_climb"; "exact", up to 20 columns; "chow_liu", a tree, for columns all

@@ -37,7 +37,7 @@ from probml.engines.start.race import (
 from probml.engines.start.start import Start, check_distinct, stack, starts, tells_apart
 from probml.errors import Refusal
 from probml.numerics.compiling import jit
-from probml.numerics.outside.threads import one_thread
+from probml.numerics.process.threads import one_thread
 from probml.plan import hierarchy, still
 from probml.plan.blocks import blocks, directions
 from probml.plan.integrals import words

@@ -16,7 +16,7 @@ from probml.engines.start.labelling import hidden
 from probml.engines.start.race import ALIKE, SHORT, Race, ends
 from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import Refusal
-from probml.numerics.outside.threads import one_thread
+from probml.numerics.process.threads import one_thread
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 

@@ -16,10 +16,11 @@ import jax
 from numpyro.distributions import Distribution
 
 from probml.numerics import lapack, tiers
-from probml.numerics.alone import alone
 from probml.numerics.kept import disk, holding
 from probml.numerics.kept.programs import Shelf
-from probml.numerics.outside import collector, feeding, forks
+from probml.numerics.outside import feeding, forks
+from probml.numerics.process.alone import alone
+from probml.numerics.process.collector import resting
 
 _REFUSED: list[str] = []  # what XLA said of the options
 _CHECKS = threading.RLock()
@@ -56,7 +57,7 @@ def _marked(function: Callable) -> Callable:
     def traced(*args):
         _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
-        with alone():
+        with resting(), alone():
             return function(*args)
 
     return traced
@@ -99,7 +100,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, **keywords) -> C
             compiled[tier] = jax.jit(seen, compiler_options=options, **keywords)
         holding.let_go()
         try:
-            with lapack.guarded(), unchecked(), collector.resting():
+            with lapack.guarded(), unchecked():
                 program = shelf.find(args, options)
                 if program is not None:
                     dynamic = (a for i, a in enumerate(args) if i not in shelf.static)

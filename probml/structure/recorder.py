@@ -17,7 +17,7 @@ from probml.language.language import Bound, chains_of
 from probml.language.named_rows import ROWS
 from probml.language.sequences import as_chain
 from probml.language.settings import thaw
-from probml.numerics.alone import alone
+from probml.numerics.process.alone import alone
 from probml.structure import deterministics
 
 

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 
 from probml.numerics.compiling import jit
-from probml.numerics.outside.collector import resting
+from probml.numerics.process.collector import resting
 
 
 def test_the_collector_is_off_in_a_trace_and_on_again_after_it():

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from probml.numerics.outside import threads
+from probml.numerics.process import threads
 
 
 def counts() -> set[int]:

@@ -234,6 +234,11 @@ def faces():
         "DynamicFactor": (models.DynamicFactor, np.stack([SERIES, SERIES[::-1]], 1), None),
         "TopicModel": (partial(models.TopicModel, 2, **one), COUNTS, None),
         "PoissonFactors": (partial(models.PoissonFactors, 2, **one), COUNTS, None),
+        "SampledTree": (partial(models.SampledTree, 2, warmup=1, thin=1, chains=1), X, CLASSES),
+        "FuzzyCMeans": (partial(models.FuzzyCMeans, 2, **one), X, None),
+        "KMedoids": (partial(models.KMedoids, 2, **one), X, None),
+        "SparseCoding": (partial(models.SparseCoding, 2, **one), X, None),
+        "MultidimensionalScaling": (partial(models.MultidimensionalScaling, 1, **one), X, None),
         "NearestNeighbours": (partial(models.NearestNeighbours, (1, 2)), X, CLASSES),
         "EvidenceTree": (models.EvidenceTree, X, CLASSES),
         "Boosted": (partial(models.Boosted, n_estimators=5), X, Y),
@@ -247,7 +252,7 @@ def faces():
 
 
 # what verbs of faces take beside X, y and what has a default
-BESIDE = {"amounts": np.ones((6, 2)), "a": 0, "b": 1, "Z": np.zeros((6, 1)), "ability": np.zeros(3), "classes": [0, 1]}
+BESIDE = {"amounts": np.ones((6, 2)), "codes": np.ones((6, 2)), "a": 0, "b": 1, "Z": np.zeros((6, 1)), "ability": np.zeros(3), "classes": [0, 1]}
 # of every object, of files, or of other faces
 LEFT = ("get_params", "set_params", "get_metadata_routing", "save", "report", "merge")
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pandas as pd
+from scipy.spatial.distance import pdist
 
 import probml
 from probml import models
@@ -120,6 +121,8 @@ def _fitted(make: Callable[[], Any], of: Callable[[Table], tuple], asked: tuple[
     for verb in asked:
         takes = given if verb in ("log_prob", "row_weights") else given[:1]
         out[verb] = getattr(face, verb)(*takes)
+        if verb == "fit_transform":  # places are told up to a turn
+            out[verb] = pdist(out[verb])
     return {"": getattr(face, "status", ""), **out}
 
 
@@ -138,6 +141,10 @@ KINDS: dict[str, tuple[Callable[[Table], tuple], tuple[str, ...]]] = {
     "series": (lambda t: (np.cumsum(t.y),), ("forecast",)),
     "several series": (lambda t: (t.x.cumsum(0),), ("score",)),
     "steps": (lambda t: (t.x,), ("score",)),
+    "shares": (lambda t: (t.x,), ("predict_proba",)),
+    "groups of rows": (lambda t: (t.x,), ("predict",)),
+    "atoms": (lambda t: (t.x,), ("transform",)),
+    "places": (lambda t: (t.x,), ("fit_transform",)),
     "squares": (lambda t: (t.x,), ("score_samples", "transform")),
 }
 
@@ -152,6 +159,10 @@ FACES: dict[str, tuple[str, Callable[[], Any]]] = {
     "KernelDensity": ("numbers", _face("KernelDensity")),
     "ProbabilisticPCA": ("squares", _face("ProbabilisticPCA", 1)),
     "FactorAnalysis": ("squares", _face("FactorAnalysis", 1)),
+    "FuzzyCMeans": ("shares", _face("FuzzyCMeans", 2)),
+    "KMedoids": ("groups of rows", _face("KMedoids", 2)),
+    "SparseCoding": ("atoms", _face("SparseCoding", 2)),
+    "MultidimensionalScaling": ("places", _face("MultidimensionalScaling")),
     "LatentClass": ("codes", _face("LatentClass", 2)),
     "PoissonMixture": ("counts", _face("PoissonMixture", 2)),
     "TopicModel": ("topics", _face("TopicModel", 2)),
@@ -164,7 +175,8 @@ FACES: dict[str, tuple[str, Callable[[], Any]]] = {
 } | {name: ("classes", _face(name)) for name in (
     "NaiveBayes", "GaussianDiscriminant", "MixtureDiscriminant", "FisherDiscriminant",
     "LogisticRegression", "ParzenClassifier",
-    "NeuralNetworkClassifier", "MixtureOfExpertsClassifier", "NearestNeighbours", "EvidenceTree")
+    "NeuralNetworkClassifier", "MixtureOfExpertsClassifier", "NearestNeighbours", "EvidenceTree",
+    "SampledTree")
 } | {name: ("sure", _face(name)) for name in (
     "LeastSquaresClassifier", "LinearSVM", "Perceptron", "SupportVectorMachine")
 } | {name: ("regression", _face(name)) for name in (

@@ -15,7 +15,9 @@ where it comes to rest it is
     bdeu, k2          the variational lower bound of the log evidence of the seen cells, at
                       q(tables) Dirichlet (Beal & Ghahramani 2003): the steps are variational EM's
 
-With nothing unseen it is the score itself. Like EM it ends at a maximum nearby. (`probml.VB`
+With nothing unseen it is the score itself. Like EM it ends at a maximum nearby, and it begins with
+columns that are independent: where half of the cells are unseen, many arcs are too weak in the
+first counts to be found in time. (`probml.VB`
 integrates unseen cells out that have no seen one below; its bound is higher by as much.)
 
 q is held as it is, a number for every filling of every distinct row, where these are at most

@@ -22,7 +22,7 @@ from probml.factors.prior import log_prior
 from probml.factors.straight import curvatures
 from probml.numerics.ascent import lbfgs, level, second_order
 from probml.numerics.compiling import jit
-from probml.numerics.outside.threads import one_thread
+from probml.numerics.process.threads import one_thread
 from probml.plan.plan import Plan
 from probml.plan.strands import strands
 

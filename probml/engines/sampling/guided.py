@@ -23,8 +23,8 @@ from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.sampling.states import with_states
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
-from probml.numerics.alone import alone
 from probml.numerics.compiling import jit
+from probml.numerics.process.alone import alone
 from probml.numerics.transfer import placed_all, random_key
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws

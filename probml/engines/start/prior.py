@@ -18,6 +18,7 @@ from probml.language.given import numbers
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.structure.densities import ahead
+from probml.structure.possible import check_covariances
 
 WIDE = 30.0  # times the spread of the data: a scale further away is no start
 # of a prior that only has a density
@@ -116,7 +117,7 @@ def impossible(plan: Plan, params: Mapping, known: Known, engine: str, value: fl
     Raises:
         ModelError: which site's prior, or covariance, or that the data, are impossible there.
     """
-    plan.structure.check_covariances(jax.device_get({**known.given, **params}))
+    check_covariances(plan.structure, jax.device_get({**known.given, **params}))
     logs = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
     bad = next((site for site, log in logs.items() if not np.isfinite(log)), None)
     where = (

@@ -23,7 +23,7 @@ from probml.interface.tables.relations import related
 from probml.interface.tables.tabled import Tabled
 from probml.language.language import Bound, RowsUnknown
 from probml.language.settings import thaw
-from probml.numerics.alone import alone
+from probml.numerics.process.alone import alone
 
 
 def _filled(data: Any) -> bool:

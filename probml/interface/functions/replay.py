@@ -18,7 +18,7 @@ from probml.interface.functions.survey import prepared, survey, writes_rows
 from probml.language.language import Bound, RowsUnknown, row_scope
 from probml.language.named_rows import Tables
 from probml.language.settings import thaw
-from probml.numerics.alone import alone
+from probml.numerics.process.alone import alone
 
 if TYPE_CHECKING:
     from probml.interface.fit import Fit

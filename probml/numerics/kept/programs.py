@@ -26,6 +26,7 @@ from jax.experimental import serialize_executable
 
 from probml.numerics import identity
 from probml.numerics.kept import disk, holding
+from probml.numerics.process.collector import resting
 
 FORMAT = 1  # of the files
 _LAPACK = b"lapack_"
@@ -89,7 +90,8 @@ class Shelf:
     def _compiled(self, folder: disk.Folder, name: str, args: Sequence[Any],
                   options: dict | None) -> Callable:
         jitted = jax.jit(self._function, compiler_options=options, **self._keywords)
-        program = jitted.lower(*args).compile()
+        with resting():
+            program = jitted.lower(*args).compile()
         _write(folder, name, program)
         return program
 
