@@ -83,10 +83,11 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
 
     def _ladder(self, complete: bool) -> tuple:
         """Complete rows are few (of their second moments), and the likelihood is climbed as it is:
-        where a noise ends near 0, EM goes ever slower."""
+        where a noise ends near 0, EM goes ever slower. Without a prior it may have no maximum but
+        there, and what is gained on the way is judged; with one it is climbed to the end."""
         if self.engine is None and complete:
-            return (MAP(prior=bool(self.prior), steps=int(self.max_iter),
-                        tolerance=float(self.tol) * STEP),)
+            end = {} if self.prior else {"tolerance": float(self.tol) * STEP}
+            return (MAP(prior=bool(self.prior), steps=int(self.max_iter), **end),)
         return super()._ladder(False)
 
     def _judge(self, X, S) -> None:
@@ -228,8 +229,8 @@ class ProbabilisticPCA(_Linear):
             columns.
         scale: prior guess of the noise, worth a row or two, in the same units.
         tol: of rows with unseen cells, by EM: stop when an iteration gains less than this a row, in
-            nats; of complete ones: when a step gains less than a hundredth of this, relative to the
-            objective.
+            nats; of complete ones without prior: when a step gains less than a hundredth of this,
+            relative to the objective.
         max_iter: iterations at the most; one that stops there warns and leaves converged_ False.
         random_state: seed of sample(); None is 0.
         engine: an engine's value instead of these: MAP of complete rows, else EM.

@@ -36,7 +36,6 @@ class Linear(NamedTuple):
     initial: jax.Array
     transition: jax.Array
     emission: jax.Array
-    alive: jax.Array | None
 
 
 def exp(log: jax.Array, top: jax.Array) -> jax.Array:
@@ -47,7 +46,7 @@ def linear_of(chain: Chain) -> Linear:
     emission = chain.emission
     if chain.alive is not None:
         emission = jnp.where(chain.alive[:, None, None], emission, 0.0)
-    return Linear(jnp.exp(chain.initial), jnp.exp(chain.transition), emission, chain.alive)
+    return Linear(jnp.exp(chain.initial), jnp.exp(chain.transition), emission)
 
 
 def step_at(chain: Chain | Linear, step) -> tuple:

@@ -64,80 +64,69 @@ class _Transfer(NamedTuple):
     """Blocks as matrices: from the state before a block to the one at its end; (B, G, from, [to,]
     rows)."""
 
-    scale: jax.Array  # log, of a block that forgets up to a constant
+    scale: jax.Array  # log
     end: jax.Array  # normalised over `to`
 
 
 def _transfers(chain: Linear, blocks: int) -> _Transfer:
-    """The matrix of every block. Of one that forgets, its first steps tell what each state before
-    it weighs, and its last ones where it ends: the steps between are not looked at."""
     steps, g, k, m = lead(chain)
-    eye = jnp.broadcast_to(jnp.eye(k, dtype=chain.emission.dtype)[:, :, None], (g, k, k, 2 * m))
-    none = eye, jnp.zeros((g, k, 2 * m), eye.dtype)
-    first = jnp.arange(m) % blocks == 0
+    transition, emission = step_at(chain, 0)
+    entering = jnp.broadcast_to(transition, (g, k, k, m))
+    # (G, from, to, M)
+    entering = jnp.where(jnp.arange(m) % blocks == 0, first_of(chain.initial, m, blocks)[:, None],
+                         entering)
 
     def moved(transition, p):
         """(G, from, to, M): every row of the matrices takes a step."""
         if transition.shape[-1] == 1:
-            flat = jnp.swapaxes(p, 1, 2).reshape(g, k, k * p.shape[-1])
-            return jnp.swapaxes(one_step(transition, flat).reshape(p.shape), 1, 2)
+            flat = jnp.swapaxes(p, 1, 2).reshape(g, k, k * m)
+            return jnp.swapaxes(one_step(transition, flat).reshape(g, k, k, m), 1, 2)
         return jax.vmap(lambda row: one_step(transition, row), 1, 1)(p)
 
-    def ends(count):
-        """Of the first and of the last so many steps, (G, from, to, 2 M) and (G, from, 2 M)."""
+    def sweep(at, carry):
+        p, scale = carry
+        transition, emission = step_at(chain, at)
+        new, factor = seen_at(moved(transition, p), emission[:, None], 2)
+        return new, scale + factor
 
-        def sweep(at, carry):
-            p, scale = carry
-            (early, seen), (late, shown) = step_at(chain, at), step_at(chain, steps - count + at)
-            both = early if len(chain.transition) == 1 and early.shape[-1] == 1 else (
-                jnp.concatenate([jnp.broadcast_to(each, (g, k, k, m)) for each in (early, late)],
-                                -1))
-            seen = jnp.broadcast_to(seen, (g, k, m)), jnp.broadcast_to(shown, (g, k, m))
-            ahead = moved(both, p)
-            begun = jnp.broadcast_to(first_of(chain.initial, m, blocks)[:, None], (g, k, k, m))
-            at_first = jnp.concatenate([first & (at == 0), first & (steps - count + at == 0)])
-            ahead = jnp.where(at_first, jnp.concatenate([begun, begun], -1), ahead)
-            new, factor = seen_at(ahead, jnp.concatenate(seen, -1)[:, None], 2)
-            return new, scale + factor
-
-        return lax.fori_loop(0, count, sweep, none)
+    def alike(p, scale):
+        """(G, M): whether all possible rows are equal."""
+        possible = (scale > -jnp.inf)[:, :, None]
+        high, low = jnp.where(possible, p, -jnp.inf).max(1), jnp.where(possible, p, jnp.inf).min(1)
+        info = jnp.finfo(p.dtype)
+        return jnp.all(
+            (high - low <= ALIKE * info.eps * high + info.tiny * 2**20) | (high == -jnp.inf), 1
+        )
 
     def unlike(carry):
-        count, (p, scale) = carry
-        return (count < steps) & ~jnp.all(_alike(p, scale) | _over(chain, count))
+        at, p, scale = carry
+        return (at < steps) & ~jnp.all(alike(p, scale))
 
-    def longer(carry):
-        count = jnp.minimum(2 * carry[0] + 2, steps)
-        return count, ends(count)
+    def sweeps(carry):
+        at, p, scale = carry
+        until = jnp.minimum(at + SWEEP, steps)
+        return (until, *lax.fori_loop(at, until, sweep, (p, scale)))
 
-    begun = jnp.asarray(min(SWEEP - 1, steps - 1)), none
-    count, (p, scale) = lax.while_loop(unlike, longer, begun)
-    # all rows, where they are equal
-    row = jnp.where((scale > -jnp.inf)[:, :, None], p, 0.0)[..., m:].max(1)
-    end = jnp.where(count < steps, normalised(row, 1)[0][:, None], p[..., :m])
+    at, p, scale = lax.while_loop(unlike, sweeps, (
+        jnp.asarray(1), *seen_at(entering, emission[:, None], 2)
+    ))
+    row = jnp.where((scale > -jnp.inf)[:, :, None], p, 0.0).max(1)  # all rows, where they are equal
+
+    def one(at, carry):
+        alpha, scale = carry
+        transition, emission = step_at(chain, at)
+        new, factor = seen_at(one_step(transition, alpha), emission)
+        return new, scale + factor
+
+    last, more = lax.fori_loop(at, steps, one, (row, jnp.zeros((g, m), row.dtype)))
+    one_row = (at < steps) & alike(p, scale)
+    end = jnp.where(one_row[:, None, None], last[:, None], p)
+    scale = scale + jnp.where(one_row, more, 0.0)[:, None]
 
     def apart(leaf):
         return jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], m // blocks, blocks), -1, 0)
 
-    return _Transfer(apart(scale[..., :m]), apart(end))
-
-
-def _alike(p: jax.Array, scale: jax.Array) -> jax.Array:
-    """(G, M): whether all possible rows are equal."""
-    possible = (scale > -jnp.inf)[:, :, None]
-    high, low = jnp.where(possible, p, -jnp.inf).max(1), jnp.where(possible, p, jnp.inf).min(1)
-    info = jnp.finfo(p.dtype)
-    return jnp.all(
-        (high - low <= ALIKE * info.eps * high + info.tiny * 2**20) | (high == -jnp.inf), 1
-    )
-
-
-def _over(chain: Linear, count: jax.Array) -> jax.Array:
-    """(2 M,): whether a row is over by the end of so many first steps, or of the last: what follows
-    weighs 1 then, wherever it is, and is not asked where."""
-    if chain.alive is None:
-        return jnp.zeros((), bool)
-    return ~jnp.concatenate([chain.alive[jnp.maximum(count, 1) - 1], chain.alive[-1]])
+    return _Transfer(apart(scale), apart(end))
 
 
 def _joined(first: _Transfer, second: _Transfer) -> _Transfer:
