@@ -146,7 +146,13 @@ def _judge(structure: Structure, site: Site, parameter: str, use: Use, role: str
         ) / np.max(deviation), posinf=0.0)
     if not away.size or away.max() <= FAR:
         return None
-    j = int(away.reshape(-1, max(centre.size, 1)).max(0).argmax())
+    cells = away.reshape(-1, max(centre.size, 1)).max(0)
+    if role == "scale" and math.prod(structure.sites[parameter].shape) == 1:
+        # one number for cells of several spreads: that it reaches one of them is enough
+        away = cells = np.where(cells == cells.min(), cells, 0.0)
+        if away.max() <= FAR:
+            return None
+    j = int(cells.argmax())
     lies, wide, reached = (float(np.ravel(part)[j % np.size(part)])
                            for part in (centre, spread, value))
     middle, reach = (float(np.ravel(part)[0]) for part in (mean, deviation))

@@ -82,6 +82,19 @@ def test_a_precision_that_no_prior_mass_reaches_is_said_of_the_column_that_it_be
     assert not said(clusters(1e-4), {"x": x})  # a prior far too weak does no harm
 
 
+def test_one_scale_of_several_columns_need_reach_one_of_them_alone():
+    @probml.model
+    def shared():
+        noise = sample("noise", dist.HalfNormal(1.0))
+        with probml.rows():
+            sample("x", dist.Normal(0.0, noise).expand([2]).to_event(1))
+
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    assert said(shared(), {"x": x * [1.0, 1e5]}) == []
+    found = said(shared(), {"x": x * [1e5, 1e6]})
+    assert len(found) == 1 and "'x'[0]" in found[0]
+
+
 def test_columns_of_a_chain_are_judged_over_all_their_steps():
     @probml.model
     def chain():
