@@ -22,7 +22,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 
-OWN = -1  # the seed of what a fit draws for itself, which no user can give
+OWN = 2**63 - 2**20  # the seed of what a fit draws for itself, which nobody gives
 
 
 class Averaged(NamedTuple):
