@@ -95,14 +95,6 @@ def schools_by_index(school, sigma):
 
 
 @probml.model
-def schools_by_rows(sigma):
-    mu, tau = sample("mu", dist.Normal(0, 5)), sample("tau", dist.HalfCauchy(5))
-    with probml.rows():
-        theta = sample("theta", dist.Normal(mu, tau))
-        sample("y", dist.Normal(theta, sigma))
-
-
-@probml.model
 def schools_integrated(sigma):
     """The same with the effects integrated out by hand: no hierarchy is left."""
     mu, tau = sample("mu", dist.Normal(0, 5)), sample("tau", dist.HalfCauchy(5))
@@ -131,17 +123,6 @@ def houses(rng):
     effect = 1 + 0.5 * level + 0.4 * rng.normal(size=5)
     y = effect[county] - 0.6 * floor + 0.7 * rng.normal(size=50)
     return {"floor": floor, "county": county, "uranium": level[county], "log_radon": y}
-
-
-@probml.model
-def rats_by_rows():
-    """A row is a rat; its level is unseen."""
-    mu, tau = sample("mu", dist.Normal(240, 50)), sample("tau", dist.HalfNormal(20))
-    slope, sigma = sample("slope", dist.Normal(5, 5)), sample("sigma", dist.HalfNormal(20))
-    with probml.rows():
-        level = sample("level", dist.Normal(mu, tau))
-        sample("weight",
-               dist.Normal(level[..., None] + slope * jnp.arange(-2.0, 3.0), sigma).to_event(1))
 
 
 @probml.model
@@ -393,16 +374,8 @@ CASES = [
     normal(lkj_slopes(), grouped),
     normal(lkj_slopes_noncentred(), grouped),
     normal(schools_by_index(), lambda rng: {"school": np.arange(8), **SCHOOLS}),
-    Case(schools_by_rows(), lambda rng: SCHOOLS, truth="refused", says="theta"),
     Case(schools_integrated(), lambda rng: SCHOOLS),
     normal(radon(), houses),
-    Case(
-        rats_by_rows(),
-        lambda rng: {"weight": 240 + 10 * rng.normal(size=(8, 1)) + 6 * np.arange(-2, 3) + 5
-                     * rng.normal(size=(8, 5))},
-        truth="refused",
-        says="level",
-    ),
     normal(rasch(), answers),
     normal(two_parameter(), answers),
     hierarchy(baseball(), lambda rng: BATTERS),
@@ -416,7 +389,7 @@ CASES = [
         "t": np.arange(15), "y": np.cumsum(rng.normal(size=15)) + 0.5 * rng.normal(size=15)
     }),
     hierarchy(horseshoe(), sparse),
-    hierarchy(bradley_terry(), games),
+    normal(bradley_terry(), games),
     hierarchy(zero_sum_football(), matches),
     hierarchy(ordinal_by_judge(), grades),
     normal(group_as_columns(), shops),

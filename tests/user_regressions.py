@@ -411,7 +411,7 @@ CASES = [
     Case(anova(), groups),
     Case(splines(), line),
     Case(curve_by_position(grid=tuple(np.linspace(-2, 2, 8).tolist())), on_a_grid,
-         truth="posterior"),
+         truth="posterior", engine=probml.NUTS(target_accept=0.9)),
     Case(curve_as_a_row(), one_curve),
     Case(dict_of_coefficients(), frame, plain=integer_city),
     Case(folded(), lambda rng: {"y": np.abs(rng.normal(2, 1, 30))}),

@@ -261,10 +261,11 @@ class Model(Bound):
         values = mapping(values, "do(values)", "{'smoke': 1}")
         return Model(self.generative, self.settings, intervened(self, values))
 
-    def log_density(self, data: Any, params: Mapping[str, Any]):
+    def log_density(self, data: Any, params: Mapping[str, Any],
+                    labels: Mapping[str, tuple] | None = None):
         """log p(data, params) = log p(params) + Σ log p(row | params), the unseen discrete sites
         summed out: one number, in nats. Arguments and errors as of `at` and Fit.log_joint."""
-        return self.at(params).log_joint(data)
+        return self.at(params, labels).log_joint(data)
 
     def check(
         self,
