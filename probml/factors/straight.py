@@ -8,7 +8,7 @@ left out of these blocks, which are coordinates for a climb, and no Hessian.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -41,25 +41,13 @@ def derivatives(plan: Plan, point: Callable, c: jax.Array, known: Known, rows: C
 
 def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows: Chunk,
         scale: float | jax.Array) -> Derivatives:
-    site, (argument,) = plan.structure.sites[name], entered(plan, name)
-
     def one(varying, x, seen, weight):
-        def arguments(c):
-            return plan.structure.arguments(name, {**environment(plan, point(c), known), **varying})
-
-        fixed = arguments(c)
-        shape = fixed[argument].shape
+        entering, log = _through(plan, name, point, c, known, varying, x, seen)
 
         def value(eta):
-            held = [{**fixed, argument: eta.reshape(shape)}[a] for a in site.arguments]
-            env = {**environment(plan, point(c), known), **varying, SETTING: lambda _: held}
-            log = log_density(plan.structure, site, env, x, seen)
-            return jnp.where(weight > 0, scale * weight * jnp.where(weight > 0, log, 0.0), 0.0)
+            return jnp.where(weight > 0, scale * weight * jnp.where(weight > 0, log(eta), 0.0), 0.0)
 
-        def number(c):
-            return arguments(c)[argument].reshape(())
-
-        eta, slope = jax.value_and_grad(number)(c)
+        eta, slope = jax.value_and_grad(lambda c: entering(c).reshape(()))(c)
         return *jax.value_and_grad(value)(eta), jax.grad(jax.grad(value))(eta), slope
 
     total, first, second, slope = jax.vmap(one)(
@@ -68,6 +56,25 @@ def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows
     # apart from the product, into which XLA would fold them, for half the speed
     across, bent = lax.optimization_barrier((slope.T, slope * second[:, None]))
     return total.sum(), across @ first, across @ bent
+
+
+def _through(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, varying: Mapping,
+             x: jax.Array, seen: jax.Array | None) -> tuple[Callable, Callable]:
+    """Of one row: c → the argument that coefficients enter, and that argument, its numbers in a
+    line → the log density, all else as at c."""
+    site, (argument,) = plan.structure.sites[name], entered(plan, name)
+
+    def env(c):
+        return {**environment(plan, point(c), known), **varying}
+
+    fixed = plan.structure.arguments(name, env(c))
+
+    def log(eta):
+        held = {**fixed, argument: eta.reshape(fixed[argument].shape)}
+        return log_density(plan.structure, site, {
+            **env(c), SETTING: lambda _: [held[a] for a in site.arguments]}, x, seen)
+
+    return lambda c: plan.structure.arguments(name, env(c))[argument], log
 
 
 def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, known: Known,
@@ -81,24 +88,13 @@ def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, kno
     Cost: rows × m q².
     """
     (name,) = plan.rowwise
-    site, (argument,) = plan.structure.sites[name], entered(plan, name)
 
     def one(varying, x, seen, weight):
-        def arguments(c):
-            return plan.structure.arguments(name, {**environment(plan, point(c), known), **varying})
-
-        fixed = arguments(c)
-        shape = fixed[argument].shape
-
-        def value(eta):
-            held = [{**fixed, argument: eta.reshape(shape)}[a] for a in site.arguments]
-            env = {**environment(plan, point(c), known), **varying, SETTING: lambda _: held}
-            return jnp.where(weight > 0, log_density(plan.structure, site, env, x, seen), 0.0)
-
-        eta = fixed[argument].reshape(-1)
-        bent = -weight * jnp.diagonal(jax.hessian(value)(eta))
+        entering, log = _through(plan, name, point, c, known, varying, x, seen)
+        bent = -weight * jnp.diagonal(jax.hessian(
+            lambda eta: jnp.where(weight > 0, log(eta), 0.0))(entering(c).reshape(-1)))
         # a coefficient enters one number, so that the slope of their sum is its own
-        slope = jax.grad(lambda c: arguments(c)[argument].sum())(c)
+        slope = jax.grad(lambda c: entering(c).sum())(c)
         return jnp.maximum(bent, 0.0), slope[places]
 
     bent, slope = jax.vmap(one)(row_environment(plan, known, rows, name), rows.values[name],

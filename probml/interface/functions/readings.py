@@ -7,7 +7,7 @@ models reads it like any other: no engine and no question knows of it.
 
 import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -102,7 +102,7 @@ class Whole(Reading):
             is unseen of anything, arguments included (unseen.py).
         loops: steps of Python loops that are one site, name of all → sites (steps.py); None: each
             site is itself.
-        integrated: these are integrated out (step_chains.py).
+        integrated: these are integrated out (steps/chains.py).
     """
 
     whole = True
@@ -130,11 +130,7 @@ class Whole(Reading):
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
-        values = {name: value[0] for name, value in inputs.items()}
-        arguments = {own: values[name] for name, own in self.own.items()}
-        settings = {name: held(value) for name, value in settings.items()}
-        seen = {site: values[name] for name, site in self.given.items()}
-        call = functools.partial(self.call, {**settings, **arguments})
+        call, seen = self._bound(settings, {name: value[0] for name, value in inputs.items()})
         with _Weighs(seen):
             if self.loops is not None:
                 return (integrated if self.integrated else joined)(call, self.steps, seen)
@@ -148,10 +144,7 @@ class Whole(Reading):
         Args:
             inputs: name of the input → value, without the one row. values: site → value.
         """
-        arguments = {own: inputs[name] for name, own in self.own.items()}
-        settings = {name: held(value) for name, value in settings.items()}
-        seen = {site: inputs[name] for name, site in self.given.items()}
-        call = functools.partial(self.call, {**settings, **arguments})
+        call, seen = self._bound(settings, inputs)
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
               handlers.substitute(data=self.steps.apart(values)), _Weighs(seen, leaning)):
             if self.summed:
@@ -161,6 +154,13 @@ class Whole(Reading):
         return sum((jnp.sum(site["fn"].log_factor) for site in trace.values()
                     if isinstance(site.get("fn"), dist.Unit)), jnp.zeros(()))
 
+    def _bound(self, settings: Mapping[str, Any],
+               inputs: Mapping[str, Any]) -> tuple[Callable, dict[str, Any]]:
+        """The function with its arguments, and site → what is seen of it."""
+        arguments = {own: inputs[name] for name, own in self.own.items()}
+        settings = {name: held(value) for name, value in settings.items()}
+        return (functools.partial(self.call, {**settings, **arguments}),
+                {site: inputs[name] for name, site in self.given.items()})
 
     def along(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
               values: Mapping[str, Any], key: jax.Array | None = None) -> dict[str, Any]:
@@ -170,10 +170,7 @@ class Whole(Reading):
         Args:
             inputs: name of the input → value, without the one row. values: site → value.
         """
-        arguments = {own: inputs[name] for name, own in self.own.items()}
-        settings = {name: held(value) for name, value in settings.items()}
-        seen = {site: inputs[name] for name, site in self.given.items()}
-        call = functools.partial(self.call, {**settings, **arguments})
+        call, seen = self._bound(settings, inputs)
         with validation_enabled(False):
             linear = linear_of(call, self.steps, seen)
             if key is None:
