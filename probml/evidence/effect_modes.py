@@ -1,7 +1,7 @@
 """Effects of groups under rows that are not normal: the mode of their joint density given the
 parameters, and the integral over them about it.
 
-At the mode ε̂ of g(ε) − ½ |ε|² the formula of eliminated_effects.py is Laplace's approximation,
+At the mode ε̂ of g(ε) − ½ |ε|² the formula of effects/eliminated.py is Laplace's approximation,
 
     log p(rows) ≈ g(ε̂) − ½ |ε̂|² − ½ log det K,    K = I + Rᵀ G(ε̂) R,
 

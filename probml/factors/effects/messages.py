@@ -8,8 +8,8 @@ only in the cells of the members that it reads; they are found by one push forwa
 a member, in which all members move at once, and added up member by member.
 
 Effects are u = loc + R ε, ε ~ N(0, I), R the root of their prior; those without a prior are ε
-themselves. They are eliminated in eliminated_effects.py. Of rows that are not normal g, h and G are
-those of the second order about u₀ (curved_effects.py).
+themselves. They are eliminated in eliminated.py. Of rows that are not normal g, h and G are
+those of the second order about u₀ (curved.py).
 
 Cost: rows × (numbers a row reads)².
 """

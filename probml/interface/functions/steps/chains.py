@@ -5,7 +5,7 @@ With s_t all sites of step t,
 
     s_t = A_t s_{t−1} + b_t + ε_t,   y_t = C_t s_t + d_t + ν_t
 
-where A, b, C, d and the spreads of ε and ν may look at parameters (linear_steps.py reads them).
+where A, b, C, d and the spreads of ε and ν may look at parameters (linear.py reads them).
 Cost: as elimination/kalman.py has it.
 """
 
