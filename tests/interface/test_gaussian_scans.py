@@ -184,14 +184,14 @@ def seen_outside(y):
 
 @pytest.mark.parametrize("function", [bent_link, bent_move, spread, not_normal, seen_outside])
 def test_scans_that_are_not_linear_are_sampled(function):
-    x = RNG.normal(size=9)
+    x = jnp.asarray(RNG.normal(size=9))
     assert not meet(probml.model(function)(), {"y": Y}).model.generative.integrated
     got = probml.model(function)().log_density({"y": Y}, {"x": x})
     np.testing.assert_allclose(got, log_density(function, (Y,), {}, {"x": x})[0], rtol=1e-9)
 
 
 def test_values_of_steps_that_are_told_are_not_integrated_out():
-    own = {"q": 0.5, "x": RNG.normal(size=9)}
+    own = {"q": 0.5, "x": jnp.asarray(RNG.normal(size=9))}
     got = probml.model(level)().log_density({"y": Y}, own)
     np.testing.assert_allclose(got, log_density(level, (Y,), {}, own)[0], rtol=1e-9)
 

@@ -40,9 +40,10 @@ def whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapp
         with contextlib.suppress(ModelError):
             return baking(model, shown, arguments, given, (), why, loops, integrated)
     scans = scans_of(shown)
-    if scans is not None and scans.keys().isdisjoint(named):
+    if scans is not None:
+        integrated = scans.keys().isdisjoint(named)
         with contextlib.suppress(ModelError):
-            return baking(model, shown, arguments, given, (), why, scans, True)
+            return baking(model, shown, arguments, given, (), why, scans, integrated)
     try:
         return baking(model, shown, arguments, given, summed, why)
     except DataError:

@@ -133,7 +133,7 @@ class Whole(Reading):
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
         call, seen = self._bound(settings, {name: value[0] for name, value in inputs.items()})
-        with Scans(self.steps.scans), _Weighs(seen):
+        with Scans(self.steps.scans if self.integrated else ()), _Weighs(seen):
             if self.loops is not None and not self.steps.scans:
                 return (integrated if self.integrated else joined)(call, self.steps, seen)
             return summed_in_plates(call, self.summed, seen) if self.summed else call()

@@ -176,9 +176,9 @@ def told(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:
     seen = {"value": value, "mask": True if mask is None else mask} if site["is_observed"] else {}
     found = {"loc": fn.loc, **seen}
     if type(fn) is dist.Normal:
-        spread = jnp.broadcast_to(fn.scale, shape).ravel()
-        found |= {"scale": spread} if site["is_observed"] else {"root": jnp.diag(spread)}
-    elif site["is_observed"]:  # in coordinates of no covariance
+        spread = jnp.broadcast_to(fn.scale, shape)
+        found |= {"scale": spread} if seen else {"root": jnp.diag(spread.ravel())}
+    elif seen:  # in coordinates of no covariance
         inverse = jnp.linalg.inv(fn.scale_tril)
         white = lambda vector: (inverse @ vector[..., None])[..., 0]  # noqa: E731
         size = jnp.log(jnp.abs(jnp.diagonal(fn.scale_tril, axis1=-2, axis2=-1))).sum(-1)
