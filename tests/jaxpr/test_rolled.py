@@ -14,7 +14,7 @@ RNG = np.random.default_rng(0)
 
 def variances(p, y):
     """A volatility that looks at returns and at itself."""
-    s, out = p[0], []
+    s, out = jnp.array(0.5), []
     for t in range(len(y)):
         out.append(s)
         s = jnp.sqrt(0.1 + p[1] * (y[t] - p[2]) ** 2 + p[3] * s**2)

@@ -302,15 +302,13 @@ def _axis(eqn: Any) -> int | None:
 
 
 def _sides(eqn: Any, made: Mapping[Any, Any]) -> list[Any]:
-    """What an equation puts side by side, many of one shape, each made by an equation; what is
-    joined in turn, as jnp.concatenate does, taken apart; nothing where these are not alike."""
+    """What an equation puts side by side, many of one shape; what is joined in turn, as
+    jnp.concatenate does, taken apart; nothing where these are few or not alike."""
     out, left = [], list(reversed(eqn.invars))
     while left:
         atom = left.pop()
         before = None if isinstance(atom, Literal) else made.get(atom)
-        if before is None:
-            return []
-        if before.primitive.name == eqn.primitive.name == "concatenate" and (
+        if before is not None and before.primitive.name == eqn.primitive.name == "concatenate" and (
             _axis(before) == _axis(eqn)
         ):
             left += reversed(before.invars)
