@@ -147,6 +147,8 @@ def test_a_first_graph_is_scored_on_the_rows_where_a_family_is_seen():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["asia", "survey", "cancer"])
 def test_with_half_of_the_cells_unseen_the_end_is_as_high_as_the_truth(shared_data, name):
+    """Where cells filled evenly thin out what the seen ones tell: from independent columns alone
+    asia's end was 22 nats below."""
     truth = read_bif(shared_data / "bn" / "networks" / f"{name}.bif")
     data = pd.DataFrame(truth.simulate(2000, seed=1))[list(truth.model.graph)].astype(str)
     data = data.mask(np.random.default_rng(0).random(data.shape) < 0.5)

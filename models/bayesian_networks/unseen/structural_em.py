@@ -22,7 +22,9 @@ Like EM it ends at a maximum nearby. From columns that are independent it fills 
 nothing told them, which thins out what the seen ones tell: of half-seen columns few arcs are found.
 So it begins from several graphs (`first_graphs`), and the end of the highest F is kept: the empty
 one, and those that the search finds, and the best tree is, on the rows where the cells in question
-are seen (available.py).
+are seen (available.py). And since the counts that a graph expects speak for that graph, so that an
+arc more may look worse than it is, what is one arc away is at last settled by itself and held to F
+(`looked`), where that is affordable.
 
 q is held as it is, a number for every filling of every distinct row, where these are at most
 `completions.MOST`; else the counts are those of draws (drawn.py).
@@ -32,7 +34,7 @@ networks in the presence of missing values and hidden variables", for the penali
 & Ghahramani (2003), "The variational Bayesian EM algorithm for incomplete data".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -47,9 +49,11 @@ from probml.models.bayesian_networks.variables import Variables, named
 
 STEPS = 2000  # of EM at one graph, at the most
 TOLERANCE = 1e-9  # a gain below this share of the score ends them
+LOOKS = 2**24  # fillings of the graphs that are looked at by themselves, together
 TABU = 10  # steps without a better graph, of the search for a first one
 
 Search = Callable[[Scores, list[int]], list[int]]
+Near = Callable[[list[int]], Iterable[list[int]]]
 
 
 def refuse_unseen(variables: Variables) -> None:
@@ -86,7 +90,8 @@ def first_graphs(variables: Variables, score: str, strength: float, rules: Rules
 
 
 def structural_em(variables: Variables, score: str, strength: float, starts: Sequence[list[int]],
-                  search: Search, seed: int = 0) -> tuple[list[int], list[float]]:
+                  search: Search, seed: int = 0,
+                  near: Near | None = None) -> tuple[list[int], list[float]]:
     """(parents, F at the first start and, of the way to the highest end, at its start and after
     each round; where that is higher than all before).
 
@@ -95,9 +100,10 @@ def structural_em(variables: Variables, score: str, strength: float, starts: Seq
             one of the highest F alone is gone on from.
         search: (scores of expected counts, parents) → parents that score no less.
         seed: of draws, where there are any.
+        near: parents → graphs that are looked at by themselves in the end; None: none.
 
     Cost: a search for each round, of which there are some three a start; O(d · fillings) a step of
-    EM.
+    EM, some ten of them a graph that is looked at.
     """
     settle = _settler(variables, score, strength, seed)
     begun = [(graph, *settle(graph)) for graph in starts]
@@ -105,25 +111,43 @@ def structural_em(variables: Variables, score: str, strength: float, starts: Seq
     if isinstance(settle, Drawn):
         begun = [max(begun, key=lambda one: one[2])]
     ends = [_climbed(settle, search, *one) for one in begun]
-    parents, trace = max(ends, key=lambda end: end[1][-1])
+    parents, scores, trace = max(ends, key=lambda end: end[2][-1])
+    if near is not None and isinstance(settle, Settled):
+        parents, trace = looked(settle, search, near, parents, scores, trace)
     told = [first]
     told += [value for i, value in enumerate(trace) if value > max([first, *trace[:i]])]
     return parents, told
 
 
 def _climbed(settle: "Drawn | Settled", search: Search, parents: list[int], scores: Scores,
-             value: float) -> tuple[list[int], list[float]]:
-    """(parents, F at first and after each round), from a graph at rest."""
+             value: float) -> tuple[list[int], Scores, list[float]]:
+    """(parents, scores there, F at first and after each round), from a graph at rest."""
     trace = [value]
     while True:
         found = search(scores, parents)
         if not scores.total(found) - scores.total(parents) > ROUNDING * (1 + abs(value)):
-            return parents, trace
-        scores, new = settle(found, scores)
+            return parents, scores, trace
+        after, new = settle(found, scores)
         if not new > value:  # counts of draws may err
-            return parents, trace
-        parents, value = found, new
+            return parents, scores, trace
+        parents, scores, value = found, after, new
         trace.append(value)
+
+
+def looked(settle: "Settled", search: Search, near: Near, parents: list[int], scores: Scores,
+           trace: list[float]) -> tuple[list[int], list[float]]:
+    """(parents, F of all rounds): from a graph to the one near to it of the highest F, and on from
+    there, until none is higher or `LOOKS` are spent; those that its counts speak for first."""
+    left = LOOKS // len(settle.filled.which)
+    while True:
+        graphs = sorted(near(parents), key=scores.total, reverse=True)[:left]
+        left -= len(graphs)
+        found = max(((graph, *settle(graph)) for graph in graphs), key=lambda one: one[2],
+                    default=None)
+        if found is None or not found[2] > trace[-1] + ROUNDING * (1 + abs(trace[-1])):
+            return parents, trace
+        parents, scores, more = _climbed(settle, search, *found)
+        trace = [*trace, *more]
 
 
 def settled_score(variables: Variables, score: str, strength: float, parents: list[int],
