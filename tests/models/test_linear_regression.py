@@ -195,10 +195,19 @@ def test_the_lasso_is_scikit_learns_zeros_included():
     y = x[:, :4] @ [3.0, -2.0, 1.0, 0.5] + 1 + rng.normal(size=100)
     peer = Lasso(alpha=0.1, tol=1e-12).fit(x, y)
     fit = lasso(penalty=10.0).fit({"x": x, "y": y}, probml.MAP())
-    beta = fit.params["left"] * fit.params["right"]
+    beta = fit.params["beta"]
+    np.testing.assert_array_equal(beta, fit.params["left"] * fit.params["right"])
     assert fit.converged
     np.testing.assert_allclose(beta, peer.coef_, atol=1e-5)
     assert ((np.abs(beta) < 1e-6) == (peer.coef_ == 0)).all()
+
+
+def test_the_signs_of_a_lassos_factors_are_no_maxima_of_their_own():
+    x, y = table()
+    fit = lasso(penalty=2.0).fit({"x": x, "y": y}, probml.MAP())
+    assert fit.converged and "maxima" not in fit.status
+    peer = Lasso(alpha=2.0 / 30, tol=1e-12).fit(x, y)
+    np.testing.assert_allclose(fit.params["beta"], peer.coef_, atol=1e-5)
 
 
 def test_noise_that_varies_with_the_covariates_has_its_mode_found():
