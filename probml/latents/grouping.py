@@ -12,20 +12,21 @@ from probml.latents.latent import Group, Kind
 from probml.latents.linear_chain import LinearChain
 from probml.latents.quadrature import Quadrature
 from probml.latents.sampled import Sampled
+from probml.latents.simplex import Simplex
 from probml.structure.structure import Structure
 
 # the first that claims a group has it: those in closed form, then those that take any numbers, one
 # of a row, two, or several
 GENERAL: tuple[Kind, ...] = (Quadrature(), Cubature(), Laplace())
-KINDS: list[Kind] = [Gaussian(), LinearChain(), Conjugate(), *GENERAL]
+KINDS: list[Kind] = [Gaussian(), LinearChain(), Conjugate(), Simplex(), *GENERAL]
 
 
 def register(kind: Kind) -> None:
-    """Add a kind of latents from outside: asked before the general ones, for models traced after
+    """Add a kind of latents from outside: asked before those that are here, for models traced after
     it. A kind that is equal to one already there takes its place."""
     if kind in KINDS:
         KINDS.remove(kind)
-    KINDS.insert(len(KINDS) - len(GENERAL), kind)
+    KINDS.insert(0, kind)
 
 
 def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],
