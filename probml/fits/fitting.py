@@ -144,7 +144,15 @@ def _inferred(
             bar.journal = stack.enter_context(journal_of(checkpoint, model, held, asked, weight,
                                                          seed, start))
         return held, *precise(attempt, lambda found: found.outcome, ladder[0].held,
-                              digits.lost(held))
+                              digits.lost(held) or _squared(ladder[0], plan, held))
+
+
+def _squared(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
+    """Why rows in memory that tell only their second moments are fitted in double, in words: the
+    objective is flat along what these leave open, so that rounding hides where it ends, and a few
+    rows cost the same in any precision. None: they tell more."""
+    alone = engine.whole and held.survey is None and bool(plan.free and by_moments(plan))
+    return "the second moments that are all its rows tell have too few digits" if alone else None
 
 
 def _in_batches(engine: Engine, held: dataset.Data) -> Engine:

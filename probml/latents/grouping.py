@@ -22,11 +22,11 @@ KINDS: list[Kind] = [Gaussian(), LinearChain(), Conjugate(), Simplex(), *GENERAL
 
 
 def register(kind: Kind) -> None:
-    """Add a kind of latents from outside: asked before those that are here, for models traced after
+    """Add a kind of latents from outside: asked before the general ones, for models traced after
     it. A kind that is equal to one already there takes its place."""
     if kind in KINDS:
         KINDS.remove(kind)
-    KINDS.insert(0, kind)
+    KINDS.insert(len(KINDS) - len(GENERAL), kind)
 
 
 def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],

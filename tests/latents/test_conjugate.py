@@ -41,7 +41,7 @@ def test_a_spread_of_a_row_is_integrated_to_students_t(kind):
             - count / 2 * np.log(2 * np.pi * 4))
     np.testing.assert_allclose(fit.log_prob({"x": x}), want, atol=1e-10)
     mean = a / b if kind == "precision" else b / (a - 1)
-    np.testing.assert_allclose(fit.impute({"x": x})["v"], mean, rtol=1e-9)
+    np.testing.assert_allclose(fit.impute({"x": x})["v"], mean, rtol=1e-6)  # over nodes
     words = {site["site"]: site["role"] for site in heavy(kind=kind).explain({"x": x[:2]}).sites}
     assert words["v"] == "unseen, integrated out, conjugate"
 

@@ -53,33 +53,40 @@ def test_moments_of_parts_add_up_in_any_order():
                                    @ (flat - mean), rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("engine", [probml.EM(prior=False, tolerance=1e-12),
-                                    probml.MAP(prior=False)], ids=str)
+WIDE = RANDOM.normal(size=(1200, 1)) @ [[1.0, -2.0, 0.5, 1.5, 1.0]] + RANDOM.normal(size=(1200, 5))
+
+
+@pytest.mark.parametrize("engine", [
+    probml.EM(prior=False), pytest.param(probml.MAP(), marks=pytest.mark.slow)], ids=["EM", "MAP"])
 def test_fits_of_parts_and_further_rows_are_the_fit_of_all(engine):
     """Of few rows, which were passed over, and of many, for which a few stood."""
-    model = factor_analysis(k=1, d=3)
-    whole = model.fit({"x": X}, engine, weights=WEIGHTS)
-    few_rows, many = ({"x": X[:150]}, WEIGHTS[:150]), ({"x": X[150:]}, WEIGHTS[150:])
+    model = factor_analysis(k=1, d=5)
+    whole = model.fit({"x": WIDE}, engine, weights=WEIGHTS)
+    few_rows, many = ({"x": WIDE[:150]}, WEIGHTS[:150]), ({"x": WIDE[150:]}, WEIGHTS[150:])
     parts = [model.fit(data, engine, weights=weights) for data, weights in (few_rows, many)]
     for found in (parts[0].merge(parts[1]), parts[1].merge(parts[0]),
                   parts[0].update(many[0], weights=many[1])):
-        assert found.converged and found.history[-1] == pytest.approx(whole.history[-1], rel=1e-9)
+        assert found.converged and found.history[-1] == pytest.approx(whole.history[-1], rel=1e-7)
         for name in ("mean", "precision"):
-            np.testing.assert_allclose(found.params[name], whole.params[name], rtol=1e-4)
-        np.testing.assert_allclose(found.log_prob({"x": X[:5]}), whole.log_prob({"x": X[:5]}),
-                                   atol=1e-4)
+            np.testing.assert_allclose(found.params[name], whole.params[name], rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(found.log_prob({"x": WIDE[:5]}),
+                                   whole.log_prob({"x": WIDE[:5]}), atol=1e-3)
 
 
 def test_rows_that_tell_more_than_moments_are_refused_by_name():
-    model = factor_analysis(k=1, d=3)
-    fit = model.fit({"x": X[:100]}, probml.MAP(prior=False))
+    fit = factor_analysis(k=1, d=3).fit({"x": X[:100]}, probml.EM())
     with pytest.raises(probml.Refusal, match="update.*site 'x' is unseen in part"):
         fit.update({"x": HOLES[:50]})
+
+
+@pytest.mark.slow
+def test_parts_of_which_one_tells_more_are_not_merged():
+    model = factor_analysis(k=1, d=3)
+    fit = model.fit({"x": X[:100]}, probml.EM())
     with pytest.raises(probml.Refusal, match="merge.*statistics"):
-        fit.merge(model.fit({"x": HOLES[:100]}, probml.MAP(prior=False)))
-    seen = model.fit({"x": X[:100], "z": X[:100, :1]}, probml.MAP(prior=False))
+        fit.merge(model.fit({"x": HOLES[:100]}, probml.EM()))
     with pytest.raises(probml.Refusal, match="merge"):
-        fit.merge(seen)
+        fit.merge(model.fit({"x": X[:100], "z": X[:100, :1]}, probml.EM()))
 
 
 @pytest.mark.parametrize(("engine", "weights"), [(probml.EM(max_iterations=3, prior=False), None),
