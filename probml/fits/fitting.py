@@ -37,7 +37,7 @@ from probml.fits.double import precise, worst
 from probml.fits.journals import journal_of
 from probml.fits.merging import Kept
 from probml.fits.places import Place
-from probml.fits.untold import lone
+from probml.fits.untold import lone, singular
 from probml.fits.where import place_of
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
@@ -202,8 +202,9 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                     outcome = boundary.noted(plan, outcome, known, rows)
                 if plan.groupings:
                     outcome = _with_effects(plan, outcome, known, rows)
-                    outcome = outcome._replace(notes=(*outcome.notes, *lone(
-                        plan, data, outcome.posterior, weight is not None)))
+                    outcome = outcome._replace(notes=(
+                        *outcome.notes, *lone(plan, data, outcome.posterior, weight is not None),
+                        *singular(plan, outcome.posterior, outcome.params, known, rows)))
                 break
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
