@@ -100,7 +100,7 @@ def learn_structure(
     five such searches; where these cells can be filled in more than two million ways, at counts of
     ten draws a row from the network fitted so far, which every round compiles.
     """
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise ModelError(f"learn_structure: the method {method!r} is unknown; "
                          f"{shown(METHODS, method)}")
     refuse_counts("learn_structure", {"restarts": restarts, "tabu": tabu, "seed": seed,

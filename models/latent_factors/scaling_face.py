@@ -3,6 +3,7 @@
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from probml import MAP, DataError, Fit
@@ -108,8 +109,10 @@ class MultidimensionalScaling(Face):
         engine, rows = self.engine or MAP(prior=bool(self.prior)), len(pairs["distance"])
         variance, steps = 0.01, 0
         for _ in range(ROUNDS if self.prior else 1):  # without a prior σ² moves no point
-            fit = model.fit({**pairs, "variance": variance}, engine, seed=self._seed(),
-                            start={"position": position})
+            # groups far apart, beside which distances within them have no digits in float32
+            with jax.enable_x64(True):
+                fit = model.fit({**pairs, "variance": variance}, engine, seed=self._seed(),
+                                start={"position": position})
             position = np.asarray(fit.params["position"], float)
             steps += max(fit.iterations, 1)
             found = np.linalg.norm(position[pairs["first"]] - position[pairs["second"]], axis=1)

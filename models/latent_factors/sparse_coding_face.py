@@ -9,7 +9,7 @@ import numpy as np
 from probml import DataError
 from probml.estimators.face import Face
 from probml.estimators.rules import SEED, check, number, parameter, whole
-from probml.estimators.validation import TransformerMixin, check_is_fitted
+from probml.estimators.validation import TransformerMixin, check_is_fitted, places_of
 from probml.models.latent_factors.sparse_coding import Coded, coded
 
 
@@ -95,7 +95,7 @@ class SparseCoding(TransformerMixin, Face):
     def inverse_transform(self, codes):
         """Rows of such codes, (n, d)."""
         check_is_fitted(self, "components_")
-        return np.asarray(codes) @ self.components_
+        return places_of("codes", codes, len(self.components_)) @ self.components_
 
     def impute(self, X):
         """X with its unseen cells at what the codes of its seen ones say."""
