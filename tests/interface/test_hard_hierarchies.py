@@ -75,6 +75,18 @@ def test_members_without_rows_have_their_prior_however_they_are_written(group):
         assert found.variance[member] == pytest.approx(1 / precision, rel=1e-6)
 
 
+def test_rows_that_tell_nothing_are_as_if_they_were_not_there():
+    """Of one member all unseen, of another one that weighs nothing."""
+    y, weights = Y.copy(), np.ones(15)
+    y[10:], weights[1] = np.nan, 0.0
+    kept = ~np.isnan(y) & (weights > 0)
+    one = levels(members=5).fit({"group": CODES, "y": y}, weights=weights)
+    other = levels(members=5).fit({"group": CODES[kept], "y": y[kept]})
+    assert one.history[-1] == pytest.approx(other.history[-1], abs=1e-6)
+    for name in ("mean", "spread", "noise", "alpha"):
+        np.testing.assert_allclose(one.params[name], other.params[name], atol=1e-4)
+
+
 def test_codes_that_begin_at_one_are_refused_or_say_so():
     with pytest.raises(probml.DataError, match="'group' has 3 in row 10; its axis has 3"):
         levels(members=3).fit({"group": np.repeat([1, 2, 3], 5), "y": Y})
