@@ -260,7 +260,7 @@ def _chain(steps: int, face: str, **settings: Any) -> Callable[[Table], dict[str
         random = np.random.default_rng(8)
         states = np.cumsum(random.random(steps) < 0.02) % 2
         y = np.cumsum(0.1 * random.normal(size=steps)) if face != "HiddenMarkov" else (
-            states * 3.0 + random.normal(size=steps) + 1e4)
+            states * 3.0 + random.normal(size=steps) + 1e3)
         found = getattr(models, face)(**settings).fit(y[:, None])
         return {"": found.status, "score a step": found.score(y[:, None]) / steps}
 
