@@ -372,6 +372,7 @@ def test_a_normal_gamma_prior_on_a_precision():
           stats.t(2 * a, m, np.sqrt(b * (1 + 1 / kappa) / a)).logpdf([1.0]))
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of the units
 @pytest.mark.parametrize("unit", [1e-6, 1e4, 1e7])
 def test_a_precision_far_from_its_prior_is_read_in_float32(unit):
     """At the prior's point a sum of squares of 1e14 hides how many rows there are."""
