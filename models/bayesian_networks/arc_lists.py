@@ -36,13 +36,15 @@ def pairs_of(variables: Variables, arcs: Iterable | None, what: str,
     """
     if arcs is None:
         return []
-    if isinstance(arcs, str) or not isinstance(arcs, Iterable):
-        raise ModelError(f"{where}: {what} must be a list of pairs (parent, child), got {arcs!r}: "
-                         f"{what}=[('a', 'b')]")
+    try:
+        pairs = [arc if isinstance(arc, str) else tuple(arc) for arc in arcs]
+    except TypeError:
+        raise ModelError(f"{where}: {what} must be a list of pairs (parent, child), got "
+                         f"{arcs!r:.200}: {what}=[('a', 'b')]") from None
     names, out = variables.names, []
-    for arc in arcs:
-        if isinstance(arc, str) or not hasattr(arc, "__len__") or len(arc) != 2:
-            raise ModelError(f"{where}: {what} must hold pairs (parent, child), got {arc!r}: "
+    for arc in pairs:
+        if isinstance(arc, str) or len(arc) != 2:
+            raise ModelError(f"{where}: {what} must hold pairs (parent, child), got {arc!r:.200}: "
                              f"{what}=[('a', 'b')]")
         if strange := [name for name in arc if not isinstance(name, str) or name not in names]:
             raise ModelError(f"{where}: {what} names {strange[0]!r}, which is no column; "

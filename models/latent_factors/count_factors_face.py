@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.estimators.face import Face
-from probml.estimators.rules import SEED, check, number, parameter, whole
+from probml.estimators.rules import PARTS, SEED, check, number, parameter, whole
 from probml.estimators.validation import TransformerMixin, check_is_fitted, places_of
 from probml.models.latent_factors.count_factors import Factors, factorised
 
@@ -35,7 +35,7 @@ class PoissonFactors(TransformerMixin, Face):
         n_iter_, n_features_in_.
     """
 
-    n_components: int = parameter(5, whole(1))
+    n_components: int = parameter(5, PARTS)
     _: KW_ONLY
     shape: float = parameter(0.3, number(0.0, above=True))
     rate: float = parameter(0.3, number(0.0, above=True))

@@ -23,7 +23,7 @@ from numpyro import sample
 from scipy.sparse.csgraph import shortest_path
 
 import probml
-from probml.estimators.rules import hold, whole
+from probml.estimators.rules import PARTS, hold
 
 NOISES = ("normal", "lognormal")
 GUESS = 0.1  # of σ, in the distances' unit
@@ -75,7 +75,7 @@ def classical_scaling(distances, k: int = 2) -> np.ndarray:
 
     Cost: O(n³).
     """
-    hold("classical_scaling", k=(k, whole(1)))
+    hold("classical_scaling", k=(k, PARTS))
     d = square(distances, "classical_scaling")
     if np.isnan(d).any():
         # an edge of length 0 is none in the graph of shortest_path: points on one another stay near

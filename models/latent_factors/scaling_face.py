@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import MAP, DataError, Fit
 from probml.estimators.face import Face
-from probml.estimators.rules import ENGINE, FLAG, SEED, check, one_of, parameter, whole
+from probml.estimators.rules import ENGINE, FLAG, PARTS, SEED, STARTS, check, one_of, parameter
 from probml.models.latent_factors.scaling import (
     GUESS,
     NOISES,
@@ -47,11 +47,11 @@ class MultidimensionalScaling(Face):
         probml Fit of points at noise_, distances over their root mean square, `unit_`.
     """
 
-    n_components: int = parameter(2, whole(1))
+    n_components: int = parameter(2, PARTS)
     _: KW_ONLY
     noise: str = parameter("normal", one_of(*NOISES))
     dissimilarity: str = parameter("euclidean", one_of("euclidean", "precomputed"))
-    n_init: int = parameter(4, whole(1))
+    n_init: int = parameter(4, STARTS)
     prior: bool = parameter(True, FLAG)
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)

@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import DataError
 from probml.estimators.face import Face
-from probml.estimators.rules import SEED, check, number, parameter, whole
+from probml.estimators.rules import PARTS, SEED, STARTS, check, number, parameter, whole
 from probml.estimators.validation import TransformerMixin, check_is_fitted, places_of
 from probml.models.latent_factors.sparse_coding import Coded, coded
 
@@ -34,10 +34,10 @@ class SparseCoding(TransformerMixin, Face):
         Σ |codes_|; history_, converged_, n_iter_, n_features_in_.
     """
 
-    n_components: int = parameter(8, whole(1))
+    n_components: int = parameter(8, PARTS)
     _: KW_ONLY
     alpha: float = parameter(1.0, number(0.0))
-    n_init: int = parameter(3, whole(1))
+    n_init: int = parameter(3, STARTS)
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(2000, whole(1))
     random_state: Any = parameter(None, SEED)

@@ -157,7 +157,7 @@ def calls():
         "compare": (probml.compare, {"fits": {"a": one, "b": one}, "data": DATA}),
     }  # fmt: skip
     for engine in (probml.EM(), probml.MAP(), probml.NUTS(), probml.SVI(), probml.Laplace(),
-                   probml.VB(), probml.EmpiricalBayes(choose=("scale",))):
+                   probml.VB(), probml.Exact(), probml.EmpiricalBayes(choose=("scale",))):
         kind = type(engine)
         out[kind.__name__] = kind, {n: getattr(engine, n) for n in kind.__dataclass_fields__}
     return out | zoo_calls.simulated() | zoo_calls.functions()

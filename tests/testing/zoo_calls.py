@@ -138,11 +138,11 @@ def functions():
     }  # fmt: skip
 
 
-def _part(name, **arguments):
+def _part(kind, /, **arguments):
     """A part of a structural series, drawn from its prior."""
     def call(**said):
         def series():
-            path = getattr(models, name)(**said)
+            path = getattr(models, kind)(**said)
             with probml.rows():
                 sample("y", dist.Normal(path(), 1.0).to_event(1))
 
