@@ -69,7 +69,8 @@ class Cluster(Place):
 
     @contextlib.contextmanager
     def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
-                whole: bool, apart: float = 0.0) -> Iterator[tuple[Rows, Known]]:
+                whole: bool, apart: float = 0.0,
+                runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None and held.survey is not None
         if apart:

@@ -10,10 +10,8 @@ import jax
 import numpy as np
 
 from probml import errors
-from probml.dataset import dataset, digits, read, stated, tables
-from probml.dataset.source import Part, naming, parts_of
+from probml.dataset import dataset, digits, stated, tables
 from probml.dataset.sources import parts
-from probml.device import layout, load
 from probml.device.few import few
 from probml.device.rows import Known, Rows, Summary
 from probml.engines import EM, Exact
@@ -33,17 +31,16 @@ from probml.errors import Refusal
 from probml.evidence.passes import global_posterior
 from probml.factors.digits import short, wide
 from probml.fits import boundary
-from probml.fits.condensing import condensed, summarised
+from probml.fits.condensing import summarised
 from probml.fits.double import precise, worst
 from probml.fits.journals import journal_of
-from probml.fits.merging import Kept, alike, keeps, together
+from probml.fits.merging import Kept
 from probml.fits.places import Place
 from probml.fits.where import place_of
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Checkpoint
 from probml.numerics.transfer import placed_all
-from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.plan.second_moments import by_moments, numbers
 from probml.plan.squares import squared
@@ -180,7 +177,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
     plan = planned(data, first)
     problem = Problem(data, plan, None, None, weight, seed, start)
     with place.shipped(problem, first.copies(problem), _reducible(first, plan),
-                       first.batch, first.whole, first.apart) as (rows, known):
+                       first.batch, first.whole, first.apart,
+                       first.runs(problem)) as (rows, known):
         problem = reduced(first, replace(problem, rows=rows, known=known))
         rows = problem.rows
         for engine in ladder:
@@ -198,7 +196,11 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
                     raise
         additive = isinstance(rows, Summary) and not rows.squares
-        kept = Kept(engine, *jax.device_get((rows, known))) if additive else None
+        summary, kept = rows if additive else None, None
+        if outcome.shown is not None:
+            summary = Summary(outcome.shown, np.zeros(()), np.asarray(rows.weight))
+        if summary is not None:
+            kept = Kept(engine, *jax.device_get((summary, known)), running=not additive)
         return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept,
                     data.pattern)
 
@@ -265,12 +267,13 @@ def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) 
 
 
 def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, weights: Any,
-                seed: int) -> dict[int, Found]:
+                seed: int, where: Any = None) -> dict[int, Found]:
     """One model with several numbers of states of a hidden site, all restarts of all sizes in one
     program: see fit.grid."""
     sizes, double = sorted(models), jax.config.jax_enable_x64
-    held = read.read(models[sizes[-1]], data).trimmed()
-    weight = tables.read_weights(weights, held.table.rows)
+    place = place_of(where, data)
+    held = place.opened(models[sizes[-1]], data, weights)
+    weight = held.weights
     engine.refuse(Problem(held, held.plan()))
 
     def attempt() -> tuple[list[Outcome], Known]:
@@ -278,10 +281,11 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
         at = held if same else held._replace(structure=trace(held.model, held.shapes))
         plan = at.plan()
         copies = len(sizes) * engine.starts(at, plan, {}, len(sizes))
-        rows, known = load.load(at, plan, weight, layout.laid(at, plan, copies), copies)
-        problem = Problem(at, plan, rows, known, weight, seed)
-        return [judged(plan, outcome, known, rows)
-                for outcome in engine.grid(problem, site, sizes)], known
+        problem = Problem(at, plan, None, None, weight, seed)
+        with place.shipped(problem, copies, False, None, engine.whole,
+                           runs=copies) as (rows, known):
+            found = engine.grid(replace(problem, rows=rows, known=known), site, sizes)
+            return [judged(plan, outcome, known, rows) for outcome in found], known
 
     (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.held,
                                    digits.lost(held))
@@ -299,54 +303,6 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
 
 def _noted(outcome: Outcome, note: str | None) -> Outcome:
     return outcome if note is None else outcome._replace(notes=(*outcome.notes, note))
-
-
-def merged(a, b) -> Found:
-    """What the engine of two fits finds in the data of both: see Fit.merge."""
-    alike(a, b)
-    return _again(a, (b.kept, dict(b.pattern)))
-
-
-def updated(fit, data: Any, weights: Any = None) -> Found:
-    """What the engine of a fit finds with more rows: see Fit.update."""
-    keeps(fit)
-    data, weights = parts.weighed(data, weights)
-    source, every = parts.source_of(data), None
-    pieces = iter((Part("the data", data, weights=weights),)) if source is None else (
-        parts_of(source))
-    for part in pieces:
-        with contextlib.nullcontext() if source is None else naming(part):
-            more = _statistics(fit, part.rows, part.weights)
-        every = more if every is None else together(fit.structure, every, more)
-        del part  # before another comes
-    if every is None:
-        raise errors.DataError("the source has no parts: expected at least one")
-    return _again(fit, every)
-
-
-def _statistics(fit, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
-    """What is kept of further rows."""
-    held = read.read(fit.model, data, fit.names, None, fit.shapes)
-    held = held._replace(table=replace(held.table,
-                                       values={**fit.given, **held.table.values})).trimmed()
-    weight = tables.read_weights(weights, held.table.rows)
-    plan = held.plan()
-    if not plan.additive:
-        hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise)))
-        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or "
-                      f"not pooled; fit all rows at once")
-    return Kept(None, *jax.device_get(condensed(held, plan, weight))), held.pattern
-
-
-def _again(fit, part: tuple[Kept, Mapping]) -> Found:
-    """The fit's engine once more, on its statistics and those of another part."""
-    kept, pattern = together(fit.structure, (fit.kept, dict(fit.pattern)), part)
-    plan = decide.make(fit.structure, pattern, tuple(fit.given))
-    summary, known = placed_all(kept[1:])
-    with Progress(type(kept.engine).__name__, None, False):
-        outcome = kept.engine.run(Problem(None, plan, summary, known))
-    return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given,
-                 outcome.posterior, kept, fit.double, pattern)
 
 
 _global_posterior = jit(global_posterior, static_argnums=0)

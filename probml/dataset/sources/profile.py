@@ -291,8 +291,8 @@ def joined(parts: Sequence[Data]) -> Data:
     return one._replace(table=table, weights=weights, lengths=lengths)
 
 
-def regrouped(pieces: Iterable[Data], size: int) -> Iterator[Data]:
-    """The same rows in pieces of `size`; the last may be short."""
+def grouped(pieces: Iterable[Data], size: int) -> Iterator[list[Data]]:
+    """The same rows in groups of pieces, of `size` rows together; the last may be short."""
     waiting: list[Data] = []
     missing = size
     for piece in pieces:
@@ -302,7 +302,7 @@ def regrouped(pieces: Iterable[Data], size: int) -> Iterator[Data]:
             waiting.append(piece if some == rows else piece.taken(slice(low, low + some)))
             low, missing = low + some, missing - some
             if not missing:
-                yield joined(waiting)
+                yield waiting
                 waiting, missing = [], size
     if waiting:
-        yield joined(waiting)
+        yield waiting

@@ -1,0 +1,98 @@
+"""Parts of the data put together: fits merged, further rows added to one, or, where something is
+hidden, a step for each part of them."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from probml.dataset.source import Part, naming, parts_of
+from probml.dataset.sources import parts
+from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.progress import Progress
+from probml.errors import DataError, Refusal
+from probml.fits import further
+from probml.fits.condensing import condensed
+from probml.fits.fitting import Found, Seen
+from probml.fits.merging import Kept, alike, keeps, together
+from probml.numerics.transfer import placed_all
+from probml.plan import decide
+
+
+def merged(a, b) -> Found:
+    """What the engine of two fits finds in the data of both: see Fit.merge."""
+    alike(a, b)
+    return _again(a, (b.kept, dict(b.pattern)))
+
+
+def updated(fit, data: Any, weights: Any = None) -> Found:
+    """What the engine of a fit finds with more rows: see Fit.update."""
+    if fit.kept is None or not fit.kept.running:
+        keeps(fit)
+        return _again(fit, _added(fit, _parts(fit, data, weights, _statistics)))
+    at, history = further.Standing(fit.point, fit.kept, dict(fit.pattern)), list(fit.history)
+    for held, weight in _parts(fit, data, weights, further.met):
+        at, value = further.step(fit, at, held, weight)
+        history.append(value)
+    steps = fit.iterations + len(history) - len(fit.history)
+    outcome = Outcome(dict(at.point), np.array(history), Status.MOVED, steps)
+    return Found(Seen(fit.shapes, at.pattern, fit.names), at.kept.engine, outcome, fit.given,
+                 outcome.posterior, at.kept, fit.double, at.pattern)
+
+
+def _parts(fit, data: Any, weights: Any, made: Callable) -> Iterator[Any]:
+    """made(fit, rows, weights) of further rows, or of every part of a source of them.
+
+    Raises:
+        DataError: there is no part, or bad rows, by name.
+    """
+    data, weights = parts.weighed(data, weights)
+    source, found = parts.source_of(data), None
+    pieces = iter((Part("the data", data, weights=weights),)) if source is None else (
+        parts_of(source))
+    for part in pieces:
+        with contextlib.nullcontext() if source is None else naming(part):
+            found = made(fit, part.rows, part.weights)
+        del part  # before another comes
+        yield found
+    if found is None:
+        raise DataError("the source has no parts: expected at least one")
+
+
+def running(fit, data: Any, weights: Any = None) -> Kept:
+    """What further rows go on from: see Fit.running."""
+    def expected(fit, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
+        held, weight = further.met(fit, data, weights)
+        return further.expected(fit, fit.point, held, weight)[0], held.pattern
+
+    return _added(fit, _parts(fit, data, weights, expected))[0]
+
+
+def _added(fit, every: Iterator[tuple[Kept, Mapping]]) -> tuple[Kept, Mapping[str, str]]:
+    """What is kept of several parts, together."""
+    return functools.reduce(functools.partial(together, fit.structure), every)
+
+
+def _statistics(fit, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
+    """What is kept of further rows."""
+    held, weight = further.met(fit, data, weights)
+    plan = held.plan()
+    if not plan.additive:
+        hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise)))
+        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or "
+                      f"not pooled; fit all rows at once")
+    return Kept(None, *jax.device_get(condensed(held, plan, weight))), held.pattern
+
+
+def _again(fit, part: tuple[Kept, Mapping]) -> Found:
+    """The fit's engine once more, on its statistics and those of another part."""
+    kept, pattern = together(fit.structure, (fit.kept, dict(fit.pattern)), part)
+    plan = decide.make(fit.structure, pattern, tuple(fit.given))
+    summary, known = placed_all((kept.summary, kept.known))
+    with Progress(type(kept.engine).__name__, None, False):
+        outcome = kept.engine.run(Problem(None, plan, summary, known))
+    return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given,
+                 outcome.posterior, kept, fit.double, pattern)
