@@ -32,7 +32,8 @@ def updated(fit, data: Any, weights: Any = None) -> Found:
     """What the engine of a fit finds with more rows: see Fit.update."""
     if fit.kept is None or not fit.kept.running:
         keeps(fit)
-        return _again(fit, _added(fit, _parts(fit, data, weights, _statistics)))
+        return _again(fit, functools.reduce(functools.partial(together, fit.structure),
+                                            _parts(fit, data, weights, _statistics)))
     at, history = further.Standing(fit.point, fit.kept, dict(fit.pattern)), list(fit.history)
     for held, weight in _parts(fit, data, weights, further.met):
         at, value = further.step(fit, at, held, weight)
@@ -68,12 +69,8 @@ def running(fit, data: Any, weights: Any = None) -> Kept:
         held, weight = further.met(fit, data, weights)
         return further.expected(fit, fit.point, held, weight)[0], held.pattern
 
-    return _added(fit, _parts(fit, data, weights, expected))[0]
-
-
-def _added(fit, every: Iterator[tuple[Kept, Mapping]]) -> tuple[Kept, Mapping[str, str]]:
-    """What is kept of several parts, together."""
-    return functools.reduce(functools.partial(together, fit.structure), every)
+    return functools.reduce(functools.partial(further.joined, fit),
+                            _parts(fit, data, weights, expected))[0]
 
 
 def _statistics(fit, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:

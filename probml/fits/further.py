@@ -24,7 +24,7 @@ from probml.device.rows import Summary
 from probml.engines.restarting.batches import FORGETTING, lasting
 from probml.engines.restarting.stepwise import improved, shown
 from probml.errors import Refusal
-from probml.fits.merging import Kept, together
+from probml.fits.merging import Kept, both, together
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.queries.fitted import Fitted
@@ -88,9 +88,8 @@ def step(fit: Fitted, at: Standing, held: Data, weight: np.ndarray | None) -> tu
     more, value = expected(fit, at.point, held, weight)
     before, own = float(at.kept.summary.weights), float(more.summary.weights)
     total, new = before + own, (own / (before + own)) ** FORGETTING
-    kept, pattern = together(fit.structure,
-                             (_scaled(at.kept, (1 - new) * total / before), at.pattern),
-                             (_scaled(more, new * total / own), held.pattern))
+    kept, pattern = joined(fit, (_scaled(at.kept, (1 - new) * total / before), at.pattern),
+                           (_scaled(more, new * total / own), held.pattern))
     plan = decide.make(fit.structure, pattern, tuple(fit.given))
     summary, known, point = placed_all((kept.summary, kept.known, dict(at.point)))
     found, sound, prior = jax.device_get(improved(plan, more.engine.way, summary, point, known))
@@ -98,6 +97,32 @@ def step(fit: Fitted, at: Standing, held: Data, weight: np.ndarray | None) -> tu
         raise Refusal(f"update of model '{fit.model.name}': these rows let a component collapse. "
                       f"Keep prior=True, or give more rows at a time")
     return Standing(found, kept, pattern), total * value / own + float(prior)
+
+
+def joined(fit: Fitted, one: tuple[Kept, Mapping],
+           other: tuple[Kept, Mapping]) -> tuple[Kept, dict[str, str]]:
+    """As merging.together, of parts in one of which a discrete site is seen, and hidden in the
+    other.
+
+    Raises:
+        Refusal: such a site has several cells in a row, whose statistics are those of each where
+            they are seen, and of all together where they are not.
+    """
+    plan = decide.make(fit.structure, both(one[1], other[1]), tuple(fit.given))
+
+    def hidden(part: tuple[Kept, Mapping]) -> tuple[Kept, Mapping]:
+        kept, statistics = part[0], dict(part[0].summary.statistics)
+        for name in plan.variables:
+            own = statistics.get(name)
+            if isinstance(own, Mapping) and not fit.structure.sites[name].chain:
+                if own["log"].shape[-2] > 1:
+                    raise Refusal(f"update of model '{fit.model.name}': '{name}' has several cells "
+                                  f"in a row, which are seen in some parts and hidden in others. "
+                                  f"Fit all rows together")
+                statistics[name] = own["log"][..., 0, :]
+        return kept._replace(summary=kept.summary._replace(statistics=statistics)), part[1]
+
+    return together(fit.structure, hidden(one), hidden(other))
 
 
 def _scaled(kept: Kept, factor: float) -> Kept:

@@ -75,8 +75,7 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
     """Two parts of the data, each what is kept of it and its pattern, as one; the engine and the
     centre are the first one's."""
     (a, first), (b, second) = one, other
-    pattern = {name: first[name] if first.get(name) == second.get(name) else "part"
-               for name in {**first, **second}}
+    pattern = both(first, second)
     sites, parts, known = structure.sites, (a.summary, b.summary), (a.known, b.known)
     centre = {**known[1].centre, **known[0].centre}
     moved = [
@@ -96,6 +95,12 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
     summary = Summary(jax.device_get(statistics), parts[0].base + parts[1].base, total)
     known = Known(a.known.given, centre, spread)
     return Kept(a.engine, summary, known, a.running), pattern
+
+
+def both(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
+    """What is seen of which site in two parts together."""
+    return {name: first[name] if first.get(name) == second.get(name) else "part"
+            for name in {**first, **second}}
 
 
 def _spread(name: str, known: tuple[Known, Known], share: list) -> np.ndarray:

@@ -149,7 +149,8 @@ def test_chunks_of_a_mixture_end_near_all_rows_at_once():
 
 @pytest.mark.slow
 def test_chunks_of_sequences_end_near_all_sequences_at_once():
-    truth = HiddenMarkov(2, random_state=0).fit(np.array([[0.0], [0.1], [4.0], [4.1], [0.0], [4.0]] * 20))
+    states = np.arange(240) // 5 % 2
+    truth = HiddenMarkov(2, random_state=0).fit(np.random.default_rng(0).normal(4.0 * states, 1.0)[:, None])
     all_of = [truth.sample(40, random_state=i)[0] for i in range(48)]
     chunks, full = HiddenMarkov(2, n_init=4), HiddenMarkov(2, n_init=4).fit(all_of)
     for begin in range(0, 48, 8):
