@@ -23,6 +23,7 @@ from probml.errors import ModelError, Refusal
 from probml.fits.condensing import condensed
 from probml.language.language import Bound
 from probml.numerics.outside.meshes import shared
+from probml.numerics.outside.processes import joint
 
 FEW = 2**22  # numbers of all rows that every device may hold
 
@@ -99,7 +100,8 @@ class Devices(Place):
 
     def opened(self, model: Bound, data: Any, weights: Any) -> Data:
         if shared(self.mesh):
-            return processes.opened(model, data, weights)
+            with joint():
+                return processes.opened(model, data, weights)
         held = parts.opened(model, data, weights)
         return held if held.survey is None else held._replace(
             survey=held.survey._replace(held=True)
@@ -115,7 +117,8 @@ class Devices(Place):
             raise Refusal(f"{problem} has numbers of rows, '{plan.carried[0]}', which a sampler "
                           f"moves on one device: leave where= out, or take integrate=\"all\"")
         if held.survey is not None:
-            yield sharded.gathered(held, plan, self.mesh, copies)
+            with joint() if shared(self.mesh) else contextlib.nullcontext():
+                yield sharded.gathered(held, plan, self.mesh, copies)
             return
         keep = layout.laid(held, plan, copies, whole)
         few = runs >= self.mesh.size and held.size * held.numbers <= FEW

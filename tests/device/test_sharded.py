@@ -16,9 +16,10 @@ from jax.sharding import Mesh
 
 from probml.device.rows import Chunk, Resident
 from probml.device.sharded import repeated, spread
-from probml.errors import ModelError
+from probml.errors import DataError, ModelError
 from probml.numerics.compiling import jit
 from probml.numerics.outside.meshes import mesh_of
+from probml.numerics.outside.processes import joint
 
 CHUNKS, SIZE = 3, 4
 X = np.random.default_rng(0).normal(size=(CHUNKS, SIZE, 2))
@@ -75,6 +76,13 @@ def test_places_that_are_no_row_of_devices_are_refused():
     with pytest.raises(ModelError, match=r"devices of one kind are needed, got cpu and gpu: take jax.devices\('gpu'\)"):
         mesh_of([device, other])
     assert mesh_of(Mesh(np.array([[device]]), ("a", "b"))) == mesh_of([device]) == mesh_of(device)
+
+
+def test_a_process_that_is_lost_is_told_of_and_other_errors_of_jax_are_left():
+    with pytest.raises(DataError, match=r"another process, .* was lost \(UNKNOWN: Gloo all-reduce failed"), joint():
+        raise jax.errors.JaxRuntimeError("UNKNOWN: Gloo all-reduce failed: Connection closed\nby peer")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"), joint():
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
 
 
 HEAD = """

@@ -158,7 +158,8 @@ def killed_process(folder, random):
     both[lost].kill()
     code, said = ended(both[1 - lost])
     both[lost].communicate()
-    assert code == 0 or "Error" in said or "lost" in said or code < 0, said[-2000:]
+    # JAX itself may end the process, in words of its own
+    assert code == 0 or ("was lost" if code > 0 else "task died") in said, said[-2000:]
     for code, said in together(folder, "fit"):
         assert code == 0, said[-3000:]
     for rank in range(2):
