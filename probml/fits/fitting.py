@@ -12,9 +12,9 @@ import numpy as np
 from probml import errors
 from probml.dataset import dataset, digits, stated, tables
 from probml.dataset.sources import parts
-from probml.device.few import few
+from probml.device.few import Moments, counted, few, moments
 from probml.device.rows import Known, Rows, Summary
-from probml.engines import EM, Exact
+from probml.engines import EM, VB, Exact
 from probml.engines.engine import (
     Engine,
     Outcome,
@@ -36,6 +36,7 @@ from probml.fits.double import precise, worst
 from probml.fits.journals import journal_of
 from probml.fits.merging import Kept
 from probml.fits.places import Place
+from probml.fits.untold import lone, singular
 from probml.fits.where import place_of
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
@@ -142,7 +143,15 @@ def _inferred(
             bar.journal = stack.enter_context(journal_of(checkpoint, model, held, asked, weight,
                                                          seed, start))
         return held, *precise(attempt, lambda found: found.outcome, ladder[0].held,
-                              digits.lost(held))
+                              digits.lost(held) or _squared(ladder[0], plan, held))
+
+
+def _squared(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
+    """Why rows in memory that tell only their second moments are fitted in double, in words: the
+    objective is flat along what these leave open, so that rounding hides where it ends, and a few
+    rows cost the same in any precision. None: they tell more."""
+    alone = engine.whole and held.survey is None and bool(plan.free and by_moments(plan))
+    return "the second moments that are all its rows tell have too few digits" if alone else None
 
 
 def _in_batches(engine: Engine, held: dataset.Data) -> Engine:
@@ -179,7 +188,9 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
     with place.shipped(problem, first.copies(problem), _reducible(first, plan),
                        first.batch, first.whole, first.apart,
                        first.runs(problem)) as (rows, known):
-        problem = reduced(first, replace(problem, rows=rows, known=known))
+        problem = replace(problem, rows=rows, known=known)
+        told = _told(first, problem)
+        problem = reduced(first, problem, told)
         rows = problem.rows
         for engine in ladder:
             try:
@@ -191,18 +202,15 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                     outcome = boundary.noted(plan, outcome, known, rows)
                 if plan.groupings:
                     outcome = _with_effects(plan, outcome, known, rows)
+                    outcome = outcome._replace(notes=(
+                        *outcome.notes, *lone(plan, data, outcome.posterior, weight is not None),
+                        *singular(plan, outcome.posterior, outcome.params, known, rows)))
                 break
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
                     raise
-        additive = isinstance(rows, Summary) and not rows.squares
-        summary, kept = rows if additive else None, None
-        if outcome.shown is not None:
-            summary = Summary(outcome.shown, np.zeros(()), np.asarray(rows.weight))
-        if summary is not None:
-            kept = Kept(engine, *jax.device_get((summary, known)), running=not additive)
-        return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept,
-                    data.pattern)
+        return _Run(engine, outcome, known, posterior(plan, outcome, known, rows),
+                    _kept(engine, problem, told, outcome), data.pattern)
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
@@ -229,11 +237,44 @@ def judged(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     return outcome
 
 
-def reduced(engine: Engine, problem: Problem) -> Problem:
+def _kept(engine: Engine, problem: Problem, told: Moments | None,
+          outcome: Outcome) -> Kept | None:
+    """What adds up with other rows': statistics of an additive plan, or second moments; or what
+    steps go on from."""
+    rows, known = problem.rows, problem.known
+    if isinstance(rows, Summary) and not rows.squares:
+        return Kept(engine, *jax.device_get((rows, known)))
+    if outcome.shown is not None:
+        summary = Summary(outcome.shown, np.zeros(()), np.asarray(rows.weight))
+        return Kept(engine, summary, jax.device_get(known), running=True)
+    names = by_moments(problem.plan)
+    if not (engine.whole and names and problem.plan.free):
+        return None
+    if told is None:
+        columns = problem.data.table.columns
+        told = counted([columns[name].values for name in names], problem.weights)
+    return Kept(engine, told, jax.device_get(known))
+
+
+def _told(engine: Engine, problem: Problem) -> Moments | None:
+    """The second moments of rows for which a few may stand; None: rows are passed over."""
+    if isinstance(problem.rows, Summary) or not _few(engine, problem):
+        return None
+    return moments(problem.rows, by_moments(problem.plan))
+
+
+def reduced(engine: Engine, problem: Problem, told: Moments | None = None) -> Problem:
     """With the statistics of the rows in their place, or a few rows of the same moments, where an
-    engine needs no more of them."""
-    if not isinstance(problem.rows, Summary) and _few(engine, problem):
-        return replace(problem, rows=few(problem.rows, by_moments(problem.plan)))
+    engine needs no more of them.
+
+    Args:
+        told: those moments, where they are known.
+    """
+    told = _told(engine, problem) if told is None else told
+    if told is not None:
+        sites = problem.plan.structure.sites
+        cells = {name: sites[name].cells for name in by_moments(problem.plan)}
+        return replace(problem, rows=few(told, cells))
     if isinstance(problem.rows, Summary) or not (_reducible(engine, problem.plan)
                                                  or _squarable(engine, problem)):
         return problem
@@ -266,7 +307,7 @@ def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) 
     ))
 
 
-def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, weights: Any,
+def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | VB, weights: Any,
                 seed: int, where: Any = None) -> dict[int, Found]:
     """One model with several numbers of states of a hidden site, all restarts of all sizes in one
     program: see fit.grid."""
@@ -282,20 +323,17 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
         plan = at.plan()
         copies = len(sizes) * engine.starts(at, plan, {}, len(sizes))
         problem = Problem(at, plan, None, None, weight, seed)
+        of = [trace(models[size], at.shapes) for size in sizes]
         with place.shipped(problem, copies, False, None, engine.whole,
                            runs=copies) as (rows, known):
-            found = engine.grid(replace(problem, rows=rows, known=known), site, sizes)
+            found = engine.grid(replace(problem, rows=rows, known=known), site, sizes, of)
             return [judged(plan, outcome, known, rows) for outcome in found], known
 
     (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.held,
                                    digits.lost(held))
     out = {}
     for size, outcome in zip(sizes, found, strict=True):
-        structure = trace(models[size], held.shapes)
-        parts = {name: tuple(slice(n) for n in structure.sites[name].shape)
-                 for name in outcome.params}
-        outcome = outcome._replace(params={name: value[parts[name]]
-                                           for name, value in outcome.params.items()})
+        outcome = engine.narrowed(held.plan(), trace(models[size], held.shapes), outcome)
         out[size] = Found(held, engine, _noted(outcome, note), jax.device_get(known.given),
                           outcome.posterior, None, note is not None, held.pattern)
     return out

@@ -1,132 +1,122 @@
-"""Further rows of a fit. Where something is hidden what rows show depends on the point, and parts
-do not add up: each part moves the point by a step of stepwise EM (Cappé & Moulines 2009, "On-line
-expectation–maximization algorithm for latent data models"), from running statistics of the rows
-before it,
+"""Fits of parts put together, and further rows: the engine once more, on what was kept of all; or,
+where something is hidden, a step for each part of them."""
 
-    s ← s + ρ (s(part; θ) − s),   ρ = (w / n)^0.6,   θ ← the optimum at n s,
-
-of a unit of weight each: w is the weight of the part, n that of all rows so far. Of parts of one
-size ρ is t^−0.6, as in engines/restarting/batches.py: what earlier points expected is forgotten
-slowly.
-"""
-
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
 import numpy as np
 
-from probml.dataset import read, tables
-from probml.dataset.dataset import Data
-from probml.device.load import load
-from probml.device.rows import Summary
-from probml.engines.restarting.batches import FORGETTING, lasting
-from probml.engines.restarting.stepwise import improved, shown
-from probml.errors import Refusal
-from probml.fits.merging import Kept, both, together
+from probml.dataset.source import Part, naming, parts_of
+from probml.dataset.sources import parts
+from probml.device.few import Moments, counted, few
+from probml.device.rows import Known, Rows, Summary
+from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.progress import Progress
+from probml.errors import DataError, Refusal
+from probml.fits import boundary, stepping
+from probml.fits.condensing import condensed
+from probml.fits.fitting import Found, Seen
+from probml.fits.merging import Kept, alike, keeps, together
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
+from probml.plan.plan import Plan
+from probml.plan.second_moments import by_moments
 from probml.queries.fitted import Fitted
 
 
-class Standing(NamedTuple):
-    """Where a fit that goes on stands: its point, its running statistics, and what was seen of
-    which site in all parts."""
-
-    point: Mapping[str, Any]
-    kept: Kept
-    pattern: Mapping[str, str]
+def merged(a: Fitted, b: Fitted) -> Found:
+    """What the engine of two fits finds in the data of both: see Fit.merge."""
+    alike(a, b)
+    return _again(a, (b.kept, dict(b.pattern)))
 
 
-def met(fit: Fitted, rows: Any, weights: Any) -> tuple[Data, np.ndarray | None]:
-    """Rows as a fit reads them, and their weights.
-
-    Raises:
-        DataError: bad rows, by name.
-    """
-    held = read.read(fit.model, rows, fit.names, None, fit.shapes)
-    held = held._replace(table=replace(held.table,
-                                       values={**fit.given, **held.table.values})).trimmed()
-    return held, tables.read_weights(weights, held.table.rows)
-
-
-def expected(fit: Fitted, point: Mapping, held: Data,
-             weight: np.ndarray | None) -> tuple[Kept, float]:
-    """What rows are expected to show at a point, and their log evidence.
-
-    Raises:
-        Refusal: an engine that takes no steps, a site of which rows tell more than statistics.
-
-    Cost: one pass.
-    """
-    engine, plan = fit.by, held.plan()
-    way = None if engine is None else engine.way
-    where = f"update of model '{fit.model.name}' by {fit.engine}"
-    if engine is None or way is None:
-        raise Refusal(f"{where}: it takes no steps of expected statistics, as EM() does. Fit all "
-                      f"rows together")
-    if names := lasting(plan):
-        raise Refusal(f"{where}: what rows tell of '{names[0]}' is no table of statistics to which "
-                      f"further rows add. Fit all rows together")
-    rows, known = load(held, plan, weight, params=point)
-    found, value = shown(plan, way, placed_all(dict(point)), known, rows)
-    summary = Summary(found, np.zeros(()), np.asarray(rows.weight))
-    return Kept(engine, *jax.device_get((summary, known)), running=True), float(value)
+def updated(fit: Fitted, data: Any, weights: Any = None) -> Found:
+    """What the engine of a fit finds with more rows: see Fit.update."""
+    if fit.kept is None or not fit.kept.running:
+        keeps(fit)
+        return _again(fit, functools.reduce(functools.partial(together, fit.structure),
+                                            _parts(fit, data, weights, _statistics)))
+    at, history = stepping.Standing(fit.point, fit.kept, dict(fit.pattern)), list(fit.history)
+    for held, weight in _parts(fit, data, weights, stepping.met):
+        at, value = stepping.step(fit, at, held, weight)
+        history.append(value)
+    steps = fit.iterations + len(history) - len(fit.history)
+    outcome = Outcome(dict(at.point), np.array(history), Status.MOVED, steps)
+    return Found(Seen(fit.shapes, at.pattern, fit.names), at.kept.engine, outcome, fit.given,
+                 outcome.posterior, at.kept, fit.double, at.pattern)
 
 
-def step(fit: Fitted, at: Standing, held: Data, weight: np.ndarray | None) -> tuple[Standing,
-                                                                                   float]:
-    """A step, by a part of further rows; and the objective of all rows so far as this part tells
-    it, at the point that has not met it.
+def running(fit: Fitted, data: Any, weights: Any = None) -> Kept:
+    """What further rows go on from: see Fit.running."""
+
+    def expected(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
+        held, weight = stepping.met(fit, data, weights)
+        return stepping.expected(fit, fit.point, held, weight)[0], held.pattern
+
+    return functools.reduce(functools.partial(stepping.joined, fit),
+                            _parts(fit, data, weights, expected))[0]
+
+
+def _parts(fit: Fitted, data: Any, weights: Any, made: Callable) -> Iterator[Any]:
+    """made(fit, rows, weights) of further rows, or of every part of a source of them.
 
     Raises:
-        Refusal: a component has collapsed.
-
-    Cost: one pass over the part, and an M-step.
+        DataError: there is no part, or bad rows, by name.
     """
-    more, value = expected(fit, at.point, held, weight)
-    before, own = float(at.kept.summary.weights), float(more.summary.weights)
-    total, new = before + own, (own / (before + own)) ** FORGETTING
-    kept, pattern = joined(fit, (_scaled(at.kept, (1 - new) * total / before), at.pattern),
-                           (_scaled(more, new * total / own), held.pattern))
+    data, weights = parts.weighed(data, weights)
+    source, found = parts.source_of(data), None
+    pieces = iter((Part("the data", data, weights=weights),)) if source is None else (
+        parts_of(source))
+    for part in pieces:
+        with contextlib.nullcontext() if source is None else naming(part):
+            found = made(fit, part.rows, part.weights)
+        del part  # before another comes
+        yield found
+    if found is None:
+        raise DataError("the source has no parts: expected at least one")
+
+
+def _statistics(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
+    """What is kept of further rows."""
+    held, weight = stepping.met(fit, data, weights)
+    plan = held.plan()
+    if isinstance(fit.kept.summary, Moments):
+        names = by_moments(plan)
+        if not names:
+            part = next((name for name, state in held.pattern.items() if state != "seen"), None)
+            why = (f"site '{part}' is unseen in part" if part else "of further rows more counts "
+                   "than their second moments")
+            raise Refusal(f"update of model '{fit.model.name}': {why}; fit all rows at once")
+        told = counted([held.table.columns[name].values for name in names], weight)
+        return Kept(None, told, fit.kept.known), held.pattern
+    if not plan.additive:
+        hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise, *plan.hidden)), "?")
+        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or "
+                      f"not pooled; fit all rows at once")
+    return Kept(None, *jax.device_get(condensed(held, plan, weight))), held.pattern
+
+
+def _again(fit: Fitted, part: tuple[Kept, Mapping]) -> Found:
+    """The fit's engine once more, on its statistics and those of another part."""
+    kept, pattern = together(fit.structure, (fit.kept, dict(fit.pattern)), part)
     plan = decide.make(fit.structure, pattern, tuple(fit.given))
-    summary, known, point = placed_all((kept.summary, kept.known, dict(at.point)))
-    found, sound, prior = jax.device_get(improved(plan, more.engine.way, summary, point, known))
-    if not sound:
-        raise Refusal(f"update of model '{fit.model.name}': these rows let a component collapse. "
-                      f"Keep prior=True, or give more rows at a time")
-    return Standing(found, kept, pattern), total * value / own + float(prior)
+    rows, known, start = _rows(plan, fit, kept)
+    with Progress(type(kept.engine).__name__, None, False):
+        outcome = kept.engine.run(Problem(None, plan, rows, known, start=start))
+    if plan.latents:
+        outcome = boundary.noted(plan, outcome, known, rows)
+    return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given,
+                 outcome.posterior, kept, fit.double, pattern)
 
 
-def joined(fit: Fitted, one: tuple[Kept, Mapping],
-           other: tuple[Kept, Mapping]) -> tuple[Kept, dict[str, str]]:
-    """As merging.together, of parts in one of which a discrete site is seen, and hidden in the
-    other.
-
-    Raises:
-        Refusal: such a site has several cells in a row, whose statistics are those of each where
-            they are seen, and of all together where they are not.
-    """
-    plan = decide.make(fit.structure, both(one[1], other[1]), tuple(fit.given))
-
-    def hidden(part: tuple[Kept, Mapping]) -> tuple[Kept, Mapping]:
-        kept, statistics = part[0], dict(part[0].summary.statistics)
-        for name in plan.variables:
-            own = statistics.get(name)
-            if isinstance(own, Mapping) and not fit.structure.sites[name].chain:
-                if own["log"].shape[-2] > 1:
-                    raise Refusal(f"update of model '{fit.model.name}': '{name}' has several cells "
-                                  f"in a row, which are seen in some parts and hidden in others. "
-                                  f"Fit all rows together")
-                statistics[name] = own["log"][..., 0, :]
-        return kept._replace(summary=kept.summary._replace(statistics=statistics)), part[1]
-
-    return together(fit.structure, hidden(one), hidden(other))
-
-
-def _scaled(kept: Kept, factor: float) -> Kept:
-    """Statistics times a number, as of rows of the same weight."""
-    scaled = jax.tree.map(lambda leaf: leaf * np.asarray(factor, leaf.dtype),
-                          kept.summary.statistics)
-    return kept._replace(summary=kept.summary._replace(statistics=scaled))
+def _rows(plan: Plan, fit: Fitted, kept: Kept) -> tuple[Rows | Summary, Known, dict]:
+    """What stands for all rows, what they share, and where to begin: of second moments, whose
+    likelihood may have several maxima, at what the fit had found."""
+    if not isinstance(kept.summary, Moments):
+        return *placed_all((kept.summary, kept.known)), {}
+    cells = {name: plan.structure.sites[name].cells for name in by_moments(plan)}
+    start = {name: np.asarray(fit.params[name]) for name in plan.free}
+    return few(kept.summary, cells), placed_all(kept.known), start

@@ -1,5 +1,5 @@
 """Stepwise EM (Cappé & Moulines 2009): an M-step after every batch of rows, see batches.py; and its
-two halves by themselves, for rows that come later (fits/further.py)."""
+two halves by themselves, for rows that come later (fits/stepping.py)."""
 
 import functools
 from collections.abc import Mapping
