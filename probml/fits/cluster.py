@@ -110,8 +110,8 @@ class Cluster(Place):
             try:
                 return future.result(timeout=PAUSE)
             except TimeoutError:
-                if future.done():
-                    raise
+                if future.status == "error":
+                    raise  # the task's own; one that is finished may be slow to come here
                 alone = 0.0 if self.client.scheduler_info()["workers"] else alone + PAUSE
                 if alone >= PATIENCE:
                     raise DataError(f"the cluster has had no workers for {PATIENCE:.0f} seconds: "
