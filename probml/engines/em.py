@@ -42,6 +42,7 @@ from probml.plan import hierarchy, still
 from probml.plan.blocks import blocks, directions
 from probml.plan.integrals import words
 from probml.plan.plan import Plan
+from probml.structure.structure import Structure
 
 # restarts at least where discrete sites outside rows are unseen: each begins with one value of
 # theirs
@@ -304,7 +305,8 @@ class EM(Engine):
             found.append(outcome._replace(adrift=hidden and part.left.dtype == np.float32))
         return found
 
-    def grid(self, problem: Problem, site: str, sizes: Sequence[int]) -> list[Outcome]:
+    def grid(self, problem: Problem, site: str, sizes: Sequence[int],
+             structures: Sequence[Structure]) -> list[Outcome]:
         """For each size, the best of the restarts that use that many states of `site`: one program
         for all, the largest's, in which the states beyond a size are impossible. Each size has its
         own race."""

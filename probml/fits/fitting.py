@@ -15,7 +15,7 @@ from probml.dataset.sources import parts
 from probml.device import layout, load
 from probml.device.few import Moments, counted, few, moments
 from probml.device.rows import Known, Rows, Summary
-from probml.engines import EM, Exact
+from probml.engines import EM, VB, Exact
 from probml.engines.engine import (
     Engine,
     Outcome,
@@ -302,7 +302,7 @@ def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) 
     ))
 
 
-def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, weights: Any,
+def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | VB, weights: Any,
                 seed: int) -> dict[int, Found]:
     """One model with several numbers of states of a hidden site, all restarts of all sizes in one
     program: see fit.grid."""
@@ -318,18 +318,15 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
         copies = len(sizes) * engine.starts(at, plan, {}, len(sizes))
         rows, known = load.load(at, plan, weight, layout.laid(at, plan, copies), copies)
         problem = Problem(at, plan, rows, known, weight, seed)
+        of = [trace(models[size], at.shapes) for size in sizes]
         return [judged(plan, outcome, known, rows)
-                for outcome in engine.grid(problem, site, sizes)], known
+                for outcome in engine.grid(problem, site, sizes, of)], known
 
     (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.held,
                                    digits.lost(held))
     out = {}
     for size, outcome in zip(sizes, found, strict=True):
-        structure = trace(models[size], held.shapes)
-        parts = {name: tuple(slice(n) for n in structure.sites[name].shape)
-                 for name in outcome.params}
-        outcome = outcome._replace(params={name: value[parts[name]]
-                                           for name, value in outcome.params.items()})
+        outcome = engine.narrowed(held.plan(), trace(models[size], held.shapes), outcome)
         out[size] = Found(held, engine, _noted(outcome, note), jax.device_get(known.given),
                           outcome.posterior, None, note is not None, held.pattern)
     return out
