@@ -22,6 +22,7 @@ from probml.errors import DataError, ModelError, Refusal
 from probml.interface.showing.checked import made_again, odd, shown
 from probml.interface.showing.looks import graph_html, pictured_of
 from probml.language.given import file_named
+from probml.posteriors.units import in_units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,6 +204,7 @@ def _pictures(fit: "Fit") -> list[str]:
     if fit.belief.chains is None:
         return out
     draws, named = posterior_draws(fit), named_entries(fit, fit.names)
+    draws |= in_units(fit.units, draws)
     entries = ((name, at) for name, value in draws.items() for at in np.ndindex(value.shape[2:]))
     for name, at in list(entries)[:PICTURES]:
         label = entry(name, at, named)
