@@ -27,13 +27,12 @@ def engine_of(text: str | None) -> Engine | None:
     if kind is None:
         raise ModelError(f"--engine {text}: expected one of {', '.join(KNOWN)}")
     if not bracket:
-        found = KNOWN[kind].unasked()
-        if found is None:
-            own = inspect.signature(KNOWN[kind]).parameters.values()
-            needed = [each.name for each in own if each.default is each.empty]
+        own = inspect.signature(KNOWN[kind]).parameters.values()
+        needed = [each.name for each in own if each.default is each.empty]
+        if needed:
             raise ModelError(f"--engine {text}: say its {' and '.join(needed)}, such as "
                              f"\"{kind}({needed[0]}=('scale',))\"")
-        return found
+        return KNOWN[kind]()
     try:
         call = ast.parse(kind + text[len(name):], mode="eval").body
         if not isinstance(call, ast.Call) or call.args:

@@ -69,12 +69,12 @@ def _columns(fit: Fitted, name: str, value: np.ndarray,
         return {"value": value, "sd": np.sqrt(np.asarray(fit.posterior(name).variance))}
     if fit.belief.partly:
         return {"value": value} | ({"sd": computed[name].std((0, 1))} if name in computed else {})
-    chains = fit.belief.chains
-    if chains is None:
-        draws = np.asarray(computed[name] if name in computed else fit._draws(KEPT, 0)[name],
-                           float)[None]
+    if name in computed:
+        draws = np.asarray(computed[name], float)
+    elif fit.belief.chains is None:
+        draws = np.asarray(fit._draws(KEPT, 0)[name], float)[None]
     else:
-        draws = np.asarray(computed[name] if name in computed else chains[name], float)
+        draws = np.asarray(fit.belief.chains[name], float)
     low, high = np.quantile(draws, (0.05, 0.95), (0, 1))
     out = {"mean": draws.mean((0, 1)), "sd": draws.std((0, 1)), "5%": low, "95%": high}
     if fit.belief.stats:
