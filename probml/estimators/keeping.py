@@ -53,10 +53,13 @@ class Portable:
     def _rows_of_fit(self, X: Any, y: Any) -> Any:
         """Rows, and answers where they are given, as the data of `fit_`."""
         if hasattr(self, "as_data"):
-            return self.as_data(X) if y is None else self.as_data(X, y)
-        data = self._asked(X)
-        data = data[-1] if isinstance(data, tuple) else data  # of sequences their steps come first
-        return data if y is None else {**data, self._target: y}
+            data = self.as_data(X) if y is None else self.as_data(X, y)
+        else:
+            data = self._asked(X)
+            # of sequences their steps come first
+            data = data[-1] if isinstance(data, tuple) else data
+            data = data if y is None else {**data, self._target: y}
+        return {**self.fit_.given, **data}  # with what was measured, or chosen, outside the rows
 
     @classmethod
     def _restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
