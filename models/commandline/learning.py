@@ -1,5 +1,6 @@
 """Which model a table is fitted with: a name of the zoo, or a function of the user's own."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -163,6 +164,12 @@ def _mixture(table: pd.DataFrame, wish: Wish) -> Any:
 
 def _regression(table: pd.DataFrame, wish: Wish) -> Any:
     X, y = divided(table, wish)
+    known = y.notna()
+    if known.any() and not known.all():
+        warnings.warn(f"column '{wish.target}' is empty in {int((~known).sum())} of {len(y)} rows, "
+                      f"from which a regression learns nothing: they are left out", RuntimeWarning,
+                      stacklevel=2)
+        X, y = X[known], y[known]
     text = [name for name in X.columns if not pd.api.types.is_numeric_dtype(X[name])]
     if text:
         raise DataError(f"column '{text[0]}' holds text, and a regression takes numbers: leave it "

@@ -155,6 +155,19 @@ def test_a_column_that_is_absent_is_unseen_and_said_so(place):
     assert run.stderr.startswith("probml: warning: the table has no column 'colour'")
 
 
+@pytest.mark.filterwarnings("default:column 'y' is empty:RuntimeWarning")
+def test_a_regression_leaves_out_rows_without_a_target_and_says_so(place):
+    pd.DataFrame({"t": [0, 1, 2, 3, 4], "y": [0.1, 2.2, None, 3.9, 8.2]}).to_csv(
+        place / "torn_line.csv", index=False)
+    run = ask(place, "fit", "@torn_line.csv", "-m", "regression", "--target", "y", "-o",
+              "@torn.probml")
+    assert "probml: warning: column 'y' is empty in 1 of 5 rows" in run.stderr
+    answers = pd.read_csv(ask_file(place, "predict", "@torn.probml", "@torn_line.csv"))
+    assert len(answers) == 5 and answers["prediction"].is_monotonic_increasing
+    told = ask(place, "explain", "@torn.probml").stdout
+    assert "beta[t]" in told and "bias" in told
+
+
 def test_dates_and_names_are_left_out_by_request(place):
     rows = pd.concat([ROWS] * 4, ignore_index=True)
     rows["day"] = pd.date_range("2024-01-01", periods=len(rows)).strftime("%Y-%m-%d")
