@@ -256,6 +256,18 @@ def regiven(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
     return dataclasses.replace(fit, given=given, kept=kept)
 
 
+def goes_on(face: Face) -> None:
+    """Refuse a face whose fit keeps nothing from which further rows go on.
+
+    Raises:
+        DataError: it was fitted by `fit`, or comes from a file.
+    """
+    if face.fit_.kept is None:
+        raise DataError(f"partial_fit: this {type(face).__name__} was fitted by fit, or comes from "
+                        f"a file, and keeps nothing from which further rows go on. Call "
+                        f"partial_fit from the first rows on")
+
+
 def n_parameters(fit: Fit) -> int:
     """Free parameters of a model: the unconstrained coordinates of every parameter site that is not
     given."""

@@ -1,5 +1,5 @@
-"""Loops that one density of everything integrates out, answered for: their steps given what was
-seen, at the point or over the posterior of all else."""
+"""Loops and scans that one density of everything integrates out, answered for: their steps given
+what was seen, at the point or over the posterior of all else."""
 
 import functools
 from collections.abc import Mapping
@@ -54,13 +54,15 @@ def steps_at(fit: Fitted, values: Mapping[str, Any], seed: int,
             fit.model, placed_all(inputs), placed_all(one)).items()}
     else:
         found = drawn(fit, one, 1, seed)
-    return {name: value[0] for name, value in _single(fit, found, 1).items()}
+    own = _single(fit, found, 1) | {name: found[name] for name in fit.model.generative.steps.scans}
+    return {name: value[0] for name, value in own.items()}
 
 
 def loops(fit: Fitted) -> tuple[str, ...]:
     """The names of all steps of loops: what a table tells step by step."""
     reading = fit.model.generative
-    return tuple(reading.steps.groups) if isinstance(reading, Whole) else ()
+    return (tuple(title for title in reading.steps.groups if title not in reading.steps.scans)
+            if isinstance(reading, Whole) else ())
 
 
 def means(fit: Fitted) -> dict[str, np.ndarray]:
