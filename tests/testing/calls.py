@@ -126,6 +126,7 @@ def calls():
         "draws": (two.draws, {"n": 3, "seed": 0}),
         "score": (two.score, {"data": TABLE, "plug_in": False, "unknown": "refuse"}),
         "fit.do": (lambda values: one.do(values).simulate(2), {"values": {"z": 1}}),
+        "compiled": (one.compiled, {"ask": "predict_proba", "example": DATA}),
         "to_arviz": (two.to_arviz, {"data": None, "prior": None}),
         "model.draw": (groups().draw, {"data": None, "ax": None}),
         "table": (one.table, {"site": "z"}),
