@@ -270,7 +270,8 @@ def evaluated(closed: ClosedJaxpr, inputs: Sequence[Any]) -> list[Any]:
     for i, eqn in reversed(list(enumerate(jaxpr.eqns))):
         sides = _sides(eqn, made) if eqn.primitive.name in JOINTS else []
         found = recursion(closed, [(atom,) for atom in sides]) if sides else None
-        if found is None:
+        axis = _axis(eqn)
+        if found is None or axis is None:
             continue
         steps, = found.values(lambda i: inputs[i],
                               lambda at: jnp.stack([jnp.asarray(inputs[i]) for i in at]))
@@ -278,7 +279,7 @@ def evaluated(closed: ClosedJaxpr, inputs: Sequence[Any]) -> list[Any]:
         rest = jaxpr.replace(invars=[*jaxpr.invars, *eqn.outvars],
                              eqns=[*jaxpr.eqns[:i], *jaxpr.eqns[i + 1 :]])
         part, takes = restrict(ClosedJaxpr(rest, closed.consts), range(len(jaxpr.outvars)))
-        held = [*inputs, jnp.moveaxis(steps, 0, _axis(eqn)).reshape(shape)]
+        held = [*inputs, jnp.moveaxis(steps, 0, axis).reshape(shape)]
         return evaluated(part, [held[i] for i in takes])
     return evaluate(closed, *inputs)
 
