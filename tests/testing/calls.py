@@ -133,6 +133,7 @@ def calls():
         "labels": (one.labels, {"site": "z"}),
         "merge": (two.merge, {"other": two}),
         "update": (two.update, {"data": TABLE, "weights": None}),
+        "running": (one.running, {"data": DATA, "weights": None}),
         "log_joint": (one.log_joint, {"data": DATA}),
         "load": (probml.load, {"path": "/nowhere/fit", "model": clusters()}),
         "save": (one.save, {"path": "/nowhere/fit"}),
