@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 import networkx as nx
 
 from probml import ModelError
+from probml.estimators.rules import hold, whole
 from probml.models.bayesian_networks.arc_lists import refuse_counts, refuse_cycle, rules_of
 from probml.models.bayesian_networks.scores import Scores, bits
 from probml.models.bayesian_networks.search import exact, hill_climb, neighbours, tree
@@ -108,9 +109,10 @@ def learn_structure(
     be filled in more than two million ways, some five searches, at counts of ten draws a row from
     the network fitted so far, which every round compiles.
     """
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise ModelError(f"learn_structure: the method {method!r} is unknown; "
                          f"{shown(METHODS, method)}")
+    hold("learn_structure", restarts=(restarts, whole(0, 1_000_000)), tabu=(tabu, whole(0)))
     refuse_counts("learn_structure", {"restarts": restarts, "tabu": tabu, "seed": seed,
                                       "max_parents": max_parents})
     variables = read(data, states, kinds, complete=False)

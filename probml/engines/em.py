@@ -78,7 +78,8 @@ class EM(Engine):
     Raises:
         Refusal: a hierarchy whose effects have no integral; effects under counts (see `MAP`);
             `hard` with discrete sites outside rows. As asked by `fit` without an engine also where
-            nothing discrete is unseen and a block has no closed form.
+            nothing discrete is unseen and a block has no closed form, or an integral is by
+            quadrature or Laplace's approximation.
 
     Cost: one pass over the rows an iteration: O(rows × evidence), memory of the data and one chunk.
     """
@@ -142,6 +143,11 @@ class EM(Engine):
         hierarchy.judge(plan, problem.size, "EM", not problem.asked)
         if problem.asked or not plan.free:
             return
+        near = next((group for group in plan.latents if not group.kind.exact), None)
+        if near is not None and not plan.variables:
+            raise Refusal(f"{where} faster than MAP: nothing discrete is unseen, and '{near.name}' "
+                          f"is {near.kind.words}: each step of an M-step would pass over all rows "
+                          f"and what they are evaluated at; use MAP()")
         for stage in blocks(plan, self.prior):
             for block in stage:
                 if (plan.complete or plan.groupings and not plan.variables) and not (
