@@ -2,7 +2,7 @@
 know."""
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -34,6 +34,7 @@ from probml.models.frames.clusters import clusters
 from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import moments, rates
 from probml.models.mixtures.weights import WEIGHTS
+from probml.posteriors.units import Unit
 
 EMISSION: Rule = (one_of(*EMISSIONS)[0],
                   lambda value: isinstance(value, str) and named(value) in EMISSIONS)
@@ -172,10 +173,20 @@ class HiddenMarkov(OfEmissions):
         self.fit_ = fits[numbers[0]]
         if not isinstance(self.n_states, Integral):
             self._choose(fits, padded, sample_weight, len(steps.values))
+        self.fit_ = replace(self.fit_, units=self._told(self.fit_))
         self.n_iter_, self.converged_, self.history_ = (
             max(self.fit_.iterations, 1), self.fit_.converged, np.asarray(self.fit_.history)
         )
         return self
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        """Entries of what states emit by the columns they are of, behind the states."""
+        names, out = self._column_names, {}
+        for site, value in fit.point.items():
+            axes = [axis for axis, size in enumerate(np.shape(value)) if size == len(names)]
+            if names and site not in ("initial", "transition") and set(axes) - {0}:
+                out[site] = Unit(names={axis: names for axis in axes if axis > 0})
+        return out
 
     def partial_fit(self, X, y=None, lengths=None, sample_weight=None):
         """Learn from further sequences. The first ones are fitted as by `fit`; each later call is a
