@@ -120,8 +120,15 @@ class EM(Engine):
     def batch(self) -> int | None:
         return self.batch_rows
 
+    @property
+    def way(self) -> stepwise.Maximised:
+        return stepwise.Maximised(self.prior, self.hard)
+
     def copies(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
+
+    def runs(self, problem: Problem) -> int:
+        return self.copies(problem)
 
     def from_one(self) -> "EM":
         return replace(self, restarts=1)

@@ -93,7 +93,7 @@ class VB(Engine):
         plan, where = problem.plan, f"VB cannot fit {problem}"
         sites = plan.structure.sites
         if self.batch_rows is not None:
-            stochastic.refuse(self.batch_rows, problem)
+            stochastic.refuse(self, problem)
         check_distinct(problem.data, plan)
         if plan.globals:
             raise Refusal(f"{where}: site '{plan.globals[0]}' is discrete, unseen and outside "
