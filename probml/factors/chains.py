@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from probml.device.rows import Chunk, Known
-from probml.elimination.chain_pieces import Pieces
+from probml.elimination.chain_walk import Pieces
 from probml.elimination.factor import Factor
 from probml.factors import sequences
 from probml.factors.naturals import environment, over_states
@@ -143,7 +143,7 @@ def steps_factor(plan: Plan, inside: Callable, given: Given, moves: list[Moves],
         inside: (given, steps, taps) → the factors of these steps; it knows no array but these.
         taps: row-wise site → zeros added to its factor; with respect to these and to the naturals,
             and to nothing else then, gradients are asked.
-        more: factors of all steps besides, (N, ...).
+        more: factors of all steps besides, (N, ...), and 0: their gradients are asked.
     """
     steps, size = rows.steps, len(rows.weights)
     own = ({n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains}
@@ -172,7 +172,7 @@ def steps_factor(plan: Plan, inside: Callable, given: Given, moves: list[Moves],
     shared, told = ([leaf for leaf, is_ in zip(leaves, sloped, strict=True) if is_ is which]
                     for which in (True, False))
     return sequences.factor_of(plan, count, emitted, moves, steps, size, Pieces(
-        shared, told, (own, [f.log for f in more]), steps.rows))
+        shared, told, own, steps.rows, [f.log for f in more]))
 
 
 def chain_moves(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Chunk,

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from probml.device.rows import Steps
 from probml.elimination import chain_paths, chain_pieces, chains, elimination
 from probml.elimination.chain_arithmetic import Chain
-from probml.elimination.chain_pieces import Pieces, Tables
+from probml.elimination.chain_walk import Pieces, Tables
 from probml.elimination.factor import Factor
 from probml.plan.plan import Plan
 
@@ -239,8 +239,8 @@ def factor_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves],
     """`factor` of chains whose steps are cut into pieces.
 
     Args:
-        emitted: (shared, told, own, fixed) → the factors of a piece's steps.
-        pieces: leaves of `own` and `fixed` lead with all steps, (N, ...).
+        emitted: (shared, told, (own, blank), fixed) → the factors of a piece's steps.
+        pieces: leaves of `own`, `fixed` and `blank` lead with all steps, (N, ...).
     """
     lanes, size, less = rows * steps.blocks, steps.length // count, _leaving(plan, moves, steps)
     left = None if less is None else _left(steps, rows)
@@ -256,10 +256,10 @@ def factor_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves],
     initial, transition = tables(plan, moves, steps, rows)
     alive = steps.rows.weights
     alive = None if alive is None else alive.reshape(count, size, lanes)
-    own, fixed = jax.tree.map(cut, (pieces.own, (pieces.fixed, left)))
+    own, fixed, blank = jax.tree.map(cut, (pieces.own, (pieces.fixed, left), pieces.blank))
     return of_rows(plan, chain_pieces.evidence(
         emit, steps.blocks, Tables(initial, transition[0], alive),
-        Pieces((pieces.shared, less), pieces.told, own, fixed)))
+        Pieces((pieces.shared, less), pieces.told, own, fixed, blank)))
 
 
 def _of_pieces(plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps,
@@ -268,7 +268,7 @@ def _of_pieces(plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], st
     alone = [len(f.log) == 1 for f in factors]
 
     def emitted(shared, told, own, fixed):
-        held = {True: iter(shared), False: iter(own)}
+        held = {True: iter(shared), False: iter(own[0])}
         return [Factor(next(held[all_]), f.names) for all_, f in zip(alone, factors, strict=True)]
 
     logs = {which: tuple(f.log for all_, f in zip(alone, factors, strict=True) if all_ == which)

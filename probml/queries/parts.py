@@ -59,7 +59,7 @@ class Parts:
         """One graph; what is hidden along time is summed out.
 
         Args:
-            rows: in place of the factors of rows. more: factors of steps besides.
+            rows: in place of the factors of rows. more: factors of steps besides, which are 0.
         """
         plan, chunk, rows = self._plan, self._chunk, self.rows if rows is None else rows
         if not (plan.steps or plan.step_order or self.moves):

@@ -10,7 +10,7 @@ import pytest
 
 from probml.elimination import chain_pieces, chains
 from probml.elimination.chain_arithmetic import Chain
-from probml.elimination.chain_pieces import Pieces, Tables
+from probml.elimination.chain_walk import Pieces, Tables
 
 ROWS, STEPS, OUTER, STATES, SIZE = 3, 96, 2, 3, 6
 TOL = {np.float64: 1e-10, np.float32: 1e-4}
@@ -41,7 +41,8 @@ def problem(precision, sticky, ragged, blocks):
 
 
 def emit(shared, told, own, fixed):
-    return own + shared * told + fixed
+    own, blank = own
+    return own + blank + shared * told + fixed
 
 
 def whole(blocks, initial, transition, shared, own, alive, told):
@@ -53,7 +54,7 @@ def apart(blocks, initial, transition, shared, own, alive, told):
     cut = own.reshape(count, SIZE, *own.shape[1:])
     alive = None if alive is None else alive.reshape(count, SIZE, -1)
     return chain_pieces.evidence(emit, blocks, Tables(initial, transition[0], alive), Pieces(
-        shared, told, cut, jnp.zeros((count, SIZE, 1, 1, 1), own.dtype)))
+        shared, told, cut, jnp.zeros((count, SIZE, 1, 1, 1), own.dtype), 0 * cut))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -96,3 +97,21 @@ def test_several_parameters_at_once_are_each_by_itself():
     each = [jax.jit(one)(own) for own in shared]
     for found, *right in zip(jax.tree.leaves(together), *map(jax.tree.leaves, each), strict=True):
         np.testing.assert_allclose(found, np.stack(right), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_slopes_of_slopes_are_those_of_the_whole(blocks):
+    held = problem(np.float64, False, True, blocks)
+    shared = jnp.asarray(np.random.default_rng(1).normal(size=(OUTER, STATES, 1)))
+    along = jnp.asarray(np.random.default_rng(6).normal(size=shared.shape))
+
+    def curved(way):
+        def slope(shared):
+            return jax.grad(lambda shared: jnp.where(
+                jnp.isfinite(log := way(blocks, *held[:2], shared, held.emission, held.alive,
+                                        jnp.asarray(1.0))), log, 0.0).sum())(shared)
+
+        return jax.jit(lambda at: jax.jvp(slope, (at,), (along,)))(shared)
+
+    for found, right in zip(curved(apart), curved(whole), strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-9, atol=1e-9)
