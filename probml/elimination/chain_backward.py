@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from probml.elimination.chain_arithmetic import (
     PRECISE,
@@ -45,23 +44,6 @@ def pairs(share: Share, alpha: jax.Array, ratio: jax.Array, here: jax.Array,
     else:
         both = jnp.matmul(weighed, jnp.swapaxes(ratio * here, 1, 2), precision=PRECISE)[..., None]
     return reduced(both, share.shape)
-
-
-def counted(share: Share, alphas: jax.Array, ratios: jax.Array, here: jax.Array,
-            transition: jax.Array) -> jax.Array:
-    """`pairs` of some steps, added up.
-
-    Args:
-        here: (S, M or 1), 1 where the pair counts.
-    """
-    if share.varying:
-        def step(total, now):
-            return total + pairs(share, *now, transition), None
-
-        return lax.scan(step, jnp.zeros(share.shape, alphas.dtype), (alphas, ratios, here))[0]
-    both = jnp.einsum("sgim,sgjm->gij", alphas * share.lanes[:, None],
-                      ratios * here[:, None, None], precision=PRECISE)
-    return reduced(both[..., None], share.shape)
 
 
 def stepper(share: Share, transition: jax.Array, by_step: bool = False,

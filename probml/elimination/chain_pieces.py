@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from probml.elimination.chain_arithmetic import normalised
-from probml.elimination.chain_backward import Share, counted, entered, reduced, shared
+from probml.elimination.chain_backward import Share, entered, reduced, shared
 from probml.elimination.chain_walk import Pieces, Tables, Walk, one_by_one, passed
 
 
@@ -71,9 +71,8 @@ def _slopes(emit: Callable, blocks: int, kept: tuple, slope: jax.Array) -> tuple
         gamma, count, of_shared = carry
         inner = jnp.arange(walk.steps) < walk.steps - (at == walk.count - 1)
         here = inner[:, None] if alive is None else inner[:, None] & walk.following(at)
-        own = walk.at(at, alphas)
-        gamma, (gammas, ratio) = walk.smoothed(gamma, own, inner)
-        count += counted(share, own, ratio, here.astype(own.dtype), walk.transition)
+        (gamma, count), gammas = walk.smoothed(share, gamma, count, walk.at(at, alphas),
+                                               here.astype(alphas.dtype), inner)
         weighed = gammas * lanes[:, None]
         if alive is not None:
             weighed = jnp.where(walk.at(at, alive)[:, None, None], weighed, 0.0)

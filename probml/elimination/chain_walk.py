@@ -16,6 +16,7 @@ from probml.elimination.chain_arithmetic import (
     one_step_back,
     seen_at,
 )
+from probml.elimination.chain_backward import Share, pairs
 from probml.elimination.chain_passes import (
     Transfer,
     after_of,
@@ -131,21 +132,24 @@ class Walk:
 
         return lax.cond(jnp.any(far), careful, lambda: easy)
 
-    def smoothed(self, gamma: jax.Array, alphas: jax.Array,
-                 inner: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        """From the marginals of the step after a piece to those of its first step, all of them, and
-        γ of each step's next by what was ahead of it (S, G, K, M); the last step of all, which is
-        not `inner` (S,), leads to none and has those that come in."""
-        ahead = jax.vmap(lambda alpha: one_step(self.transition, alpha))(alphas)
+    def smoothed(self, share: Share, gamma: jax.Array, count: jax.Array, alphas: jax.Array,
+                 here: jax.Array, inner: jax.Array) -> tuple[tuple, jax.Array]:
+        """From the marginals of the step after a piece to those of its first step, with the pairs
+        counted, and the marginals of all its steps, (S, G, K, M).
 
-        def step(gamma, now):
-            alpha, ahead, inner = now
-            ratio = divide(gamma, ahead)
+        Args:
+            here: (S, M or 1), 1 where the step after counts. inner: (S,), whether there is one: the
+                last of all has the marginals that come in.
+        """
+        def step(carry, now):
+            gamma, count = carry
+            alpha, here, inner = now
+            ratio = divide(gamma, one_step(self.transition, alpha))
             new = jnp.where(inner, alpha * one_step_back(self.transition, ratio), gamma)
-            return new, (new, ratio)
+            return (new, count + pairs(share, alpha, ratio, here, self.transition)), new
 
-        gamma, found = lax.scan(step, gamma, (alphas, ahead, inner), reverse=True)
-        return normalised(gamma, 1)[0], found
+        (gamma, count), gammas = lax.scan(step, (gamma, count), (alphas, here, inner), reverse=True)
+        return (normalised(gamma, 1)[0], count), gammas
 
     def swept(self, carry: tuple) -> tuple:
         """The same of transfer matrices: (piece, what is ahead of it (G, from, to, M), the filtered

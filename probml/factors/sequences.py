@@ -18,6 +18,7 @@ from probml.elimination import chain_paths, chain_pieces, chains, elimination
 from probml.elimination.chain_arithmetic import Chain
 from probml.elimination.chain_walk import Pieces, Tables
 from probml.elimination.factor import Factor
+from probml.families.likelihoods.categorical import ONE_HOT
 from probml.plan.plan import Plan
 
 
@@ -46,9 +47,9 @@ def width_of(plan: Plan) -> int:
     for name in plan.steps:
         site = plan.structure.sites[name]
         if name in plan.observed and name in plan.pooled:
-            width += math.prod(site.lattice) * (
-                site.states or math.prod(site.event) * (3 + math.prod(site.event)) // 2
-            )
+            size = math.prod(site.event)
+            width += math.prod(site.lattice) * (min(site.states or 0, ONE_HOT)
+                                                or size * (3 + size) // 2)
     return width
 
 
