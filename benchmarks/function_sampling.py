@@ -4,7 +4,10 @@ of its own, in processor seconds, so that a busy machine does not tell.
 
 python benchmarks/function_sampling.py [word ...]: a row of the table in functions.md for each model
 whose name holds one of the words. Cold: from the function and its data to the draws, imports left
-out, no programs kept on disk. Warm: the median of two later runs of other seeds.
+out, no programs kept on disk. Warm: the median of two later runs of other seeds, here `model.fit`,
+there `run` of the same MCMC object on the same arrays; beside it, of these seconds, what JAX spent
+on lowering and compiling, and how many programs that were: NumPyro's `run` makes the programs that
+find a start anew, whatever it keeps of its loop, so that its sampler is told from its compiler.
 """
 
 import json
@@ -32,8 +35,10 @@ import probml  # noqa: E402
 
 DRAWS, WARM = 500, 2
 RNG = np.random.default_rng(0)
-HEAD = ("| function | NumPyro cold | warm | least effective draws | ours cold | warm "
-        "| least effective draws |\n|---|---|---|---|---|---|---|")
+SIDE = "cold | warm | of it compiling (programs) | least effective draws"
+HEAD = f"| function | NumPyro {SIDE} | ours {SIDE} |\n|{'---|' * 9}"
+COMPILING = ("/jax/core/compile/jaxpr_to_mlir_module_duration",
+             "/jax/core/compile/backend_compile_duration")
 
 
 def schools(J, sigma, y=None):
@@ -142,6 +147,7 @@ def least(draws: dict[str, np.ndarray]) -> float:
 
 def one(name: str, side: str) -> dict[str, float]:
     function, data, settings = _cases()[name]
+    arrays = {name: jnp.asarray(value) for name, value in data.items()}
 
     def ours(seed: int) -> dict[str, np.ndarray]:
         fit = probml.model(function)(**settings).fit(
@@ -151,16 +157,25 @@ def one(name: str, side: str) -> dict[str, float]:
     run = MCMC(NUTS(function), num_warmup=DRAWS, num_samples=DRAWS, progress_bar=False)
 
     def theirs(seed: int) -> dict[str, np.ndarray]:
-        run.run(jax.random.key(seed), **settings, **data)
+        run.run(jax.random.key(seed), **settings, **arrays)
         return {name: np.asarray(value) for name, value in run.get_samples().items()
                 if name in run.last_state.z}
 
-    seconds, draws = [], []
+    spent: list[tuple[str, float]] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, took, **_: spent.append((event, took)))
+    runs, draws = [], []
     for seed in range(1 + WARM):
+        spent.clear()
         start = time.process_time()
         draws.append((ours if side == "ours" else theirs)(seed))
-        seconds.append(time.process_time() - start)
-    return {"cold": seconds[0], "warm": float(np.median(seconds[1:])), "least": least(draws[-1])}
+        seconds = time.process_time() - start
+        compiling = [took for event, took in spent if event in COMPILING]
+        made = sum(event == COMPILING[-1] for event, _ in spent)
+        runs.append((seconds, sum(compiling), made))
+    warm = np.median(runs[1:], 0)
+    return {"cold": runs[0][0], "warm": warm[0], "compiling": warm[1], "programs": warm[2],
+            "least": least(draws[-1])}
 
 
 def asked(name: str, side: str) -> dict[str, float]:
@@ -181,8 +196,8 @@ def main(words: list[str]) -> None:
     for name in _cases():
         if not words or any(word in name for word in words):
             his, mine = asked(name, "theirs"), asked(name, "ours")
-            cells = [f"{side['cold']:.2f} | {side['warm']:.2f} | {side['least']:.0f}"
-                     for side in (his, mine)]
+            cells = [f"{side['cold']:.2f} | {side['warm']:.2f} | {side['compiling']:.2f} "
+                     f"({side['programs']:.0f}) | {side['least']:.0f}" for side in (his, mine)]
             print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 

@@ -9,6 +9,7 @@ second, or an error, as quality. `defaults` gives how far the first answers fall
 likelihoods, nats a row, and then held-out scores of every face's first answer beside its peers'.
 `first` counts the programs of first fits and questions, in seconds of processor.
 `variational` is VB beside BayesianGaussianMixture.
+`unseen_numbers` is what integrals over unseen numbers take, in some minutes of a quiet machine.
 `stream` passes over a folder of Parquet, beside reading alone and rows in memory.
 `many` is the table of many rows; `--only chain` takes those of its rows that have the word.
 """
@@ -33,6 +34,7 @@ from mixed_cases import CASES as MIXED
 from network_cases import CASES as NETWORKS
 from posterior_cases import CASES as POSTERIORS
 from stream_cases import CASES as STREAMS
+from unseen_cases import CASES as UNSEEN
 from variational_cases import CASES as VARIATIONAL
 
 # case -> the files that run it
@@ -41,7 +43,7 @@ FILES = {"common_cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.p
 FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS,
           "first_answers.py": ANSWERS, "first_cases.py": FIRST, "kalman_cases.py": KALMAN,
           "latent_cases.py": LATENTS, "mixed_cases.py": MIXED, "stream_cases.py": STREAMS,
-          "variational_cases.py": VARIATIONAL, "many_cases.py": MANY}
+          "variational_cases.py": VARIATIONAL, "unseen_cases.py": UNSEEN, "many_cases.py": MANY}
 CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values()
          for case in cases}
 PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", "kalman", *CHAINS), ("float64", "float32"))

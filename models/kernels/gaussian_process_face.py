@@ -93,7 +93,10 @@ class GaussianProcess(Numeric):
                      "variance": np.asarray(1.0)}
             if self.kernel == "periodic":
                 start |= {"period": np.asarray(period), "length": 10 * start["length"]}
-            found = model.fit(data, engine, seed=self._seed(), start=start)
+            # of rows near one another the covariance is singular but for the noise, whose share of
+            # it may be less than float32 has digits for
+            with jax.enable_x64(True):
+                found = model.fit(data, engine, seed=self._seed(), start=start)
             if best is None or found.history[-1] > best.history[-1]:
                 best = found
         self._found(best)

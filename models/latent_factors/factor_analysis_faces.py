@@ -11,8 +11,8 @@ from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, numb
 from probml.estimators.validation import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
-    check_array,
     check_is_fitted,
+    places_of,
 )
 from probml.models.latent_factors.factor_analysis import (
     covariance,
@@ -157,14 +157,7 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
     def inverse_transform(self, Z):
         """E[x | z] = mean_ + W z, (n, d)."""
         check_is_fitted(self, "fit_")
-        if getattr(Z, "ndim", 2) != 2:
-            raise DataError(f"inverse_transform: Z has the shape {np.shape(Z)}, expected (n, "
-                            f"n_components)")
-        Z = check_array(Z, dtype=np.float64, input_name="Z")
-        if Z.shape[1] != self._W.shape[1]:
-            raise DataError(f"inverse_transform: Z has {Z.shape[1]} columns, expected "
-                            f"n_components={self._W.shape[1]}")
-        return Z @ self._W.T + self.mean_
+        return places_of("Z", Z, self._W.shape[1]) @ self._W.T + self.mean_
 
     def score_samples(self, X):
         """log p(seen cells of the row), (n,), nats, in units of X; 0 where nothing is seen."""

@@ -84,7 +84,7 @@ class GeneralizedLinearModel(Numeric):
         """
         given = X
         X, y, weights, rows = self._read(X, y, sample_weight)
-        count = np.shape(given)[0]
+        count = (getattr(given, "shape", None) or np.asarray(given).shape)[0]
         offset, trials = (beside(offset, "offset", count, rows),
                           beside(trials, "trials", count, rows))
         check_targets(self.family, y, trials, rows)

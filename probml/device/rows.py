@@ -327,6 +327,9 @@ class Known(NamedTuple):
     spread: dict[str, jax.Array]
     # variable -> (states,) bool: the others are impossible, as if it had fewer
     allowed: dict[str, jax.Array] = {}
+    # parameter -> the concentration of its prior in the place of the stated one; 0 where a state is
+    # impossible
+    concentration: dict[str, jax.Array] = {}
     # parameter -> how far its unbounded coordinates are its own (1), not its prior's (0)
     centring: dict[str, jax.Array] = {}
 

@@ -1,5 +1,5 @@
 """What a fit of complete data keeps, and how the keepings of parts add up: sufficient statistics
-about one centre."""
+about one centre, or second moments."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from probml.device.few import Moments, added
 from probml.device.rows import Known, Summary
 from probml.engines.engine import Engine
 from probml.errors import ModelError, Refusal
@@ -18,7 +19,7 @@ class Kept(NamedTuple):
     """The engine that fitted, the statistics it had of the rows, and what they are centred on."""
 
     engine: Engine
-    summary: Summary
+    summary: Summary | Moments  # of an additive plan; of rows that tell no more than these
     known: Known
 
 
@@ -70,6 +71,13 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
     (a, first), (b, second) = one, other
     pattern = {name: first[name] if first.get(name) == second.get(name) else "part"
                for name in {**first, **second}}
+    if isinstance(a.summary, Moments) or isinstance(b.summary, Moments):
+        mixed = next((name for name, state in pattern.items() if state != "seen"), None)
+        if mixed is not None:
+            raise Refusal(f"merge: site '{mixed}' is seen in one part of the data and unseen in "
+                          f"the other, of which second moments do not add up: fit all rows "
+                          f"together")
+        return Kept(a.engine, added(a.summary, b.summary), a.known), pattern
     sites, parts, known = structure.sites, (a.summary, b.summary), (a.known, b.known)
     centre = {**known[1].centre, **known[0].centre}
     moved = [

@@ -18,7 +18,7 @@ from probml.errors import ModelError
 from probml.evidence.passes import log_evidence
 from probml.factors.naturals import argument_table
 from probml.factors.prior import log_prior
-from probml.fits import fitting, saving
+from probml.fits import further, saving
 from probml.interface.answering import answered
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.steps import answers
@@ -210,7 +210,7 @@ class Fit(Questions):
 
         Cost: that of a fit to one row.
         """
-        return type(self).of(self.model, fitting.merged(self, other), self.columns)
+        return type(self).of(self.model, further.merged(self, other), self.columns)
 
     def update(self, data: Any, *, weights: Any = None) -> "Fit":
         """The Fit of further rows, or of a source of them, together with those already fitted:
@@ -219,7 +219,7 @@ class Fit(Questions):
         Raises: as merge, and as Model.fit for bad data. Cost: one pass over the new rows.
         """
         data = meet(self.model, aligned(data, self.columns)).data
-        return type(self).of(self.model, fitting.updated(self, data, weights), self.columns)
+        return type(self).of(self.model, further.updated(self, data, weights), self.columns)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write one file (arrays and JSON, no pickle), atomically: a failure leaves an older file

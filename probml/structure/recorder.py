@@ -94,6 +94,9 @@ class _Recorder(Messenger):
         computed = msg["type"] == deterministics.KIND and name not in dict(self.model.interventions)
         if not computed and msg["type"] != "sample":
             return
+        if not isinstance(name, str):
+            raise ModelError(f"model '{self.model.name}': a site is named {name!r}: expected text, "
+                             f"such as sample(\"mean\", ...)")
         if name in self.messages or name in self.computed:
             raise ModelError(f"{where}: two sites have this name; give each its own")
         if name in self.model.inputs:
