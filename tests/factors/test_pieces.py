@@ -13,6 +13,8 @@ from probml.dataset.read import read
 from probml.device.load import load
 from probml.evidence import passes
 from probml.factors import sequences
+from probml.factors.chains import divided
+from probml.factors.naturals import naturals
 from probml.queries.parts import Belief
 from probml.queries.queries import answer
 
@@ -95,11 +97,17 @@ def test_steps_in_pieces_have_the_statistics_slopes_and_marginals_of_all_at_once
         @jax.jit
         def every(params):
             expected = passes.expect(plan, params, known, rows)
+            natural = naturals(plan, params, known)
+            moved = natural["z"]["transition"]
+            # averages of logarithms, whose exponentials do not sum to 1
+            natural["z"] = {**natural["z"], "transition": moved - 0.3 * jnp.abs(jnp.sin(
+                jnp.arange(moved.size))).reshape(moved.shape)}
+            averaged = passes.expect(plan, params, known, rows, natural=divided(plan, natural))
             slopes = jax.value_and_grad(
                 lambda own: passes.log_evidence(plan, own, known, rows))(params)
             asked = answer(plan, (("probability", "z"),), False,
                                        Belief(params, None, {}), known, rows)
-            return expected[:4], slopes, asked
+            return expected[:4], averaged[:4], slopes, asked
 
         steps = rows.first.steps
         return sequences.held_apart(plan, steps, rows.size, 1), every(params)
