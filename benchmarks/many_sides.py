@@ -180,9 +180,13 @@ def judged(name, group, work, data, found) -> float | None:
     if group == "mixture" and work == "sizes":
         fits = list(found.fits_.values()) if ours else found
         return float(np.mean([fit.score({"x": data["x"]} if ours else data["x"]) for fit in fits]))
-    if group == "mixture":
+    if group == "mixture" and (name == "sklearn torch" or work == "unseen"):
+        # of scikit-learn that of one iteration before
         return float(found.lower_bound_ if hasattr(found, "lower_bound_")
                      else found.history[-1] / len(data["x"]))
+    if group == "mixture":
+        faced = hasattr(found, "lower_bound_")
+        return float(found.score(data["x"] if faced else {"x": data["x"]}))
     if group == "bayes":
         return float(np.log(found[np.arange(len(found)), data["y"]]).mean(dtype=float))
     if group == "chain":
