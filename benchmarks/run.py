@@ -10,7 +10,7 @@ likelihoods, nats a row, and then held-out scores of every face's first answer b
 `first` counts the programs of first fits and questions, in seconds of processor.
 `variational` is VB beside BayesianGaussianMixture.
 `unseen_numbers` is what integrals over unseen numbers take, in some minutes of a quiet machine.
-`stream` passes over a folder of Parquet, beside reading alone and rows in memory.
+`stream` passes over a folder of Parquet, beside reading alone and rows in memory; `workers` do so side by side.
 `many` is the table of many rows; `--only chain` takes those of its rows that have the word.
 """
 
@@ -36,6 +36,7 @@ from posterior_cases import CASES as POSTERIORS
 from stream_cases import CASES as STREAMS
 from unseen_cases import CASES as UNSEEN
 from variational_cases import CASES as VARIATIONAL
+from worker_cases import CASES as WORKERS
 
 # case -> the files that run it
 FILES = {"common_cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.py": CHAINS,
@@ -43,7 +44,8 @@ FILES = {"common_cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.p
 FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS,
           "first_answers.py": ANSWERS, "first_cases.py": FIRST, "kalman_cases.py": KALMAN,
           "latent_cases.py": LATENTS, "mixed_cases.py": MIXED, "stream_cases.py": STREAMS,
-          "variational_cases.py": VARIATIONAL, "unseen_cases.py": UNSEEN, "many_cases.py": MANY}
+          "variational_cases.py": VARIATIONAL, "unseen_cases.py": UNSEEN,
+          "worker_cases.py": WORKERS, "many_cases.py": MANY}
 CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values()
          for case in cases}
 PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", "kalman", *CHAINS), ("float64", "float32"))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from probml import MAP, DataError, ModelError
+from probml import MAP, DataError, Fit, ModelError
 from probml.estimators.face import Face, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, number, parameter, whole
 from probml.estimators.validation import (
@@ -21,6 +21,7 @@ from probml.models.latent_factors.factor_analysis import (
     principal,
     probabilistic_pca,
 )
+from probml.posteriors.units import Unit
 
 STEP = 0.01  # of a tolerance of EM's iterations, for steps of L-BFGS, which are smaller
 
@@ -107,6 +108,14 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         return {"x": (X - self._centre) / self._unit}
 
     # What was learnt, in the units of X
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        names = {0: self._column_names} if self._column_names else {}
+        each = np.ndim(fit.point["precision"])
+        return {"loadings": Unit(self._unit[:, None], names=names),
+                "mean": Unit(self._unit, self._centre, names=names),
+                "precision": Unit(1 / self._unit**2 if each else 1 / self._unit[0] ** 2,
+                                  names=names if each else {})}
 
     def _name(self) -> None:
         """W without its freedom of rotation: columns orthogonal in units of the noise, the

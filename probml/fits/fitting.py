@@ -10,9 +10,8 @@ import jax
 import numpy as np
 
 from probml import errors
-from probml.dataset import dataset, digits, read, stated, tables
+from probml.dataset import dataset, digits, stated, tables
 from probml.dataset.sources import parts
-from probml.device import layout, load
 from probml.device.few import Moments, counted, few, moments
 from probml.device.rows import Known, Rows, Summary
 from probml.engines import EM, VB, Exact
@@ -187,7 +186,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
     plan = planned(data, first)
     problem = Problem(data, plan, None, None, weight, seed, start)
     with place.shipped(problem, first.copies(problem), _reducible(first, plan),
-                       first.batch, first.whole, first.apart) as (rows, known):
+                       first.batch, first.whole, first.apart,
+                       first.runs(problem)) as (rows, known):
         problem = replace(problem, rows=rows, known=known)
         told = _told(first, problem)
         problem = reduced(first, problem, told)
@@ -210,7 +210,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
                     raise
         return _Run(engine, outcome, known, posterior(plan, outcome, known, rows),
-                    _kept(engine, problem, told), data.pattern)
+                    _kept(engine, problem, told, outcome), data.pattern)
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
@@ -237,11 +237,16 @@ def judged(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     return outcome
 
 
-def _kept(engine: Engine, problem: Problem, told: Moments | None) -> Kept | None:
-    """What adds up with other rows': statistics of an additive plan, or second moments."""
+def _kept(engine: Engine, problem: Problem, told: Moments | None,
+          outcome: Outcome) -> Kept | None:
+    """What adds up with other rows': statistics of an additive plan, or second moments; or what
+    steps go on from."""
     rows, known = problem.rows, problem.known
     if isinstance(rows, Summary) and not rows.squares:
         return Kept(engine, *jax.device_get((rows, known)))
+    if outcome.shown is not None:
+        summary = Summary(outcome.shown, np.zeros(()), np.asarray(rows.weight))
+        return Kept(engine, summary, jax.device_get(known), running=True)
     names = by_moments(problem.plan)
     if not (engine.whole and names and problem.plan.free):
         return None
@@ -303,12 +308,13 @@ def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) 
 
 
 def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | VB, weights: Any,
-                seed: int) -> dict[int, Found]:
+                seed: int, where: Any = None) -> dict[int, Found]:
     """One model with several numbers of states of a hidden site, all restarts of all sizes in one
     program: see fit.grid."""
     sizes, double = sorted(models), jax.config.jax_enable_x64
-    held = read.read(models[sizes[-1]], data).trimmed()
-    weight = tables.read_weights(weights, held.table.rows)
+    place = place_of(where, data)
+    held = place.opened(models[sizes[-1]], data, weights)
+    weight = held.weights
     engine.refuse(Problem(held, held.plan()))
 
     def attempt() -> tuple[list[Outcome], Known]:
@@ -316,11 +322,12 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
         at = held if same else held._replace(structure=trace(held.model, held.shapes))
         plan = at.plan()
         copies = len(sizes) * engine.starts(at, plan, {}, len(sizes))
-        rows, known = load.load(at, plan, weight, layout.laid(at, plan, copies), copies)
-        problem = Problem(at, plan, rows, known, weight, seed)
+        problem = Problem(at, plan, None, None, weight, seed)
         of = [trace(models[size], at.shapes) for size in sizes]
-        return [judged(plan, outcome, known, rows)
-                for outcome in engine.grid(problem, site, sizes, of)], known
+        with place.shipped(problem, copies, False, None, engine.whole,
+                           runs=copies) as (rows, known):
+            found = engine.grid(replace(problem, rows=rows, known=known), site, sizes, of)
+            return [judged(plan, outcome, known, rows) for outcome in found], known
 
     (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.held,
                                    digits.lost(held))

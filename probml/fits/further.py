@@ -1,22 +1,22 @@
-"""Fits of parts put together, and further rows: the engine once more, on what was kept of all."""
+"""Fits of parts put together, and further rows: the engine once more, on what was kept of all; or,
+where something is hidden, a step for each part of them."""
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import replace
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from probml.dataset import read, tables
 from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources import parts
 from probml.device.few import Moments, counted, few
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.engine import Problem
+from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Progress
 from probml.errors import DataError, Refusal
-from probml.fits import boundary
+from probml.fits import boundary, stepping
 from probml.fits.condensing import condensed
 from probml.fits.fitting import Found, Seen
 from probml.fits.merging import Kept, alike, keeps, together
@@ -35,27 +35,53 @@ def merged(a: Fitted, b: Fitted) -> Found:
 
 def updated(fit: Fitted, data: Any, weights: Any = None) -> Found:
     """What the engine of a fit finds with more rows: see Fit.update."""
-    keeps(fit)
+    if fit.kept is None or not fit.kept.running:
+        keeps(fit)
+        return _again(fit, functools.reduce(functools.partial(together, fit.structure),
+                                            _parts(fit, data, weights, _statistics)))
+    at, history = stepping.Standing(fit.point, fit.kept, dict(fit.pattern)), list(fit.history)
+    for held, weight in _parts(fit, data, weights, stepping.met):
+        at, value = stepping.step(fit, at, held, weight)
+        history.append(value)
+    steps = fit.iterations + len(history) - len(fit.history)
+    outcome = Outcome(dict(at.point), np.array(history), Status.MOVED, steps)
+    return Found(Seen(fit.shapes, at.pattern, fit.names), at.kept.engine, outcome, fit.given,
+                 outcome.posterior, at.kept, fit.double, at.pattern)
+
+
+def running(fit: Fitted, data: Any, weights: Any = None) -> Kept:
+    """What further rows go on from: see Fit.running."""
+
+    def expected(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
+        held, weight = stepping.met(fit, data, weights)
+        return stepping.expected(fit, fit.point, held, weight)[0], held.pattern
+
+    return functools.reduce(functools.partial(stepping.joined, fit),
+                            _parts(fit, data, weights, expected))[0]
+
+
+def _parts(fit: Fitted, data: Any, weights: Any, made: Callable) -> Iterator[Any]:
+    """made(fit, rows, weights) of further rows, or of every part of a source of them.
+
+    Raises:
+        DataError: there is no part, or bad rows, by name.
+    """
     data, weights = parts.weighed(data, weights)
-    source, every = parts.source_of(data), None
+    source, found = parts.source_of(data), None
     pieces = iter((Part("the data", data, weights=weights),)) if source is None else (
         parts_of(source))
     for part in pieces:
         with contextlib.nullcontext() if source is None else naming(part):
-            more = _statistics(fit, part.rows, part.weights)
-        every = more if every is None else together(fit.structure, every, more)
+            found = made(fit, part.rows, part.weights)
         del part  # before another comes
-    if every is None:
+        yield found
+    if found is None:
         raise DataError("the source has no parts: expected at least one")
-    return _again(fit, every)
 
 
 def _statistics(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
     """What is kept of further rows."""
-    held = read.read(fit.model, data, fit.names, None, fit.shapes)
-    held = held._replace(table=replace(held.table,
-                                       values={**fit.given, **held.table.values})).trimmed()
-    weight = tables.read_weights(weights, held.table.rows)
+    held, weight = stepping.met(fit, data, weights)
     plan = held.plan()
     if isinstance(fit.kept.summary, Moments):
         names = by_moments(plan)

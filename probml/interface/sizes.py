@@ -10,7 +10,7 @@ from probml.language.language import Bound
 
 
 def grid(models: Mapping[int, Bound], data: Any, site: str, engine: EM | VB, *,
-         weights: Any = None, seed: int = 0) -> dict[int, Fit]:
+         weights: Any = None, seed: int = 0, where: Any = None) -> dict[int, Fit]:
     """Fit one model with several numbers of states of a hidden site, all restarts of all sizes in
     one program.
 
@@ -21,6 +21,7 @@ def grid(models: Mapping[int, Bound], data: Any, site: str, engine: EM | VB, *,
     Args:
         models: states of `site` → the model with so many; parameters lead with the axis of the
             states, or do not have it.
+        where: see Model.fit; of few rows the restarts are cut over devices.
 
     Returns:
         states → Fit, the best of the engine's restarts each.
@@ -29,5 +30,5 @@ def grid(models: Mapping[int, Bound], data: Any, site: str, engine: EM | VB, *,
         their probabilities than Dirichlets.
     Cost: every iteration is one of the largest model for each restart of each size.
     """
-    found = fitting.infer_sizes(models, data, site, engine, weights, seed)
+    found = fitting.infer_sizes(models, data, site, engine, weights, seed, where)
     return {size: Fit.of(models[size], of) for size, of in found.items()}

@@ -47,7 +47,7 @@ OWNED = 3.0  # power of a Cauchy density by which places are shared among two pe
 ROUGH = 1e-4  # nats a row by which twice the nodes may move an evidence unsaid
 NODES_NAME = "nodes of a quadrature"
 FAR = 8.5  # standard deviations of a normal prior beyond which 2e-17 of it lie
-CELLS = 10  # seen cells of a row for which shared nodes are as many as a row's own
+CELLS = 5  # seen cells of a row for which shared nodes are as many as a row's own
 
 
 class Nodes(NamedTuple):

@@ -167,7 +167,7 @@ TRACED = {
     jax.errors.TracerArrayConversionError:
         "NumPy, SciPy, float() and .item() need numbers, and here they stand for all that a site "
         "or an input may have: write jnp.exp(x) in the place of np.exp(x) and math.exp(x), "
-        "jax.scipy in the place of scipy",
+        "jnp.asarray(table)[z] in the place of table[z], jax.scipy in the place of scipy",
     jax.errors.TracerIntegerConversionError:
         "range(), indices of lists and shapes need a whole number, and here it stands for all that "
         "a site or an input may have: make it an argument with a default, a setting, or index an "

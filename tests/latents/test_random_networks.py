@@ -38,30 +38,31 @@ class Node(NamedTuple):
 
 @probml.model
 def network(nodes: tuple):
+    """Nodes are (size, parents, moved, wide)."""
     share = sample("share", dist.Dirichlet(jnp.ones(STATES)))
-    given = []
+    given, cells = [], [max(node[0], 1) for node in nodes]
     for i, node in enumerate(nodes):
-        loc = sample(f"loc{i}", dist.Normal(0.0, 3.0).expand([STATES, node.cells]).to_event(2))
-        scale = sample(f"scale{i}", dist.LogNormal(0.0, 1.0).expand([STATES, node.cells]).to_event(
-            2))
+        loc = sample(f"loc{i}", dist.Normal(0.0, 3.0).expand([STATES, cells[i]]).to_event(2))
+        scale = sample(f"scale{i}", dist.LogNormal(0.0, 1.0).expand([STATES, cells[i]]).to_event(2))
         slopes = [sample(f"slope{i}{j}", dist.Normal(0.0, 1.0).expand(
-            [node.cells, nodes[j].cells]).to_event(2)) for j in node.parents]
+            [cells[i], cells[j]]).to_event(2)) for j in node[1]]
         given.append((loc, scale, slopes))
     with probml.rows():
         c = sample("c", dist.Categorical(share))
         made: list = []
-        for i, (node, (loc, scale, slopes)) in enumerate(zip(nodes, given, strict=True)):
-            mean = loc[c] if node.moved else loc[0]
-            for j, slope in zip(node.parents, slopes, strict=True):
-                above = made[j] if nodes[j].size else made[j][..., None]
+        for i, (size, parents, moved, spread) in enumerate(nodes):
+            loc, scale, slopes = given[i]
+            mean = loc[c] if moved else loc[0]
+            for j, slope in zip(parents, slopes, strict=True):
+                above = made[j] if nodes[j][0] else made[j][..., None]
                 mean = mean + above @ slope.T
-            wide = scale[c] if node.wide else scale[0]
-            if not node.size:
+            wide = scale[c] if spread else scale[0]
+            if not size:
                 made.append(sample(f"x{i}", dist.Normal(mean[..., 0], wide[..., 0])))
-            elif node.wide:
+            elif spread:
                 made.append(sample(f"x{i}", dist.Normal(mean, wide).to_event(1)))
             else:  # correlated
-                root = jnp.diag(wide) + 0.3 * jnp.tri(node.size, k=-1)
+                root = jnp.diag(wide) + 0.3 * np.tri(size, k=-1)
                 made.append(sample(f"x{i}", dist.MultivariateNormal(mean, scale_tril=root)))
 
 
@@ -125,15 +126,15 @@ def logs(nodes: tuple[Node, ...], p: Mapping, data: Mapping) -> np.ndarray:
     return out
 
 
-SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 9))]
+SEEDS = [6, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(9) if seed != 6)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_densities_and_means_are_those_of_the_joint_normal(seed):
     nodes, params, data = drawn(seed)
-    fit, each = network(nodes=nodes).at(params), logs(nodes, params, data)
+    fit, each = network(nodes=tuple(map(tuple, nodes))).at(params), logs(nodes, params, data)
     total = np.logaddexp.reduce(each, 1)
-    np.testing.assert_allclose(fit.log_prob(data), total, atol=1e-9)
+    np.testing.assert_allclose(fit.log_prob(data), total, rtol=0, atol=1e-9)
     share, mean = np.exp(each - total[:, None]), 0.0
     for k in range(STATES):
         middle, cov = joint(nodes, params, k)
@@ -147,14 +148,14 @@ def test_densities_and_means_are_those_of_the_joint_normal(seed):
     filled = fit.impute(data)
     got = np.concatenate([np.reshape(filled[f"x{i}"] if f"x{i}" in filled else data[f"x{i}"],
                                      (ROWS, -1)) for i in range(len(nodes))], 1)
-    np.testing.assert_allclose(got, mean, atol=1e-9)
+    np.testing.assert_allclose(got, mean, rtol=0, atol=1e-9)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_gradients_are_differences_of_the_closed_form(seed):
     nodes, params, data = drawn(seed)
-    held = read.read(network(nodes=nodes), data)
+    held = read.read(network(nodes=tuple(map(tuple, nodes))), data)
     plan = held.plan()
     rows, known = load.load(held, plan)
     slopes = jax.jit(jax.grad(lambda p: log_evidence(plan, p, known, rows)))(
@@ -175,7 +176,7 @@ def test_gradients_are_differences_of_the_closed_form(seed):
 def test_em_never_falls_and_tells_the_closed_form(seed):
     nodes, params, _ = drawn(seed)
     random = np.random.default_rng(seed)
-    model = network(nodes=nodes)
+    model = network(nodes=tuple(map(tuple, nodes)))
     data = model.at(params).simulate(rows=60, seed=seed)
     for name in [name for name in data if name.startswith("x")]:
         data[name] = np.where(random.random(np.shape(data[name])) < 0.25, nan, data[name])

@@ -34,8 +34,8 @@ def test_factors_of_tests_of_pupils(shared_data, kind, k, part):
                              f"classic/holzinger{'' if whole else '_missing'}.csv")
     want, x = found[part][f"{kind}_k{k}"], table.to_numpy(float)
     make = factor_analysis if kind == "FA" else probabilistic_pca
-    fit = make(k=k, d=9).fit({"x": x}, ENGINE)
-    assert fit.converged and fit.history[-1] == pytest.approx(want["loglik"], abs=1e-4)
+    fit = make(k=k, d=9).fit({"x": x}, probml.EM(prior=False, tolerance=1e-9))
+    assert fit.converged and fit.history[-1] == pytest.approx(want["loglik"], abs=1e-3)
     W, psi = np.asarray(fit.params["loadings"]), 1 / np.asarray(fit.params["precision"])
     outer = want.get("loadings_outer_product_LLt_raw_scale", want.get("WWt", want.get("LLt")))
     np.testing.assert_allclose(W @ W.T, outer, atol=5e-3)
@@ -66,16 +66,19 @@ def confirmatory():
 def test_confirmatory_factors(shared_data, part):
     file = f"classic/holzinger{'' if part == 'complete' else '_missing'}.csv"
     found, table = reference(shared_data, "cfa_holzinger", file)
-    fit = confirmatory().fit({"x": table.to_numpy(float)}, ENGINE, start={"load": np.ones(9)})
+    fit = confirmatory().fit({"x": table.to_numpy(float)}, ENGINE)
     assert fit.converged and fit.history[-1] == pytest.approx(found[part]["loglik"], abs=1e-4)
     told = {line["par"]: line["est"] for line in found[part]["estimates"]}
     names = [f"{factor} =~ x{3 * i + j}" for i, factor in enumerate(("visual", "textual", "speed"))
              for j in (1, 2, 3)]
-    np.testing.assert_allclose(fit.params["load"], [told[name] for name in names], atol=2e-3)
+    sign = np.sign(fit.params["load"])  # a factor may be turned round
+    np.testing.assert_allclose(fit.params["load"] * sign, [told[name] for name in names], atol=2e-3)
     np.testing.assert_allclose(np.asarray(fit.params["noise"]) ** 2,
                                [told[f"x{i} ~~ x{i}"] for i in range(1, 10)], atol=2e-3)
     turn = np.asarray(fit.params["turn"])
-    assert (turn @ turn.T)[1, 0] == pytest.approx(told["visual ~~ textual"], abs=2e-3)
+    correlations = turn @ turn.T * np.outer(sign[::3], sign[::3])
+    assert correlations[1, 0] == pytest.approx(told["visual ~~ textual"], abs=2e-3)
+    assert correlations[2, 0] == pytest.approx(told["visual ~~ speed"], abs=2e-3)
 
 
 @probml.model
@@ -174,11 +177,11 @@ def test_graded_answers(shared_data, common):
 
 
 @probml.model
-def trials(error, ablat=None):
+def trials(error, ablat, sloping: bool):
     mean, spread = sample("mean", dist.Normal(0.0, 1e2)), sample("spread", dist.HalfNormal(1e2))
-    slope = 0.0 if ablat is None else sample("slope", dist.Normal(0.0, 1e2))
+    slope = sample("slope", dist.Normal(0.0, 1e2)) if sloping else 0.0
     with probml.rows():
-        own = sample("own", dist.Normal(mean + slope * (0.0 if ablat is None else ablat), spread))
+        own = sample("own", dist.Normal(mean + slope * ablat, spread))
         sample("y", dist.Normal(own, error))
 
 
@@ -186,10 +189,9 @@ def trials(error, ablat=None):
 def test_trials_of_one_vaccine(shared_data, name):
     found, table = reference(shared_data, "meta_bcg")
     want = found["fits"][name]
-    data = {"y": table["yi"].to_numpy(), "error": np.sqrt(table["vi"].to_numpy())}
-    if name == "ML_regression":
-        data["ablat"] = table["ablat"].to_numpy(float)
-    fit = trials().fit(data, ENGINE)
+    data = {"y": table["yi"].to_numpy(), "error": np.sqrt(table["vi"].to_numpy()),
+            "ablat": table["ablat"].to_numpy(float)}
+    fit = trials(sloping=name == "ML_regression").fit(data, ENGINE)
     assert fit.history[-1] == pytest.approx(want["loglik"], abs=1e-6)
     assert fit.params["spread"] == pytest.approx(want["tau"], rel=1e-3)
     np.testing.assert_allclose([fit.params[n] for n in ("mean", "slope") if n in fit.params],

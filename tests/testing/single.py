@@ -277,7 +277,7 @@ def cases() -> dict[str, Callable[[Table], dict[str, Any]]]:
 
 
 LONG = {
-    "HiddenMarkov": _chain(100_000, "HiddenMarkov", n_components=2, n_init=1),
+    "HiddenMarkov": _chain(100_000, "HiddenMarkov", n_states=2, n_init=1),
     "StructuralTimeSeries": _chain(100_000, "StructuralTimeSeries", n_starts=1),
     "DynamicFactor": _chain(100_000, "DynamicFactor", n_factors=1),
 }

@@ -16,6 +16,7 @@ from probml.fits.fitting import planned
 from probml.interface.functions.meeting import meet
 from probml.language.language import Bound
 from probml.plan.plan import Plan
+from probml.posteriors.units import in_units
 from probml.queries.fitted import Fitted
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -114,8 +115,9 @@ def fit_text(fit: Fitted) -> str:
     """A fit in a terminal: what, by which engine, how it ended, the first of its parameters. No
     table of fit.summary(): what is shown at every turn must cost nothing, also amid a trace."""
     lines = [f"{fit.model!r} fitted by {fit.engine.split('(')[0]}", fit.status]
-    width = max([len(name) for name in [*fit.point][:FEW]], default=0)
-    lines += [f"  {name:<{width}}  {_numbers(value)}" for name, value in [*fit.point.items()][:FEW]]
+    point = {**fit.point, **in_units(fit.units, fit.point)}
+    width = max([len(name) for name in [*point][:FEW]], default=0)
+    lines += [f"  {name:<{width}}  {_numbers(value)}" for name, value in [*point.items()][:FEW]]
     if len(fit.point) > FEW:
         lines.append(f"  {len(fit.point) - FEW} further parameters: fit.summary()")
     return "\n".join(lines)

@@ -22,6 +22,7 @@ from probml.errors import DataError, ModelError, Refusal
 from probml.interface.showing.checked import made_again, odd, shown
 from probml.interface.showing.looks import graph_html, pictured_of
 from probml.language.given import file_named
+from probml.posteriors.units import in_units
 from probml.queries.fitted import Fitted
 
 if TYPE_CHECKING:
@@ -202,6 +203,7 @@ def _pictures(fit: Fitted) -> list[str]:
     if fit.belief.chains is None:
         return out
     draws, named = posterior_draws(fit), named_entries(fit, fit.names)
+    draws |= in_units(fit.units, draws)
     entries = ((name, at) for name, value in draws.items() for at in np.ndindex(value.shape[2:]))
     for name, at in list(entries)[:PICTURES]:
         label = entry(name, at, named)
