@@ -96,8 +96,8 @@ lint: env  ## ruff, and mypy over the rooms whose types hold
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy --no-error-summary
 
-bench: env  ## time against scikit-learn, cold and warm
-	@$(BIN)/python benchmarks/run.py
+bench: env  ## time against peers, cold and warm (CASE=many QUICK=1 ONLY=chain PEERS=python-that-has-them)
+	@$(if $(PEERS),PEERS=$(PEERS)) $(BIN)/python benchmarks/run.py $(CASE) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 notebooks: env  ## execute every notebook in place
 	@$(BIN)/python -c "$$EXECUTE" notebooks/*.ipynb notebooks/course/*.ipynb

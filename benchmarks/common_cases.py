@@ -147,8 +147,8 @@ def mixture(dtype, quick):
               floor=floor(operations=51 * 4 * n * q * k, dtype=dtype))
 
 
-def products(n, d, k, dtype, rows=2048):
-    """Fifty-one times n / rows chunks in cache of (rows, q) @ (q, k) and its transpose product; q
+def products(n, d, k, dtype, rows=2048, passes=51):
+    """Many times n / rows chunks in cache of (rows, q) @ (q, k) and its transpose product; q
     statistics a row."""
     import jax
     import jax.numpy as jnp
@@ -162,7 +162,7 @@ def products(n, d, k, dtype, rows=2048):
         def chunk(_, total):  # depends on the last, or the compiler would do it once
             return statistic.T @ (share + 1e-30 * (statistic @ (eta + 1e-30 * total)))
 
-        return jax.lax.fori_loop(0, 51 * n // rows, chunk, jnp.zeros((q, k), dtype))
+        return jax.lax.fori_loop(0, passes * n // rows, chunk, jnp.zeros((q, k), dtype))
 
     return lambda: repeat(statistic, share, eta).block_until_ready()
 

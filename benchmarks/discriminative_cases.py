@@ -9,7 +9,8 @@ import numpy as np
 from common_cases import clock, floor, race, row, tell
 
 
-def _objective(x, y, coef, intercept):
+def objective(x, y, coef, intercept):
+    """−log likelihood + |β|²/2, in nats."""
     logits = x @ np.atleast_2d(coef).T + intercept
     if logits.shape[1] == 1:
         loss = np.logaddexp(0, np.where(y > 0, -logits[:, 0], logits[:, 0])).sum()
@@ -22,7 +23,7 @@ def _against(case, x, y, project, peers):
     """A row for each solver of the peer."""
     for i, (name, call) in enumerate(peers.items()):
         cold, warm, peer, ours, theirs = race(project, call)
-        over = _objective(x, y, theirs.coef_, theirs.intercept_) - _objective(x, y, ours.coef_, ours.intercept_)
+        over = objective(x, y, theirs.coef_, theirs.intercept_) - objective(x, y, ours.coef_, ours.intercept_)
         passes = 2 * np.max(ours.n_iter_)  # there and back, each time
         yield row(f"{case} against {name}", None if i else cold, warm, peer, floor=floor(passes * x.size, dtype=x.dtype),
                   note=f"objective {over:+.3g} nats; {ours.n_iter_} steps")

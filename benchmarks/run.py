@@ -11,6 +11,7 @@ likelihoods, nats a row, and then held-out scores of every face's first answer b
 `variational` is VB beside BayesianGaussianMixture.
 `unseen_numbers` is what integrals over unseen numbers take, in some minutes of a quiet machine.
 `stream` passes over a folder of Parquet, beside reading alone and rows in memory; `workers` do so side by side.
+`many` is the table of many rows; `--only chain` takes those of its rows that have the word.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from first_answers import CASES as ANSWERS
 from first_cases import CASES as FIRST
 from kalman_cases import CASES as KALMAN
 from latent_cases import CASES as LATENTS
+from many_cases import CASES as MANY
 from mixed_cases import CASES as MIXED
 from network_cases import CASES as NETWORKS
 from posterior_cases import CASES as POSTERIORS
@@ -43,7 +45,7 @@ FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULT
           "first_answers.py": ANSWERS, "first_cases.py": FIRST, "kalman_cases.py": KALMAN,
           "latent_cases.py": LATENTS, "mixed_cases.py": MIXED, "stream_cases.py": STREAMS,
           "variational_cases.py": VARIATIONAL, "unseen_cases.py": UNSEEN,
-          "worker_cases.py": WORKERS}
+          "worker_cases.py": WORKERS, "many_cases.py": MANY}
 CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values()
          for case in cases}
 PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", "kalman", *CHAINS), ("float64", "float32"))
@@ -54,11 +56,12 @@ HEAD = ("case", "cold, s", "warm, s", "peer, s", "peer / warm", "floor, s", "qua
         "note")
 
 
-def rows(case: str, file: str, precision: str, quick: bool):
+def rows(case: str, file: str, precision: str, quick: bool, only: list[str]):
     """The rows of a case, as they come from its process."""
     environment = os.environ | ENVIRONMENT | {"JAX_ENABLE_X64": str(precision == "float64").lower()}
     script = Path(__file__).with_name(file)
-    command = [sys.executable, str(script), case, precision, *["--quick"] * quick]
+    command = [sys.executable, str(script), case, precision, *["--quick"] * quick,
+               *(["--only", *only] if only else [])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         yield from map(json.loads, process.stdout)
     if process.returncode:
@@ -81,6 +84,8 @@ def main() -> int:
     parser.add_argument("case", nargs="*", help=f"any of {', '.join(CASES)}; all by default")
     parser.add_argument("--quick", action="store_true",
                         help="small sizes: shows that it runs, not how fast")
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD",
+                        help="of case many: rows whose names have one of these words")
     chosen = parser.parse_args()
     if unknown := [case for case in chosen.case if case not in CASES]:
         parser.error(f"no case '{unknown[0]}': choose from {', '.join(CASES)}")
@@ -90,7 +95,7 @@ def main() -> int:
         runs = [(file, p) for file in CASES[case]
                 for p in ALONE.get(file, PRECISIONS.get(case, ("float64",)))]
         for file, precision in runs:
-            for record in rows(case, file, precision, chosen.quick):
+            for record in rows(case, file, precision, chosen.quick, chosen.only):
                 failed |= record["note"].startswith("FAILED")
                 print(line(record), flush=True)
     return int(failed)

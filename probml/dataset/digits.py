@@ -41,11 +41,15 @@ def measured(values: np.ndarray, seen: np.ndarray | None = None,
              axes: tuple[int, ...] = (0,)) -> tuple[np.ndarray, np.ndarray]:
     """Means and standard deviations along some axes, of what is seen of about TOLD rows; both have
     the axes that are left."""
-    step = max(len(values) // TOLD, 1)
-    values = np.asarray(values[::step], float)
+    left, some = 1, [slice(None)] * values.ndim
+    for axis in axes:  # rows, then steps of few
+        step = max(left * values.shape[axis] // TOLD, 1)
+        some[axis] = slice(None, None, step)
+        left *= -(-values.shape[axis] // step)
+    values = np.asarray(values[tuple(some)], float)
     if seen is None:
         return values.mean(axes), values.std(axes)
-    seen = seen[::step]
+    seen = seen[tuple(some)]
     count = np.maximum(seen.sum(axes, keepdims=True), 1.0)
     mean = np.where(seen, values, 0.0).sum(axes, keepdims=True) / count
     square = np.where(seen, (values - mean) ** 2, 0.0).sum(axes, keepdims=True) / count

@@ -11,14 +11,15 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.dataset.tables import Column
-from probml.device.load import Kinds, aligned, located, packed, scattered, used
-from probml.device.rows import Known, Resident
-from probml.numerics.transfer import placed
+from probml.device.load import Kinds, Room, located, packed, scattered, used
+from probml.device.rows import Chunk, Known, Resident
+from probml.numerics.transfer import aligned, placed
 from probml.plan.plan import Plan
 
 NUMBERS = 2**20  # numbers that a block holds
 FEW = 2  # blocks up to which all rows are held at once
 GUESS = 2**12  # rows that tell about where columns lie
+AHEAD = 2  # blocks that may wait for the device, while the next is packed
 
 
 def many(data: Data) -> bool:
@@ -65,11 +66,12 @@ class Blocks:
 
     def __iter__(self) -> Iterator[Resident]:
         """Each block with its rows, the last padded at weight 0; looks at the spreads on its
-        way."""
+        way. When a block is asked for, programs on all but the AHEAD last must have ended: its
+        arrays are written where those of the one before them were."""
         n, step = self.data.table.rows, self.chunks * self.size
         whole = aligned((step,), self.kinds.real)
         whole[:] = 1.0
-        self.moments = {}
+        self.moments, rooms = {}, [Room() for _ in range(AHEAD + 1)]
         for begin in range(0, n, step):
             part = slice(begin, min(begin + step, n))
             rows = part.stop - begin
@@ -80,12 +82,21 @@ class Blocks:
                 weight[rows:] = 0.0
             piece = self.data.taken(part)
             held = packed(piece, self.plan, self.centre, weight, (self.chunks, self.size),
-                          self.kinds)
+                          self.kinds, room=rooms[begin // step % len(rooms)].begun())
             yield Resident(jax.tree.map(jax.device_put, held))
             for name in self.measured:
-                found = Moments.of(piece.table.columns[name],
-                                   None if self.weights is None else self.weights[part])
+                found = self._measured(name, piece.table.columns[name], held, part)
                 self.moments[name] = (self.moments[name].merged(found) if begin else found)
+
+    def _measured(self, name: str, column: Column, held: Chunk, part: slice) -> Moments:
+        """Where the cells of a block lie, and how widely: of those that it holds less the guess,
+        where these are all that count, and in double."""
+        values = held.values.get(name)
+        if (name not in self.centre or self.weights is not None or column.seen is not None
+                or values is None or values.dtype != np.float64):
+            return Moments.of(column, None if self.weights is None else self.weights[part])
+        away = values.reshape(-1, *values.shape[2:])[: part.stop - part.start]
+        return Moments.about(away, self.centre[name].reshape(away.shape[1:]))
 
     def passed(self) -> Known:
         """What all rows share, after a pass: the centre that it was made about, and the spreads of

@@ -14,7 +14,7 @@ from probml.dataset.moments import Moments
 from probml.dataset.sources.sequences import along_steps
 from probml.device.rows import Chunk, Steps
 from probml.families.marginal_normal import Unseen, locate
-from probml.numerics.transfer import placed
+from probml.numerics.transfer import aligned, placed
 from probml.plan.plan import CHUNK, Plan, bucket
 from probml.structure.site import Site
 
@@ -30,6 +30,9 @@ SPREAD = 2**13  # lanes on a machine with thousands of its own
 BLOCK = 64  # steps of a block, about, at the least
 IMPROBABLE = 1e-15  # probability of a move below which float32 keeps logs throughout
 AT_ONCE = 2**24  # numbers of a message along time that a chunk may hold
+GROUP = 8  # blocks of a sequence that are laid side by side at once: some lines of the cache wide
+_KINDS = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8"),
+          16: np.dtype("c16")}  # bytes → what moves as fast as they can
 
 
 def fitting_rows(width: int, copies: int) -> int:
@@ -69,6 +72,13 @@ def located_along(site: Site, found: Moments) -> tuple[np.ndarray, np.ndarray]:
     return found.mean.reshape(shape), spread.reshape(shape)
 
 
+def _items(array: np.ndarray) -> np.ndarray:
+    """(..., d) → (...): what lies together as one item."""
+    size = array.shape[-1] * array.dtype.itemsize
+    kind = _KINDS.get(size, np.dtype((np.void, size)))
+    return array.view(kind)[..., 0]
+
+
 class Lanes:
     """Loads the sites along time: every step as a row, in the order (L, rows, blocks) that
     chains.py scans.
@@ -96,11 +106,16 @@ class Lanes:
         self.roomy = span is not None
         self.parallel = not host
 
-    def ship(self, array: np.ndarray, time: int | None, kind: Any = None) -> jax.Array:
+    def ship(self, array: np.ndarray, time: int | None, kind: Any = None,
+             shift: np.ndarray | None = None, seen: np.ndarray | None = None) -> jax.Array:
         """(rows, ..., time, ...) → (chunks, N, ...) with an axis of one step; without time, the
-        same at every step."""
+        same at every step.
+
+        Args:
+            shift: taken off the cells of a step, with 0 in those not `seen`.
+        """
         array = array if self.index is None else array[self.index]
-        (chunks, size), span, steps = self.shape, self.length * self.blocks, self.data.steps
+        chunks, size = self.shape
         if time is None:
             whole = np.concatenate(
                 [array, np.broadcast_to(array[:1], (chunks * size - len(array), *array.shape[1:]))]
@@ -108,15 +123,50 @@ class Lanes:
             lanes = whole.reshape(chunks, 1, size, 1, *array.shape[1:])
             lanes = np.broadcast_to(lanes,
                                     (chunks, self.length, size, self.blocks, *array.shape[1:]))
-        else:
-            array = np.moveaxis(array, 1 + time, 1)
-            whole = np.empty((chunks * size, span, *array.shape[2:]), kind or array.dtype)
-            whole[: len(array), :steps] = array
-            whole[: len(array), steps:] = whole[: len(array), :1]
-            whole[len(array) :] = whole[:1]
-            lanes = whole.reshape(chunks, size, self.blocks, self.length, *array.shape[2:])
-            lanes = np.expand_dims(np.moveaxis(lanes, 3, 1), 4 + time)
-        return self.place(np.ascontiguousarray(lanes, kind).reshape(chunks, -1, *lanes.shape[4:]))
+            lanes = np.ascontiguousarray(lanes, kind)
+            return self.place(lanes.reshape(chunks, -1, *array.shape[1:]))
+        array = np.moveaxis(array, 1 + time, 1)
+        if seen is not None:
+            seen = np.moveaxis(seen if self.index is None else seen[self.index], 1 + time, 1)
+        lanes = self._laid(array, np.dtype(kind or array.dtype), shift, seen)
+        rest = array.shape[2:]
+        return self.place(lanes.reshape(chunks, -1, *rest[:time], 1, *rest[time:]))
+
+    def _laid(self, array: np.ndarray, kind: np.dtype, shift: np.ndarray | None,
+              seen: np.ndarray | None) -> np.ndarray:
+        """(rows, steps, ...) → (chunks, L, rows, blocks, ...): some blocks at a time, so that what
+        is read along time and written across it stays in cache. Steps and rows that are not there
+        are the first."""
+        (chunks, size), length, steps = self.shape, self.length, self.data.steps
+        rest, together = array.shape[2:], length * GROUP
+        out = aligned((chunks, length, size, self.blocks, *rest), kind)
+        # the numbers of a step move as one
+        items = _items(out.reshape(*out.shape[:4], -1))
+        for chunk in range(chunks):
+            rows = slice(chunk * size, (chunk + 1) * size)
+            own, mask = array[rows], None if seen is None else seen[rows]
+            n = len(own)
+            for begin in range(0, steps, together) if n else ():
+                part = slice(begin, min(begin + together, steps))
+                count = part.stop - begin
+                held = np.empty((n, -(-count // length) * length, *rest), kind)
+                if shift is None:
+                    held[:, :count] = own[:, part]
+                else:
+                    np.subtract(own[:, part], shift, out=held[:, :count], casting="unsafe")
+                    if mask is not None:
+                        np.copyto(held[:, :count], 0, where=~mask[:, part])
+                if begin == 0:
+                    first = held[:, :1].copy()
+                held[:, count:] = first
+                cut = _items(held.reshape(n, -1, length, math.prod(rest)))
+                at = begin // length
+                items[chunk, :, :n, at : at + cut.shape[1]] = np.moveaxis(cut, 2, 0)
+            if n:
+                done = -(-steps // length)
+                out[chunk, :, :n, done:] = first[None]
+            out[chunk, :, n:] = out[0, :, :1]
+        return out
 
     def load(self, columns: Mapping[str, tables.Column], centre: dict, spreads: dict) -> Steps:
         """The steps; adds the means and spreads of what is centred."""
@@ -133,11 +183,12 @@ class Lanes:
             time = sites[name].time
             if time is None and name not in above and name not in self.chained:
                 continue
-            array = column.values
+            shift = None
             if name in plan.centred and time is not None:
-                array = self._centred(name, column, centre, spreads)
-            values[name] = self.ship(array, time,
-                                     self.kinds.whole if sites[name].discrete else dtype)
+                shift = self._centre(name, centre, spreads)
+            values[name] = self.ship(column.values, time,
+                                     self.kinds.whole if sites[name].discrete else dtype,
+                                     shift, None if shift is None else column.seen)
             if column.seen is not None and (time is not None or name in self.chained):
                 seen[name] = self.ship(column.seen, time)
                 if name in plan.torn and time is not None:
@@ -163,17 +214,15 @@ class Lanes:
         lanes = np.moveaxis(whole.reshape(chunks, size, self.blocks, self.length), 3, 1)
         return self.place(np.ascontiguousarray(lanes).reshape(chunks, -1))
 
-    def _centred(self, name: str, column: tables.Column, centre: dict, spreads: dict) -> np.ndarray:
-        """A column less its mean over the steps seen; unseen cells 0."""
+    def _centre(self, name: str, centre: dict, spreads: dict) -> np.ndarray:
+        """A column's mean over the steps seen, as the cells of a step lie."""
         site, n = self.data.structure.sites[name], self.data.table.rows
         if name not in centre:
             weight = None if self.index is not None else self.weight[:n]
             centre[name], spread = located_along(site, along_steps(self.data, name, weight))
             spreads[name] = placed(spread, self.kinds.real)
-        array, seen = (leaf if leaf is None else np.moveaxis(leaf, 1 + site.time, 1)
-                       for leaf in (column.values, column.seen))
-        out = array - centre[name].reshape(array.shape[2:])
-        return np.moveaxis(out if seen is None else np.where(seen, out, 0.0), 1, 1 + site.time)
+        cells = self.data.table.columns[name].values.shape[1:]
+        return centre[name].reshape(cells[: site.time] + cells[site.time + 1 :])
 
     def _unseen(self, name: str, seen: np.ndarray) -> Unseen:
         site, n, steps = self.data.structure.sites[name], self.data.table.rows, self.data.steps

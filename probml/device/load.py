@@ -18,11 +18,10 @@ from probml.device.lanes import Lanes, fitting_rows, sparse
 from probml.device.layout import Layout
 from probml.device.rows import Chunk, Coordinates, Known, Resident
 from probml.families.marginal_normal import Tiles, locate
-from probml.numerics.transfer import placed
+from probml.numerics.transfer import aligned, placed
 from probml.plan.plan import Plan, bucket
 
 ROOM = 1024  # steps up to which an empty half costs less than another program
-ALIGNED = 64  # bytes
 PART = 2**24  # bytes that are worth a thread to copy
 
 
@@ -197,14 +196,6 @@ def room(steps: int | None) -> int:
     """Steps to which few are padded where one program is to serve them all: the next power of
     two."""
     return 1 if not steps else bucket(steps) if steps > ROOM else 1 << (steps - 1).bit_length()
-
-
-def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An array at an address from which a CPU device needs no copy of its own."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    raw = np.empty(size + ALIGNED, np.uint8)
-    begin = -raw.ctypes.data % ALIGNED
-    return raw[begin : begin + size].view(dtype).reshape(shape)
 
 
 class Room:

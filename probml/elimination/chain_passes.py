@@ -60,7 +60,7 @@ def wide_forward(chain: Chain) -> "Pass":
     return Pass(None, alphas, scales, None)
 
 
-class _Transfer(NamedTuple):
+class Transfer(NamedTuple):
     """Blocks as matrices: from the state before a block to the one at its end; (B, G, from, [to,]
     rows)."""
 
@@ -68,20 +68,49 @@ class _Transfer(NamedTuple):
     end: jax.Array  # normalised over `to`
 
 
-def _transfers(chain: Linear, blocks: int) -> _Transfer:
+def entering_rows(transition: jax.Array, initial: jax.Array, lanes: int, blocks: int,
+                  outer: int) -> jax.Array:
+    """(G, from, to, M): the weights of every lane's first states after each state before them; of a
+    row's first block the initial ones in every row."""
+    k = initial.shape[1]
+    rows = jnp.broadcast_to(transition, (outer, k, k, lanes))
+    return jnp.where(jnp.arange(lanes) % blocks == 0, first_of(initial, lanes, blocks)[:, None],
+                     rows)
+
+
+def moved(transition: jax.Array, p: jax.Array) -> jax.Array:
+    """(G, from, to, M): every row of the matrices takes a step."""
+    g, k, _, m = p.shape
+    if transition.shape[-1] == 1:
+        flat = jnp.swapaxes(p, 1, 2).reshape(g, k, k * m)
+        return jnp.swapaxes(one_step(transition, flat).reshape(g, k, k, m), 1, 2)
+    return jax.vmap(lambda row: one_step(transition, row), 1, 1)(p)
+
+
+def alike(p: jax.Array, scale: jax.Array) -> jax.Array:
+    """(G, M): whether all possible rows of the matrices are equal."""
+    possible = (scale > -jnp.inf)[:, :, None]
+    high, low = jnp.where(possible, p, -jnp.inf).max(1), jnp.where(possible, p, jnp.inf).min(1)
+    info = jnp.finfo(p.dtype)
+    return jnp.all(
+        (high - low <= ALIKE * info.eps * high + info.tiny * 2**20) | (high == -jnp.inf), 1
+    )
+
+
+def one_row(p: jax.Array, scale: jax.Array) -> jax.Array:
+    """All rows, where they are equal: (G, to, M)."""
+    return jnp.where((scale > -jnp.inf)[:, :, None], p, 0.0).max(1)
+
+
+def apart(leaf: jax.Array, blocks: int) -> jax.Array:
+    """(..., lanes) → (B, ..., rows)."""
+    return jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], -1, blocks), -1, 0)
+
+
+def _transfers(chain: Linear, blocks: int, alive: jax.Array | None) -> Transfer:
     steps, g, k, m = lead(chain)
     transition, emission = step_at(chain, 0)
-    entering = jnp.broadcast_to(transition, (g, k, k, m))
-    # (G, from, to, M)
-    entering = jnp.where(jnp.arange(m) % blocks == 0, first_of(chain.initial, m, blocks)[:, None],
-                         entering)
-
-    def moved(transition, p):
-        """(G, from, to, M): every row of the matrices takes a step."""
-        if transition.shape[-1] == 1:
-            flat = jnp.swapaxes(p, 1, 2).reshape(g, k, k * m)
-            return jnp.swapaxes(one_step(transition, flat).reshape(g, k, k, m), 1, 2)
-        return jax.vmap(lambda row: one_step(transition, row), 1, 1)(p)
+    entering = entering_rows(transition, chain.initial, m, blocks, g)
 
     def sweep(at, carry):
         p, scale = carry
@@ -89,18 +118,14 @@ def _transfers(chain: Linear, blocks: int) -> _Transfer:
         new, factor = seen_at(moved(transition, p), emission[:, None], 2)
         return new, scale + factor
 
-    def alike(p, scale):
-        """(G, M): whether all possible rows are equal."""
-        possible = (scale > -jnp.inf)[:, :, None]
-        high, low = jnp.where(possible, p, -jnp.inf).max(1), jnp.where(possible, p, jnp.inf).min(1)
-        info = jnp.finfo(p.dtype)
-        return jnp.all(
-            (high - low <= ALIKE * info.eps * high + info.tiny * 2**20) | (high == -jnp.inf), 1
-        )
+    def forgot(at, p, scale):
+        """(G, M); where a row has ended, nothing that is told of its steps matters."""
+        found = alike(p, scale)
+        return found if alive is None else found | ~lax.dynamic_index_in_dim(
+            alive, jnp.minimum(at, steps - 1), 0, False)
 
     def unlike(carry):
-        at, p, scale = carry
-        return (at < steps) & ~jnp.all(alike(p, scale))
+        return (carry[0] < steps) & ~jnp.all(forgot(*carry))
 
     def sweeps(carry):
         at, p, scale = carry
@@ -110,7 +135,6 @@ def _transfers(chain: Linear, blocks: int) -> _Transfer:
     at, p, scale = lax.while_loop(unlike, sweeps, (
         jnp.asarray(1), *seen_at(entering, emission[:, None], 2)
     ))
-    row = jnp.where((scale > -jnp.inf)[:, :, None], p, 0.0).max(1)  # all rows, where they are equal
 
     def one(at, carry):
         alpha, scale = carry
@@ -118,27 +142,23 @@ def _transfers(chain: Linear, blocks: int) -> _Transfer:
         new, factor = seen_at(one_step(transition, alpha), emission)
         return new, scale + factor
 
-    last, more = lax.fori_loop(at, steps, one, (row, jnp.zeros((g, m), row.dtype)))
-    one_row = (at < steps) & alike(p, scale)
-    end = jnp.where(one_row[:, None, None], last[:, None], p)
-    scale = scale + jnp.where(one_row, more, 0.0)[:, None]
-
-    def apart(leaf):
-        return jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], m // blocks, blocks), -1, 0)
-
-    return _Transfer(apart(scale), apart(end))
+    last, more = lax.fori_loop(at, steps, one, (one_row(p, scale), jnp.zeros((g, m), p.dtype)))
+    single = (at < steps) & forgot(at, p, scale)
+    end = jnp.where(single[:, None, None], last[:, None], p)
+    scale = scale + jnp.where(single, more, 0.0)[:, None]
+    return Transfer(apart(scale, blocks), apart(end, blocks))
 
 
-def _joined(first: _Transfer, second: _Transfer) -> _Transfer:
+def _joined(first: Transfer, second: Transfer) -> Transfer:
     """One block after another, as one: P[s, k] = Σ over j of P₁[s, j] P₂[j, k]."""
     top = finite(second.scale.max(-2, keepdims=True))
     weighed = exp(second.scale, top)[..., :, None, :] * second.end  # (.., j, k, rows)
     product = first.end[..., :, :, None, :] * weighed[..., None, :, :, :]
     end, scale = normalised(product.sum(-3), -2)
-    return _Transfer(first.scale + top + log_of(scale), end)
+    return Transfer(first.scale + top + log_of(scale), end)
 
 
-def before_of(transfer: _Transfer, parallel: bool) -> jax.Array:
+def before_of(transfer: Transfer, parallel: bool) -> jax.Array:
     """The normalised weights of the states before every block, (B, G, K, rows); of the first block,
     nothing of use."""
     if parallel:
@@ -156,7 +176,7 @@ def before_of(transfer: _Transfer, parallel: bool) -> jax.Array:
     return jnp.concatenate([first[None], found])
 
 
-def after_of(transfer: _Transfer, parallel: bool) -> jax.Array:
+def after_of(transfer: Transfer, parallel: bool) -> jax.Array:
     """p(all that follows | state at the end of a block), up to a factor: (B, G, K, rows)."""
     ones = jnp.ones_like(transfer.scale[:1])
     if parallel:
@@ -187,19 +207,26 @@ class Pass(NamedTuple):
     before: jax.Array | None
     alphas: jax.Array
     scales: jax.Array
-    transfer: _Transfer | None
+    transfer: Transfer | None
 
 
-def filter(chain: Linear, blocks: int, parallel: bool) -> Pass:
-    transfer = _transfers(chain, blocks) if blocks > 1 else None
+def filter(chain: Linear, blocks: int, parallel: bool, alive: jax.Array | None = None) -> Pass:
+    transfer = _transfers(chain, blocks, alive) if blocks > 1 else None
     before = None if transfer is None else lanes_of(before_of(transfer, parallel))
     alphas, scales = _forward(chain, blocks, before)
     return Pass(before, alphas, scales, transfer)
 
 
-def forward(chain: Chain, blocks: int, parallel: bool, wide: bool) -> Pass:
-    """The forward pass in the space that the chain's range asks for: `wide`, in logs."""
-    return wide_forward(chain) if wide else filter(linear_of(chain), blocks, parallel)
+def forward(chain: Chain, blocks: int, parallel: bool, wide: bool, ends: bool = False) -> Pass:
+    """The forward pass in the space that the chain's range asks for: `wide`, in logs.
+
+    Args:
+        ends: nobody asks what follows a row's last step that counts: blocks behind it need forget
+            nothing, which with nothing seen takes long.
+    """
+    if wide:
+        return wide_forward(chain)
+    return filter(linear_of(chain), blocks, parallel, chain.alive if ends else None)
 
 
 def total_of(found: Pass, blocks: int, alive: jax.Array | None) -> jax.Array:

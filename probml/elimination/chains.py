@@ -31,17 +31,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.elimination.chain_arithmetic import (
-    PRECISE,
-    Chain,
-    divide,
-    is_small,
-    linear_of,
-    normalised,
-    one_step,
-    one_step_back,
-    share_of,
-)
+from probml.elimination.chain_arithmetic import Chain, linear_of, normalised
+from probml.elimination.chain_backward import Share, entered, reduced, shared, stepper
 from probml.elimination.chain_passes import after_of, forward, lanes_of, total_of
 
 
@@ -63,12 +54,12 @@ def evidence(chain: Chain, blocks: int = 1, parallel: bool = False,
     Cost: O(T K²) a row; with blocks, O(K³) more for each step in which a chain has not yet
         forgotten its past.
     """
-    return total_of(forward(chain, blocks, parallel, wide), blocks, chain.alive)
+    return total_of(forward(chain, blocks, parallel, wide, True), blocks, chain.alive)
 
 
 def _evidence_forward(chain: Chain, blocks: int, parallel: bool, wide: bool):
     linear = chain if wide else linear_of(chain)
-    found = forward(chain, blocks, parallel, wide)
+    found = forward(chain, blocks, parallel, wide, True)
     after = None if found.transfer is None else lanes_of(after_of(found.transfer, parallel))
     shapes = tuple(leaf.shape for leaf in chain[:3])
     total = total_of(found, blocks, chain.alive)
@@ -85,78 +76,28 @@ class _Static(tuple):
 def _evidence_backward(blocks: int, parallel: bool, wide: bool, kept, slope: jax.Array):
     (initial, transition, alive, before, alphas, after, possible), (of_initial, of_transition,
                                                                     of_emission) = kept
-    g, k, m = alphas.shape[1:]
-    share = jnp.where(possible, slope, 0.0)
-    if alive is not None:
-        share = jnp.where(alive[0, ::blocks], share, 0.0)
-    share = jnp.repeat(share, blocks, -1) if blocks > 1 else share  # (G, M)
+    varying = len(transition) > 1 or transition.shape[-1] > 1
+    share = Share(shared(slope, possible, alive, blocks), of_transition[1:], varying)
     last = alphas[-1] if after is None else normalised(alphas[-1] * after, 1)[0]
     last = jnp.exp(last) if wide else last
-    varying = len(transition) > 1 or transition.shape[-1] > 1
-
-    def pairs(alpha, ratio, here, transition):
-        """Pair marginals, weighed, in the shape of one step's transition."""
-        if varying:
-            return _reduced((alpha * share[:, None])[:, :, None] * transition
-                            * (ratio * here)[:, None], of_transition[1:])
-        if is_small(alpha):
-            both = ((alpha * share[:, None])[:, :, None] * (ratio * here)[:, None]).sum(
-                -1, keepdims=True
-            )
-        else:
-            both = jnp.matmul(alpha * share[:, None], jnp.swapaxes(ratio * here, 1, 2),
-                              precision=PRECISE)[..., None]
-        return _reduced(both, of_transition[1:])  # × A at the end
-
-    def step(carry, now):
-        gamma, count = carry  # gamma is that of the step `now` leads to; the last leads to none
-        alpha, alive, own, inner = now
-        own = transition[0] if own is None else own
-        here = inner.astype(alpha.dtype) if alive is None else (inner & alive).astype(alpha.dtype)
-        if wide:
-            pair = share_of(alpha[:, :, None] + own, 1) * gamma[:, None]
-            new = normalised(pair.sum(2), 1)[0]
-            mine = _reduced(pair * (here * share)[:, None, None], of_transition[1:])
-        else:
-            ratio = divide(gamma, one_step(own, alpha))
-            new, mine = (normalised(alpha * one_step_back(own, ratio), 1)[0],
-                         pairs(alpha, ratio, here, own))
-        new = jnp.where(inner, new, gamma)
-        if len(transition) > 1:
-            return (new, count), (new, mine)
-        return (new, count + mine), (new, None)
-
-    own = None if len(transition) == 1 else jnp.roll(transition, -1, 0)
-    blank = jnp.zeros(of_transition[1:], alphas.dtype)
+    by_step = len(transition) > 1
+    own = jnp.roll(transition, -1, 0) if by_step else None
     later = None if alive is None else jnp.roll(alive, -1, 0)
     inner = jnp.arange(len(alphas)) < len(alphas) - 1
-    (gamma, count), (gammas, by_step) = lax.scan(step, (last, blank), (alphas, later, own, inner),
-                                                 reverse=True)
-    if before is not None:  # from the block before
-        here = jnp.ones((), alphas.dtype) if alive is None else alive[0].astype(alphas.dtype)
-        here = here * (jnp.arange(m) % blocks > 0)
-        mine = pairs(before, divide(gamma, one_step(transition[0], before)), here,
-                     transition[0])
-    else:
-        mine = blank
-    if len(transition) > 1:
-        count = jnp.concatenate([mine[None], by_step[:-1]])
-    else:
-        count = (count + mine)[None]
+    blank = jnp.zeros(of_transition[1:], alphas.dtype)
+    (gamma, count), (gammas, moved) = lax.scan(stepper(share, transition, by_step, wide),
+                                               (last, blank), (alphas, later, own, inner),
+                                               reverse=True)
+    mine = blank if before is None else entered(share, transition[0], before, gamma, alive, blocks)
+    count = jnp.concatenate([mine[None], moved[:-1]]) if by_step else (count + mine)[None]
     if not (varying or wide):
         count = count * transition
-    weighed = gammas * share[:, None]
+    weighed = gammas * share.lanes[:, None]
     if alive is not None:
         weighed = jnp.where(alive[:, None, None], weighed, 0.0)
-    first = gammas[0, ..., ::blocks] * share[:, None, ::blocks]
-    return (Chain(_reduced(first, of_initial), _reduced(count, of_transition),
-                  _reduced(weighed, of_emission), None),)
-
-
-def _reduced(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Summed over the axes along which something of this shape was broadcast."""
-    axes = tuple(i for i, size in enumerate(shape) if size == 1 and array.shape[i] > 1)
-    return jnp.broadcast_to(array.sum(axes, keepdims=True) if axes else array, shape)
+    first = gammas[0, ..., ::blocks] * share.lanes[:, None, ::blocks]
+    return (Chain(reduced(first, of_initial), reduced(count, of_transition),
+                  reduced(weighed, of_emission), None),)
 
 
 evidence.defvjp(_evidence_forward, _evidence_backward)

@@ -1,13 +1,16 @@
 """Markov chains inside rows: moves, counted chains, and logs of steps → factors."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from probml.device.rows import Chunk, Known
+from probml.elimination.chain_walk import Pieces
 from probml.elimination.factor import Factor
 from probml.factors import sequences
 from probml.factors.naturals import environment, over_states
@@ -120,6 +123,56 @@ def in_pieces(plan: Plan, function: Callable, rows: Chunk, taps: Mapping | None 
     found: list[Factor] = []
     logs = lax.map(jax.checkpoint(piece), jax.tree.map(cut, (steps, own)))
     return Factor(logs.reshape(-1, *logs.shape[2:]), found[-1].names)
+
+
+class Given(NamedTuple):
+    """What factors of steps take of parameters."""
+
+    params: Mapping
+    natural: Mapping
+    predictive: Mapping | None
+    known: Known
+
+
+def steps_factor(plan: Plan, inside: Callable, given: Given, moves: list[Moves], rows: Chunk,
+                 taps: Mapping | None = None, hard: bool = False,
+                 more: Sequence[Factor] = ()) -> Factor:
+    """What the steps say of each row, (rows, *states of the row's variables).
+
+    Args:
+        inside: (given, steps, taps) → the factors of these steps; it knows no array but these.
+        taps: row-wise site → zeros added to its factor; with respect to these and to the naturals,
+            and to nothing else then, gradients are asked.
+        more: factors of all steps besides, (N, ...), and 0: their gradients are asked.
+    """
+    steps, size = rows.steps, len(rows.weights)
+    own = ({n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains}
+           if taps else None)
+    width = sequences.width_of(plan) + sum(math.prod(f.log.shape[1:]) for f in more)
+    count = 1 if hard or not plan.chains else sequences.held_apart(plan, steps, size, width)
+    if count == 1:
+        def whole(rows: Chunk, taps: Mapping | None) -> Factor:
+            return sequences.within(plan, inside(given, rows.steps, taps), hard)
+
+        return sequences.factor(plan, [in_pieces(plan, whole, rows, taps), *more], moves, steps,
+                                size, hard)
+    asked = given if taps is None else Given((), given.natural, (), ())
+    leaves, form = jax.tree.flatten(given)
+    places = {id(leaf) for leaf in jax.tree.leaves(asked)
+              if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)}
+    sloped = [id(leaf) in places for leaf in leaves]
+
+    def emitted(shared, told, own, held):
+        (taps, logs), kept = own, {True: iter(shared), False: iter(told)}
+        found = jax.tree.unflatten(form, [next(kept[which]) for which in sloped])
+        piece = replace(steps, rows=held, length=steps.length // count)
+        return [*inside(found, piece, taps),
+                *(Factor(log, f.names) for log, f in zip(logs, more, strict=True))]
+
+    shared, told = ([leaf for leaf, is_ in zip(leaves, sloped, strict=True) if is_ is which]
+                    for which in (True, False))
+    return sequences.factor_of(plan, count, emitted, moves, steps, size, Pieces(
+        shared, told, own, steps.rows, [f.log for f in more]))
 
 
 def chain_moves(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Chunk,

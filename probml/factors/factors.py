@@ -5,16 +5,16 @@ without rows. `row_factors` meets them with a chunk of rows. Passes over all row
 passes.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Chunk, Known
+from probml.device.rows import Chunk, Known, Steps
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
-from probml.factors import integrated, sequences
-from probml.factors.chains import chain_moves, counted_factor, in_pieces
+from probml.factors import integrated
+from probml.factors.chains import Given, chain_moves, counted_factor, steps_factor
 from probml.factors.naturals import environment, over_states, state_logs, unstacked
 from probml.factors.pooled import pooled_factor, predictive_factor
 from probml.factors.prior import prior_factor
@@ -46,13 +46,19 @@ def row_factors(
     if not plan.steps:
         return factors
     moves = chain_moves(plan, params, known, natural, rows, taps)
+    return [*factors, steps_factor(plan, inside_of(plan, rows),
+                                   Given(params, natural, predictive, known), moves, rows, taps,
+                                   hard)]
 
-    def inside(rows, taps):
-        return sequences.within(plan, level_factors(plan, params, known, natural, rows, True, taps,
-                                                    predictive), hard)
 
-    return [*factors, sequences.factor(plan, [in_pieces(plan, inside, rows, taps)], moves,
-                                       rows.steps, len(rows.weights), hard)]
+def inside_of(plan: Plan, rows: Chunk) -> Callable:
+    """(given, steps, taps) → the factors of some of the rows' steps by themselves."""
+
+    def inside(given: Given, steps: Steps, taps: Mapping | None) -> list[Factor]:
+        return level_factors(plan, given.params, given.known, given.natural,
+                             rows._replace(steps=steps), True, taps, given.predictive)
+
+    return inside
 
 
 def level_factors(

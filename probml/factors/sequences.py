@@ -7,16 +7,18 @@ step leaves a table over the chains, and over the row's own variables.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Steps
-from probml.elimination import chain_paths, chains, elimination
+from probml.elimination import chain_paths, chain_pieces, chains, elimination
 from probml.elimination.chain_arithmetic import Chain
+from probml.elimination.chain_walk import Pieces, Tables
 from probml.elimination.factor import Factor
+from probml.families.likelihoods.categorical import ONE_HOT
 from probml.plan.plan import Plan
 
 
@@ -35,17 +37,25 @@ class Moves(NamedTuple):
 
 HELD = 2**25  # numbers that all steps together may pass through at once
 PIECE = 2**20  # else so many at a time
+LARGE = 2**18  # numbers of a message from which it is not all there at once
+IN_CACHE = 2**17  # else so many numbers at a time
+
+
+def width_of(plan: Plan) -> int:
+    """Numbers of a step that what is seen of it makes on the way to its factors, about."""
+    width = 1
+    for name in plan.steps:
+        site = plan.structure.sites[name]
+        if name in plan.observed and name in plan.pooled:
+            size = math.prod(site.event)
+            width += math.prod(site.lattice) * (min(site.states or 0, ONE_HOT)
+                                                or size * (3 + size) // 2)
+    return width
 
 
 def pieces(plan: Plan, steps: Steps, rows: int) -> int:
     """Into how many pieces the steps are cut, all rows and blocks of some at a time."""
-    lanes, width = rows * steps.blocks, 1
-    for name in plan.steps:
-        site = plan.structure.sites[name]
-        if name in plan.observed and name in plan.pooled:
-            width += math.prod(site.lattice) * (
-                site.states or math.prod(site.event) * (3 + math.prod(site.event)) // 2
-            )
+    lanes, width = rows * steps.blocks, width_of(plan)
     if steps.length * lanes * width <= HELD:
         return 1
     size = max(PIECE // (lanes * width), 1)
@@ -80,23 +90,39 @@ def _flat(array: jax.Array, sizes: Sequence[int], scope: int,
                          *(math.prod(group) for group in states))
 
 
-def chain_of(
-    plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps, rows: int,
-    hard: bool = False, pairs: Any = None
-) -> Chain:
-    """All chains of the rows as one whose states are joint ones, the variables inside a step
-    eliminated.
+def emissions(plan: Plan, factors: Sequence[Factor], length: int, lanes: int,
+              hard: bool = False) -> jax.Array:
+    """What so many steps of all lanes say of the joint states of the chains, (L, G or 1, K, M), the
+    variables inside a step eliminated."""
+    sizes = {name: variable.states for name, variable in plan.variables.items()}
+    scope, names, left = plan.along, plan.chains, within(plan, factors, hard)
+    log = _flat(spread(left.log, left.names, (*scope, *names)), [sizes[n] for n in scope],
+                len(scope), [[sizes[n] for n in names]])
+    log = jnp.broadcast_to(log, (length * lanes, *log.shape[1:]))
+    return jnp.moveaxis(log.reshape(length, lanes, *log.shape[1:]), 1, -1)
 
-    Args:
-        hard: by their maximum.
-        pairs: zeros added to every step's moves, so that the gradient with respect to them is the
-            pair marginals.
-    """
+
+def _leaving(plan: Plan, moves: Sequence[Moves], steps: Steps) -> jax.Array | None:
+    """What a step that another follows counts more, for what its moves were divided by, (G or 1, K,
+    M or 1); None: nothing."""
+    sizes = {name: variable.states for name, variable in plan.variables.items()}
+    scope, names, total = plan.along, plan.chains, None
+    for move in (move for move in moves if move.leaving is not None):
+        less = _flat(spread(move.leaving, (*move.scope, move.name), (*scope, *names)),
+                     [sizes[n] for n in scope], len(scope), [[sizes[n] for n in names]])
+        less = jnp.moveaxis(jnp.repeat(less, steps.blocks, 0) if len(less) > 1 else less, 0, -1)
+        total = less if total is None else total + less
+    return total
+
+
+def tables(plan: Plan, moves: Sequence[Moves], steps: Steps,
+           rows: int) -> tuple[jax.Array, jax.Array]:
+    """The joint first states and moves of all chains, logs: (G or 1, K, rows or 1) and (L or 1, G
+    or 1, K from, K to, M or 1)."""
     sizes = {name: variable.states for name, variable in plan.variables.items()}
     scope, names = plan.along, plan.chains
     outer, k = [sizes[n] for n in scope], [sizes[n] for n in names]
     lanes, length = rows * steps.blocks, steps.length
-    left = within(plan, factors, hard)
 
     def placed(array, per_row):
         """(lead, ...) → (L or 1, M or 1, ...)."""
@@ -106,15 +132,6 @@ def chain_of(
             return jnp.repeat(array, steps.blocks, 0)[None]
         return array.reshape(length, lanes, *array.shape[1:])
 
-    emission = _flat(spread(left.log, left.names, (*scope, *names)), outer, len(scope), [k])
-    emission = jnp.broadcast_to(emission, (length * lanes, *emission.shape[1:])).reshape(
-        length, lanes, *emission.shape[1:]
-    )
-    for move in (move for move in moves if move.leaving is not None):
-        less = _flat(spread(move.leaving, (*move.scope, move.name), (*scope, *names)), outer,
-                     len(scope), [k])
-        less = jnp.repeat(less, steps.blocks, 0) if len(less) > 1 else less
-        emission = emission + jnp.where(_left(steps, rows)[..., None, None], less[None], 0.0)
     initial, transition = jnp.zeros((1, *(1,) * (len(scope) + len(names)))), None
     for move in moves:
         first = move.initial
@@ -133,13 +150,29 @@ def chain_of(
     lead, states = transition.shape[:2], math.prod(k)
     transition = _flat(transition.reshape(-1, *transition.shape[2:]), outer, len(scope), [k, k])
     transition = transition.reshape(*lead, -1, states, states)
-    alive, transition = steps.rows.weights, jnp.moveaxis(transition, 1, -1)
-    return Chain(
-        jnp.moveaxis(initial, 0, -1),
-        transition if pairs is None else transition + pairs,
-        jnp.moveaxis(emission, 1, -1),
-        None if alive is None else alive.reshape(length, lanes),
-    )
+    return jnp.moveaxis(initial, 0, -1), jnp.moveaxis(transition, 1, -1)
+
+
+def chain_of(
+    plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps, rows: int,
+    hard: bool = False, pairs: Any = None
+) -> Chain:
+    """All chains of the rows as one whose states are joint ones, the variables inside a step
+    eliminated.
+
+    Args:
+        hard: by their maximum.
+        pairs: zeros added to every step's moves, so that the gradient with respect to them is the
+            pair marginals.
+    """
+    lanes, length, less = rows * steps.blocks, steps.length, _leaving(plan, moves, steps)
+    emission = emissions(plan, factors, length, lanes, hard)
+    if less is not None:
+        emission = emission + jnp.where(_left(steps, rows)[:, None, None], less, 0.0)
+    initial, transition = tables(plan, moves, steps, rows)
+    alive = steps.rows.weights
+    return Chain(initial, transition if pairs is None else transition + pairs, emission,
+                 None if alive is None else alive.reshape(length, lanes))
 
 
 def _left(steps: Steps, rows: int) -> jax.Array:
@@ -164,6 +197,9 @@ def factor(
     """What the steps say of each row: log of the sum over all that is hidden in them, (rows,
     *states of the row's variables)."""
     if plan.chains:
+        if not hard and pairs is None and (count := held_apart(
+            plan, steps, rows, sum(math.prod(f.log.shape[1:]) for f in factors))) > 1:
+            return _of_pieces(plan, factors, moves, steps, rows, count)
         chain = chain_of(plan, factors, moves, steps, rows, hard, pairs)
         if hard:
             return of_rows(plan, chain_paths.best(chain, steps.blocks))
@@ -176,6 +212,72 @@ def factor(
     log = log.reshape(steps.length, rows, steps.blocks, *log.shape[1:]).sum((0, 2))
     kept = tuple(n for n in plan.along if n in left.names)
     return Factor(log.reshape(rows, *(plan.variables[n].states for n in kept)), kept)
+
+
+def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
+    """Into how many pieces the steps are cut that are summed over one after another, each in cache,
+    by chain_pieces.py; 1 where they are few, or that knows them not: moves of steps of their own,
+    logs throughout, numbers that a sampler moves, machines that go through all steps at once.
+
+    Args:
+        width: numbers of a step that its emissions are made of.
+    """
+    structure, lanes = plan.structure, rows * steps.blocks
+    states = math.prod(plan.variables[n].states for n in (*plan.along, *plan.chains))
+    moving = any(i in structure.timed for n in plan.chains for i in structure.sites[n].inputs) \
+        or any(structure.sites[p].time is not None for n in plan.chains
+               for p in structure.sites[n].parents)
+    if moving or steps.wide or steps.parallel or plan.carried \
+            or steps.length * lanes * states < LARGE:
+        return 1
+    size = max(IN_CACHE // (lanes * (width + 2 * states)), 1)
+    return next(count for count in range(max(steps.length // size, 1), steps.length + 1)
+                if steps.length % count == 0)
+
+
+def factor_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], steps: Steps,
+              rows: int, pieces: Pieces) -> Factor:
+    """`factor` of chains whose steps are cut into pieces.
+
+    Args:
+        emitted: (shared, told, (own, blank), fixed) → the factors of a piece's steps.
+        pieces: leaves of `own`, `fixed` and `blank` lead with all steps, (N, ...).
+    """
+    lanes, size, less = rows * steps.blocks, steps.length // count, _leaving(plan, moves, steps)
+    left = None if less is None else _left(steps, rows)
+
+    def emit(shared, told, own, fixed):
+        (shared, less), (fixed, left) = shared, fixed
+        log = emissions(plan, emitted(shared, told, own, fixed), size, lanes)
+        return log if left is None else log + jnp.where(left[:, None, None], less, 0.0)
+
+    def cut(leaf):
+        return leaf.reshape(count, -1, *leaf.shape[1:])
+
+    initial, transition = tables(plan, moves, steps, rows)
+    alive = steps.rows.weights
+    alive = None if alive is None else alive.reshape(count, size, lanes)
+    own, fixed, blank = jax.tree.map(cut, (pieces.own, (pieces.fixed, left), pieces.blank))
+    return of_rows(plan, chain_pieces.evidence(
+        emit, steps.blocks, Tables(initial, transition[0], alive),
+        Pieces((pieces.shared, less), pieces.told, own, fixed, blank)))
+
+
+def _of_pieces(plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps,
+               rows: int, count: int) -> Factor:
+    """`factor` of steps whose own factors are there."""
+    alone = [len(f.log) == 1 for f in factors]
+
+    def emitted(shared, told, own, fixed):
+        held = {True: iter(shared), False: iter(own[0])}
+        return [Factor(next(held[all_]), f.names) for all_, f in zip(alone, factors, strict=True)]
+
+    logs = {which: tuple(f.log for all_, f in zip(alone, factors, strict=True) if all_ == which)
+            for which in (True, False)}
+    # some array must say how many pieces there are
+    places = jnp.arange(steps.length)
+    return factor_of(plan, count, emitted, moves, steps, rows,
+                     Pieces(logs[True], None, logs[False], places))
 
 
 def lane_states(plan: Plan, states: jax.Array, chosen: Mapping[str, jax.Array],

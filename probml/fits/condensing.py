@@ -11,15 +11,13 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device import load
-from probml.device.blocks import Blocks
+from probml.device.blocks import AHEAD, Blocks
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.start.prior import prior_point
 from probml.evidence.passes import summarise
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
-
-AHEAD = 2  # blocks that wait for the device, while the next is packed
 
 
 def condensed(data: Data, plan: Plan, weights: np.ndarray | None = None,

@@ -1,6 +1,7 @@
 """From the host to the device without a program: `jax.numpy.asarray` of an array compiles one for
 every shape, and `jax.random.key` one for every kind of seed."""
 
+import math
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 from probml.numerics.outside import forks
 
 THREEFRY = "threefry2x32"
+ALIGNED = 64  # bytes
 
 
 def placed(value: Any, dtype: Any = None) -> jax.Array:
@@ -23,6 +25,14 @@ def placed(value: Any, dtype: Any = None) -> jax.Array:
         return value if dtype is None or value.dtype == dtype else jnp.asarray(value, dtype)
     forks.check()
     return jax.device_put(np.asarray(value, dtype))
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array at an address from which a CPU device needs no copy of its own."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.empty(size + ALIGNED, np.uint8)
+    begin = -raw.ctypes.data % ALIGNED
+    return raw[begin : begin + size].view(dtype).reshape(shape)
 
 
 def placed_all(values: Any) -> Any:

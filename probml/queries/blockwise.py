@@ -7,11 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.device.blocks import Blocks
+from probml.device.blocks import AHEAD, Blocks
 from probml.queries import queries
 from probml.queries.parts import Belief
-
-AHEAD = 2  # blocks that wait for the device, while the next is packed
 
 
 def answer(blocks: Blocks, ask: tuple, averaged: bool, belief: Belief,

@@ -59,7 +59,7 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
             value, paths = chain_paths.maximise(chain, steps.blocks, steps.parallel)
             factors = [*parts.rows, sequences.of_rows(plan, value)]
         else:
-            factors = parts.whole(plan, rows)
+            factors = parts.whole()
         best, states = elimination.maximise(elimination.remainder(factors, first), rest)
         states = {name: jnp.broadcast_to(states[name], (size,)) for name in rest}
         if path:

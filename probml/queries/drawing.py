@@ -56,7 +56,7 @@ def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key):
             value, paths = chain_paths.draw(chain, other, steps.blocks, steps.parallel, steps.wide)
             factors = [*parts.rows, sequences.of_rows(plan, value)]
         else:
-            factors = parts.whole(plan, rows)
+            factors = parts.whole()
         whole = [Factor(jnp.broadcast_to(f.log, (size, *f.log.shape[1:])), f.names)
                  for f in factors[:1]] + factors[1:]
         log, states = elimination.draw(whole, plan.order, key)

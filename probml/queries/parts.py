@@ -1,5 +1,7 @@
 """What a question asks: a belief about the parameters, and the factor graph of a chunk of rows."""
 
+import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -8,8 +10,8 @@ from probml.device.rows import Chunk, Known
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
 from probml.factors import sequences
-from probml.factors.chains import chain_moves, in_pieces
-from probml.factors.factors import global_factors, level_factors
+from probml.factors.chains import Given, chain_moves, in_pieces, steps_factor
+from probml.factors.factors import global_factors, inside_of, level_factors
 from probml.factors.naturals import naturals
 from probml.factors.sequences import Moves
 from probml.plan.plan import Plan
@@ -27,20 +29,46 @@ class Belief(NamedTuple):
     predictive: dict[str, Any]
 
 
-class Parts(NamedTuple):
+class Parts:
     """The factor graph of a chunk of rows in its parts: of rows, of their steps, and the moves of
     the chains."""
 
-    rows: list[Factor]
-    steps: list[Factor]
-    moves: list[Moves]
+    def __init__(self, plan: Plan, rows: list[Factor], moves: list[Moves], given: Given,
+                 chunk: Chunk):
+        self.rows, self.moves = rows, moves
+        self._plan, self._given, self._chunk = plan, given, chunk
+        self._inside = inside_of(plan, chunk)
 
-    def whole(self, plan: Plan, rows: Chunk, pairs: Any = None) -> list[Factor]:
-        """One graph; what is hidden along time is summed out."""
-        if not (self.steps or self.moves):
-            return self.rows
-        return [*self.rows, sequences.factor(plan, self.steps, self.moves, rows.steps,
-                                             len(rows.weights), pairs=pairs)]
+    @functools.cached_property
+    def steps(self) -> list[Factor]:
+        """The factors of all steps, made at the first asking."""
+        plan, given = self._plan, self._given
+        if plan.step_order:
+            return self._inside(given, self._chunk.steps, None)
+        if not plan.steps:
+            return []
+
+        # nothing to eliminate: whatever else is asked of a step is added to its product
+        def whole(rows: Chunk, _: None) -> Factor:
+            return sequences.within(plan, self._inside(given, rows.steps, None))
+
+        return [in_pieces(plan, whole, self._chunk)]
+
+    def whole(self, pairs: Any = None, rows: list[Factor] | None = None,
+              more: Sequence[Factor] = ()) -> list[Factor]:
+        """One graph; what is hidden along time is summed out.
+
+        Args:
+            rows: in place of the factors of rows. more: factors of steps besides, which are 0.
+        """
+        plan, chunk, rows = self._plan, self._chunk, self.rows if rows is None else rows
+        if not (plan.steps or plan.step_order or self.moves):
+            return rows
+        if plan.steps and not plan.step_order and pairs is None and "steps" not in self.__dict__:
+            return [*rows, steps_factor(plan, self._inside, self._given, self.moves, chunk,
+                                        more=more)]
+        return [*rows, sequences.factor(plan, [*self.steps, *more], self.moves, chunk.steps,
+                                        len(chunk.weights), pairs=pairs)]
 
 
 def parts_of(plan: Plan, belief: Belief, known: Known, rows: Chunk) -> Parts:
@@ -55,16 +83,8 @@ def parts_of(plan: Plan, belief: Belief, known: Known, rows: Chunk) -> Parts:
         if plan.mixed:  # log p(states | params), not log p(states, params)
             outer.append(Factor(-elimination.evidence(outer, plan.globals), ()))
         factors += outer
-
-    def inside(rows, taps=None):
-        return level_factors(plan, belief.params, known, natural, rows, True,
-                             predictive=belief.predictive)
-
-    steps = inside(rows) if plan.step_order else []
-    # nothing to eliminate: whatever else is asked of a step is added to its product
-    if plan.steps and not plan.step_order:
-        steps = [in_pieces(plan, lambda rows, _: sequences.within(plan, inside(rows)), rows)]
-    return Parts(factors, steps, chain_moves(*args))
+    given = Given(belief.params, natural, belief.predictive, known)
+    return Parts(plan, factors, chain_moves(*args), given, rows)
 
 
 def level(plan: Plan, rows: Chunk, name: str) -> tuple[Chunk, int]:

@@ -57,8 +57,8 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
 
     def total(logs, inner, pairs):
         tapped = [Factor(log, scope) for log, (scope, _) in zip(logs, taps, strict=True)]
-        steps = [*parts.steps, *(Factor(log, scope) for scope, log in inner.items())]
-        whole = parts._replace(rows=[*untapped, *tapped], steps=steps).whole(plan, rows, pairs)
+        inner = [Factor(log, scope) for scope, log in inner.items()]
+        whole = parts.whole(pairs, [*untapped, *tapped], inner)
         log = jnp.broadcast_to(elimination.evidence(whole, plan.order), (size,))
         return jnp.where(jnp.isfinite(log), log, 0.0).sum(), log
 
