@@ -42,6 +42,7 @@ from probml.fits.where import place_of
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Checkpoint
+from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
@@ -349,6 +350,6 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
                  outcome.posterior, kept, fit.double, pattern)
 
 
-_global_posterior = jit(global_posterior, static_argnums=0)
-_short = jit(short, static_argnums=0)
-_wide = jit(wide, static_argnums=0)
+_global_posterior = jit(global_posterior, static_argnums=0, seldom=ONCE)
+_short = jit(short, static_argnums=0, seldom=ONCE)
+_wide = jit(wide, static_argnums=0, seldom=ONCE)

@@ -15,6 +15,7 @@ from probml.evidence.passes import expect, log_evidence, summarise
 from probml.factors.prior import log_prior
 from probml.families.links import backward, forward
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import random_key
 from probml.plan.blocks import blocks, pack
 from probml.plan.plan import Plan
@@ -95,7 +96,7 @@ def _rounding(block, natural: Mapping, at: Mapping) -> jax.Array:
     )
 
 
-solve = functools.partial(jit, static_argnums=(0, 3))(closed_form)
+solve = functools.partial(jit, static_argnums=(0, 3), seldom=ONCE)(closed_form)
 
 
 def integrated(plan: Plan, block, natural, params, known: Known):
@@ -159,7 +160,7 @@ def solve_all(problems: Sequence[Problem], draws: int) -> dict[int, dict[str, np
     return out
 
 
-@functools.partial(jit, static_argnums=(0, 1, 2))
+@functools.partial(jit, static_argnums=(0, 1, 2), seldom=ONCE)
 def _solved(plan: Plan, draws: int, batch: int, known: Known, rows, keys):
     def one(part):
         known, rows, key = part
