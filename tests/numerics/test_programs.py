@@ -58,7 +58,7 @@ def process(folder, by, *variances):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("by", ["compiled", "NumPy"])
+@pytest.mark.parametrize("by", ["compiled", pytest.param("NumPy", marks=pytest.mark.slow)])
 def test_another_process_finds_programs_untraced_and_never_those_of_another_constant(tmp_path, by):
     ((mean, evidence, made),) = process(tmp_path, by, 1.0)
     assert made > 0

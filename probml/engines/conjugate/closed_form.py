@@ -39,6 +39,7 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
     expected = expect(plan, params, known, rows)
     stages = blocks(plan, True)
 
+    @jax.jit  # traced once, for its shapes and for the loop
     def sweep(carry):
         """Read every block at the present parameters; a second sweep reads at the modes, free of
         cancellation."""

@@ -124,7 +124,8 @@ class Shelf:
         jaxpr, taken = traced.jaxpr, len(jax.tree.leaves(traced.args_info))
         if not self._seldom or len(jaxpr.in_avals) != taken:
             return None
-        tape = record(jaxpr, self._seldom)
+        with resting():
+            tape = record(jaxpr, self._seldom)
         return None if tape is None else Taped(tape, jax.tree.structure(traced.out_info),
                                                self._compiled(fixed, options))
 
