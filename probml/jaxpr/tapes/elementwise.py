@@ -97,7 +97,7 @@ def _precise(ins: Avals, outs: Avals, exponent_bits: int, mantissa_bits: int) ->
     return lambda x: x
 
 
-OPERATIONS: dict[str, Operation] = {name: plain(function) for name, function in {
+_FUNCTIONS: dict[str, Callable] = {
     "abs": np.abs, "acos": np.arccos, "acosh": np.arccosh, "add": np.add, "add_any": np.add,
     "and": np.bitwise_and, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
     "atan2": np.arctan2, "atanh": np.arctanh, "cbrt": np.cbrt, "ceil": np.ceil,
@@ -111,7 +111,9 @@ OPERATIONS: dict[str, Operation] = {name: plain(function) for name, function in 
     "rem": np.fmod, "rsqrt": lambda x: 1 / np.sqrt(x), "sign": np.sign, "sin": np.sin,
     "sinh": np.sinh, "sqrt": np.sqrt, "square": np.square, "stop_gradient": lambda x: x,
     "sub": np.subtract, "tan": np.tan, "tanh": np.tanh, "xor": np.bitwise_xor,
-}.items()}
+}
+OPERATIONS: dict[str, Operation] = {name: plain(function)
+                                    for name, function in _FUNCTIONS.items()}
 OPERATIONS |= {name: _special(function) for name, function in {
     "bessel_i0e": "i0e", "bessel_i1e": "i1e", "digamma": "psi", "erf": "erf", "erfc": "erfc",
     "erf_inv": "erfinv", "igamma": "gammainc", "igammac": "gammaincc", "lgamma": "gammaln",

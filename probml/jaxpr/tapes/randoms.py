@@ -41,7 +41,7 @@ def _words(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(keys >> HALF, WORD), np.asarray(keys & KEY.type(0xFFFFFFFF), WORD)
 
 
-def threefry(a: np.ndarray, b: np.ndarray, x: np.ndarray,
+def threefry(a: np.ndarray, b: np.ndarray, x: Any,
              y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The hash of counts (x, y) by a key (a, b), words all."""
     schedule = (a, b, a ^ b ^ WORD(0x1BD11BDA))

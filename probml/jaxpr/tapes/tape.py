@@ -161,7 +161,8 @@ def _repeated(ins: Any, outs: Any, condition: Tape, body: Tape, asked: int, cons
             if not np.any(on):
                 return state
             new = body.go([*fixed, *state])
-            state = new if not np.ndim(on) else [  # of loops side by side, those that have not ended
+            # of loops side by side those that have not ended
+            state = new if not np.ndim(on) else [
                 np.where(np.reshape(on, np.shape(on) + (1,) * (np.ndim(a) - np.ndim(on))), a, b)
                 for a, b in zip(new, state, strict=True)]
         raise TooLong
@@ -232,8 +233,10 @@ class _Recorder:
         if shape is not None and randoms.known(dtype):
             self.keys.add(len(self.avals))
             dtype = randoms.KEY
-        told = isinstance(dtype, np.dtype) and dtype.kind in KINDS and shape is not None
-        self.avals.append(Aval(tuple(shape), dtype) if told else None)
+        known = None
+        if isinstance(dtype, np.dtype) and dtype.kind in KINDS and shape is not None:
+            known = Aval(tuple(shape), dtype)
+        self.avals.append(known)
         return len(self.avals) - 1
 
     def _known(self, place: int) -> Aval:

@@ -17,7 +17,8 @@ import pickle
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -35,7 +36,8 @@ _LAPACK = b"lapack_"
 _CALLS_BACK = (b"_python_cpu_callback", b"_python_gpu_callback")  # by address, into this process
 
 
-class Taped(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Taped:
     """A program that NumPy runs; its results lie where compiled ones do."""
 
     tape: Tape
@@ -94,9 +96,10 @@ class Shelf:
             name = None if folder is None else self._name(fixed, tree, avals, options)
         except identity.Nameless:
             name = None
+        found: Callable | None
         if folder is None or name is None:
-            found = self._held[key] = (
-                self._tape(self._traced(args, options), fixed, options) if taped else None)
+            found = self._tape(self._traced(args, options), fixed, options) if taped else None
+            self._held[key] = found
             return found
         holding.made()
         held = _read(folder, name, tree)
@@ -104,7 +107,7 @@ class Shelf:
         if held is None:
             found = self._made(*made)
         elif isinstance(held[0], Tape):
-            found = Taped(*held, self._compiled(fixed, options))
+            found = Taped(held[0], held[1], self._compiled(fixed, options))
         else:
             found = self._tried(key, held[0], *made)
         self._held[key] = found
