@@ -149,7 +149,11 @@ def _matrices(x):
                                           lower=True, transpose_a=turned) for turned in (True, False)]
     slopes = jax.grad(lambda a: jnp.log(jnp.linalg.cholesky(a)[0, 1, 1]) + cho_solve(
         (jnp.linalg.cholesky(a[1]), True), jnp.ones(4, x.dtype)).sum())(square)
-    return own, solves, beside, slopes, jnp.linalg.cholesky(square.at[1].multiply(-1.0))
+    halves = [x[0].T @ jnp.linalg.pinv(x[0].T), *jnp.linalg.svd(x, compute_uv=False)]
+    values, vectors = jnp.linalg.eigh(square)
+    eigen = values, (vectors * values[:, None]) @ jnp.swapaxes(vectors, -1, -2), jnp.linalg.eigvalsh(x[:, :4, :4])
+    failed = jnp.linalg.cholesky(square.at[1].multiply(-1.0)), jnp.linalg.eigvalsh(square * jnp.nan)
+    return own, solves, beside, slopes, halves, eigen, failed
 
 
 @pytest.mark.parametrize("kind", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
@@ -173,8 +177,9 @@ def _loops(x, flag):
     until = lax.while_loop(lambda s: s[1] < x[0, 0, 0] + 5, lambda s: (s[0] * x[0], s[1] + 1),
                            (x[1], x[2, 0, 0]))
     apart = jax.vmap(lambda row: lax.while_loop(lambda s: s.sum() < 9, lambda s: s + 1 + x[0], row))(x)
+    own = lax.platform_dependent(x[0], cpu=jnp.cos, default=jnp.sin)
     alone = lax.switch(flag.astype(int) + 5, [jnp.sin, jnp.cos], x[0])
-    return forward, back, slopes, none, chosen, each, fixed, until, apart, alone
+    return forward, back, slopes, none, chosen, each, fixed, until, apart, own, alone
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -185,13 +190,12 @@ def test_loops_and_branches_are_as_xla_has_them(kind):
 
 @pytest.mark.parametrize("function", [
     lambda x: jax.random.gamma(jax.random.key(0), jnp.exp(x)),
-    lambda x: jax.random.split(jax.random.key(0)),
     lambda x: jax.random.normal(jax.random.key(0, impl="rbg"), x.shape),
     lambda x: jax.pure_callback(lambda v: v, jax.ShapeDtypeStruct(x.shape, x.dtype), x),
-    lambda x: jnp.linalg.eigh(x[0, :4, :4])[0],
+    lambda x: jnp.linalg.qr(x[0])[0],
     lambda x: x.astype(jnp.bfloat16).sum(),
     lambda x: jax.debug.print("{}", x.sum()),
-], ids=["rejection", "keys", "another generator", "callback", "eigenvalues", "short floats", "prints"])
+], ids=["rejection", "another generator", "callback", "orthogonal", "short floats", "prints"])
 def test_what_numpy_is_not_told_of_has_no_tape(function):
     assert taped(function, X) is None
 
@@ -221,6 +225,13 @@ def test_random_bits_are_jax_own_and_numbers_those_that_it_makes_of_them():
         assert a.dtype == b.dtype
     for a, b in zip(jax.tree.leaves(other), jax.tree.leaves(near), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_keys_among_the_results_are_given_by_their_words():
+    tape = taped(lambda key: (jax.random.split(key, 3), 1.0), jax.random.key(5))
+    assert tape.keys == (True, False)
+    np.testing.assert_array_equal(tape.run([jax.random.key(5)])[0],
+                                  jax.random.key_data(jax.random.split(jax.random.key(5), 3)))
 
 
 def test_an_argument_that_nothing_looks_at_may_be_of_any_kind():

@@ -206,7 +206,7 @@ def _climb(plan: Plan, prior: bool, u, known: Known, rows: Rows, steps, toleranc
     return (point, -value, count, -trail, level(value, gradient) | (tolerance >= ASKED), gradient)
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"))
+@functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
 def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scale, steps,
            tolerance):
     """Newton's steps; also the Hessians at the end and at the start."""

@@ -2,7 +2,7 @@
 place."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -83,6 +83,14 @@ def _shifted(function: Callable, signed: bool = True) -> Operation:
     return Operation(build)
 
 
+def _platform(ins: Avals, outs: Avals, platforms: Sequence[Sequence[str] | None]) -> Callable:
+    """Which of some ways is that of a CPU."""
+    which = [i for i, names in enumerate(platforms) if names is None or "cpu" in names]
+    if not which:
+        raise Untold("a program for other machines")
+    return lambda: np.asarray(which[0])
+
+
 def _same_bits(ins: Avals, outs: Avals) -> Callable:
     kind = outs[0].dtype
     if ins[0].dtype.itemsize != kind.itemsize or ins[0].dtype.kind == "b" or kind.kind == "b":
@@ -124,6 +132,7 @@ OPERATIONS |= {
     "convert_element_type": Operation(_converted, ("new_dtype",)),
     "div": Operation(_divided),
     "integer_pow": Operation(_power, ("y",)),
+    "platform_index": Operation(_platform, ("platforms",)),
     "reduce_precision": Operation(_precise, ("exponent_bits", "mantissa_bits")),
     "round": Operation(_rounded, ("rounding_method",)),
     "select_n": Operation(_selected),

@@ -37,6 +37,11 @@ def joined(high: np.ndarray, low: np.ndarray) -> np.ndarray:
     return (np.asarray(high, KEY) << HALF) | np.asarray(low, KEY)
 
 
+def words(keys: np.ndarray) -> np.ndarray:
+    """Keys by their two words, as jax.random.wrap_key_data takes them."""
+    return np.stack(_words(keys), -1)
+
+
 def _words(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(keys >> HALF, WORD), np.asarray(keys & KEY.type(0xFFFFFFFF), WORD)
 
@@ -96,9 +101,8 @@ OPERATIONS: dict[str, Operation] = {
     "random_split": Operation(
         lambda ins, outs, shape: lambda keys: joined(*_counted(keys, shape)), ("shape",),
         cost=_hashing),
-    "random_unwrap": Operation(lambda ins, outs: lambda keys: np.stack(_words(keys), -1)),
-    "random_wrap": Operation(
-        lambda ins, outs: lambda words: joined(words[..., 0], words[..., 1])),
-    "threefry2x32": Operation(lambda ins, outs: lambda *words: list(threefry(*words)), (), True,
+    "random_unwrap": Operation(lambda ins, outs: words),
+    "random_wrap": Operation(lambda ins, outs: lambda pair: joined(pair[..., 0], pair[..., 1])),
+    "threefry2x32": Operation(lambda ins, outs: lambda *pairs: list(threefry(*pairs)), (), True,
                               _hashing),
 }

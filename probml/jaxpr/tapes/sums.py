@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from probml.jaxpr.tapes.operation import CALL, Avals, Operation, seconds
+from probml.jaxpr.tapes.operation import CALL, Avals, Operation, Untold, seconds
 
 MULTIPLIED = 5e-10  # seconds of a multiplication of a product of matrices
 ORDERED = 1e-7  # seconds an entry that is sorted
@@ -133,6 +133,39 @@ def _solved(ins: Avals, outs: Avals, left_side: bool, lower: bool, transpose_a: 
     return solved
 
 
+def _decomposed(function: Callable, outs: Avals, x: np.ndarray) -> list[np.ndarray]:
+    """Parts of matrices; NaN all over where LAPACK finds none."""
+    try:
+        return list(function(x))
+    except np.linalg.LinAlgError:
+        return [np.full(aval.shape, np.nan, aval.dtype) for aval in outs]
+
+
+def _eigen(ins: Avals, outs: Avals, lower: bool, subset_by_index: Any = None) -> Callable:
+    if subset_by_index is not None:
+        raise Untold("some of the eigenvalues")
+
+    def both(x):
+        values, vectors = np.linalg.eigh(x, "L" if lower else "U")
+        return vectors, values
+
+    return lambda x: _decomposed(both, outs, x)
+
+
+def _singular(ins: Avals, outs: Avals, full_matrices: bool, compute_uv: bool,
+              subset_by_index: Any = None) -> Callable:
+    if subset_by_index is not None:
+        raise Untold("some of the singular values")
+
+    def parts(x):
+        if not compute_uv:
+            return [np.linalg.svd(x, compute_uv=False)]
+        left, values, right = np.linalg.svd(x, full_matrices)
+        return values, left, right
+
+    return lambda x: _decomposed(parts, outs, x)
+
+
 def _factorisation(ins: Avals, outs: Avals, **_: Any) -> float:
     size = ins[0].shape[-1]
     return 5 * CALL * (size + 1) + ins[0].size * (FACTORED + MULTIPLIED * size)
@@ -148,6 +181,7 @@ OPERATIONS: dict[str, Operation] = {
     "cumprod": Operation(_running(np.multiply), ("axis", "reverse")),
     "cumsum": Operation(_running(np.add), ("axis", "reverse")),
     "dot_general": Operation(_contracted, ("dimension_numbers",), cost=_contraction),
+    "eigh": Operation(_eigen, ("lower", "subset_by_index"), True, _factorisation),
     "reduce_and": Operation(_reduced(np.bitwise_and), ("axes",)),
     "reduce_max": Operation(_reduced(np.maximum), ("axes",)),
     "reduce_min": Operation(_reduced(np.minimum), ("axes",)),
@@ -155,6 +189,8 @@ OPERATIONS: dict[str, Operation] = {
     "reduce_prod": Operation(_reduced(np.multiply), ("axes",)),
     "reduce_sum": Operation(_reduced(np.add), ("axes",)),
     "sort": Operation(_ordered, ("dimension", "num_keys"), True, _ordering),
+    "svd": Operation(_singular, ("full_matrices", "compute_uv", "subset_by_index"), True,
+                     _factorisation),
     "triangular_solve": Operation(
         _solved, ("left_side", "lower", "transpose_a", "unit_diagonal"), cost=_factorisation),
 }

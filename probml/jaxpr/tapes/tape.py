@@ -6,8 +6,8 @@ few numbers, is answered before it would be compiled. It is the same arithmetic,
 once, and agrees to rounding (tests/jaxpr/test_tapes.py). A tape is plain data: names of primitives,
 their parameters, places and constants; it can be kept in a file.
 
-What NumPy is not told of (calls back into Python, draws by rejection, other decompositions than
-Cholesky's) has no tape.
+What NumPy is not told of (calls back into Python, draws by rejection, some decompositions) has no
+tape.
 """
 
 import functools
@@ -64,7 +64,8 @@ class Tape:
         start: (place, value) of constants. size: how many places there are.
         inputs: the place of each argument, and its type, None for random keys; None: it is not
             looked at.
-        outputs: of each result its place, shape and type.
+        outputs: of each result its place, shape and type. keys: which are random keys, given by
+            their words.
         seconds: that it takes, about.
     """
 
@@ -74,6 +75,7 @@ class Tape:
     inputs: tuple[tuple[int, np.dtype | None] | None, ...]
     outputs: tuple[tuple[int, Aval], ...]
     seconds: float
+    keys: tuple[bool, ...]
 
     @functools.cached_property
     def _code(self) -> list[tuple]:
@@ -94,10 +96,11 @@ class Tape:
                   else np.asarray(arg, place[1])
                   for place, arg in zip(self.inputs, args, strict=True)]
         with np.errstate(all="ignore"):  # infinities and what is made of them, which are meant
-            found = self.go(values)
+            found = [randoms.words(value) if key else value
+                     for value, key in zip(self.go(values), self.keys, strict=True)]
         given = {*map(id, values), *(id(value) for _, value in self.start)}
-        return [_own(value, aval, id(value) in given)
-                for value, (_, aval) in zip(found, self.outputs, strict=True)]
+        return [value if key else _own(value, aval, id(value) in given) for value, (_, aval), key
+                in zip(found, self.outputs, self.keys, strict=True)]
 
     def go(self, args: Sequence[Any]) -> list[Any]:
         """The results, which may be arguments or constants."""
@@ -191,7 +194,7 @@ LOOPS: dict[str, Operation] = {
 def record(closed: ClosedJaxpr, most: float) -> Tape | None:
     """The tape of a program; None where it has none, or would take more than so many seconds."""
     try:
-        found = _Recorder().record(closed, whole=True)
+        found = _Recorder().record(closed)
     except Untold:
         return None
     return found if found.seconds <= most else None
@@ -208,16 +211,14 @@ class _Recorder:
         self.constants: dict[int, np.ndarray] = {}
         self.made: dict[tuple, tuple[int, ...]] = {}
 
-    def record(self, closed: ClosedJaxpr, whole: bool = False) -> Tape:
-        """The tape of a program, or, where it is not the whole, of one inside it.
+    def record(self, closed: ClosedJaxpr) -> Tape:
+        """The tape of a program.
 
         Raises:
             Untold: there is something that NumPy is not told of.
         """
         places = [self._place(var.aval) for var in closed.jaxpr.invars]
         results = self._walk(closed, places)
-        if whole and not self.keys.isdisjoint(results):
-            raise Untold("keys among the results")
         steps = self._asked(results)
         used = {place for step in steps for place in step.operands} | {*results}
         inputs = [(place, None if place in self.keys else self._known(place).dtype)
@@ -225,7 +226,8 @@ class _Recorder:
         start = tuple((place, value) for place, value in self.constants.items() if place in used)
         return Tape(tuple(steps), start, len(self.avals), tuple(inputs),
                     tuple((place, self._known(place)) for place in results),
-                    sum(step.cost for step in steps))
+                    sum(step.cost for step in steps),
+                    tuple(place in self.keys for place in results))
 
     def _place(self, aval: Any) -> int:
         """A new place for such an array."""
@@ -267,11 +269,18 @@ class _Recorder:
             if eqn.effects:
                 raise Untold("a program with effects")
             operands = [read(atom) for atom in eqn.invars]
-            body, taken = called(eqn)
+            body, taken = self._chosen(eqn, operands) or called(eqn)
             found = self._step(eqn, operands) if body is None else self._walk(
                 body, [operands[i] for i in taken])
             at.update(zip(eqn.outvars, found, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
+
+    def _chosen(self, eqn: Any, operands: Sequence[int]) -> tuple[ClosedJaxpr, list[int]] | None:
+        """The branch that is taken, where that is known, and its operands."""
+        if name_of(eqn) != "cond" or operands[0] not in self.constants:
+            return None
+        branches, which = eqn.params["branches"], int(self.constants[operands[0]])
+        return branches[min(max(which, 0), len(branches) - 1)], list(range(1, len(operands)))
 
     def _step(self, eqn: Any, operands: Sequence[int]) -> Sequence[int]:
         name, params = name_of(eqn), _params(eqn)

@@ -49,7 +49,9 @@ class Taped:
             found = self.tape.run(jax.tree.leaves(args))
         except TooLong:
             return self.otherwise(*args)
-        return jax.tree.unflatten(self.results, jax.device_put(found))
+        placed = [jax.random.wrap_key_data(value) if key else value
+                  for value, key in zip(jax.device_put(found), self.tape.keys, strict=True)]
+        return jax.tree.unflatten(self.results, placed)
 
 
 class Shelf:
