@@ -2,6 +2,7 @@
 PYTHON  ?= python3
 WORKERS ?= 2
 SECONDS ?= 600
+TIMES   ?= 20
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
@@ -34,7 +35,7 @@ export EDITORS
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env links demo test test-all test-versions fuzz faults nightly times lint bench notebooks gallery docs dist lock clean
+.PHONY: help env links demo test test-all test-versions fuzz faults kills nightly times lint bench notebooks gallery docs dist lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -77,6 +78,9 @@ fuzz: env  ## random models and data against brute force; SECONDS=600 SEED=7; ca
 
 faults: env  ## kill -9, Ctrl-C, full disks, threads, at random moments; SECONDS=600 SEED=7
 	@$(BIN)/python tests/faults/faults.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+kills: env  ## kill -9 of workers, processes and drivers at random moments, TIMES=20 times; SEED=7
+	@$(BIN)/python tests/faults/faults.py --only killed --times $(TIMES) $(if $(SEED),--seed $(SEED))
 
 nightly: env  ## fuzz, faults, every public call misused: some hours
 	@$(MAKE) --no-print-directory fuzz SECONDS=7200

@@ -21,6 +21,8 @@ from importlib import resources
 
 import numpy as np
 
+sys.path += [folder for folder in [os.environ.get("PEERS")] if folder]  # peers from elsewhere, last
+
 START = {  # process start to a fitted mixture; both read the same file
     "project": """
 import numpy as np, probml

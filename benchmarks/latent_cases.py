@@ -31,6 +31,14 @@ def item_response(dtype, quick):
               f"processor seconds; {fit.status}")
 
 
+def factor_table(n: int, d: int, q: int):
+    """Rows of q factors and noise, and the same with a fifth of the cells unseen."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(n, q)) @ random.normal(size=(q, d)) + random.normal(
+        size=(n, d)) * random.uniform(0.5, 1.5, size=d)
+    return x, np.where(random.random(x.shape) < 0.2, np.nan, x)
+
+
 def factors(dtype, quick):
     """Factor analysis; wanted: with a fifth of the cells unseen not slower than three times
     scikit-learn on complete rows."""
@@ -39,10 +47,7 @@ def factors(dtype, quick):
     from probml.models import FactorAnalysis
 
     n, d, q = (5_000, 20, 3) if quick else (100_000, 50, 5)
-    random = np.random.default_rng(0)
-    x = random.normal(size=(n, q)) @ random.normal(size=(q, d)) + random.normal(
-        size=(n, d)) * random.uniform(0.5, 1.5, size=d)
-    holes = np.where(random.random(x.shape) < 0.2, np.nan, x)
+    x, holes = factor_table(n, d, q)
     for title, seen in (("complete", x), ("a fifth unseen, peer on complete rows", holes)):
         cold, warm, theirs, ours, peer = race(
             lambda seen=seen: FactorAnalysis(q, prior=False).fit(seen), lambda: Peer(q).fit(x))
@@ -53,9 +58,8 @@ def factors(dtype, quick):
 Y, SIGMA = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
 
 
-def schools(dtype, quick):
-    """Eight schools, a row a school: effective draws of mu and tau a second, the effects integrated
-    out (the default) and among what is sampled (the peer); wanted: five times as many."""
+def draw_schools(integrate: str, draws: int):
+    """Eight schools, a row a school, by NUTS."""
     import numpyro.distributions as dist
     from numpyro import sample
 
@@ -68,14 +72,19 @@ def schools(dtype, quick):
             theta = sample("theta", dist.Normal(mu, tau))
             sample("y", dist.Normal(theta, sigma))
 
-    def draw(integrate):
-        return model().fit({"y": Y, "sigma": SIGMA}, probml.NUTS(
-            draws=200 if quick else 1_000, chains=4, integrate=integrate))
+    engine = probml.NUTS(draws=draws, chains=4, integrate=integrate)
+    return model().fit({"y": Y, "sigma": SIGMA}, engine)
 
+
+def schools(dtype, quick):
+    """Eight schools, a row a school: effective draws of mu and tau a second, the effects integrated
+    out (the default) and among what is sampled (the peer); wanted: five times as many."""
+    draws = 200 if quick else 1_000
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # divergences of the sampled form, which the note tells
-        draw("none")
-        cold, warm, theirs, ours, sampled = race(lambda: draw("exact"), lambda: draw("none"))
+        draw_schools("none", draws)
+        cold, warm, theirs, ours, sampled = race(lambda: draw_schools("exact", draws),
+                                                 lambda: draw_schools("none", draws))
     least = [fit.summary().loc[["mu", "tau"], ["ess_bulk", "ess_tail"]].to_numpy().min() / seconds
              for fit, seconds in ((ours, warm), (sampled, theirs))]
     yield row("eight schools by NUTS, effects integrated out, peer: sampled", cold, warm, theirs,

@@ -11,7 +11,8 @@ likelihoods, nats a row, and then held-out scores of every face's first answer b
 processes (about 7 minutes; with PEERS also beside hmmlearn and pgmpy). `process` is from process
 start to the answer, in seconds of processor.
 `variational` is VB beside BayesianGaussianMixture.
-`stream` passes over a folder of Parquet, beside reading alone and rows in memory.
+`unseen_numbers` is what integrals over unseen numbers take, in some minutes of a quiet machine.
+`stream` passes over a folder of Parquet, beside reading alone and rows in memory; `workers` do so side by side.
 """
 
 import argparse
@@ -34,7 +35,9 @@ from mixed_cases import CASES as MIXED
 from network_cases import CASES as NETWORKS
 from posterior_cases import CASES as POSTERIORS
 from stream_cases import CASES as STREAMS
+from unseen_cases import CASES as UNSEEN
 from variational_cases import CASES as VARIATIONAL
+from worker_cases import CASES as WORKERS
 
 # case -> the files that run it
 FILES = {"common_cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.py": CHAINS,
@@ -42,7 +45,8 @@ FILES = {"common_cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.p
 FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS,
           "first_answers.py": ANSWERS, "first_cases.py": PROCESSES, "first_table.py": FIRST,
           "kalman_cases.py": KALMAN, "latent_cases.py": LATENTS, "mixed_cases.py": MIXED,
-          "stream_cases.py": STREAMS, "variational_cases.py": VARIATIONAL}
+          "stream_cases.py": STREAMS, "variational_cases.py": VARIATIONAL,
+          "unseen_cases.py": UNSEEN, "worker_cases.py": WORKERS}
 CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values()
          for case in cases}
 PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", "kalman", *CHAINS), ("float64", "float32"))

@@ -3,6 +3,7 @@ told."""
 
 import contextlib
 import importlib
+import importlib.util
 import inspect
 import io
 import re
@@ -17,7 +18,7 @@ from probml.assessment.pages import citations
 from probml.engines.ladder import KINDS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = sorted((DOCS / "how_to").glob("*.md"))
+PAGES = [*sorted((DOCS / "how_to").glob("*.md")), DOCS / "explanation.md"]
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:```text\n(?P<shown>.*?)```\n)?", re.DOTALL)
 PICTURES = {"biplot", "components", "effects", "density", "ellipses", "profile",
             "responsibilities", "draw_network", "calibration", "reliability", "choosing",
@@ -126,3 +127,33 @@ def test_the_gallery_draws_what_it_shows(tmp_path):
     assert len(fresh) == page.count("![") == page.count("```python")
     kept = {path.name for path in (DOCS / "pictures").iterdir()}
     assert {path.name for path in fresh} == kept and all(path.stat().st_size for path in fresh)
+
+
+def hook():
+    """The hook of the site, which is no module of the package."""
+    found = importlib.util.spec_from_file_location("docs_notebooks", DOCS / "notebooks.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_every_notebook_is_a_page_of_the_site_with_its_pictures():
+    notebooks = hook()
+    found = notebooks.pages()
+    assert len(found) == len(list((DOCS.parent / "notebooks").rglob("*.ipynb")))
+    listed = notebooks.contents(found)
+    for address, (markdown, pictures) in found.items():
+        assert f"]({address.removeprefix('notebooks/')})" in listed
+        assert markdown.count("![") == len(pictures) > 0 and "```python\n" in markdown
+        assert all(image.startswith(b"\x89PNG") for image in pictures.values())
+
+
+@pytest.mark.parametrize(("page", "link", "shown"), [
+    ("tour.md", "[x](../notebooks/nile.ipynb)", "[x](notebooks/nile.md)"),
+    ("topics.md", "[x](../notebooks/course/)", "[x](notebooks/index.md)"),
+    ("coming_from/lme4.md", "[x](../../notebooks/zoo.ipynb)", "[x](../notebooks/zoo.md)"),
+    ("tour.md", "[x](../benchmarks/functions.md)", "x (`benchmarks/functions.md`)"),
+    ("tour.md", "[x](sizes.md#batches) [y](https://a.b/c)", "[x](sizes.md#batches) [y](https://a.b/c)"),
+])
+def test_links_out_of_the_pages_lead_to_pages_or_are_names(page, link, shown):
+    assert hook().linked(link, page) == shown

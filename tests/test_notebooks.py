@@ -1,6 +1,7 @@
 """Every notebook runs from top to bottom in a kernel of its own."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,10 @@ def test_notebook_runs_without_an_error(path):
                             resources={"metadata": {"path": str(FOLDER)}}).execute()
     outputs = [output for cell in code for output in cell.outputs]
     assert not [output for output in outputs if output.output_type == "error"]
-    # no warning: every fit converged
-    assert not [output.text for output in outputs if output.get("name") == "stderr"]
+    # no warning: every fit converged; bars of a slow day are none
+    said = [re.sub(r"\r[^\r\n]*", "", output.text).strip() for output in outputs
+            if output.get("name") == "stderr"]
+    assert not [text for text in said if text]
     # a chapter of the course is short
     least = 2 if path.parent.name == "course" else 4
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= least

@@ -26,6 +26,33 @@ def refuse_counts(where: str, counts: Mapping[str, int | None]) -> None:
             raise ModelError(f"{where}: {name} must be a whole number >= 0, got {value!r}")
 
 
+def pairs_of(variables: Variables, arcs: Iterable | None, what: str,
+             where: str) -> list[tuple[int, int]]:
+    """Pairs of columns, by name, as their places.
+
+    Raises:
+        ModelError: pairs that are none, unknown names; `what` names the argument of the call
+        `where`.
+    """
+    if arcs is None:
+        return []
+    try:
+        pairs = [arc if isinstance(arc, str) else tuple(arc) for arc in arcs]
+    except TypeError:
+        raise ModelError(f"{where}: {what} must be a list of pairs (parent, child), got "
+                         f"{arcs!r:.200}: {what}=[('a', 'b')]") from None
+    names, out = variables.names, []
+    for arc in pairs:
+        if isinstance(arc, str) or len(arc) != 2:
+            raise ModelError(f"{where}: {what} must hold pairs (parent, child), got {arc!r:.200}: "
+                             f"{what}=[('a', 'b')]")
+        if strange := [name for name in arc if not isinstance(name, str) or name not in names]:
+            raise ModelError(f"{where}: {what} names {strange[0]!r}, which is no column; "
+                             f"{shown(names, strange[0])}")
+        out.append((names.index(arc[0]), names.index(arc[1])))
+    return out
+
+
 def rules_of(variables: Variables, whitelist: Iterable[tuple[str, str]] | None,
              blacklist: Iterable[tuple[str, str]] | None, most: int | None, where: str) -> Rules:
     """Which arcs may be and which must be.
@@ -34,20 +61,15 @@ def rules_of(variables: Variables, whitelist: Iterable[tuple[str, str]] | None,
         ModelError: pairs that are none, unknown names, arcs that contradict each other or the kinds
         of the columns; `where` names the call.
     """
-    whitelist, blacklist = (list(() if arcs is None else arcs) for arcs in (whitelist, blacklist))
-    size, place = len(variables.names), {name: j for j, name in enumerate(variables.names)}
+    names, size = variables.names, len(variables.names)
+    lists = [(what, pairs_of(variables, arcs, what, where))
+             for what, arcs in (("blacklist", blacklist), ("whitelist", whitelist))]
     allowed, forced = ~np.eye(size, dtype=bool), np.zeros((size, size), bool)
     continuous = np.array([labels is None for labels in variables.labels])
     allowed &= ~(continuous[:, None] & ~continuous[None, :])
-    for what, arcs in (("blacklist", blacklist), ("whitelist", whitelist)):
-        for arc in arcs:
-            if isinstance(arc, str) or not hasattr(arc, "__len__") or len(arc) != 2:
-                raise ModelError(f"{where}: {what} must hold pairs (parent, child), got "
-                                 f"{arc!r}: {what}=[('a', 'b')]")
-            if strange := [name for name in arc if name not in place]:
-                raise ModelError(f"{where}: {what} names {strange[0]!r}, which is no "
-                                 f"column; {shown(variables.names, strange[0])}")
-            parent, child = (place[name] for name in arc)
+    for what, arcs in lists:
+        for parent, child in arcs:
+            arc = names[parent], names[child]
             if parent == child:
                 raise ModelError(f"{where}: {what} has the arc {arc[0]!r} → {arc[1]!r} "
                                  f"from a node to itself: drop it")
@@ -64,7 +86,6 @@ def rules_of(variables: Variables, whitelist: Iterable[tuple[str, str]] | None,
                                  f"whitelist and blacklist: drop it from one")
             else:
                 forced[parent, child] = True
-    names = variables.names
     refuse_cycle(nx.DiGraph([(names[i], names[j]) for i, j in np.argwhere(forced)]),
                  f"{where}: the whitelist")
     most = size if most is None else int(most)
@@ -72,4 +93,4 @@ def rules_of(variables: Variables, whitelist: Iterable[tuple[str, str]] | None,
         child = int(np.argmax(full))
         raise ModelError(f"{where}: the whitelist gives {names[child]!r} "
                          f"{forced[:, child].sum()} parents, max_parents is {most}")
-    return Rules(allowed, forced, most, bool(whitelist or blacklist))
+    return Rules(allowed, forced, most, any(arcs for _, arcs in lists))

@@ -27,6 +27,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
+from probml.estimators.rules import hold, number, optional
 from probml.models.bayesian_networks.variables import items, named, read
 
 if TYPE_CHECKING:
@@ -81,6 +82,13 @@ def bayesian_network(
     import networkx as nx  # late: 0.2 s that `import probml.models` need not take
 
     _check(dag)
+    for what, said in (("states", states), ("kinds", kinds)):
+        if said is not None and not isinstance(said, Mapping):
+            raise probml.ModelError(f"bayesian_network({what}={said!r:.200}): expected a mapping "
+                                    f"node → {what}, or None")
+    above = number(0.0, above=True)
+    hold("bayesian_network", strength=(strength, optional(above)), mean_scale=(mean_scale, above),
+         scale=(scale, above))
     known = {**nx.get_node_attributes(dag, "states"), **(states or {})}
     if kinds and data is None:
         raise probml.ModelError("bayesian_network(kinds=...): kinds are those of columns: give "
@@ -91,9 +99,6 @@ def bayesian_network(
     if stray:
         raise probml.ModelError(f"bayesian_network: states name {stray[0]!r}, which is no node; "
                                 f"the nodes are {named(dag)}")
-    if strength is not None and not (math.isfinite(strength) and strength > 0):
-        raise probml.ModelError(f"bayesian_network(strength={strength!r}): expected pseudo-rows "
-                                f"above 0, or None for one a cell")
     nodes = tuple(_node(dag, name, known)
                   for name in nx.lexicographical_topological_sort(dag, list(dag).index))
     _check_parents(nodes)

@@ -24,6 +24,7 @@ from scipy.special import xlogy
 from scipy.stats import chi2, t
 
 from probml import DataError, ModelError
+from probml.estimators.rules import hold, several
 from probml.models.bayesian_networks.folding import folded
 from probml.models.bayesian_networks.variables import Variables, named, read, shown
 
@@ -58,8 +59,11 @@ def conditional_dependence(data, first: str, second: str, given: Iterable[str] =
     """
     import pandas as pd
 
-    given = [given] if isinstance(given, str) else list(given)
+    given = [given] if isinstance(given, str) else given
+    hold("conditional_dependence", given=(given, several("names of columns")))
     chosen = [first, second, *given]
+    if strange := [name for name in chosen if not isinstance(name, str)]:
+        raise ModelError(f"conditional_dependence: expected names of columns, got {strange[0]!r}")
     if twice := [name for name in chosen if chosen.count(name) > 1]:
         raise ModelError(f"conditional_dependence: {twice[0]!r} is named twice among first, second "
                          f"and given")

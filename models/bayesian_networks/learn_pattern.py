@@ -23,10 +23,10 @@ import networkx as nx
 import numpy as np
 
 from probml import ModelError
-from probml.models.bayesian_networks.arc_lists import refuse_counts
+from probml.models.bayesian_networks.arc_lists import pairs_of, refuse_counts
 from probml.models.bayesian_networks.independence import judge, tests_of
 from probml.models.bayesian_networks.patterns import as_graph, closed
-from probml.models.bayesian_networks.variables import Variables, read, shown
+from probml.models.bayesian_networks.variables import Variables, read
 
 
 def learn_pattern(
@@ -77,17 +77,11 @@ def learn_pattern(
     refuse_counts("learn_pattern", {"most": most})
     variables = read(data, states, kinds, complete=False)
     able = tests_of(variables, range(len(variables.names)))
-    if test is not None and test not in able:
+    if test is not None and (not isinstance(test, str) or test not in able):
         raise ModelError(f"learn_pattern(test={test!r}): of these columns expected one of "
                          f"{', '.join(map(repr, able))}")
     joined = ~np.eye(len(variables.names), dtype=bool)
-    for pair in blacklist:
-        if isinstance(pair, str) or len(pair) != 2:
-            raise ModelError(f"learn_pattern: blacklist must hold pairs of columns, got {pair!r}")
-        if strange := [name for name in pair if name not in variables.names]:
-            raise ModelError(f"learn_pattern: blacklist names {strange[0]!r}, which is no column; "
-                             f"{shown(variables.names, strange[0])}")
-        i, j = map(variables.names.index, pair)
+    for i, j in pairs_of(variables, blacklist, "blacklist", "learn_pattern"):
         joined[i, j] = joined[j, i] = False
     strength, separators, made = _skeleton(variables, test or able[0], level, joined, most)
     compelled, conflicts = _colliders(joined, separators)

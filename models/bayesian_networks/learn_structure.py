@@ -19,13 +19,20 @@ from collections.abc import Iterable, Mapping
 import networkx as nx
 
 from probml import ModelError
+from probml.estimators.rules import hold, whole
 from probml.models.bayesian_networks.arc_lists import refuse_counts, refuse_cycle, rules_of
 from probml.models.bayesian_networks.scores import Scores, bits
-from probml.models.bayesian_networks.search import as_masks, exact, hill_climb, tree
-from probml.models.bayesian_networks.unseen.structural_em import refuse_unseen, structural_em
+from probml.models.bayesian_networks.search import exact, hill_climb, neighbours, tree
+from probml.models.bayesian_networks.unseen.structural_em import (
+    first_graphs,
+    refuse_unseen,
+    settled_score,
+    structural_em,
+)
 from probml.models.bayesian_networks.variables import read, shown
 
 METHODS = ("hill_climb", "exact", "chow_liu")
+UNSEEN = "(unseen cells)"  # what they add to the scores of the nodes
 
 
 def learn_structure(
@@ -57,8 +64,9 @@ def learn_structure(
             every configuration of its discrete ones. A discrete column never gets a continuous
             parent. Cells may be unseen (NaN, None), at random given what is seen, where all
             columns are discrete: the method then searches at expected counts, round after round,
-            until no graph is better (structural EM, Friedman 1998): a maximum nearby, short of
-            the best where half of the cells are unseen.
+            until no graph is better (structural EM, Friedman 1998), from the empty graph and from
+            those that the rows without the unseen cells suggest; and on from the best end by single
+            arcs.
         score: "bdeu", "k2", "loglik", "aic" or "bic"; continuous columns have the last three. See
             `scores.py`.
         method: "hill_climb"; "exact", up to 20 columns; "chow_liu", a tree, for columns all
@@ -97,12 +105,14 @@ def learn_structure(
 
     Cost: hill_climb scores d families per changed node and step, O(rows) each; exact scores d
     2^(d−1) families, of which it holds 12 bytes each; chow_liu O(d² rows). With unseen cells some
-    five such searches; where these cells can be filled in more than two million ways, at counts of
-    ten draws a row from the network fitted so far, which every round compiles.
+    ten such searches, and EM at some hundred graphs of one arc more or less; where these cells can
+    be filled in more than two million ways, some five searches, at counts of ten draws a row from
+    the network fitted so far, which every round compiles.
     """
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise ModelError(f"learn_structure: the method {method!r} is unknown; "
                          f"{shown(METHODS, method)}")
+    hold("learn_structure", restarts=(restarts, whole(0, 1_000_000)), tabu=(tabu, whole(0)))
     refuse_counts("learn_structure", {"restarts": restarts, "tabu": tabu, "seed": seed,
                                       "max_parents": max_parents})
     variables = read(data, states, kinds, complete=False)
@@ -122,8 +132,10 @@ def learn_structure(
         return hill_climb(scores, rules, restarts, tabu, seed, start)
 
     if unseen:
-        parents, trace = structural_em(variables, score, strength, as_masks(rules.forced),
-                                       lambda scores, start: search(scores, start)[0], seed)
+        graphs = first_graphs(variables, score, strength, rules, method, seed)
+        parents, trace = structural_em(
+            variables, score, strength, graphs, lambda scores, start: search(scores, start)[0],
+            seed, None if method == "chow_liu" else lambda parents: neighbours(parents, rules))
     else:
         parents, trace = search(Scores(variables, score, strength))
     dag = nx.DiGraph(score=trace[-1], trace=trace, status=variables.status)
@@ -150,8 +162,14 @@ def structure_score(
     that imply the same independences; the Gaussian ones nearly so (up to Σ p²/4n, from dividing the
     variance by rows − p − 1).
 
+    With unseen cells the nodes' scores are those at the counts that the graph comes to expect (EM,
+    or variational EM, at this graph: see `unseen`), and a last entry, "(unseen cells)", is the
+    entropy of what the cells may be, nats; the sum is what `learn_structure` climbs: for loglik,
+    aic and bic the largest log likelihood of what is seen less the penalty, for bdeu and k2 a lower
+    bound of its log evidence.
+
     Args:
-        data: complete data, as in `learn_structure`.
+        data: as in `learn_structure`; cells may be unseen where all columns are discrete.
         dag: the graph; its nodes are the columns.
         score: "bdeu", "k2", "loglik", "aic" or "bic"; continuous columns have the last three.
         strength: s of bdeu, the equivalent sample size.
@@ -163,15 +181,18 @@ def structure_score(
         few rows to fit.
 
     Raises:
-        DataError: data that cannot be scored. ModelError: a graph with other nodes, a cycle or a
-        continuous parent of a discrete node; an unknown score.
+        DataError: data that cannot be scored; unseen cells beside continuous columns. ModelError: a
+        graph with other nodes, a cycle or a continuous parent of a discrete node; an unknown score.
 
-    Cost: O(rows) per family.
+    Cost: O(rows) per family; with unseen cells, a step of EM O(d · fillings), of some tens.
     """
     import pandas as pd
 
-    variables = read(data, states, kinds)
-    scores = Scores(variables, score, strength)
+    variables = read(data, states, kinds, complete=False)
+    unseen = any(hidden.any() for hidden in variables.unseen)
+    if unseen:
+        refuse_unseen(variables)
+    scores = None if unseen else Scores(variables, score, strength)
     if not isinstance(dag, nx.DiGraph):
         raise ModelError(f"structure_score: dag must be a networkx.DiGraph, got "
                          f"{type(dag).__name__}: nx.DiGraph([('parent', 'child')])")
@@ -195,4 +216,7 @@ def structure_score(
             )
     parents = [sum(1 << place[parent] for parent in dag.predecessors(name))
                for name in variables.names]
+    if scores is None:
+        families, rest = settled_score(variables, score, strength, parents)
+        return pd.Series([*families, rest], [*variables.names, UNSEEN], name=score)
     return pd.Series(scores.families(range(len(parents)), parents), variables.names, name=score)

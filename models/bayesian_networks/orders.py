@@ -74,7 +74,7 @@ def edge_probabilities(
     """
     import pandas as pd
 
-    if score not in SCORES:
+    if not isinstance(score, str) or score not in SCORES:
         raise ModelError(f"edge_probabilities: the score {score!r} is no log evidence; "
                          f"{shown(SCORES, score)}")
     refuse_counts("edge_probabilities", {"max_parents": max_parents})

@@ -63,9 +63,10 @@ class Scores:
 
     def __init__(self, variables: Variables, score: str, strength: float = 1.0,
                  weights: np.ndarray | None = None):
-        if score not in SCORES:
+        if not isinstance(score, str) or score not in SCORES:
             raise ModelError(f"the score {score!r} is unknown; {shown(SCORES, score)}")
-        if not (isinstance(strength, int | float | np.number) and 0 < strength < np.inf):
+        if not (isinstance(strength, int | float | np.number)
+                and not isinstance(strength, bool) and 0 < strength < np.inf):
             raise ModelError(f"strength, the equivalent sample size of bdeu, must be a number "
                              f"above 0, got {strength!r}")
         self.continuous = variables.continuous

@@ -1,5 +1,6 @@
 """Searching graphs: hill climbing, dynamic programming over all, trees."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import networkx as nx
@@ -32,6 +33,11 @@ class Rules:
 def as_masks(arcs: np.ndarray) -> list[int]:
     """(d, d) [parent, child] → the parents of each child as a bit mask."""
     return [sum(1 << int(j) for j in np.flatnonzero(column)) for column in arcs.T]
+
+
+def as_arcs(parents: list[int]) -> np.ndarray:
+    """The parents of each child as a bit mask → (d, d) [parent, child]."""
+    return np.array([[bool(mask >> j & 1) for mask in parents] for j in range(len(parents))])
 
 
 class _Climber:
@@ -120,12 +126,20 @@ def _change(arcs: np.ndarray, kind: int, x: int, y: int) -> None:
         arcs[y, x] = True
 
 
+def neighbours(parents: list[int], rules: Rules) -> Iterator[list[int]]:
+    """The graphs that one arc, there or not or turned, makes of one; as the rules allow."""
+    arcs = as_arcs(parents)
+    for kind, x, y in np.argwhere(_legal(arcs, rules)):
+        other = arcs.copy()
+        _change(other, int(kind), int(x), int(y))
+        yield as_masks(other)
+
+
 def hill_climb(scores: Scores, rules: Rules, restarts: int, tabu: int, seed: int,
                start: list[int] | None = None) -> tuple[list[int], list[float]]:
     """(parents, the best score after each step), from the arcs that must be, or from `start`."""
     rng = np.random.default_rng(seed)
-    arcs = rules.forced if start is None else np.array(
-        [[bool(mask >> j & 1) for mask in start] for j in range(scores.size)])
+    arcs = rules.forced if start is None else as_arcs(start)
     if np.isneginf(scores.families(range(scores.size), as_masks(rules.forced))).any():
         raise ModelError(UNFIT)
     climber = _Climber(scores, rules, arcs)

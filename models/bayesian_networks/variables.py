@@ -94,6 +94,11 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
         raise DataError(f"the data has several columns named {twice[0]!r}: rename or drop all "
                         f"but one")
     names = tuple(name for name, _ in columns)
+    for what, said in (("states", states), ("kinds", kinds)):
+        if said is not None and not isinstance(said, Mapping):
+            raise DataError(f"{what} must be a mapping column → {what}, got "
+                            f"{type(said).__name__}: {what}={{{names[0] if names else 'a'!r}: "
+                            f"...}}")
     states = dict(states or {})
     if strange := [name for name in states if name not in names]:
         raise DataError(f"states names {strange[0]!r}, which is not a column; "
@@ -102,7 +107,7 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
     for name, kind in kinds.items():
         if name not in names:
             raise DataError(f"kinds names {name!r}, which is not a column; {shown(names, name)}")
-        if kind not in ("categorical", "normal"):
+        if not isinstance(kind, str) or kind not in ("categorical", "normal"):
             raise DataError(f"kinds: column {name!r} is {kind!r}: expected 'categorical' or "
                             f"'normal'")
         if kind == "normal" and name in states:
@@ -142,7 +147,14 @@ def _series(name, value, complete: bool):
     if getattr(value, "ndim", 1) != 1 or isinstance(value, str) or not hasattr(value, "__len__"):
         raise DataError(f"column {name!r} must hold one value per row, got {type(value).__name__} "
                         f"of shape {np.shape(value)}")
-    column = pd.Series(value).reset_index(drop=True)
+    try:
+        column = pd.Series(value).reset_index(drop=True)
+    except (TypeError, ValueError) as error:  # a set, which has no order
+        raise DataError(f"column {name!r} must hold one value per row, got "
+                        f"{type(value).__name__} ({error})") from None
+    if column.dtype.kind == "c":
+        raise DataError(f"column {name!r} holds complex numbers: give real and imaginary parts a "
+                        f"column each")
     if complete and (hidden := column.isna().to_numpy(bool)).any():
         raise DataError(
             f"column {name!r} has an unseen cell in row {int(np.argmax(hidden))} "
@@ -194,10 +206,14 @@ def _column(name, column, given, said=None) -> tuple[tuple | None, np.ndarray, b
         given = range(given) if isinstance(given, int | np.integer) else given
         labels = tuple(sorted(found, key=lambda v: (isinstance(v, str), v)) if given is None
                        else given)
+        distinct = set(labels)
     except TypeError as error:
+        if given is not None:
+            raise DataError(f"states: the labels of {name!r} must be a list of them, or how many "
+                            f"there are, got {given!r:.60}") from None
         raise DataError(f"column {name!r} holds values that cannot be sorted into labels "
                         f"({error}): convert it to text, numbers") from None
-    if len(set(labels)) < len(labels) or not labels:
+    if len(distinct) < len(labels) or not labels:
         raise DataError(f"states: the labels of {name!r} must be distinct and at least one, got "
                         f"{labels}")
     lookup = {label: code for code, label in enumerate(labels)}

@@ -1,11 +1,11 @@
 """The scikit-learn face of dynamic factors."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from probml import MAP, DataError, ModelError
+from probml import MAP, DataError, Fit, ModelError
 from probml.estimators.face import flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, parameter, whole
 from probml.estimators.validation import TransformerMixin, check_is_fitted
@@ -13,6 +13,7 @@ from probml.models.chains.dynamic_factor import dynamic_factor
 from probml.models.chains.sequence_data import OfSequences
 from probml.models.chains.sequences import Steps, together
 from probml.models.latent_factors.factor_analysis import covariance, factors
+from probml.posteriors.units import Unit
 
 
 @dataclass(eq=False, repr=False)
@@ -74,14 +75,21 @@ class DynamicFactor(TransformerMixin, OfSequences):
                  "noise": np.sqrt(np.maximum(half, 0.01)),
                  "partial": np.linspace(0.5, 0.3, k)[:, None] * (np.arange(self.order) == 0)}
         model = dynamic_factor(k=k, d=d, order=int(self.order))
-        self.fit_ = model.fit(scaled, self.engine or MAP(prior=bool(self.prior)),
-                              seed=self._seed(), start=start)
+        fit = model.fit(scaled, self.engine or MAP(prior=bool(self.prior)),
+                        seed=self._seed(), start=start)
+        self.fit_ = replace(fit, units=self._told(fit))
         self.n_iter_, self.converged_ = max(self.fit_.iterations, 1), self.fit_.converged
         self._learn(scaled, steps)
         return self
 
     def _scaled(self, steps: Steps) -> dict[str, Any]:
         return {"y": together(steps.parts((steps.values - self._centre) / self._unit))}
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        names = {0: self._column_names} if self._column_names else {}
+        return {"loadings": Unit(self._unit[:, None], names=names),
+                "noise": Unit(self._unit, names=names),
+                "mean": Unit(self._unit, self._centre, names=names)}
 
     def _learn(self, data: dict, steps: Steps) -> None:
         """What was learnt, in the units of X."""

@@ -2,7 +2,7 @@
 know."""
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from probml import EM, VB, DataError, Fit, ModelError, stationary
-from probml.estimators.face import n_parameters
+from probml.estimators.face import goes_on, n_parameters
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -34,6 +34,7 @@ from probml.models.frames.clusters import clusters
 from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import moments, rates
 from probml.models.mixtures.weights import WEIGHTS
+from probml.posteriors.units import Unit
 
 EMISSION: Rule = (one_of(*EMISSIONS)[0],
                   lambda value: isinstance(value, str) and named(value) in EMISSIONS)
@@ -172,10 +173,51 @@ class HiddenMarkov(OfEmissions):
         self.fit_ = fits[numbers[0]]
         if not isinstance(self.n_states, Integral):
             self._choose(fits, padded, sample_weight, len(steps.values))
+        self.fit_ = replace(self.fit_, units=self._told(self.fit_))
         self.n_iter_, self.converged_, self.history_ = (
             max(self.fit_.iterations, 1), self.fit_.converged, np.asarray(self.fit_.history)
         )
         return self
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        """Entries of what states emit by the columns they are of, behind the states."""
+        names, out = self._column_names, {}
+        for site, value in fit.point.items():
+            axes = [axis for axis, size in enumerate(np.shape(value)) if size == len(names)]
+            if names and site not in ("initial", "transition") and set(axes) - {0}:
+                out[site] = Unit(names={axis: names for axis in axes if axis > 0})
+        return out
+
+    def partial_fit(self, X, y=None, lengths=None, sample_weight=None):
+        """Learn from further sequences. The first ones are fitted as by `fit`; each later call is a
+        step of stepwise EM, see Fit.update: what these sequences show counts (their share of all so
+        far)^0.6. The prior stays as the first ones set it, and so does the alphabet: n_symbols=
+        makes it larger.
+
+        Args: those of fit.
+
+        Raises:
+            ModelError: several n_states. Refusal: an engine that takes no steps.
+            DataError: fitted by `fit` before, which keeps nothing from which further sequences go
+                on.
+        """
+        check(self)
+        if not isinstance(self.n_states, Integral):
+            raise ModelError(f"partial_fit needs one n_states, got n_states={self.n_states!r}")
+        if not hasattr(self, "fit_"):
+            self.fit(X, y, lengths=lengths, sample_weight=sample_weight)
+            self.fit_ = self.fit_.running(self._further(X, y, lengths), weights=sample_weight)
+            return self
+        goes_on(self)
+        fit = self.fit_.update(self._further(X, y, lengths), weights=sample_weight)
+        self.fit_, self.n_iter_, self.converged_ = fit, fit.iterations, fit.converged
+        self.history_ = np.asarray(fit.history)
+        return self
+
+    def _further(self, X, y, lengths) -> dict[str, Any]:
+        """Sequences like those that were fitted, as data."""
+        steps = self._steps(X, lengths, reset=False)
+        return self._padded(steps) | ({} if y is None else {"z": self._states(y, steps)})
 
     def _model(self, k):
         symbolic = self.emission == "categorical"

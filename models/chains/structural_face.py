@@ -1,12 +1,12 @@
 """The scikit-learn face of structural time series."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from probml import MAP, DataError, ModelError
+from probml import MAP, DataError, Fit, ModelError
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -25,6 +25,7 @@ from probml.language.language import whole_seed
 from probml.models.chains.sequence_data import OfSequences
 from probml.models.chains.sequences import Steps, read, together
 from probml.models.chains.structural import TRENDS, structural_time_series
+from probml.posteriors.units import Unit
 
 # spreads of trend, seasons and the like that are begun with, as shares of the noise: the likelihood
 # of few steps has several maxima, in which one part does another's work
@@ -118,7 +119,7 @@ class StructuralTimeSeries(OfSequences):
             found = model.fit(data, engine, seed=self._seed(), start=self._begin(model, share))
             if best is None or found.history[-1] > best.history[-1]:
                 best = found
-        self.fit_ = best
+        self.fit_ = replace(best, units=self._told(best))
         self.n_iter_, self.converged_ = max(best.iterations, 1), best.converged
         self._learn(data, steps)
         return self
@@ -182,6 +183,15 @@ class StructuralTimeSeries(OfSequences):
             start |= {"cycle_period": np.sqrt(self.cycle[0] * self.cycle[1]),
                       "cycle_damping": np.asarray(0.9)}
         return start
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        """Spreads in the units of X, and of what a unit of exog adds."""
+        point = fit.point
+        out = {name: Unit(self._unit) for name in point
+               if name == "noise" or name.endswith("_scale")}
+        if np.ndim(point.get("trend_scale", 0.0)):
+            out["trend_scale"] = Unit(self._unit, names={0: ("level", "slope")})
+        return out | ({"beta": Unit(self._unit / self._unit_x)} if "beta" in point else {})
 
     def _learn(self, data: dict, steps: Steps) -> None:
         """What was learnt, in the units of X."""

@@ -1,6 +1,6 @@
 """The scikit-learn face of classes as numbers, fitted by least squares."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,9 @@ class LeastSquaresClassifier(Planes):
     def fit_(self) -> Fit:
         """The probml Fit of the regression."""
         check_is_fitted(self, "coef_")
-        return self.regression_.fit_
+        fit, names = self.regression_.fit_, self._column_names
+        told = {"beta": replace(fit.units["beta"], names={0: names})} if names else {}
+        return replace(fit, units={**fit.units, **told})
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
         """Rows as the data of `fit_`; y as the numbers that stand for its classes."""

@@ -1,7 +1,7 @@
 """The scikit-learn face of linear support vector machines."""
 
 import warnings
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -115,8 +115,9 @@ class LinearSVM(Planes):
                 f"the loss from its least: standardise the columns, lower C={self.C:g}, or raise "
                 f"max_iter={self.max_iter}", RuntimeWarning, stacklevel=3)
         self.coef_, self.intercept_ = self._planes(beta, bias)
-        self.fit_ = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()},
-                             {"y": tuple(self.classes_.tolist())})
+        fit = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()},
+                       {"y": tuple(self.classes_.tolist())})
+        self.fit_ = replace(fit, units=self._told(fit))
 
 
 def _plane(x: np.ndarray, sign: np.ndarray, cost: np.ndarray, most: int) -> Solution:

@@ -1,7 +1,7 @@
 """The scikit-learn face of the perceptron."""
 
 import warnings
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.perceptron import learn, perceptron
 from probml.models.frames.framed import Framed
 from probml.models.frames.margins import Margin
+from probml.posteriors.units import Unit
 
 
 @dataclass(eq=False, repr=False)
@@ -104,6 +105,12 @@ class Perceptron(Framed, Margin):
         check_is_fitted(self)
         if not hasattr(self, "_fit"):
             known = perceptron(classes=len(self.classes_))
-            self._fit = known.at(dict(zip(("weights", "bias"), self._own, strict=True)),
-                                 {"y": tuple(self.classes_.tolist())})
+            fit = known.at(dict(zip(("weights", "bias"), self._own, strict=True)),
+                           {"y": tuple(self.classes_.tolist())})
+            self._fit = replace(fit, units=self._told(fit))
         return self._fit
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        names = {1: self._column_names} if self._column_names else {}
+        return {"weights": Unit(1 / self._unit, names=names),
+                "bias": Unit(others={"weights": (-1, -self._centre / self._unit)})}

@@ -205,10 +205,7 @@ def score(found: Any, table: pd.DataFrame, target: str | None,
     rows = rows if hasattr(found, "feature_names_in_") else rows.to_numpy(float)
     if target is None:
         return out | {"log_score": float(found.score(rows))}
-    if target not in table.columns:
-        raise DataError(f"--target {target}: the table has no such column; it has "
-                        f"{list(table.columns)}")
-    y = table[target].to_numpy()
+    y = target_of(table, target)
     if hasattr(found, "classes_"):
         p = np.asarray(found.predict_proba(rows))
         lookup = {label: i for i, label in enumerate(found.classes_.tolist())}
@@ -234,13 +231,23 @@ def compared(files: dict[str, Any], table: pd.DataFrame, target: str | None, fol
                              f"NAME to compare what they predict")
         rows = {name: of_fit(found, table, layout).data for name, found in files.items()}
         return compare(files, rows, folds=folds).reset_index()
-    if target not in table.columns:
-        raise DataError(f"--target {target}: the table has no such column; it has "
-                        f"{list(table.columns)}")
+    target_of(table, target)
     data = {name: of_fit(found, table, layout).data if isinstance(found, Fit)
             else columns_of(found, table).assign(**{target: table[target]})
             for name, found in files.items()}
     return compare(files, data, target=target, folds=folds or 5).reset_index()
+
+
+def target_of(table: pd.DataFrame, target: str) -> np.ndarray:
+    """The column that is predicted.
+
+    Raises:
+        DataError: the table has no such column.
+    """
+    if target not in table.columns:
+        raise DataError(f"--target {target}: the table has no such column; it has "
+                        f"{list(table.columns)}")
+    return table[target].to_numpy()
 
 
 def rows_of(found: Any, table: pd.DataFrame, layout: Layout) -> Any:

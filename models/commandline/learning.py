@@ -1,12 +1,11 @@
 """Which model a table is fitted with: a name of the zoo, or a function of the user's own."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
-import probml
 from probml.errors import DataError, ModelError
 from probml.models import (
     BayesianLinearRegression,
@@ -20,10 +19,11 @@ from probml.models import (
 )
 from probml.models.commandline.files import own_model
 from probml.models.commandline.layouts import PLAIN, Layout, of_model, sequences
+from probml.models.frames.kinds import usual
 
 FEW = 20  # categories that are never too many
 SEQUENCES = ("hmm", "series")  # a row is a step
-ENGINES = ("Exact", "EM", "MAP", "NUTS", "Laplace", "SVI")
+OWN = ("engine",)  # what a function of the user's own takes
 
 
 class Wish(NamedTuple):
@@ -54,11 +54,13 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> Any:
         if wish.layout.joined or wish.layout.by and model not in SEQUENCES:
             said = "--as" if wish.layout.joined else "--by"
             raise ModelError(f"{said}: {model} takes the columns of the table as they are")
+        _refuse_options(model, wish, ZOO[model].takes)
         if model not in SEQUENCES:
             _refuse_names(table)
-        return ZOO[model](table, wish)
+        return ZOO[model].learn(table, wish)
     if ":" not in model:
         raise ModelError(f"--model {model}: expected one of {', '.join(ZOO)}, or FILE.py:name")
+    _refuse_options(model, wish, OWN)
     own = own_model(model, dict(wish.settings))
     return own.fit(of_model(own, table, wish.layout).data, wish.engine, seed=wish.seed)
 
@@ -87,23 +89,23 @@ def _refuse_names(table: pd.DataFrame) -> None:
     raise DataError(f"{told}: that tells nothing of new rows, leave {it} out, {drops}{dates}")
 
 
+def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
+    """
+    Raises:
+        ModelError: an option that this model would not look at.
+    """
+    if wish.target is not None and "target" not in takes:
+        raise ModelError(f"--target {wish.target}: {model} learns all columns and predicts none by "
+                         f"itself: leave it out, and say --site when you predict")
+    if wish.sizes is not None and "sizes" not in takes:
+        sized = [name for name, kind in ZOO.items() if "sizes" in kind.takes]
+        raise ModelError(f"--components: {model} has no number of components or states to choose; "
+                         f"{' and '.join(sized)} have, a function of your own says --set k=3")
+
+
 def _dates(column: pd.Series) -> bool:
     """Whether text reads as dates, 2024-01-31 and on."""
     return bool(column.astype(str).str.match(r"\d{4}-\d{2}-\d{2}").all())
-
-
-def engine_of(name: str | None) -> Any:
-    """The engine of a name, with its defaults; None without one.
-
-    Raises:
-        ModelError: an unknown name.
-    """
-    if name is None:
-        return None
-    found = {engine.lower(): engine for engine in ENGINES}.get(name.lower())
-    if found is None:
-        raise ModelError(f"--engine {name}: expected one of {', '.join(ENGINES)}")
-    return getattr(probml, found)()
 
 
 def sizes_of(text: str | None, option: str) -> Any:
@@ -162,6 +164,12 @@ def _mixture(table: pd.DataFrame, wish: Wish) -> Any:
 
 def _regression(table: pd.DataFrame, wish: Wish) -> Any:
     X, y = divided(table, wish)
+    known = y.notna()
+    if known.any() and not known.all():
+        warnings.warn(f"column '{wish.target}' is empty in {int((~known).sum())} of {len(y)} rows, "
+                      f"from which a regression learns nothing: they are left out", RuntimeWarning,
+                      stacklevel=2)
+        X, y = X[known], y[known]
     text = [name for name in X.columns if not pd.api.types.is_numeric_dtype(X[name])]
     if text:
         raise DataError(f"column '{text[0]}' holds text, and a regression takes numbers: leave it "
@@ -169,18 +177,23 @@ def _regression(table: pd.DataFrame, wish: Wish) -> Any:
                         f"values but one; --model network takes columns of any kind, and empty "
                         f"cells (predict --site '{wish.target}')")
     if pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y):
+        if wish.engine is not None:
+            raise ModelError(f"--engine {type(wish.engine).__name__}: a regression of numbers has "
+                             f"an exact posterior, its scales chosen by their evidence: leave it "
+                             f"out, or write the function, FILE.py:name")
         return _made(BayesianLinearRegression, wish).fit(X, y)
     return _made(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
 
 
 def _network(table: pd.DataFrame, wish: Wish) -> Any:
-    whole = table.dropna()
-    if not len(whole):
-        raise DataError("every row has an unseen cell, and a graph is learnt from whole rows: "
-                        "write the graph yourself, FILE.py:name")
-    numbers = any(kind.kind == "f" for kind in whole.dtypes if isinstance(kind, np.dtype))
+    numbers = [name for name, column in table.items()
+               if usual(column, f"column '{name}'") == "normal"]
+    rows = table.dropna() if numbers else table  # with holes: structural EM, of categories alone
+    if not len(rows):
+        raise DataError(f"every row has an unseen cell, and beside numbers ('{numbers[0]}') a "
+                        f"graph is learnt from whole rows: write the graph yourself, FILE.py:name")
     settings = {"score": "bic" if numbers else "bdeu", "seed": wish.seed, **wish.settings}
-    dag = learn_structure(whole, **settings)
+    dag = learn_structure(rows, **settings)
     return bayesian_network(dag, data=table).fit(table, wish.engine, seed=wish.seed)
 
 
@@ -210,10 +223,21 @@ def _series(table: pd.DataFrame, wish: Wish) -> Any:
     return face.fit(table[[name]] if by is None else sequences(table[[name]], table, by))
 
 
-ZOO: dict[str, Callable[[pd.DataFrame, Wish], Any]] = {
-    "naive_bayes": _naive_bayes, "mixture": _mixture, "network": _network, "hmm": _hidden_markov,
-    "regression": _regression, "series": _series,
-}  # fmt: skip
+class Kind(NamedTuple):
+    """A model of the zoo: how it is learnt, and which options it takes beside the table."""
+
+    learn: Callable[[pd.DataFrame, Wish], Any]
+    takes: tuple[str, ...]
+
+
+ZOO: dict[str, Kind] = {
+    "naive_bayes": Kind(_naive_bayes, ("target", "engine")),
+    "mixture": Kind(_mixture, ("sizes", "engine")),
+    "network": Kind(_network, ("engine",)),
+    "hmm": Kind(_hidden_markov, ("sizes", "engine")),
+    "regression": Kind(_regression, ("target", "engine")),
+    "series": Kind(_series, ("target", "engine")),
+}
 
 
 def setting(text: str) -> tuple[str, Any]:

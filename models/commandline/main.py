@@ -19,7 +19,7 @@ import pandas as pd
 import probml
 from probml.errors import DataError, ModelError, Refusal
 from probml.models import read_bif, write_bif
-from probml.models.commandline import answers, files, forecasts, layouts, learning
+from probml.models.commandline import answers, engines, files, forecasts, layouts, learning
 from probml.models.commandline.options import (
     json_option,
     layout_options,
@@ -263,7 +263,7 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
 @click.option("--rows", default=50, show_default=True, type=click.IntRange(1))
 @click.option("--data", help="A table whose inputs and unseen cells the simulated rows have.")
 @click.option("--simulations", default=200, show_default=True, type=click.IntRange(20))
-@click.option("--engine", help=f"One of {', '.join(learning.ENGINES)}.")
+@click.option("--engine", help=engines.SAID)
 @click.option("--seed", default=0, show_default=True)
 @settings_option
 @layout_options
@@ -278,7 +278,7 @@ def check(spec: str, rows: int, data: str | None, simulations: int, engine: str 
                          f"them, --data FILE")
     of = {"rows": rows} if data is None else {
         "data": layouts.of_model(model, files.read_table(data), layout).data}
-    found = model.check(engine=learning.engine_of(engine), simulations=simulations, seed=seed, **of)
+    found = model.check(engine=engines.engine_of(engine), simulations=simulations, seed=seed, **of)
     if as_json:
         files.write_json({"passed": found.passed, "table": found.table.reset_index()})
     else:
@@ -289,16 +289,23 @@ def check(spec: str, rows: int, data: str | None, simulations: int, engine: str 
 @main.command()
 @click.argument("fitted")
 @click.option("--data", help="The table that was fitted, or another; the report tells of it.")
+@click.option("--target", help="Of a classifier or a regression: the column that is predicted.")
 @click.option("--out", "-o", default="report.html", show_default=True)
 @own_model
 @settings_option
 @layout_options
-def report(fitted: str, data: str | None, out: str, model: str | None,
+def report(fitted: str, data: str | None, target: str | None, out: str, model: str | None,
            settings: tuple[str, ...], layout: layouts.Layout) -> None:
     """One self-contained HTML file about a fit."""
     found = _opened(fitted, model, settings)
-    rows = None if data is None else answers.rows_of(found, files.read_table(data), layout)
-    found.report(out, rows)
+    table = None if data is None else files.read_table(data)
+    rows = () if table is None else (answers.rows_of(found, table, layout),)
+    if target is not None:
+        if table is None or files.is_fit(found):
+            raise ModelError(f"--target {target}: it goes with --data and the file of a model of "
+                             f"the zoo; a function of your own finds its columns by name")
+        rows += (answers.target_of(table, target),)
+    found.report(out, *rows)
     click.echo(f"written to {out}", err=True)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from probml.models.commandline import layouts, learning
+from probml.models.commandline import engines, layouts, learning
 
 
 def layout_options(command: Callable) -> Callable:
@@ -37,7 +37,7 @@ def model_options(command: Callable) -> Callable:
         click.option("--components", "--states", "sizes", metavar="K or LOW-HIGH",
                      help="Of a mixture or an HMM; the best of a range by BIC."),
         click.option("--seed", default=0, show_default=True, help="Of every random choice."),
-        click.option("--engine", help=f"One of {', '.join(learning.ENGINES)}."),
+        click.option("--engine", help=engines.SAID),
         click.option("--target", help="The column that is predicted."),
         click.option("--model", "-m", required=True,
                      help=f"One of {', '.join(learning.ZOO)}, or FILE.py:name."),
@@ -50,7 +50,7 @@ def wish(target: str | None, engine: str | None, seed: int, sizes: str | None,
          settings: tuple[str, ...], drop: tuple[str, ...],
          layout: layouts.Layout) -> learning.Wish:
     """What the options of `model_options` say."""
-    return learning.Wish(target, learning.engine_of(engine), seed,
+    return learning.Wish(target, engines.engine_of(engine), seed,
                          learning.sizes_of(sizes, "--components"),
                          dict(map(learning.setting, settings)), drop, layout)
 

@@ -1,9 +1,13 @@
 """What experts and their gates have learnt, in the units of the data."""
 
+from dataclasses import replace
+
 import numpy as np
 
+from probml import Fit
 from probml.estimators.face import n_parameters
 from probml.estimators.validation import check_is_fitted
+from probml.posteriors.units import Unit
 
 
 class Learnt:
@@ -29,6 +33,20 @@ class Learnt:
         found = np.moveaxis(np.asarray(found, float), axis, -1)
         slopes = found[..., 1:] * unit / self._unit
         return slopes, found[..., 0] * unit - slopes @ self._centre
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        d, slope = self.n_features_in_, 1 / self._unit
+        mix = np.diag(np.concatenate([[1.0], slope]))
+        mix[1:, 0] = -self._centre * slope
+        named = ("intercept", *(self._column_names or (f"x{j}" for j in range(d))))
+        unit, level = self._answer_unit, np.zeros(d + 1)
+        level[0] = self._answer_centre
+        out = {"weights": Unit(unit, level, (-1, mix)), "precision": Unit(1 / unit**2)}
+        out |= {f"gate{site[1:]}": Unit(mix=(-2, mix)) for site in self._sites}
+        axes = {name: np.ndim(fit.point[name]) + unit.mix[0] for name, unit in out.items()
+                if unit.mix is not None and name in fit.point}
+        return {name: replace(unit, names={axes[name]: named}) if name in axes else unit
+                for name, unit in out.items() if name in fit.point}
 
     def _gates(self, part: int):
         check_is_fitted(self, "fit_")

@@ -1,6 +1,8 @@
 """What faces of regressions share: rows in units in which they can be climbed, numbers as targets,
 coefficients in the user's units."""
 
+import dataclasses
+
 import numpy as np
 
 from probml import DataError, Fit
@@ -14,6 +16,7 @@ from probml.estimators.validation import (
     column_or_1d,
 )
 from probml.models.frames.complete import Complete, Unsure
+from probml.posteriors.units import Unit, plane
 
 TOLD = 2**16  # rows that tell the centre and the unit of a column
 # standard deviations a mean, and units a standard deviation, may be off before columns are
@@ -63,8 +66,19 @@ class Framed(Complete):
         coef = (beta / self._unit[:, None]).T
         return coef, bias - coef @ self._centre
 
+    _level, _spread = 0.0, 1.0  # of the y of `fit_`: where its 0 lies, and its unit
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        point = fit.point
+        out = plane("beta", "bias", self._centre, self._unit, np.ndim(point["beta"]), self._level,
+                    self._spread, self._column_names)
+        # the scales that go with slopes and noise, where they were not given
+        out |= {"weight_scale": Unit(self._spread / self._unit),
+                "variance": Unit(self._spread**2)}
+        return {name: unit for name, unit in out.items() if name in point}
+
     def _found(self, fit: Fit) -> None:
-        self.fit_ = fit
+        self.fit_ = dataclasses.replace(fit, units=self._told(fit))
         self.n_iter_, self.converged_, self.history_ = (max(fit.iterations, 1), fit.converged,
                                                         np.asarray(fit.history))
 
@@ -80,8 +94,6 @@ class Numeric(Framed, Unsure, RegressorMixin, Face):
     """A face of y, a number."""
 
     _why = "its answer is a number"
-
-    _spread = 1.0  # of the y of `fit_`
 
     def log_prob(self, X, y):
         """log p(y | x) of every row, (n,), nats, in units of y; where the engine has a posterior,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
-from probml import MAP, DataError
+from probml import MAP, DataError, Fit
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -22,6 +22,7 @@ from probml.estimators.rules import (
 from probml.estimators.validation import check_is_fitted
 from probml.models.frames.framed import Numeric
 from probml.models.kernels.gaussian_process import KERNELS, gaussian_process, kernel_of
+from probml.posteriors.units import Unit
 
 STARTS = (1.0, 0.2, 5.0, 0.04)  # lengths that are begun with, in standard deviations of a column
 
@@ -93,12 +94,22 @@ class GaussianProcess(Numeric):
                      "variance": np.asarray(1.0)}
             if self.kernel == "periodic":
                 start |= {"period": np.asarray(period), "length": 10 * start["length"]}
-            found = model.fit(data, engine, seed=self._seed(), start=start)
+            # of rows near one another the covariance is singular but for the noise, whose share of
+            # it may be less than float32 has digits for
+            with jax.enable_x64(True):
+                found = model.fit(data, engine, seed=self._seed(), start=start)
             if best is None or found.history[-1] > best.history[-1]:
                 best = found
         self._found(best)
         self._learn(data)
         return self
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        scale, own = self._spread, self.separate
+        names = {0: self._column_names} if own and self._column_names else {}
+        out = {"variance": Unit(scale**2), "noise": Unit(scale),
+               "length": Unit(self._unit_x if own else self._unit_x[0], names=names)}
+        return {name: unit for name, unit in out.items() if name in fit.point}
 
     def _learn(self, data) -> None:
         p, scale = self.fit_.params, self._spread

@@ -1,16 +1,17 @@
 """scikit-learn faces of kernel densities: the density itself, and the Parzen-window classifier."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from probml import DataError, ModelError
+from probml import DataError, Fit, ModelError
 from probml.estimators.classifier import Classifier
 from probml.estimators.face import Face
 from probml.estimators.rules import SEED, Rule, check, check_count, one_of, parameter
 from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.models.kernels.kernel_density import factor, kernel_density, left_out, parzen_classifier
+from probml.posteriors.units import Unit
 
 RULES = ("scott", "silverman", "likelihood")
 
@@ -37,6 +38,14 @@ LARGEST = 2**40  # numbers of a sample: a terabyte in bytes
 class _Kernels(Face):
     """What both faces share: complete centres, and bandwidths by rule. The Fit is of columns less
     their means, in bandwidths."""
+
+    def _in_units(self, fit: Fit) -> Fit:
+        """The fit, whose summary is in the units of X."""
+        names = self._column_names
+        axis = np.ndim(fit.point["bandwidth"]) - 1
+        units = {"centre": Unit(self._unit, self._centre, names={1: names} if names else {}),
+                 "bandwidth": Unit(self._unit, names={axis: names} if names else {})}
+        return replace(fit, units=units)
 
 
     def _centres(self, X):
@@ -146,7 +155,7 @@ class KernelDensity(DensityMixin, _Kernels):
         self._centre, self._unit = np.average(X, 0, weights), self.bandwidth_
         params = {"weights": weights / weights.sum(), "centre": self._data(X)["x"],
                   "bandwidth": np.ones(X.shape[1])}
-        self.fit_ = kernel_density(n=len(X), d=X.shape[1]).at(params)
+        self.fit_ = self._in_units(kernel_density(n=len(X), d=X.shape[1]).at(params))
         return self
 
     def score(self, X, y=None):
@@ -228,9 +237,9 @@ class ParzenClassifier(_Kernels, Classifier):
             "bandwidth": (self.bandwidth_ / self._unit)[codes],
             "membership": np.eye(k)[codes],
         }
-        self.fit_ = parzen_classifier(n=n, d=d, classes=k).at(
+        self.fit_ = self._in_units(parzen_classifier(n=n, d=d, classes=k).at(
             params, labels={"class": tuple(self.classes_.tolist())}
-        )
+        ))
         return self
 
     def _given(self, k: int) -> np.ndarray:

@@ -8,8 +8,8 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.estimators.face import Face
-from probml.estimators.rules import SEED, check, number, parameter, whole
-from probml.estimators.validation import TransformerMixin, check_array, check_is_fitted
+from probml.estimators.rules import PARTS, SEED, check, number, parameter, whole
+from probml.estimators.validation import TransformerMixin, check_is_fitted, places_of
 from probml.models.latent_factors.count_factors import Factors, factorised
 
 
@@ -35,7 +35,7 @@ class PoissonFactors(TransformerMixin, Face):
         n_iter_, n_features_in_.
     """
 
-    n_components: int = parameter(5, whole(1))
+    n_components: int = parameter(5, PARTS)
     _: KW_ONLY
     shape: float = parameter(0.3, number(0.0, above=True))
     rate: float = parameter(0.3, number(0.0, above=True))
@@ -92,14 +92,7 @@ class PoissonFactors(TransformerMixin, Face):
     def inverse_transform(self, amounts):
         """Expected counts of rows with such amounts, (n, d)."""
         check_is_fitted(self, "components_")
-        if getattr(amounts, "ndim", 2) != 2:
-            raise DataError(f"inverse_transform: amounts has the shape {np.shape(amounts)}, "
-                            f"expected (n, n_components)")
-        amounts = check_array(amounts, dtype=np.float64, input_name="amounts")
-        if amounts.shape[1] != len(self.components_):
-            raise DataError(f"inverse_transform: amounts has {amounts.shape[1]} columns, expected "
-                            f"n_components={len(self.components_)}")
-        return amounts @ self.components_
+        return places_of("amounts", amounts, len(self.components_)) @ self.components_
 
     def impute(self, X):
         """X with its unseen cells at their expected counts, given the row's seen cells."""

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from probml import MAP, DataError, ModelError
+from probml import MAP, DataError, Fit, ModelError
 from probml.estimators.face import Face, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, number, parameter, whole
 from probml.estimators.validation import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
-    check_array,
     check_is_fitted,
+    places_of,
 )
 from probml.models.latent_factors.factor_analysis import (
     covariance,
@@ -21,6 +21,7 @@ from probml.models.latent_factors.factor_analysis import (
     principal,
     probabilistic_pca,
 )
+from probml.posteriors.units import Unit
 
 STEP = 0.01  # of a tolerance of EM's iterations, for steps of L-BFGS, which are smaller
 
@@ -108,6 +109,14 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
 
     # What was learnt, in the units of X
 
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        names = {0: self._column_names} if self._column_names else {}
+        each = np.ndim(fit.point["precision"])
+        return {"loadings": Unit(self._unit[:, None], names=names),
+                "mean": Unit(self._unit, self._centre, names=names),
+                "precision": Unit(1 / self._unit**2 if each else 1 / self._unit[0] ** 2,
+                                  names=names if each else {})}
+
     def _name(self) -> None:
         """W without its freedom of rotation: columns orthogonal in units of the noise, the
         strongest first, its largest entry above 0."""
@@ -157,14 +166,7 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
     def inverse_transform(self, Z):
         """E[x | z] = mean_ + W z, (n, d)."""
         check_is_fitted(self, "fit_")
-        if getattr(Z, "ndim", 2) != 2:
-            raise DataError(f"inverse_transform: Z has the shape {np.shape(Z)}, expected (n, "
-                            f"n_components)")
-        Z = check_array(Z, dtype=np.float64, input_name="Z")
-        if Z.shape[1] != self._W.shape[1]:
-            raise DataError(f"inverse_transform: Z has {Z.shape[1]} columns, expected "
-                            f"n_components={self._W.shape[1]}")
-        return Z @ self._W.T + self.mean_
+        return places_of("Z", Z, self._W.shape[1]) @ self._W.T + self.mean_
 
     def score_samples(self, X):
         """log p(seen cells of the row), (n,), nats, in units of X; 0 where nothing is seen."""

@@ -1,6 +1,6 @@
 """The scikit-learn face of item response."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,8 +60,10 @@ class ItemResponse(TransformerMixin, Face):
                                 f"easiness has no maximum of the likelihood. Drop it, or keep "
                                 f"prior=True")
         model = item_response(items=X.shape[1], kind=self.kind)
-        self.fit_ = model.fit({"y": X}, self.engine or MAP(prior=bool(self.prior)),
-                              weights=weights, seed=self._seed())
+        fit = model.fit({"y": X}, self.engine or MAP(prior=bool(self.prior)),
+                        weights=weights, seed=self._seed())
+        names = {"y": self._column_names} if self._column_names else {}
+        self.fit_ = replace(fit, columns=names)
         self.n_iter_, self.converged_ = max(self.fit_.iterations, 1), self.fit_.converged
         params = self.fit_.params
         self.easiness_ = np.asarray(params["easiness"], float)

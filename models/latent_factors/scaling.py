@@ -23,6 +23,7 @@ from numpyro import sample
 from scipy.sparse.csgraph import shortest_path
 
 import probml
+from probml.estimators.rules import PARTS, hold
 
 NOISES = ("normal", "lognormal")
 GUESS = 0.1  # of σ, in the distances' unit
@@ -69,10 +70,12 @@ def classical_scaling(distances, k: int = 2) -> np.ndarray:
         k: dimensions; those that no eigenvalue above 0 has are 0.
 
     Raises:
-        DataError: no such matrix, or points that no distances connect.
+        DataError: no such matrix, or points that no distances connect. ModelError: no number of
+            dimensions.
 
     Cost: O(n³).
     """
+    hold("classical_scaling", k=(k, PARTS))
     d = square(distances, "classical_scaling")
     if np.isnan(d).any():
         # an edge of length 0 is none in the graph of shortest_path: points on one another stay near
@@ -107,6 +110,8 @@ def on_axes(points: np.ndarray) -> np.ndarray:
 def square(distances, where: str) -> np.ndarray:
     """A matrix of distances; DataError for what is none."""
     try:
+        if np.iscomplexobj(distances):  # whose imaginary parts would be dropped
+            raise TypeError
         d = np.asarray(distances, float)
     except (TypeError, ValueError):
         raise probml.DataError(f"{where}: distances must be numbers") from None

@@ -3,11 +3,12 @@
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from probml import MAP, DataError, Fit
 from probml.estimators.face import Face
-from probml.estimators.rules import ENGINE, FLAG, SEED, check, one_of, parameter, whole
+from probml.estimators.rules import ENGINE, FLAG, PARTS, SEED, STARTS, check, one_of, parameter
 from probml.models.latent_factors.scaling import (
     GUESS,
     NOISES,
@@ -46,11 +47,11 @@ class MultidimensionalScaling(Face):
         probml Fit of points at noise_, distances over their root mean square, `unit_`.
     """
 
-    n_components: int = parameter(2, whole(1))
+    n_components: int = parameter(2, PARTS)
     _: KW_ONLY
     noise: str = parameter("normal", one_of(*NOISES))
     dissimilarity: str = parameter("euclidean", one_of("euclidean", "precomputed"))
-    n_init: int = parameter(4, whole(1))
+    n_init: int = parameter(4, STARTS)
     prior: bool = parameter(True, FLAG)
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
@@ -108,8 +109,10 @@ class MultidimensionalScaling(Face):
         engine, rows = self.engine or MAP(prior=bool(self.prior)), len(pairs["distance"])
         variance, steps = 0.01, 0
         for _ in range(ROUNDS if self.prior else 1):  # without a prior σ² moves no point
-            fit = model.fit({**pairs, "variance": variance}, engine, seed=self._seed(),
-                            start={"position": position})
+            # groups far apart, beside which distances within them have no digits in float32
+            with jax.enable_x64(True):
+                fit = model.fit({**pairs, "variance": variance}, engine, seed=self._seed(),
+                                start={"position": position})
             position = np.asarray(fit.params["position"], float)
             steps += max(fit.iterations, 1)
             found = np.linalg.norm(position[pairs["first"]] - position[pairs["second"]], axis=1)

@@ -8,8 +8,8 @@ import numpy as np
 
 from probml import DataError
 from probml.estimators.face import Face
-from probml.estimators.rules import SEED, check, number, parameter, whole
-from probml.estimators.validation import TransformerMixin, check_is_fitted
+from probml.estimators.rules import PARTS, SEED, STARTS, check, number, parameter, whole
+from probml.estimators.validation import TransformerMixin, check_is_fitted, places_of
 from probml.models.latent_factors.sparse_coding import Coded, coded
 
 
@@ -34,10 +34,10 @@ class SparseCoding(TransformerMixin, Face):
         Σ |codes_|; history_, converged_, n_iter_, n_features_in_.
     """
 
-    n_components: int = parameter(8, whole(1))
+    n_components: int = parameter(8, PARTS)
     _: KW_ONLY
     alpha: float = parameter(1.0, number(0.0))
-    n_init: int = parameter(3, whole(1))
+    n_init: int = parameter(3, STARTS)
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(2000, whole(1))
     random_state: Any = parameter(None, SEED)
@@ -95,7 +95,7 @@ class SparseCoding(TransformerMixin, Face):
     def inverse_transform(self, codes):
         """Rows of such codes, (n, d)."""
         check_is_fitted(self, "components_")
-        return np.asarray(codes) @ self.components_
+        return places_of("codes", codes, len(self.components_)) @ self.components_
 
     def impute(self, X):
         """X with its unseen cells at what the codes of its seen ones say."""

@@ -2,10 +2,15 @@
 
 | column | of what | best |
 |---|---|---|
-| `bic` | −2 log p(X) + parameters · log n of a Gaussian mixture (Schwarz 1978); half of it is its
-  description length in nats (Rissanen 1978) | least |
+| `bic` | −2 log p(X) + parameters · log n of a Gaussian mixture (Schwarz 1978) | least |
 | `icl` | BIC and twice the doubt of the assignments (Biernacki, Celeux & Govaert 2000) | least |
 | `aic` | −2 log p(X) + 2 · parameters (Akaike 1974) | least |
+| `mdl` | description length of X, nats: −log p(X) + ½ log n a parameter that all components share
+  (the weights' among them), ½ log(n w_j) one of component j, of as many rows as tell it (Rissanen
+  1978; Figueiredo, Leitão & Jain 1999) | least |
+| `bound` | a lower bound of log p(X), parameters integrated out, by variational Bayes, and log k!
+  for the orders of the components (Attias 1999; Bishop 2006, section 10.2.4); NaN where a prior is
+  not conjugate | most |
 | `within` | Σ of squared distances to the means of k-means | – |
 | `gap`, `gap_error` | E* log within − log within, E* over rows that are uniform in the box of the
   principal axes, and its simulation error s_k (Tibshirani, Walther & Hastie 2001) | the first
@@ -20,19 +25,21 @@ mixture of the largest size under a sparse prior by VB, whose components empty t
 modes of a kernel density (Comaniciu & Meer 2002).
 """
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probml import DataError, ModelError
+from probml import VB, DataError, ModelError, Refusal
 from probml.estimators.rules import FLAG, hold, whole
 from probml.language.language import whole_seed
 from probml.models.mixtures.gaussian_face import GaussianMixture
+from probml.models.mixtures.gaussian_mixture import canonical
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LEAST = ("bic", "icl", "aic")
+LEAST = ("bic", "icl", "aic", "mdl")
 USED = 1.0  # rows that a component of a sparse mixture must have, to be one
 
 
@@ -59,8 +66,8 @@ def how_many(X: Any, sizes: Any = range(1, 9), *, covariance_type: str = "full",
         DataError: cells that are no finite numbers, more groups than rows. ModelError: sizes or
             references that are none.
 
-    Cost: the mixtures are one program; k-means of every size for every reference; silhouettes are
-        O(n² d) a size, of 5,000 rows at the most.
+    Cost: the mixtures are two programs, EM's and VB's; k-means of every size for every reference;
+        silhouettes are O(n² d) a size, of 5,000 rows at the most.
     """
     from sklearn.cluster import AgglomerativeClustering
 
@@ -69,8 +76,12 @@ def how_many(X: Any, sizes: Any = range(1, 9), *, covariance_type: str = "full",
     hold("how_many", references=(references, whole(2, 10_000)), scale=(scale, FLAG))
     seed = whole_seed(seed, "how_many") % 2**32  # as scikit-learn's
     mixture = GaussianMixture(found, covariance_type=covariance_type, random_state=seed).fit(X)
-    table = mixture.table_.set_index("n_components")[[*LEAST]]
+    table = mixture.table_.set_index("n_components")
+    table["mdl"] = [_description(table.loc[k], mixture.fits_[k].params["weights"], len(X),
+                                 X.shape[1], covariance_type) for k in found]
+    table = table[[*LEAST]]
     table.index.name = "groups"
+    table["bound"] = _bounds(X, found, covariance_type, seed)
     spread = X.std(0)
     z = (X - X.mean(0)) / np.where(spread > 0, spread, 1.0) if scale else X - X.mean(0)
     labels = {k: _kmeans(z, k, seed) for k in found}
@@ -83,6 +94,8 @@ def how_many(X: Any, sizes: Any = range(1, 9), *, covariance_type: str = "full",
         table[f"silhouette_{name}"] = [_silhouette(z[some], of(k)) if 1 < k < len(some) else np.nan
                                        for k in found]
     chosen = {name: int(table[name].idxmin()) for name in LEAST}
+    if table["bound"].notna().any():
+        chosen["bound"] = int(table["bound"].idxmax())
     chosen["gap"] = _first_gap(found, table["gap"].to_numpy(), table["gap_error"].to_numpy())
     for name in ("silhouette_kmeans", "silhouette_ward"):
         if table[name].notna().any():
@@ -90,6 +103,27 @@ def how_many(X: Any, sizes: Any = range(1, 9), *, covariance_type: str = "full",
     chosen |= _own(X, z[some], found[-1], covariance_type, seed)
     table.attrs |= {"chosen": chosen, "rows": len(X)}
     return table
+
+
+def _description(fit: "pd.Series", weights: np.ndarray, n: int, d: int, covariance: str) -> float:
+    """`mdl` of a mixture of normals."""
+    spread = {"full": d * (d + 1) / 2, "diagonal": d, "spherical": 1}.get(canonical(covariance), 0)
+    shared = fit["parameters"] - len(weights) * (d + spread)
+    rows = np.maximum(n * weights, 1.0)  # of less than a row nothing is told
+    return float(-fit["loglik"] + 0.5 * shared * np.log(n)
+                 + 0.5 * (d + spread) * np.log(rows).sum())
+
+
+def _bounds(X, sizes: list[int], covariance: str, seed: int) -> list[float]:
+    """`bound` of every size."""
+    face = GaussianMixture(sizes, covariance_type=covariance, random_state=seed, engine=VB(),
+                           criterion="bound")
+    try:
+        with warnings.catch_warnings():  # the sizes of the other criteria end where these do
+            warnings.filterwarnings("ignore", ".*the largest tried", UserWarning)
+            return face.fit(X).table_["bound"].tolist()
+    except Refusal:
+        return [np.nan] * len(sizes)
 
 
 def _own(X, z, most: int, covariance_type: str, seed: int) -> dict[str, int]:

@@ -57,8 +57,9 @@ class GaussianMixture(InUnits, Mixture):
             measurement matters; without means_init the engine finds what is not given.
         random_state: seed of the starts and of sample(); None is 0, a fit repeats.
         criterion: of several n_components the lowest "bic" (Schwarz 1978), "icl" (Biernacki, Celeux
-            & Govaert 2000: BIC and twice the doubt of the assignments) or "aic" is kept; all fits
-            are starts of one program.
+            & Govaert 2000: BIC and twice the doubt of the assignments) or "aic" is kept, or, with
+            engine=VB(), the highest "bound" of the log evidence; all fits are starts of one
+            program.
         prior: posterior mode (True) or maximum likelihood (False).
         accelerate: extrapolate EM (SQUAREM), fewer passes to the same point.
         hard: classification EM; with "tied spherical" and a large concentration it is k-means.
@@ -79,7 +80,8 @@ class GaussianMixture(InUnits, Mixture):
         lower_bound_ (the objective a row), lower_bounds_, n_parameters_;
         fit_: the probml Fit; of several n_components: n_components_, the one kept, fits_
         (components → Fit) and table_, a DataFrame with n_components, loglik, parameters, aic, bic,
-        icl, converged.
+        icl, converged; with VB, bound, to which log k! is added, of k components that may change
+        places (Bishop 2006, section 10.2.4).
     """
 
     n_components: Any = parameter(1, sizes(1))
@@ -92,7 +94,7 @@ class GaussianMixture(InUnits, Mixture):
     means_init: Any = parameter(None, ANY)
     precisions_init: Any = parameter(None, ANY)
     random_state: Any = parameter(None, SEED)
-    criterion: str = parameter("bic", one_of("bic", "icl", "aic"))
+    criterion: str = parameter("bic", one_of("bic", "icl", "aic", "bound"))
     prior: bool = parameter(True, FLAG)
     accelerate: bool = parameter(True, FLAG)
     hard: bool = parameter(False, FLAG)
@@ -124,6 +126,9 @@ class GaussianMixture(InUnits, Mixture):
         if self.engine is not None or self.weights == "even":
             return super()._ladder(complete)
         return (VB(max_iterations=self.max_iter, tolerance=self.tol, restarts=self.n_init),)
+
+    def _labellings(self, k):
+        return 0.0 if self.weights == "sticks" else super()._labellings(k)  # sticks have an order
 
     def _start(self, X, labels):
         given = {"weights": self.weights_init, "mean": self.means_init,

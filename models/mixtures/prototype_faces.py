@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import DataError
 from probml.estimators.face import Face
-from probml.estimators.rules import SEED, check, number, one_of, parameter, whole
+from probml.estimators.rules import SEED, STARTS, check, number, one_of, parameter, whole
 from probml.estimators.validation import check_is_fitted
 from probml.models.mixtures.prototypes import fuzzy, medoids, memberships, squares
 
@@ -60,7 +60,7 @@ class KMedoids(Prototypes):
     n_clusters: int = parameter(8, whole(1))
     _: KW_ONLY
     metric: str = parameter("euclidean", one_of(*METRICS))
-    n_init: int = parameter(5, whole(1))
+    n_init: int = parameter(5, STARTS)
     random_state: Any = parameter(None, SEED)
 
     def __sklearn_tags__(self):
@@ -156,7 +156,7 @@ class FuzzyCMeans(Prototypes):
     n_clusters: int = parameter(8, whole(1))
     _: KW_ONLY
     fuzziness: float = parameter(2.0, number(1.0, above=True))
-    n_init: int = parameter(5, whole(1))
+    n_init: int = parameter(5, STARTS)
     tol: float = parameter(1e-9, number(0.0))
     max_iter: int = parameter(1000, whole(1))
     random_state: Any = parameter(None, SEED)

@@ -1,6 +1,6 @@
 """The scikit-learn face of topics of documents."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from probml.estimators.face import Face
 from probml.estimators.rules import ENGINE, SEED, check, number, optional, parameter, whole
 from probml.estimators.validation import TransformerMixin, check_is_fitted
 from probml.models.mixtures.topics import latent_dirichlet, of_counts
+from probml.posteriors.units import Unit
 
 ROUNDS = 1000  # of a new document's topics, at the most
 
@@ -63,13 +64,15 @@ class TopicModel(TransformerMixin, Face):
         data, counts = of_counts(X)
         if not len(counts):
             raise DataError("TopicModel: every count of X is 0: there are no words to learn from")
-        n, words = X.shape
+        n, size = X.shape
         alpha, eta = self._priors()
-        model = latent_dirichlet(documents=n, words=words, k=self.n_components,
+        model = latent_dirichlet(documents=n, words=size, k=self.n_components,
                                  concentration=alpha, word_concentration=eta)
         engine = self.engine or VB(max_iterations=self.max_iter, tolerance=self.tol,
                                    restarts=self.n_init)
-        self.fit_ = model.fit(data, engine, weights=counts, seed=self._seed())
+        fit = model.fit(data, engine, weights=counts, seed=self._seed())
+        words = {"topic": Unit(names={1: self._column_names})} if self._column_names else {}
+        self.fit_ = replace(fit, units=words)
         self.n_iter_, self.converged_ = max(self.fit_.iterations, 1), self.fit_.converged
         self.components_ = np.asarray(self.fit_.posterior("topic").concentration, float)
         self.doc_topic_, self.bound_ = np.asarray(self.fit_.params["share"]), self.fit_.bound

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from probml import MAP, DataError
+from probml import MAP, DataError, Fit
 from probml.estimators.face import Face
 from probml.estimators.rules import (
     CLASS_WEIGHT,
@@ -24,6 +24,7 @@ from probml.estimators.validation import check_is_fitted
 from probml.models.frames.framed import Framed, Numeric, counted
 from probml.models.frames.margins import Margin
 from probml.models.neural_networks.neural_network import ACTIVATIONS, neural_network
+from probml.posteriors.units import Unit, plane
 
 SCALES = (1.0, 1.7, 3.0)  # weight scales among which rows that are held out choose
 ROUGH = 3.0  # that of training by an optimiser, which is stopped early instead
@@ -81,6 +82,19 @@ class _Network(Framed, Face):
                         seed=self._seed(), start=start)
         self._found(fit)
         self.held_out_ = fit.held_out
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        """Of the columns in the first layer, of y in the last."""
+        last = len(self._layers())
+        if not last:
+            out = plane("weights0", "bias0", self._centre, self._unit, 2, self._level,
+                        self._spread, self._column_names)
+        else:
+            out = plane("weights0", "bias0", self._centre, self._unit, 2,
+                        names=self._column_names)
+            out |= {f"weights{last}": Unit(self._spread),
+                    f"bias{last}": Unit(self._spread, self._level)}
+        return out | ({"variance": Unit(self._spread**2)} if "variance" in fit.point else {})
 
     def _prior(self) -> dict[str, np.ndarray]:
         return {"prior_scale": np.array([self.weight_scale_])} if self.weight_scale is None else {}

@@ -2,7 +2,7 @@
 posterior."""
 
 import warnings
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from probml.models.regression import evidence
 from probml.models.regression.from_moments import WIDE, FromMoments, is_scale
 from probml.models.regression.linear_regression import linear_regression
 from probml.models.regression.moments import few_rows, moments
+from probml.posteriors.units import plane
 
 # in the Fit, that of a weight whose scale was chosen as 0, in units of the noise a standard
 # deviation of its column
@@ -163,7 +164,12 @@ class BayesianLinearRegression(FromMoments):
                                   bias_scale=WIDE if centred else 0.0)
         data = {"x": rows[:, :d], "y": self._output(rows[:, d:]),
                 "weight_scale": self._output(scale), "variance": self._output(variance)}
-        return model.fit(data, Exact(), weights=weights)
+        names, axes = self._column_names, 1 if self._flat_target else 2
+        units = plane("beta", "bias", self.moments_.mean[:d], np.ones(d), axes,
+                      self._output(self.moments_.mean[d:]), names=names)
+        fit = model.fit(data, Exact(), weights=weights)
+        return replace(fit, units={name: unit for name, unit in units.items()
+                                   if name in fit.point})
 
     @property
     def coef_(self):

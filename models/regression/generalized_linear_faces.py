@@ -84,7 +84,7 @@ class GeneralizedLinearModel(Numeric):
         """
         given = X
         X, y, weights, rows = self._read(X, y, sample_weight)
-        count = np.shape(given)[0]
+        count = (getattr(given, "shape", None) or np.asarray(given).shape)[0]
         offset, trials = (beside(offset, "offset", count, rows),
                           beside(trials, "trials", count, rows))
         check_targets(self.family, y, trials, rows)
@@ -101,7 +101,7 @@ class GeneralizedLinearModel(Numeric):
         )
         data["weight_scale"] = self._unit / np.sqrt(self.penalty or 1.0)
         engine = self.engine or MAP(steps=int(self.max_iter), prior=self.penalty > 0)
-        start = {"beta": np.zeros(X.shape[1])} | ({"bias": self._level(y, weights, trials)}
+        start = {"beta": np.zeros(X.shape[1])} | ({"bias": self._first_level(y, weights, trials)}
                                                   if self.fit_intercept else {})
         self._found(model.fit(data, engine, weights=counted(weights), seed=self._seed(),
                               start=start))
@@ -115,7 +115,7 @@ class GeneralizedLinearModel(Numeric):
                         np.ones(len(y)) if trials is None else trials)
         return self
 
-    def _level(self, y, weights, trials) -> np.ndarray:
+    def _first_level(self, y, weights, trials) -> np.ndarray:
         """The intercept at which the mean is that of y, kept inside what the link can reach."""
         mean = np.average(y if trials is None else y / trials, weights=weights)
         if self.family in COUNTS[:2]:

@@ -24,7 +24,7 @@ machine"; Hoerl & Kennard (1970) for ridge; Tibshirani (1996) for the lasso.
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from numpyro import sample
+from numpyro import deterministic, sample
 
 import probml
 
@@ -151,11 +151,11 @@ def lasso(x, penalty=1.0, bias_scale=1e6, noise=1.0):
     Hadamard product parametrization"). Away from the mode the two priors differ: for a posterior
     take linear_regression(prior="laplace").
 
-    Sites: `left` and `right` (d,), `bias` (); input `x` (n, d); in every row `y`. The bias is as
-        good as free.
+    Sites: `left` and `right` (d,), `bias` (); computed: `beta` (d,); input `x` (n, d); in every row
+        `y`. The bias is as good as free.
     """
     prior = dist.Normal(0.0, noise / penalty**0.5).expand([x.shape[-1]]).to_event(1)
-    beta = sample("left", prior) * sample("right", prior)
+    beta = deterministic("beta", sample("left", prior) * sample("right", prior))
     bias = sample("bias", dist.Normal(0.0, bias_scale))
     with probml.rows():
         sample("y", dist.Normal(x @ beta + bias, noise))

@@ -1,14 +1,14 @@
 """The scikit-learn face of mixed models."""
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml import MAP, DataError, ModelError
+from probml import MAP, DataError, Fit, ModelError
 from probml.estimators.face import Face
 from probml.estimators.rules import (
     ENGINE,
@@ -30,8 +30,10 @@ from probml.estimators.validation import (
 )
 from probml.models.frames.complete import Unsure
 from probml.models.regression.generalized_linear import FAMILIES, LINKS
+from probml.models.regression.mixed_columns import labels_of, numbers_of, table_of
 from probml.models.regression.mixed_model import mixed_model
 from probml.models.regression.targets import beside, check_targets
+from probml.posteriors.units import Unit, plane
 
 ONE = "1"  # the column of an intercept
 
@@ -102,7 +104,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
                 by name.
         """
         check(self)
-        table = _table(X)
+        table = table_of(X)
         self.n_features_in_, self._names = len(table), list(table)
         y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
                         input_name="y")
@@ -128,7 +130,8 @@ class MixedModel(Unsure, RegressorMixin, Face):
         if kept is not None:
             data = {name: value[kept] for name, value in data.items()}
         engine = self.engine or MAP(prior=False, nodes=self.nodes, restricted=restricted)
-        self.fit_ = model.fit(data, engine, weights=weights, seed=self._seed())
+        fit = model.fit(data, engine, weights=weights, seed=self._seed())
+        self.fit_ = replace(fit, units=self._told(fit))
         self.n_iter_, self.converged_ = max(self.fit_.iterations, 1), self.fit_.converged
         self._learn(data, np.ones(len(data["y"])) if weights is None else weights, restricted)
         return self
@@ -148,12 +151,12 @@ class MixedModel(Unsure, RegressorMixin, Face):
                     raise DataError(f"effects={dict(self.effects)}: X has no column {column!r}, "
                                     f"only {self._names}")
         self._fixed = [name for name in table if name not in self.effects]
-        self.groups_ = {name: np.unique(_labels(table, name)) for name in self.effects}
+        self.groups_ = {name: np.unique(labels_of(table, name)) for name in self.effects}
         for name, labels in self.groups_.items():
             if len(labels) < 2:
                 raise DataError(f"grouping {name!r} has one member, {labels.tolist()[0]!r}, which "
                                 f"tells no spread of effects: leave it out of effects=")
-        x = _numbers(table, self._fixed)
+        x = numbers_of(table, self._fixed)
         spread = x.std(0)
         for name, wide in zip(self._fixed, spread, strict=True):
             if not wide > 0:
@@ -165,7 +168,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
                          for name, columns in self.effects.items()}
 
     def _as_data(self, table: Mapping, reset: bool = False) -> dict[str, np.ndarray]:
-        x = _numbers(table, self._fixed)
+        x = numbers_of(table, self._fixed)
         columns = dict(zip(self._fixed, x.T, strict=True))
         z, member = [], []
         for name, own in self.effects.items():
@@ -175,7 +178,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
             if (code < 0).any():
                 row = int(np.argmax(code < 0))
                 raise DataError(f"grouping {name!r} has a member that was not there when it was "
-                                f"fitted, {_labels(table, name).tolist()[row]!r} in row {row}: "
+                                f"fitted, {labels_of(table, name).tolist()[row]!r} in row {row}: "
                                 f"only predict() answers for it")
             member.append(code)
         data = {"z": np.column_stack(z), "member": np.column_stack(member)}
@@ -183,7 +186,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
 
     def _codes(self, table: Mapping, name: Any) -> np.ndarray:
         """The number of the member of each row; −1 of one that is new."""
-        labels, found = self.groups_[name], _labels(table, name)
+        labels, found = self.groups_[name], labels_of(table, name)
         at = np.minimum(np.searchsorted(labels, found), len(labels) - 1)
         return np.where(labels[at] == found, at, -1)
 
@@ -203,11 +206,28 @@ class MixedModel(Unsure, RegressorMixin, Face):
         return {**data, "y": (y - self._centre_y) / self._unit_y}
 
     def _known(self, X) -> dict:
-        table = _table(X)
+        table = table_of(X)
         missing = [name for name in self._names if name not in table]
         if missing:
             raise DataError(f"X has no column {missing[0]!r}; it was fitted with {self._names}")
         return table
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        unit, point = self._unit_y, fit.point
+        out = {"noise": Unit(unit), "bias": Unit(unit, self._centre_y)}
+        if self._fixed:
+            out |= plane("beta", "bias", self._centre, self._unit, 1, self._centre_y, unit,
+                         tuple(map(str, self._fixed)))
+        for name, columns in self.effects.items():
+            key, back = str(name), unit / self._z_units[name]
+            members, own = tuple(self.groups_[name].tolist()), tuple(map(str, columns))
+            several = len(columns) > 1
+            out[key] = Unit(back if several else back[0],
+                            names={0: members, **({1: own} if several else {})})
+            out[f"{key}_spread"] = Unit(back if several else back[0],
+                                        names={0: own} if several else {})
+            out[f"{key}_turn"] = Unit(names={0: own, 1: own})
+        return {name: each for name, each in out.items() if name in point}
 
     def _learn(self, data: Mapping, weights: np.ndarray, restricted: bool) -> None:
         """The numbers that were learnt, in the user's units."""
@@ -300,7 +320,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
         the effects are 0, the mean of all members."""
         check_is_fitted(self, "fit_")
         table = self._known(X)
-        x = _numbers(table, self._fixed)
+        x = numbers_of(table, self._fixed)
         offset = beside(offset, "offset", len(x))
         eta = self.intercept_ + x @ self.coef_ + (0.0 if offset is None else offset)
         columns = dict(zip(self._fixed, x.T, strict=True))
@@ -333,47 +353,3 @@ class MixedModel(Unsure, RegressorMixin, Face):
             name: pd.DataFrame({"mode": modes.stack(),
                                 "standard error": self.effect_errors_[name].stack()})
             for name, modes in self.effects_.items()}, names=["grouping", "member", "column"])
-
-
-def _table(X) -> dict[Any, np.ndarray]:
-    """Columns by name; of an array by number."""
-    if hasattr(X, "columns"):
-        return {name: X[name].to_numpy() for name in X.columns}
-    X = np.asarray(X)
-    if X.ndim != 2 or not X.size:
-        raise DataError(f"X: expected a DataFrame or an array (n, columns), got the shape "
-                        f"{X.shape}")
-    return dict(enumerate(X.T))
-
-
-def _numbers(table: Mapping, names: list) -> np.ndarray:
-    """Some columns as numbers, (n, columns).
-
-    Raises:
-        DataError: text or a missing cell, by column and row.
-    """
-    out = np.empty((len(next(iter(table.values()))), len(names)))
-    for j, name in enumerate(names):
-        try:
-            out[:, j] = np.asarray(table[name], float)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"column {name!r} of X must be numbers ({error}): encode it, drop it, "
-                            f"or make it a grouping of effects=") from None
-        if not np.isfinite(out[:, j]).all():
-            row = int(np.argmin(np.isfinite(out[:, j])))
-            raise DataError(f"X contains NaN or infinity: column {name!r} is {out[row, j]} in row "
-                            f"{row}")
-    return out
-
-
-def _labels(table: Mapping, name: Any) -> np.ndarray:
-    """A grouping's labels, none of which may be missing."""
-    values = np.asarray(table[name])
-    gone = np.array([v is None or v != v for v in values], bool)
-    if gone.any():
-        raise DataError(f"grouping {name!r} is missing in row {int(np.argmax(gone))}: drop such "
-                        f"rows")
-    if values.dtype.kind == "O" and len({type(v) for v in values}) == 1 and isinstance(values[0],
-                                                                                        str):
-        return values.astype(str)
-    return values

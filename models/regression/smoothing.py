@@ -31,6 +31,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
+from probml.estimators.rules import hold, whole
 from probml.models.regression.moments import Moments, moments
 
 if TYPE_CHECKING:
@@ -96,10 +97,15 @@ def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
             or beyond the boundary.
     """
     z = _vector(z)
-    low, high = (z.min(), z.max()) if boundary is None else boundary
-    if np.ndim(knots) == 0:
-        knots = np.quantile(z, np.linspace(0, 1, int(knots) + 2)[1:-1])
-    inner = np.asarray(knots, float)
+    ends = (z.min(), z.max()) if boundary is None else _floats(boundary)
+    if ends is None or np.shape(ends) != (2,):
+        raise probml.ModelError(f"bspline_basis(boundary={boundary!r:.200}): expected two numbers, "
+                                f"the lowest and the highest, or None")
+    low, high = ends
+    hold("bspline_basis", knots=(knots, ("a whole number from 0 to 100,000, or rising numbers",
+                                         _knots)))
+    inner = np.asarray(knots, float) if np.ndim(knots) else np.quantile(
+        z, np.linspace(0, 1, int(knots) + 2)[1:-1])
     if not low < high or (inner.size and not (low < inner.min() and inner.max() < high
                                               and (np.diff(inner) > 0).all())):
         raise probml.DataError(f"bspline_basis: expected rising knots inside {low:g} … {high:g}, "
@@ -107,8 +113,27 @@ def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
     return _splines(np.concatenate([[low] * 4, inner, [high] * 4]), z).sparse().toarray()
 
 
+def _floats(values) -> np.ndarray | None:
+    """Finite numbers; None: they are none."""
+    try:
+        found = np.asarray(values, float)
+    except (TypeError, ValueError):
+        return None
+    return found if np.isfinite(found).all() else None
+
+
+def _knots(knots) -> bool:
+    found = _floats(knots)
+    if found is None or found.ndim > 1:
+        return False
+    return found.ndim == 1 or whole(0, 100_000)[1](knots)
+
+
 def _vector(z) -> np.ndarray:
-    z = np.asarray(z, float)
+    found = _floats(z)
+    if found is None:
+        raise probml.DataError("expected a vector of finite numbers")
+    z = found
     if z.ndim != 1 or not z.size or not np.isfinite(z).all():
         raise probml.DataError(f"expected a vector of finite numbers, got an array of shape "
                                f"{z.shape}")

@@ -1,6 +1,6 @@
 """The scikit-learn face of smooth curves, their smoothness chosen by evidence."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -20,6 +20,7 @@ from probml.models.regression import evidence
 from probml.models.regression.from_moments import WIDE, FromMoments, is_scale
 from probml.models.regression.moments import few_rows
 from probml.models.regression.smoothing import design, smooth_moments, smoothing
+from probml.posteriors.units import Unit
 
 LAM: Rule = ("None or numbers above 0",
              lambda v: v is None or is_scale(v) and not isinstance(v, str))
@@ -152,7 +153,16 @@ class SmoothingSpline(FromMoments):
         data = {"h": rows[:, :-1], "y": rows[:, -1], "variance": self._scales.variance}
         if groups:
             data["smoothness"] = np.sqrt([self._scales.ratio[members[0]] for members in groups])
-        return model.fit(data, Exact(), weights=weights)
+        return replace(model.fit(data, Exact(), weights=weights), units=self._told_units())
+
+    def _told_units(self) -> dict[str, Unit]:
+        """Coefficients by the column whose line or curve they are part of; the level of y."""
+        names = self._column_names or tuple(f"x{j}" for j in range(self.n_features_in_))
+        curves = [f"{names[j]}, curve {i}" for j, members in zip(
+            self.design_.curves, self.design_.groups, strict=True) for i in range(len(members))]
+        lines = [f"{name}, line" for name in names]
+        return {"beta": Unit(names={0: (*lines, *curves)}),
+                "bias": Unit(shift=self.moments_.mean[-1])}
 
     @property
     def intercept_(self):

@@ -132,7 +132,10 @@ def named_entries(fit: Fitted, labels: Any) -> dict[tuple[str, int], tuple]:
     structure = fit.structure
     known = {name: columns for name, columns in fit.columns.items() if name in structure.sites
              or name in structure.model.inputs}
-    return along(structure, known) | entries(structure, labels) | _stated(structure, labels)
+    said = {(name, axis): tuple(names) for name, unit in fit.units.items()
+            for axis, names in unit.names.items()}
+    return (along(structure, known) | entries(structure, labels) | _stated(structure, labels)
+            | said)
 
 
 def entry(name: str, index: tuple[int, ...], entries: dict[tuple[str, int], tuple]) -> str:

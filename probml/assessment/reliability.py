@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probml.assessment.decisions import distribution
+from probml.assessment.pages import charts
+from probml.assessment.pages.html import figure, noted, records_of, table
 from probml.dataset import tables
 from probml.errors import DataError, ModelError
 from probml.queries import asking
@@ -89,6 +91,21 @@ class Calibration:
                 f"label:\n{shown}")
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        scores = {"accuracy": self.accuracy, "log score, nats a row": self.log_score,
+                  "Brier score": self.brier, "calibration error, top label": self.ece,
+                  "calibration error, classwise": self.ece_classwise}
+        curve = [(float(row["predicted"]), float(row["observed"]), float(row["rows"]))
+                 for _, row in self.curve.iterrows()]
+        picture = charts.reliability(curve, "Reliability of the top label",
+                                     "mean probability that was predicted", "share that was right")
+        return noted(
+            table([{"score": name, "value": value} for name, value in scores.items()],
+                  f"{self.rows} rows, {self.strategy} bins")
+            + figure(picture, "A bin a dot, as large as it has rows; on the line probabilities "
+                              "keep what they promise.")
+            + table(records_of(self.table()), "labels"))
 
 
 def calibration(

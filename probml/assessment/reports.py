@@ -15,6 +15,7 @@ from probml.device import layout, load
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
+from probml.posteriors.units import Unit, in_units
 from probml.queries import outside, queries
 from probml.queries.fitted import Fitted
 from probml.queries.simulation import simulate_draws
@@ -34,15 +35,20 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
     import pandas as pd
 
     records, entries, computed = [], dimensions.named_entries(fit, fit.names), {}
+    mixed = {name: unit for name, unit in fit.units.items() if not unit.alone}
     if fit.belief.varies:
         draws = posterior_draws(fit)
         computed = {**(outside.chains(fit, draws) if fit.structure.derived else {}),
                     **along(draws)}
-    for name, value in fit.params.items():
+        if not fit.belief.partly:
+            computed |= in_units(mixed, {**draws, **computed})
+    for name, value in {**fit.params, **in_units(mixed, fit.params)}.items():
         if name in left:
             continue
         value = np.asarray(value)
         columns = _columns(fit, name, value, computed)
+        if name in fit.units and name not in mixed:
+            columns = _told(fit.units[name], columns)
         for index in np.ndindex(value.shape):
             label = dimensions.entry(name, index, entries)
             records.append({"parameter": label} | {c: np.broadcast_to(v, value.shape)[index]
@@ -63,18 +69,25 @@ def _columns(fit: Fitted, name: str, value: np.ndarray,
         return {"value": value, "sd": np.sqrt(np.asarray(fit.posterior(name).variance))}
     if fit.belief.partly:
         return {"value": value} | ({"sd": computed[name].std((0, 1))} if name in computed else {})
-    chains = fit.belief.chains
-    if chains is None:
-        draws = np.asarray(computed[name] if name in computed else fit._draws(KEPT, 0)[name],
-                           float)[None]
+    if name in computed:
+        draws = np.asarray(computed[name], float)
+    elif fit.belief.chains is None:
+        draws = np.asarray(fit._draws(KEPT, 0)[name], float)[None]
     else:
-        draws = np.asarray(computed[name] if name in computed else chains[name], float)
+        draws = np.asarray(fit.belief.chains[name], float)
     low, high = np.quantile(draws, (0.05, 0.95), (0, 1))
     out = {"mean": draws.mean((0, 1)), "sd": draws.std((0, 1)), "5%": low, "95%": high}
     if fit.belief.stats:
         bulk, tail = diagnostics.effective(draws), diagnostics.effective(draws, tail=True)
         out |= {"ess_bulk": bulk, "ess_tail": tail, "r_hat": diagnostics.r_hat(draws)}
     return out
+
+
+def _told(unit: Unit, columns: dict[str, Any]) -> dict[str, Any]:
+    """Columns of a summary in the user's units."""
+    places = {name: columns[name] * unit.factor + unit.shift
+              for name in ("value", "mean", "5%", "95%") if name in columns}
+    return columns | places | ({"sd": columns["sd"] * unit.factor} if "sd" in columns else {})
 
 
 def posterior_draws(fit: Fitted) -> dict[str, np.ndarray]:

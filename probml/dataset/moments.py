@@ -43,8 +43,9 @@ class Moments(NamedTuple):
     def _of(cls, values: np.ndarray, seen: np.ndarray | None,
             weights: np.ndarray | None) -> "Moments":
         if weights is None and seen is None:
-            mean = values.mean(0, dtype=float)
-            away = values - mean
+            away = values.astype(float)
+            mean = away.mean(0)
+            away -= mean
             return cls(np.full(mean.shape, float(len(values))), mean,
                        np.einsum("i...,i...->...", away, away))
         share = np.ones(len(values)) if weights is None else weights

@@ -4,12 +4,13 @@ With W = Σ w, x̄ = Σ w x / W and Σ w (x − x̄)(x − x̄)ᵀ = W Σ_j λ_j
 
     x̄ ± √(m λ_j) v_j,    each at weight W / 2m,
 
-are 2m rows of the same moments.
+are 2m rows of the same moments. The moments of parts of the rows add up (Chan, Golub & LeVeque
+1983): a monoid, so that fits can be merged.
 """
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,26 +22,66 @@ from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed
 
 
-def few(rows: Rows, names: tuple[str, ...]) -> Resident:
-    """2m rows in one chunk, of the same moments.
+class Moments(NamedTuple):
+    """What rows tell by their second moments alone; on the host, in double."""
+
+    weights: np.ndarray  # () W
+    mean: np.ndarray  # (m,)
+    second: np.ndarray  # (m, m), Σ w (x − x̄)(x − x̄)ᵀ
+
+
+def moments(rows: Rows, names: tuple[str, ...]) -> Moments:
+    """Those of all rows.
 
     Args:
-        names: the sites that stay, seen in every cell.
+        names: the sites that count, seen in every cell.
 
-    Cost: two passes over all rows, of m² a row; an eigendecomposition of m × m.
+    Cost: two passes over all rows, of m² a row.
     """
-    weight, mean, second = (np.asarray(found, float)
-                            for found in jax.device_get(_moments(names, rows)))
-    values, vectors = np.linalg.eigh(second / weight)
-    away = (np.sqrt(np.maximum(values, 0.0) * len(mean)) * vectors).T
-    flat, out, start = np.concatenate([mean + away, mean - away]), {}, 0
-    first = jax.eval_shape(lambda rows: rows.first, rows)
-    for name in names:
-        held = first.values[name]
-        size = int(np.prod(held.shape[1:], dtype=int))
-        part = flat[:, start : start + size].reshape(1, -1, *held.shape[1:])
-        out[name], start = placed(part, held.dtype), start + size
-    weights = placed(np.full((1, len(flat)), weight / len(flat)), first.weights.dtype)
+    return Moments(*(np.asarray(found, float) for found in jax.device_get(_moments(names, rows))))
+
+
+def counted(columns: Sequence[np.ndarray], weights: np.ndarray | None) -> Moments:
+    """Those of rows on the host.
+
+    Args:
+        columns: (n, *cells) of each site. weights: (n,); None: 1 each.
+    """
+    flat = np.concatenate([np.asarray(column, float).reshape(len(column), -1)
+                           for column in columns], 1)
+    w = np.ones(len(flat)) if weights is None else np.asarray(weights, float)
+    flat, w = flat[w > 0], w[w > 0]
+    mean = w @ flat / np.maximum(w.sum(), np.finfo(float).tiny)
+    left = flat - mean
+    return Moments(w.sum(), mean, (w[:, None] * left).T @ left)
+
+
+def added(one: Moments, other: Moments) -> Moments:
+    """Those of two parts together."""
+    total = np.maximum(one.weights + other.weights, np.finfo(float).tiny)
+    away = other.mean - one.mean
+    return Moments(one.weights + other.weights, one.mean + other.weights / total * away,
+                   one.second + other.second
+                   + one.weights * other.weights / total * away[:, None] * away)
+
+
+def few(told: Moments, cells: Mapping[str, tuple[int, ...]]) -> Resident:
+    """2m rows in one chunk, of these moments.
+
+    Args:
+        cells: site → the shape of its cells, in the order of the moments.
+
+    Cost: an eigendecomposition of m × m.
+    """
+    values, vectors = np.linalg.eigh(told.second / told.weights)
+    away = (np.sqrt(np.maximum(values, 0.0) * len(told.mean)) * vectors).T
+    flat, out, start = np.concatenate([told.mean + away, told.mean - away]), {}, 0
+    dtype = jnp.result_type(float)
+    for name, shape in cells.items():
+        size = int(np.prod(shape, dtype=int))
+        out[name] = placed(flat[:, start : start + size].reshape(1, -1, *shape), dtype)
+        start += size
+    weights = placed(np.full((1, len(flat)), told.weights / len(flat)), dtype)
     return Resident(Chunk(out, {}, {}, {}, {}, {}, weights))
 
 

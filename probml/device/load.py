@@ -136,7 +136,7 @@ def used(data: Data, plan: Plan) -> dict[str, tables.Column]:
 def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.ndarray,
            shape: tuple[int, int], kinds: Kinds, index: np.ndarray | None = None,
            switch: bool = True, most: bool = False, tiles: Tiles | None = None,
-           room: Callable | None = None) -> Chunk:
+           room: Callable | None = None, at: int = 0, until: int | None = None) -> Chunk:
     """Rows of data on the host, (chunks, rows a chunk, ...), but for their steps; no JAX in it.
 
     Args:
@@ -144,6 +144,8 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
         index: the rows to take, in this order. switch: see marginal_normal.locate. most: any
             coordinate of a vector seen in part may be unseen. tiles: in which these rows stand.
         room: shape, type → an array to write to; None: new ones.
+        at, until: these are the rows from `at` on of so many, of which those before were packed
+            into the same arrays.
     """
     table, sites, (chunks, size) = data.table, data.structure.sites, shape
     rows = table.rows if index is None else len(index)
@@ -151,11 +153,16 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
     def cut(array, kind=None, shift=None):
         array = array if index is None else array[index]
         out = (room or aligned)((chunks * size, *array.shape[1:]), kind or array.dtype)
+        own = out[at : at + rows]
         if shift is None:
-            _copy(array, out[:rows])
+            _copy(array, own)
+        elif array.dtype != out.dtype and np.can_cast(array.dtype, out.dtype):
+            own[:] = array  # a cast amid a subtraction goes by small buffers
+            own -= shift
         else:
-            np.subtract(array, shift, out=out[:rows], casting="unsafe")
-        out[rows:] = out[0]
+            np.subtract(array, shift, out=own, casting="unsafe")
+        if until is None or at + rows == until:
+            out[at + rows :] = out[0]
         return out.reshape(chunks, size, *array.shape[1:])
 
     columns = used(data, plan)

@@ -99,9 +99,14 @@ class Rows(ABC):
 
     Attributes:
         held: whether all rows are there, so that something may be kept of each of them.
+        joint: whether devices meet in a pass, perhaps those of other processes too: one thread at a
+            time asks for passes, and for how many must depend on no clock.
+        lanes: how many members of `beside` are worked on at once, each on a device of its own.
     """
 
     held: bool = True
+    joint: bool = False
+    lanes: int = 1
 
     @property
     @abstractmethod
@@ -171,6 +176,10 @@ class Rows(ABC):
     def map(self, question: Callable, *along: Any) -> Any:
         """question(chunk, ...) of every chunk, stacked."""
         return self.fold(lambda _, *parts: ((), question(*parts)), (), *along)[1]
+
+    def beside(self, function: Callable, *copies: Any) -> Any:
+        """function(copy, ...), which passes over these rows, of every member of leading axes."""
+        return jax.vmap(function)(*copies)
 
     def walk(self, step: Callable, init: Any, size: int, key: jax.Array, epoch: Any) -> Any:
         """step(carry, rows of a batch) → carry, of batches in which every row is met once, in
@@ -305,6 +314,18 @@ class Summary(NamedTuple):
         return True
 
     @property
+    def joint(self) -> bool:
+        return False
+
+    @property
+    def lanes(self) -> int:
+        return 1
+
+    def beside(self, function: Callable, *copies: Any) -> Any:
+        """As Rows.beside."""
+        return jax.vmap(function)(*copies)
+
+    @property
     def weight(self) -> float:
         return float(np.asarray(self.weights))
 
@@ -327,6 +348,9 @@ class Known(NamedTuple):
     spread: dict[str, jax.Array]
     # variable -> (states,) bool: the others are impossible, as if it had fewer
     allowed: dict[str, jax.Array] = {}
+    # parameter -> the concentration of its prior in the place of the stated one; 0 where a state is
+    # impossible
+    concentration: dict[str, jax.Array] = {}
     # parameter -> how far its unbounded coordinates are its own (1), not its prior's (0)
     centring: dict[str, jax.Array] = {}
 

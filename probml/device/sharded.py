@@ -1,5 +1,6 @@
-"""Rows over several devices, of one process or of several: each device passes over its own chunks,
-and what they find is added once a pass."""
+"""Rows over several devices. Of one process or of several each device passes over its own chunks,
+and what they find is added once a pass; of few rows each device holds all, and takes its share of
+the runs that are made side by side."""
 
 import functools
 import math
@@ -8,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Chunk, Known, Resident, Stacked
@@ -26,6 +28,7 @@ class Sharded(Stacked):
     mesh: Mesh
 
     several = True
+    joint = True
 
     @property
     def weight(self) -> float:
@@ -33,7 +36,7 @@ class Sharded(Stacked):
 
     @property
     def mass(self) -> jax.Array:
-        return jax.numpy.asarray(self.total_weight)
+        return jnp.asarray(self.total_weight)
 
     def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
         """As Rows.fold: one chunk after another, wherever it lies."""
@@ -70,6 +73,46 @@ class Sharded(Stacked):
 
 jax.tree_util.register_dataclass(Sharded, data_fields=["stacked", "total_weight"],
                                  meta_fields=["mesh"])
+
+
+@dataclass(frozen=True)
+class Repeated(Resident):
+    """Rows that every device of a mesh holds: runs side by side are cut over the devices, which do
+    not wait for each other."""
+
+    mesh: Mesh
+
+    @property
+    def lanes(self) -> int:
+        return self.mesh.size
+
+    def beside(self, function: Callable, *copies: Any) -> Any:
+        """As Rows.beside; the last is repeated until every device has as many."""
+        count, devices = len(jax.tree.leaves(copies)[0]), self.mesh.size
+        if count == 1:
+            return super().beside(function, *copies)
+        each = -(-count // devices)
+        index = np.minimum(np.arange(each * devices), count - 1)
+
+        def own(*copies: Any) -> Any:
+            if each > 1:
+                return jax.vmap(function)(*copies)
+            found = function(*jax.tree.map(lambda leaf: leaf[0], copies))
+            return jax.tree.map(lambda leaf: leaf[None], found)
+
+        # a program of its own, as in Sharded
+        program = jax.jit(jax.shard_map(own, mesh=self.mesh, in_specs=(ALONG,) * len(copies),
+                                        out_specs=ALONG, check_vma=False))
+        found = program(*jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], copies))
+        return jax.tree.map(lambda leaf: leaf[:count], found)
+
+
+jax.tree_util.register_dataclass(Repeated, data_fields=["stacked"], meta_fields=["mesh"])
+
+
+def repeated(rows: Resident, mesh: Mesh) -> Repeated:
+    """Rows of this process on each of the devices of a mesh."""
+    return Repeated(jax.device_put(rows.stacked, NamedSharding(mesh, EACH)), mesh)
 
 
 def spread(rows: Resident, mesh: Mesh) -> Sharded:

@@ -13,7 +13,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.dataset.sources.parts import Reader
-from probml.dataset.sources.profile import regrouped
+from probml.dataset.sources.profile import grouped, joined
 from probml.device.lanes import Lanes, fitting_rows, located_along, sparse
 from probml.device.load import Kinds, Room, aligned, located, packed, used
 from probml.device.rows import Chunk, Known, Resident, Rows
@@ -197,11 +197,13 @@ class Cut:
             spread[name] = placed(wide, dtype)
         improbable = bool(data.steps) and sparse(plan, {})
 
-        def pack(piece: Data, shape: tuple[int, int], room: Callable = aligned) -> Chunk:
-            rows, weight = piece.table.rows, room((shape[0] * shape[1],), kinds.real)
-            weight[:rows] = 1.0 if piece.weights is None else piece.weights
-            weight[rows:] = 0.0
-            made = packed(piece, plan, centre, weight, shape, kinds, most=True, room=room)
+        def pack(piece: Data, shape: tuple[int, int], room: Callable = aligned, at: int = 0,
+                 until: int | None = None) -> Chunk:
+            end, weight = at + piece.table.rows, room((shape[0] * shape[1],), kinds.real)
+            weight[at:end] = 1.0 if piece.weights is None else piece.weights
+            weight[end:] = 0.0
+            made = packed(piece, plan, centre, weight, shape, kinds, most=True, room=room, at=at,
+                          until=until)
             if piece.steps is not None:
                 lanes = Lanes(piece, plan, weight, None, shape, improbable, kinds, place=np.asarray,
                               most=True)
@@ -236,8 +238,18 @@ class Cut:
 
     def read(self) -> Iterator[Chunk]:
         """A pass: chunks after chunks."""
-        for piece in regrouped(self.reader.pieces(), self.rows):
-            yield self.pack(piece, self.shape)
+        for pieces in grouped(self.reader.pieces(), self.rows):
+            yield self._packed(pieces, Room())
+
+    def _packed(self, pieces: list[Data], room: Room) -> Chunk:
+        """Rows behind one another as chunks; each piece is written to its place."""
+        if pieces[0].steps is not None:
+            return self.pack(joined(pieces), self.shape, room.begun())
+        at, until = 0, sum(piece.table.rows for piece in pieces)
+        for piece in pieces:
+            made = self.pack(piece, self.shape, room.begun(), at, until)
+            at += piece.table.rows
+        return made
 
     def fed(self) -> Iterator[Chunk]:
         """As `read`, for a feed: what it gives may be written to again from the third on that come
@@ -246,8 +258,8 @@ class Cut:
             yield from self.read()
             return
         rooms = itertools.cycle([Room() for _ in range(ROOMS)])
-        for piece in regrouped(self.reader.pieces(), self.rows):
-            yield self.pack(piece, self.shape, next(rooms).begun())
+        for pieces in grouped(self.reader.pieces(), self.rows):
+            yield self._packed(pieces, next(rooms))
 
 
 def _shape(most: int, rows: int, numbers: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """How a posterior is found: one engine per file; `engine.py` says what an engine is."""
 
+from probml.engines.conjugate.empirical_bayes import EmpiricalBayes as EmpiricalBayes
 from probml.engines.em import EM as EM
-from probml.engines.empirical_bayes import EmpiricalBayes as EmpiricalBayes
 from probml.engines.engine import Engine as Engine
 from probml.engines.engine import Outcome as Outcome
 from probml.engines.engine import Problem as Problem

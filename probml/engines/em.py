@@ -43,6 +43,7 @@ from probml.plan import hierarchy, still
 from probml.plan.blocks import blocks, directions
 from probml.plan.integrals import words
 from probml.plan.plan import Plan
+from probml.structure.structure import Structure
 
 # restarts at least where discrete sites outside rows are unseen: each begins with one value of
 # theirs
@@ -78,7 +79,8 @@ class EM(Engine):
     Raises:
         Refusal: a hierarchy whose effects have no integral; effects under counts (see `MAP`);
             `hard` with discrete sites outside rows. As asked by `fit` without an engine also where
-            nothing discrete is unseen and a block has no closed form.
+            nothing discrete is unseen and a block has no closed form, or an integral is by
+            quadrature or Laplace's approximation.
 
     Cost: one pass over the rows an iteration: O(rows × evidence), memory of the data and one chunk.
     """
@@ -119,8 +121,15 @@ class EM(Engine):
     def batch(self) -> int | None:
         return self.batch_rows
 
+    @property
+    def way(self) -> stepwise.Maximised:
+        return stepwise.Maximised(self.prior, self.hard)
+
     def copies(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
+
+    def runs(self, problem: Problem) -> int:
+        return self.copies(problem)
 
     def from_one(self) -> "EM":
         return replace(self, restarts=1)
@@ -142,6 +151,11 @@ class EM(Engine):
         hierarchy.judge(plan, problem.size, "EM", not problem.asked)
         if problem.asked or not plan.free:
             return
+        near = next((group for group in plan.latents if not group.kind.exact), None)
+        if near is not None and not plan.variables:
+            raise Refusal(f"{where} faster than MAP: nothing discrete is unseen, and '{near.name}' "
+                          f"is {near.kind.words}: each step of an M-step would pass over all rows "
+                          f"and what they are evaluated at; use MAP()")
         for stage in blocks(plan, self.prior):
             for block in stage:
                 if (plan.complete or plan.groupings and not plan.variables) and not (
@@ -299,7 +313,8 @@ class EM(Engine):
             found.append(outcome._replace(adrift=hidden and part.left.dtype == np.float32))
         return found
 
-    def grid(self, problem: Problem, site: str, sizes: Sequence[int]) -> list[Outcome]:
+    def grid(self, problem: Problem, site: str, sizes: Sequence[int],
+             structures: Sequence[Structure]) -> list[Outcome]:
         """For each size, the best of the restarts that use that many states of `site`: one program
         for all, the largest's, in which the states beyond a size are impossible. Each size has its
         own race."""

@@ -19,7 +19,6 @@ engine is in this file, with what holds by default; which engine it is, nobody a
             return Outcome(params, history, status, len(history) - 1)
 """
 
-import enum
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -30,60 +29,13 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows, Summary
+from probml.engines.status import Status
 from probml.errors import ModelError, meant
 from probml.language.language import Bound
 from probml.plan import effects
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
-
-
-class Status(enum.IntEnum):
-    """How a run ended; `message` says it in words."""
-
-    RUNNING = 0
-    CONVERGED = 1
-    MAX_ITERATIONS = 2
-    FELL = 3
-    COLLAPSED = 4
-    EXACT = 5
-    KNOWN = 6
-    STALLED = 7
-    SAMPLED = 8
-    DOUBTFUL = 9
-    APPROXIMATED = 10
-    RUNAWAY = 11
-    EARLY = 12
-    WANDERED = 13
-    LEFT = 14
-
-    @property
-    def message(self) -> str:
-        return {
-            Status.RUNNING: "still running",
-            Status.CONVERGED: "converged: the objective gained less than the tolerance",
-            Status.MAX_ITERATIONS: "stopped at the iteration limit before it converged: raise "
-            "max_iterations or steps, or the tolerance",
-            Status.FELL: "stopped: the objective fell, which it must not; the best point is kept, "
-            "please report the model",
-            Status.COLLAPSED: "collapsed: a component's scale went to zero or the objective was "
-            "not finite",
-            Status.STALLED: "stopped: no ascent was found, but the gradient is not zero; the "
-            "objective may be unbounded, badly scaled, or "
-            "have a kink there",
-            Status.EXACT: "exact",
-            Status.RUNAWAY: "stopped: there is no maximum, parameters run away",
-            Status.EARLY: "stopped early, as asked: the held-out rows had gained nothing for a "
-            "while; their best point is kept",
-            Status.WANDERED: "stopped at the step limit: the objective no longer rises, but the "
-            "steps still wander about; more of "
-            "them gain nothing: lower the learning rate, let it decay "
-            "(optax.cosine_decay_schedule), or take MAP() without an optimizer",
-            Status.LEFT: "left: other starts were far ahead",
-            Status.SAMPLED: "sampled",
-            Status.DOUBTFUL: "sampled, but not to be trusted yet",
-            Status.APPROXIMATED: "approximated by a distribution that need not be the posterior",
-            Status.KNOWN: "parameters were given, nothing was fitted",
-        }[self]
+from probml.structure.structure import Structure
 
 
 class Outcome(NamedTuple):
@@ -104,6 +56,7 @@ class Outcome(NamedTuple):
         short, wide: of digits, see factors.digits.
         adrift: its parameters had a way to go yet when rounding hid what they gained.
         model: that was fitted, where the engine chose settings of it.
+        shown: what all rows were expected to show, statistics from which further ones go on.
     """
 
     params: dict[str, Any]
@@ -120,6 +73,7 @@ class Outcome(NamedTuple):
     adrift: bool = False
     bound: float | None = None
     model: Bound | None = None
+    shown: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,8 +139,9 @@ class Engine(ABC):
             request only.
         stated: whether priors stay as the model states them; False: the engine chooses some.
         offered: `explain`'s words where it could treat the model.
-        sizes: whether it has `grid(problem, site, sizes)`: several numbers of states of a hidden
-            site in one program, see EM.
+        sizes: whether it has `grid(problem, site, sizes, structures)`: several numbers of states of
+            a hidden site in one program, see EM; `structures` are those of the models of each, by
+            which `narrowed` leaves states out.
     """
 
     finds: ClassVar[Literal["point", "posterior"]] = "posterior"
@@ -250,6 +205,14 @@ class Engine(ABC):
             Refusal: what only the data could tell.
         """
 
+    def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
+        """An outcome of the largest of several sizes without the states that a smaller one, of
+        `structure`, has not."""
+        parts = {name: tuple(slice(n) for n in structure.sites[name].shape)
+                 for name in outcome.params}
+        return outcome._replace(params={name: value[parts[name]]
+                                        for name, value in outcome.params.items()})
+
     @property
     def statistics(self) -> bool:
         """Whether the rows' sufficient statistics will do where the plan is additive: then `rows`
@@ -280,12 +243,23 @@ class Engine(ABC):
         return None
 
     @property
+    def way(self) -> Any:
+        """How expected statistics of further rows may move the point, a
+        restarting.stepwise.Maximised; None: they may not."""
+        return None
+
+    @property
     def apart(self) -> float:
         """The share of rows that it does not learn from, but judges by."""
         return 0.0
 
     def copies(self, problem: Problem) -> int:
         """How many parameter values the rows will be met with at once: chunks are made smaller."""
+        return 1
+
+    def runs(self, problem: Problem) -> int:
+        """How many runs it makes side by side (Rows.beside), for which devices are worth more than
+        for the rows where these are few."""
         return 1
 
     def manner(self, problem: Problem) -> str:
@@ -380,6 +354,19 @@ def checked(engine: Any, verb: str = "") -> Engine:
                          f"make its class a @dataclass(frozen=True), with tuples for "
                          f"lists and arrays") from None
     return engine
+
+
+def check_batch(engine: Engine, problem: Problem) -> None:
+    """Refuse batches that are larger than the data, of which they are to be parts.
+
+    Raises:
+        ModelError: naming the engine, the rows of a batch and of the data.
+    """
+    rows, batch = problem.size, engine.batch
+    if batch is not None and rows is not None and batch > rows:
+        raise ModelError(f"{type(engine).__name__}(batch_rows={batch}) cannot fit {problem}: the "
+                         f"data have {rows} rows, and a batch is a part of them. Leave batch_rows "
+                         f"out")
 
 
 def check_settings(engine: Any, positive: Sequence[str] = (),

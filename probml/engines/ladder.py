@@ -3,8 +3,8 @@
 import ast
 
 from probml.dataset.dataset import Data
+from probml.engines.conjugate.empirical_bayes import EmpiricalBayes
 from probml.engines.em import EM
-from probml.engines.empirical_bayes import EmpiricalBayes
 from probml.engines.engine import Engine, problem_of
 from probml.engines.exact import Exact
 from probml.engines.laplace import Laplace

@@ -16,7 +16,14 @@ from probml.engines.climbing.mirrored import other_side
 from probml.engines.climbing.strung import by_strands, strung
 from probml.engines.climbing.vanishing import lost
 from probml.engines.climbing.ways_up import moved, unstuck
-from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.engine import (
+    Engine,
+    Outcome,
+    Problem,
+    Status,
+    check_batch,
+    check_settings,
+)
 from probml.engines.start.closed import closed_start
 from probml.engines.start.prior import compiled_prior_point, given_start, need_prior
 from probml.engines.start.start import check_distinct, starts
@@ -63,8 +70,8 @@ class MAP(Engine):
             enters locations of normal rows affinely and is no effect, such as means and slopes.
 
     Raises:
-        ModelError: no optax optimiser; batch_rows, held_out without one. Refusal: `restricted` of
-            what is not affine and normal; held_out of rows that are read in parts.
+        ModelError: no optax optimiser; batch_rows, held_out without one; batches larger than the
+            data. Refusal: `restricted` of what is not affine and normal.
 
     Cost: one value and gradient of the evidence of all rows (or of a batch) a step; a Hessian of d
         coefficients costs about d / 10. Where rows enter by statistics or squares alone, one or
@@ -155,6 +162,7 @@ class MAP(Engine):
         name it warns of one."""
         if self.restricted:
             self._refuse_restricted(problem)
+        check_batch(self, problem)
         check_distinct(problem.data, problem.plan)
         need_prior(problem.plan, "MAP", self.prior)
         hierarchy.judge(problem.plan, problem.size, "MAP", not problem.asked)

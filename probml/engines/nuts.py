@@ -71,7 +71,8 @@ class NUTS(Engine):
             where it is a location and a scale.
         relabel: give exchangeable hidden states the same numbers in all draws.
         chain_method: "parallel" (a thread a chain; the choice on a CPU), "vectorized" (one program;
-            on a GPU) or "sequential".
+            on a GPU, and over several devices that hold few rows each) or "sequential" (where
+            devices share the rows).
         progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
             notebook.
 
@@ -115,6 +116,9 @@ class NUTS(Engine):
     @property
     def approximates(self) -> bool:
         return self.integrate == "all"
+
+    def runs(self, problem: Problem) -> int:
+        return self.chains
 
     @classmethod
     def unasked(cls) -> "NUTS":
@@ -224,8 +228,10 @@ class NUTS(Engine):
     ) -> tuple[np.ndarray, dict]:
         """Draws z (chains, draws, d) after the warm-up, and what the sampler says of each."""
         settings = Settings(self.warmup, self.target_accept, self.max_tree_depth)
-        method = self.chain_method or ("parallel" if jax.default_backend() == "cpu"
-                                       else "vectorized")
+        method = self.chain_method or ("parallel" if rows.lanes == 1
+                                       and jax.default_backend() == "cpu" else "vectorized")
+        if rows.joint and method == "parallel":
+            method = "sequential"  # devices would meet in the passes of different chains
         states = first(plan, settings, frame, starts, random_key(seed), known, rows)
         programs = LASTING if rows_work(plan, rows) >= LASTS else QUICK
         total, together = self.warmup + self.draws, method == "vectorized"
@@ -244,7 +250,8 @@ class NUTS(Engine):
                 keep = (slice(None),) * axis + (slice(count),)
                 out.append(jax.tree.map(lambda leaf: np.asarray(leaf)[keep], trail))
                 took = max(time.perf_counter() - began, 1e-6)
-                size = int(np.clip(count * PAUSE / took, 1, 8 * count))
+                most = HELD if rows.joint else count * PAUSE / took
+                size = int(np.clip(most, 1, 8 * count))
                 return Turn(count, float(np.mean(out[-1]["log_density"])))
 
             def write(held: dict[str, Any]) -> None:

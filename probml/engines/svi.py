@@ -14,7 +14,14 @@ import numpyro.distributions as dist
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
-from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.engine import (
+    Engine,
+    Outcome,
+    Problem,
+    Status,
+    check_batch,
+    check_settings,
+)
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.sampling import carrying, guided
 from probml.engines.sampling.reliance import check_proper, doubts
@@ -69,8 +76,8 @@ class SVI(Engine):
     where all rows once more are a small part of what was spent.
 
     Raises:
-        ModelError: no guide, no optimiser. Refusal: a posterior that is improper; batches of rows
-            that share a discrete site, or have numbers of their own.
+        ModelError: no guide, no optimiser; batches larger than the data. Refusal: a posterior that
+            is improper; batches of rows that share a discrete site, or have numbers of their own.
 
     Cost: `particles` evidences and gradients of the batch a step; 800 evidences of all rows at the
     most.
@@ -122,6 +129,7 @@ class SVI(Engine):
         plan = problem.plan
         if guided.meant(self.guide, problem):
             guided.refuse(self.guide, problem)
+        check_batch(self, problem)
         check_distinct(problem.data, plan)
         if plan.carried and (callable(self.guide) or self.batch_rows is not None):
             setting = "guide=function" if callable(self.guide) else "batch_rows=..."
@@ -166,7 +174,7 @@ class SVI(Engine):
         )
         total = (problem.size or 0) if self.batch_rows else 0
         static = _Static(self.guide, self.step_by,
-                         min(self.batch_rows or 0, total), total, self.particles)
+                         self.batch_rows or 0, total, self.particles)
         state, losses = _initial(plan, static, frame, known, rows, random_key(seed)), []
 
         def turn(done: int) -> Turn:

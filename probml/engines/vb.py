@@ -1,15 +1,18 @@
 """VB: mean-field variational Bayes, a distribution for every conjugate block and the bound of the
 evidence."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import jax
 import numpy as np
 
+from probml.dataset.dataset import Data
 from probml.device.rows import Summary
 from probml.engines.conjugate import stochastic
 from probml.engines.conjugate.runs import Run, begun, finished, runs
+from probml.engines.conjugate.sizes import concentrations, of_size
 from probml.engines.em import EM
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.start.labelling import hidden
@@ -19,6 +22,7 @@ from probml.errors import Refusal
 from probml.numerics.process.threads import one_thread
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
+from probml.structure.structure import Structure
 
 LADDER = 8  # numbers of states with which restarts begin, at the most
 
@@ -64,6 +68,7 @@ class VB(Engine):
     progress: bool = False
 
     statistics: ClassVar = True
+    sizes: ClassVar = True
 
     def __post_init__(self):
         check_settings(self, positive=("max_iterations", "restarts", "batch_rows"),
@@ -80,7 +85,7 @@ class VB(Engine):
         return replace(self, restarts=1)
 
     def _starts(self, problem: Problem) -> int:
-        return EM(restarts=self.restarts).starts(problem.data, problem.plan, problem.start)
+        return self.starts(problem.data, problem.plan, problem.start)
 
     def refuse(self, problem: Problem) -> None:
         """Raise Refusal, naming the site and the reason, where some block is not conjugate or
@@ -88,7 +93,7 @@ class VB(Engine):
         plan, where = problem.plan, f"VB cannot fit {problem}"
         sites = plan.structure.sites
         if self.batch_rows is not None:
-            stochastic.refuse(self.batch_rows, problem)
+            stochastic.refuse(self, problem)
         check_distinct(problem.data, plan)
         if plan.globals:
             raise Refusal(f"{where}: site '{plan.globals[0]}' is discrete, unseen and outside "
@@ -121,6 +126,40 @@ class VB(Engine):
                 return self._in_batches(problem)
             return self._found(problem)
 
+    def starts(self, data: Data | None, plan: Plan, start: Mapping, programs: int = 1) -> int:
+        """How many starts are made: as asked, or as many as EM would make."""
+        return EM(restarts=self.restarts).starts(data, plan, start, programs)
+
+    def grid(self, problem: Problem, site: str, sizes: Sequence[int],
+             structures: Sequence[Structure]) -> list[Outcome]:
+        """For each size the best of its restarts: one program for all, see conjugate/sizes.py."""
+        plan, rows, known = problem.plan, problem.rows, problem.known
+        stated = concentrations(problem, structures)
+        count = self.starts(problem.data, plan, {}, len(sizes))
+        groups = np.repeat(np.arange(len(sizes)), count)
+        live = np.arange(plan.variables[site].states) < np.asarray(sizes)[groups][:, None]
+        few = _fewer(plan, count).get(site, np.ones((count, live.shape[1]), bool))
+        # of a size that has not more, all
+        few = np.tile(few, (len(sizes), 1)) & live
+        own = {"allowed": {site: live},
+               "concentration": {name: np.stack([each[name] for each in stated])[groups]
+                                 for name in stated[0]}}
+        with one_thread(plan.matrix):
+            first = starts(problem.data, plan, known, problem.weights, len(groups), problem.seed,
+                           {}, True, whole=True, allowed={site: few})._replace(drawn=None)
+            race = Race(groups) if self.restarts is None else Race(groups, keep=count)
+            run, trail = runs("VB", plan, begun(plan, first, known, rows, own), known, rows, own,
+                              race, self.max_iterations, self.tolerance * rows.weight,
+                              self.progress)
+            run = jax.tree.map(np.asarray, run)
+            return [_best(plan, jax.tree.map(lambda leaf, at=groups == i: leaf[at], run),
+                          trail[groups == i], known, ALIKE * rows.weight)
+                    for i in range(len(sizes))]
+
+    def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
+        outcome = super().narrowed(plan, structure, outcome)
+        return outcome._replace(posterior=of_size(plan, structure, outcome.posterior))
+
     def _in_batches(self, problem: Problem) -> Outcome:
         brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)
         closed, history, status = stochastic.run(problem, brief, int(self.batch_rows or 0),
@@ -137,7 +176,7 @@ class VB(Engine):
         first = starts(problem.data, plan, known, problem.weights, count, problem.seed,
                        problem.start, True, whole=True, allowed=fewer)._replace(drawn=None)
         race = Race(np.zeros(count, int)) if self.restarts is None else None
-        run, trail = runs("VB", plan, begun(plan, first, known, rows), known, rows, race,
+        run, trail = runs("VB", plan, begun(plan, first, known, rows, {}), known, rows, {}, race,
                           self.max_iterations, self.tolerance * rows.weight, self.progress)
         return _best(plan, run, trail, known, ALIKE * rows.weight)
 

@@ -106,12 +106,13 @@ class Classifier(ClassifierMixin, Face):
 
 
 class Additive:
-    """A classifier whose statistics add up where nothing is hidden but labels: chunks and parts
-    equal one batch."""
+    """A classifier whose statistics add up where nothing is hidden: chunks and parts equal one
+    batch."""
 
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """Learn from further rows by adding their statistics: chunks with all labels seen equal one
-        batch.
+        batch. From the first chunk on in which some label is unseen, each is a step of stepwise EM,
+        see Fit.update.
 
         With prior=False every chunk needs a maximum of its own, so rows of every class.
 
@@ -120,20 +121,50 @@ class Additive:
         """
         check(self)
         if not hasattr(self, "fit_"):
-            return self._learn(X, y, sample_weight, classes)
+            self._learn(X, y, sample_weight, classes)
+            if self.fit_.kept is None and self.fit_.by.way is not None:
+                data, weights = self._counted(*self._batch(X, y, sample_weight, self.classes_,
+                                                           False))
+                found = self._coded(self.fit_).running(data, weights=weights)
+                self.fit_ = dataclasses.replace(self.fit_, kept=found.kept)
+            return self
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise DataError(f"partial_fit(classes={list(classes)}): the first call had the classes "
                             f"{self.classes_.tolist()}")
-        X, codes, weights = self._batch(X, y, sample_weight, self.classes_, False)
-        data = {**self._data(X), self._target: codes}
+        data, weights = self._counted(*self._batch(X, y, sample_weight, self.classes_, False))
+        if weights is not None and not weights.any():
+            return self  # of rows without a label that count nothing
         before = regiven(self.fit_, values := self._hyper(data, weights, further=True))
-        data |= values
-        # codes, not labels
-        kept = dataclasses.replace(before, names={k: v for k, v in before.names.items()
-                                                  if k != self._target})
-        fit = dataclasses.replace(kept.update(data, weights=weights), names=self.fit_.names)
-        self._keep(fit, self.total_weight_ + (len(codes) if weights is None else weights.sum()))
+        if data[self._target].dtype.kind == "f":
+            before = self._opened(before)
+        found = self._coded(before).update(data | values, weights=weights)
+        fit = dataclasses.replace(found, names=self.fit_.names)
+        own = len(data[self._target]) if weights is None else weights.sum()
+        self._keep(fit, self.total_weight_ + own)
         return self
+
+    def _counted(self, X, codes, weights) -> tuple[dict, np.ndarray | None]:
+        """A batch as data, and its weights, in which rows without a label count as the setting
+        `unlabelled_weight` says."""
+        data = {**self._data(X), self._target: codes}
+        share = getattr(self, "unlabelled_weight_", self.unlabelled_weight)
+        if codes.dtype.kind != "f" or share in (1.0, "auto"):
+            return data, weights
+        own = np.where(np.isnan(codes), share, 1.0)
+        return data, own if weights is None else own * weights
+
+    def _coded(self, fit: Fit) -> Fit:
+        """A fit that is told classes by their codes."""
+        return dataclasses.replace(fit, names={name: labels for name, labels in fit.names.items()
+                                               if name != self._target})
+
+    def _opened(self, fit: Fit) -> Fit:
+        """A fit of complete rows that goes on by steps of EM."""
+        if fit.kept is None or fit.kept.running:
+            return fit
+        engine = self._ladder(False)[-1]
+        kept = fit.kept._replace(engine=engine, running=True)
+        return dataclasses.replace(fit, by=engine, engine=repr(engine), kept=kept)
 
     def merge(self, *others):
         """Add what other faces of the same parameters, columns and classes have learnt from other

@@ -28,6 +28,7 @@ from probml.estimators.validation import (
 )
 from probml.interface.fit import Fit
 from probml.language.language import Bound, whole_seed
+from probml.posteriors.units import Unit
 
 DISTINCT = 10_000  # rows up to which a mixture's components are held against the distinct rows
 
@@ -165,11 +166,20 @@ class Face(Portable, BaseEstimator):
     def _site_columns(self) -> dict[str, tuple[str, ...]]:
         """Site → the names of its cells, where the table had some: entries of parameters bear
         them."""
-        names = getattr(self, "feature_names_in_", None)
-        return {} if names is None else {"x": tuple(map(str, names))}
+        return {"x": self._column_names} if self._column_names else {}
+
+    @property
+    def _column_names(self) -> tuple[str, ...]:
+        """The names of the columns of X, where the table had some."""
+        return tuple(map(str, getattr(self, "feature_names_in_", ())))
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        """Parameter → how summaries tell it, where `fit_` is of columns in units of its own."""
+        return {}
 
     def _keep(self, fit: Fit, rows: float) -> None:
-        fit = dataclasses.replace(fit, columns={**fit.columns, **self._site_columns()})
+        fit = dataclasses.replace(fit, columns={**fit.columns, **self._site_columns()},
+                                  units=self._told(fit))
         self.fit_, self.total_weight_ = fit, float(rows)
         self.n_iter_, self.converged_ = max(fit.iterations, 1), fit.converged
         self.lower_bounds_ = np.asarray(fit.history) / rows  # per unit of weight, as scikit-learn's
@@ -244,6 +254,18 @@ def regiven(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
         known=fit.kept.known._replace(given=given)
     )
     return dataclasses.replace(fit, given=given, kept=kept)
+
+
+def goes_on(face: Face) -> None:
+    """Refuse a face whose fit keeps nothing from which further rows go on.
+
+    Raises:
+        DataError: it was fitted by `fit`, or comes from a file.
+    """
+    if face.fit_.kept is None:
+        raise DataError(f"partial_fit: this {type(face).__name__} was fitted by fit, or comes from "
+                        f"a file, and keeps nothing from which further rows go on. Call "
+                        f"partial_fit from the first rows on")
 
 
 def n_parameters(fit: Fit) -> int:

@@ -37,11 +37,29 @@ class Portable:
                                   "state": state})
         write(path, arrays)
 
-    def report(self, path: str | os.PathLike, X: Any = None) -> Any:
-        """Write one HTML file about `fit_`: see Fit.report; X, the rows that were fitted."""
+    def report(self, path: str | os.PathLike, X: Any = None, y: Any = None) -> Any:
+        """Write one HTML file about `fit_`: see Fit.report.
+
+        Args:
+            X, y: the rows that were fitted, and their answers; without y these are told as unseen.
+
+        Raises:
+            ModelError: the face is not fitted, or holds no Fit. DataError: bad rows, by name.
+        """
         if not hasattr(self, "fit_"):
             raise ModelError(f"report: this {type(self).__name__} {_why_not(self)}")
-        return self.fit_.report(path, None if X is None else self._asked(X))
+        return self.fit_.report(path, None if X is None else self._rows_of_fit(X, y))
+
+    def _rows_of_fit(self, X: Any, y: Any) -> Any:
+        """Rows, and answers where they are given, as the data of `fit_`."""
+        if hasattr(self, "as_data"):
+            data = self.as_data(X) if y is None else self.as_data(X, y)
+        else:
+            data = self._asked(X)
+            # of sequences their steps come first
+            data = data[-1] if isinstance(data, tuple) else data
+            data = data if y is None else {**data, self._target: y}
+        return {**self.fit_.given, **data}  # with what was measured, or chosen, outside the rows
 
     @classmethod
     def _restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:

@@ -1,17 +1,20 @@
 """Mixtures: components, responsibilities, information criteria."""
 
+import contextlib
 import warnings
 from collections.abc import Mapping
 from numbers import Integral
 
 import numpy as np
+from scipy.special import gammaln
 
-from probml.errors import DataError
-from probml.estimators.face import DISTINCT, Face, n_parameters, rows
+from probml.errors import DataError, ModelError, Refusal
+from probml.estimators.face import DISTINCT, Face, goes_on, n_parameters, rows
 from probml.estimators.rules import check, check_count
 from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.interface.fit import Fit
 from probml.interface.sizes import grid
+from probml.language.language import whole_seed
 
 
 class Mixture(DensityMixin, Face):
@@ -46,6 +49,39 @@ class Mixture(DensityMixin, Face):
             self._choose(components, data, weights, total)
         return self
 
+    def partial_fit(self, X, y=None, sample_weight=None):
+        """Learn from further rows. The first ones are fitted as by `fit`; each later call is a step
+        of stepwise EM, see Fit.update: what these rows show counts (their share of all rows so
+        far)^0.6. The prior stays as the first rows set it. y is ignored.
+
+        It is for some hundreds of rows a call, in random order: of rows that come sorted the last
+        are remembered best.
+
+        Raises:
+            ModelError: several n_components. Refusal: an engine that takes no steps.
+            DataError: fitted by `fit` before, which keeps nothing from which further rows go on.
+        """
+        check(self)
+        if not isinstance(self.n_components, Integral):
+            raise ModelError(f"partial_fit needs one n_components, got "
+                             f"n_components={self.n_components!r}")
+        if not hasattr(self, "fit_"):
+            self.fit(X, sample_weight=sample_weight)
+            data, weights, _ = self._further(X, sample_weight)
+            self.fit_ = self.fit_.running(data, weights=weights)
+            return self
+        goes_on(self)
+        data, weights, own = self._further(X, sample_weight)
+        self._keep(self.fit_.update(data, weights=weights), self.total_weight_ + own)
+        return self
+
+    def _further(self, X, sample_weight) -> tuple[dict, np.ndarray | None, float]:
+        """(data, weights, their sum) of rows like those that were fitted."""
+        weights, kept = self._weigh(X, sample_weight)
+        X = self._take(rows(X if hasattr(X, "iloc") else np.asarray(X), kept) if kept is not None
+                       else X, reset=False)
+        return self._data(X), weights, X.shape[0] if weights is None else weights.sum()
+
     def _choose(self, components: list[int], data: Mapping, weights, total: float) -> None:
         """Fit every number of components, and keep the best by `criterion`."""
         fits, records = self._fits(components, data, weights), []
@@ -58,13 +94,18 @@ class Mixture(DensityMixin, Face):
             aic = -2 * log.sum() + 2 * free
             record = {"n_components": k, "loglik": log.sum(), "parameters": free, "aic": aic,
                       "bic": bic, "icl": bic + doubt}
+            if fit.bound is not None:
+                record["bound"] = fit.bound + self._labellings(k)
             records.append({**record, "converged": fit.converged})
         import pandas as pd
 
         self.table_ = pd.DataFrame(records)
-        self.fits_, self.n_components_ = fits, int(
-            self.table_.loc[self.table_[self.criterion].idxmin(), "n_components"]
-        )
+        if self.criterion not in self.table_:
+            raise ModelError(f"{type(self).__name__}(criterion='bound'): the engine "
+                             f"{next(iter(fits.values())).engine} has no bound of the evidence: "
+                             f"give engine=probml.VB(), or criterion='bic'")
+        score = self.table_[self.criterion] * (-1 if self.criterion == "bound" else 1)
+        self.fits_, self.n_components_ = fits, int(self.table_.loc[score.idxmin(), "n_components"])
         self._keep(fits[self.n_components_], total)
         if (len(components) > 1 and self.n_components_ in (components[0], components[-1])
             and self.n_components_ > 1):
@@ -81,14 +122,21 @@ class Mixture(DensityMixin, Face):
                     stacklevel=4,
                 )
 
+    def _labellings(self, k: int) -> float:
+        """The logarithm of the orders of k components that are all as good: q has one of them."""
+        return float(gammaln(k + 1))
+
     def _fits(self, components: list[int], data: Mapping, weights) -> dict[int, Fit]:
         """Components → Fit: one program for all restarts of all, where a model with fewer is one
         with some impossible."""
         engine = self._ladder(False)[-1]
-        flat = not self.prior or np.all(np.asarray(getattr(self, "concentration", 1.0)) == 1.0)
+        # at a mode pseudo-counts of states that are impossible would still count
+        same = (engine.finds == "posterior" or not self.prior
+                or np.all(np.asarray(getattr(self, "concentration", 1.0)) == 1.0))
         models = {k: self._model(k) for k in components}
-        if engine.sizes and flat and len(components) > 1:
-            return grid(models, data, self._target, engine, weights=weights, seed=self._seed())
+        if engine.sizes and same and len(components) > 1:
+            with contextlib.suppress(Refusal):  # fitted one by one it says why, or is not refused
+                return grid(models, data, self._target, engine, weights=weights, seed=self._seed())
         return {k: self._infer(model, data, weights, {}, False) for k, model in models.items()}
 
     def _refuse_few(self, data: Mapping, components: int) -> None:
@@ -113,6 +161,27 @@ class Mixture(DensityMixin, Face):
     def predict(self, X):
         """The most probable component of every row, 0 … k−1."""
         return self.predict_proba(X).argmax(1)
+
+    def occupied(self, X, draws=1000, seed=0):
+        """How probable it is that so many components have rows of X: of draws of the component of
+        every row, how many components they come from.
+
+        Args:
+            X: rows (n, d), such as those that were fitted. draws, seed: of the components.
+
+        Returns:
+            pandas.Series: number of components → its share of the draws.
+
+        Cost: n · k numbers a draw.
+        """
+        import pandas as pd
+
+        check_count("occupied", "draws", draws)
+        random = np.random.default_rng(whole_seed(seed, "occupied"))
+        cumulated = np.cumsum(self.predict_proba(X), 1)
+        found = [len(np.unique((random.random((len(cumulated), 1)) * cumulated[:, -1:]
+                                > cumulated).sum(1))) for _ in range(draws)]
+        return pd.Series(found).value_counts(normalize=True).sort_index().rename("probability")
 
     def score_samples(self, X):
         """log p(row), shape (n,), nats; unseen cells are summed out."""

@@ -69,6 +69,10 @@ def whole(low: int, high: int | None = None) -> Rule:
             and (high is None or v <= high))
 
 
+# of what is done one after the other, or held at once: more would never come to an end, or not fit
+STARTS, PARTS = whole(1, 10_000), whole(1, 100_000)
+
+
 def sizes(low: int) -> Rule:
     """A whole number from `low` on, or several of them to choose among."""
     words, valid = whole(low)

@@ -51,6 +51,7 @@ __all__ = [
     "check_sample_weight",
     "column_or_1d",
     "compute_class_weight",
+    "places_of",
     "refuse_nonfinite",
     "validate_data",
 ]
@@ -85,6 +86,22 @@ def validate_data(face: Any, X: Any, **settings: Any) -> Any:
 def _one_axis(X: Any) -> DataError:
     return DataError(f"X has the shape {np.shape(X)}: expected (n, d), rows and columns. Reshape "
                      f"your data: X[:, None] is one column (Expected 2D array, got 1D array)")
+
+
+def places_of(name: str, values: Any, count: int) -> np.ndarray:
+    """What `inverse_transform` is given, (n, n_components), as floats.
+
+    Raises:
+        DataError: another shape. ValueError: what scikit-learn takes for no table of numbers.
+    """
+    if getattr(values, "ndim", 2) != 2:
+        raise DataError(f"inverse_transform: {name} has the shape {np.shape(values)}, expected (n, "
+                        f"n_components)")
+    values = check_array(values, dtype=np.float64, input_name=name)
+    if values.shape[1] != count:
+        raise DataError(f"inverse_transform: {name} has {values.shape[1]} columns, expected "
+                        f"n_components={count}")
+    return values
 
 
 def refuse_nonfinite(name: str, values: np.ndarray) -> None:

@@ -14,11 +14,12 @@ import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
 from probml.elimination.factor import Factor
-from probml.factors import chain_statistics, linear_chains
+from probml.factors import chain_statistics, linear_chains, shared_nodes
 from probml.factors.naturals import environment, over_states, states_of
 from probml.factors.rowwise import row_environment
 from probml.latents import linear_chain
 from probml.latents.latent import Group, Moments
+from probml.latents.quadrature import again
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
 
@@ -35,9 +36,15 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
     """log p(what is seen of a group | states), its latents integrated out: (b, *states)."""
     if plan.timed(group):
         return linear_chains.message(plan, params, known, rows, group)
-    log = _over(plan, params, known, rows, group, lambda env, seen: group.kind.message(
-        plan.structure, group, env, seen
-    ))
+
+    def apart() -> jax.Array:
+        return _over(plan, params, known, rows, group, lambda env, seen: group.kind.message(
+            plan.structure, group, env, seen
+        ))
+
+    found = shared_nodes.message(plan, params, known, rows, group)
+    # of what is not taken nothing but its nodes has room kept for it
+    log = apart() if found is None else jax.lax.cond(found[1], lambda: found[0], again(apart))
     return Factor(log, plan.reach(group))
 
 

@@ -144,7 +144,7 @@ def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None,
     """log p of one row's value of a Normal site, its affine location and its scale integrated out
     (posterior.Marginals.affine).
 
-    Var[loc] = Σ (loc at each column − loc)², since loc is affine; with a scale, Student t (a
+    Var[loc] = Σ (how far each column moves loc)², since loc is affine; with a scale, Student t (a
     regression's predictive). Of several cells it is their covariance: one vector, unless every cell
     has its own scale and so its own coefficients.
     """
@@ -153,8 +153,10 @@ def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None,
         arguments = structure.cells(site.name, {**env, **changed})
         return arguments["loc"], jnp.broadcast_to(arguments["scale"], arguments["loc"].shape) ** 2
 
-    loc, variance = at({})
-    moved = jax.vmap(lambda changed: at(changed)[0])(settings["columns"]) - loc  # (columns, cells)
+    variance = at({})[1]
+    here = {name: env[name] for name in settings["columns"]}
+    loc, along = jax.linearize(lambda changed: at(changed)[0], here)
+    moved = jax.vmap(along)(settings["columns"])  # (columns, cells)
     x = cells(site, x[None])[0]
     seen = jnp.ones(x.shape, bool) if seen is None else cells(site, seen[None])[0]
     scales, df = settings["scales"], None

@@ -11,6 +11,7 @@ priors need no rule of their own. Its algebra:
     normalise, own_axes     which coordinates and shapes of a parameter keep the form
     moved                   the posterior of a copy of c, for a likelihood's predictive
     expectation             E[statistics(c)] under the posterior, of variational updates
+    confined                the same where some of the states of a table are impossible
     nodes, middle           values of c over which their mean is that, and one amid the posterior
     scale, student, ...     of variances, what integrates them and their locations out
 
@@ -53,6 +54,10 @@ class Form:
     def allows(self, steps: Steps) -> bool:
         """Whether a parameter that these steps take to c has the form."""
         return not steps
+
+    def confined(self, natural: Natural, concentration: jax.Array) -> Natural:
+        """What was read, where some states are impossible: those of concentration 0."""
+        raise NotImplementedError
 
     def holds(self, other: "Form") -> bool:
         """Whether every objective of another form has this one too."""
@@ -175,6 +180,16 @@ class Prior:
     def log_density(self, distribution: Any, value: jax.Array, mode: bool) -> jax.Array:
         """The log density, −∞ outside; with `mode`, in the coordinate in which it is maximised."""
         return domains.supported(distribution, value)
+
+    def widened(self, distribution: Any, own: tuple[int, ...],
+                shape: tuple[int, ...]) -> jax.Array | None:
+        """The concentration of a table of `shape`, larger than a distribution's `own`, whose
+        further states are impossible: 0 there; None: this kind has no such."""
+        return None
+
+    def of_concentration(self, concentration: jax.Array) -> dist.Distribution:
+        """The distribution of such a concentration."""
+        raise NotImplementedError
 
 
 def ratio(above: jax.Array, below: jax.Array, fallback: jax.Array) -> jax.Array:

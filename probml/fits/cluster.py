@@ -69,7 +69,8 @@ class Cluster(Place):
 
     @contextlib.contextmanager
     def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
-                whole: bool, apart: float = 0.0) -> Iterator[tuple[Rows, Known]]:
+                whole: bool, apart: float = 0.0,
+                runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None and held.survey is not None
         if apart:
@@ -109,8 +110,8 @@ class Cluster(Place):
             try:
                 return future.result(timeout=PAUSE)
             except TimeoutError:
-                if future.done():
-                    raise
+                if future.status == "error":
+                    raise  # the task's own; one that is finished may be slow to come here
                 alone = 0.0 if self.client.scheduler_info()["workers"] else alone + PAUSE
                 if alone >= PATIENCE:
                     raise DataError(f"the cluster has had no workers for {PATIENCE:.0f} seconds: "

@@ -10,13 +10,11 @@ import jax
 import numpy as np
 
 from probml import errors
-from probml.dataset import dataset, digits, read, stated, tables
-from probml.dataset.source import Part, naming, parts_of
+from probml.dataset import dataset, digits, stated, tables
 from probml.dataset.sources import parts
-from probml.device import layout, load
-from probml.device.few import few
+from probml.device.few import Moments, counted, few, moments
 from probml.device.rows import Known, Rows, Summary
-from probml.engines import EM, Exact
+from probml.engines import EM, VB, Exact
 from probml.engines.engine import (
     Engine,
     Outcome,
@@ -33,18 +31,18 @@ from probml.errors import Refusal
 from probml.evidence.passes import global_posterior
 from probml.factors.digits import short, wide
 from probml.fits import boundary
-from probml.fits.condensing import condensed, summarised
+from probml.fits.condensing import summarised
 from probml.fits.double import precise, worst
 from probml.fits.journals import journal_of
-from probml.fits.merging import Kept, alike, keeps, together
+from probml.fits.merging import Kept
 from probml.fits.places import Place
+from probml.fits.untold import lone, singular
 from probml.fits.where import place_of
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Checkpoint
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
-from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.plan.second_moments import by_moments, numbers
 from probml.plan.squares import squared
@@ -146,7 +144,15 @@ def _inferred(
             bar.journal = stack.enter_context(journal_of(checkpoint, model, held, asked, weight,
                                                          seed, start))
         return held, *precise(attempt, lambda found: found.outcome, ladder[0].held,
-                              digits.lost(held))
+                              digits.lost(held) or _squared(ladder[0], plan, held))
+
+
+def _squared(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
+    """Why rows in memory that tell only their second moments are fitted in double, in words: the
+    objective is flat along what these leave open, so that rounding hides where it ends, and a few
+    rows cost the same in any precision. None: they tell more."""
+    alone = engine.whole and held.survey is None and bool(plan.free and by_moments(plan))
+    return "the second moments that are all its rows tell have too few digits" if alone else None
 
 
 def _in_batches(engine: Engine, held: dataset.Data) -> Engine:
@@ -181,8 +187,11 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
     plan = planned(data, first)
     problem = Problem(data, plan, None, None, weight, seed, start)
     with place.shipped(problem, first.copies(problem), _reducible(first, plan),
-                       first.batch, first.whole, first.apart) as (rows, known):
-        problem = reduced(first, replace(problem, rows=rows, known=known))
+                       first.batch, first.whole, first.apart,
+                       first.runs(problem)) as (rows, known):
+        problem = replace(problem, rows=rows, known=known)
+        told = _told(first, problem)
+        problem = reduced(first, problem, told)
         rows = problem.rows
         for engine in ladder:
             try:
@@ -194,14 +203,15 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                     outcome = boundary.noted(plan, outcome, known, rows)
                 if plan.groupings:
                     outcome = _with_effects(plan, outcome, known, rows)
+                    outcome = outcome._replace(notes=(
+                        *outcome.notes, *lone(plan, data, outcome.posterior, weight is not None),
+                        *singular(plan, outcome.posterior, outcome.params, known, rows)))
                 break
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
                     raise
-        additive = isinstance(rows, Summary) and not rows.squares
-        kept = Kept(engine, *jax.device_get((rows, known))) if additive else None
-        return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept,
-                    data.pattern)
+        return _Run(engine, outcome, known, posterior(plan, outcome, known, rows),
+                    _kept(engine, problem, told, outcome), data.pattern)
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
@@ -228,11 +238,44 @@ def judged(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     return outcome
 
 
-def reduced(engine: Engine, problem: Problem) -> Problem:
+def _kept(engine: Engine, problem: Problem, told: Moments | None,
+          outcome: Outcome) -> Kept | None:
+    """What adds up with other rows': statistics of an additive plan, or second moments; or what
+    steps go on from."""
+    rows, known = problem.rows, problem.known
+    if isinstance(rows, Summary) and not rows.squares:
+        return Kept(engine, *jax.device_get((rows, known)))
+    if outcome.shown is not None:
+        summary = Summary(outcome.shown, np.zeros(()), np.asarray(rows.weight))
+        return Kept(engine, summary, jax.device_get(known), running=True)
+    names = by_moments(problem.plan)
+    if not (engine.whole and names and problem.plan.free):
+        return None
+    if told is None:
+        columns = problem.data.table.columns
+        told = counted([columns[name].values for name in names], problem.weights)
+    return Kept(engine, told, jax.device_get(known))
+
+
+def _told(engine: Engine, problem: Problem) -> Moments | None:
+    """The second moments of rows for which a few may stand; None: rows are passed over."""
+    if isinstance(problem.rows, Summary) or not _few(engine, problem):
+        return None
+    return moments(problem.rows, by_moments(problem.plan))
+
+
+def reduced(engine: Engine, problem: Problem, told: Moments | None = None) -> Problem:
     """With the statistics of the rows in their place, or a few rows of the same moments, where an
-    engine needs no more of them."""
-    if not isinstance(problem.rows, Summary) and _few(engine, problem):
-        return replace(problem, rows=few(problem.rows, by_moments(problem.plan)))
+    engine needs no more of them.
+
+    Args:
+        told: those moments, where they are known.
+    """
+    told = _told(engine, problem) if told is None else told
+    if told is not None:
+        sites = problem.plan.structure.sites
+        cells = {name: sites[name].cells for name in by_moments(problem.plan)}
+        return replace(problem, rows=few(told, cells))
     if isinstance(problem.rows, Summary) or not (_reducible(engine, problem.plan)
                                                  or _squarable(engine, problem)):
         return problem
@@ -265,13 +308,14 @@ def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) 
     ))
 
 
-def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, weights: Any,
-                seed: int) -> dict[int, Found]:
+def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | VB, weights: Any,
+                seed: int, where: Any = None) -> dict[int, Found]:
     """One model with several numbers of states of a hidden site, all restarts of all sizes in one
     program: see fit.grid."""
     sizes, double = sorted(models), jax.config.jax_enable_x64
-    held = read.read(models[sizes[-1]], data).trimmed()
-    weight = tables.read_weights(weights, held.table.rows)
+    place = place_of(where, data)
+    held = place.opened(models[sizes[-1]], data, weights)
+    weight = held.weights
     engine.refuse(Problem(held, held.plan()))
 
     def attempt() -> tuple[list[Outcome], Known]:
@@ -279,20 +323,18 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
         at = held if same else held._replace(structure=trace(held.model, held.shapes))
         plan = at.plan()
         copies = len(sizes) * engine.starts(at, plan, {}, len(sizes))
-        rows, known = load.load(at, plan, weight, layout.laid(at, plan, copies), copies)
-        problem = Problem(at, plan, rows, known, weight, seed)
-        return [judged(plan, outcome, known, rows)
-                for outcome in engine.grid(problem, site, sizes)], known
+        problem = Problem(at, plan, None, None, weight, seed)
+        of = [trace(models[size], at.shapes) for size in sizes]
+        with place.shipped(problem, copies, False, None, engine.whole,
+                           runs=copies) as (rows, known):
+            found = engine.grid(replace(problem, rows=rows, known=known), site, sizes, of)
+            return [judged(plan, outcome, known, rows) for outcome in found], known
 
     (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.held,
                                    digits.lost(held))
     out = {}
     for size, outcome in zip(sizes, found, strict=True):
-        structure = trace(models[size], held.shapes)
-        parts = {name: tuple(slice(n) for n in structure.sites[name].shape)
-                 for name in outcome.params}
-        outcome = outcome._replace(params={name: value[parts[name]]
-                                           for name, value in outcome.params.items()})
+        outcome = engine.narrowed(held.plan(), trace(models[size], held.shapes), outcome)
         out[size] = Found(held, engine, _noted(outcome, note), jax.device_get(known.given),
                           outcome.posterior, None, note is not None, held.pattern)
     return out
@@ -300,54 +342,6 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
 
 def _noted(outcome: Outcome, note: str | None) -> Outcome:
     return outcome if note is None else outcome._replace(notes=(*outcome.notes, note))
-
-
-def merged(a, b) -> Found:
-    """What the engine of two fits finds in the data of both: see Fit.merge."""
-    alike(a, b)
-    return _again(a, (b.kept, dict(b.pattern)))
-
-
-def updated(fit, data: Any, weights: Any = None) -> Found:
-    """What the engine of a fit finds with more rows: see Fit.update."""
-    keeps(fit)
-    data, weights = parts.weighed(data, weights)
-    source, every = parts.source_of(data), None
-    pieces = iter((Part("the data", data, weights=weights),)) if source is None else (
-        parts_of(source))
-    for part in pieces:
-        with contextlib.nullcontext() if source is None else naming(part):
-            more = _statistics(fit, part.rows, part.weights)
-        every = more if every is None else together(fit.structure, every, more)
-        del part  # before another comes
-    if every is None:
-        raise errors.DataError("the source has no parts: expected at least one")
-    return _again(fit, every)
-
-
-def _statistics(fit, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
-    """What is kept of further rows."""
-    held = read.read(fit.model, data, fit.names, None, fit.shapes)
-    held = held._replace(table=replace(held.table,
-                                       values={**fit.given, **held.table.values})).trimmed()
-    weight = tables.read_weights(weights, held.table.rows)
-    plan = held.plan()
-    if not plan.additive:
-        hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise)))
-        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or "
-                      f"not pooled; fit all rows at once")
-    return Kept(None, *jax.device_get(condensed(held, plan, weight))), held.pattern
-
-
-def _again(fit, part: tuple[Kept, Mapping]) -> Found:
-    """The fit's engine once more, on its statistics and those of another part."""
-    kept, pattern = together(fit.structure, (fit.kept, dict(fit.pattern)), part)
-    plan = decide.make(fit.structure, pattern, tuple(fit.given))
-    summary, known = placed_all(kept[1:])
-    with Progress(type(kept.engine).__name__, None, False):
-        outcome = kept.engine.run(Problem(None, plan, summary, known))
-    return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given,
-                 outcome.posterior, kept, fit.double, pattern)
 
 
 _global_posterior = jit(global_posterior, static_argnums=0, seldom=ONCE)

@@ -13,6 +13,7 @@ from probml.engines.engine import Engine
 from probml.language.language import Bound
 from probml.numerics.identity import Nameless
 from probml.numerics.outside.checkpoint import Checkpoint, Journal
+from probml.numerics.outside.processes import gathered
 
 DIGITS = 12  # of a digest in messages
 
@@ -23,7 +24,8 @@ def journal_of(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engine 
 
     Raises:
         DataError: the file is that of a fit of other data.
-        ModelError: the file is that of another model, engine, seed or start, or no checkpoint.
+        ModelError: the file is that of another model, engine, seed or start, or no checkpoint. Of
+            several processes all hear of the file of any.
 
     Cost: one pass over the rows in memory, for their digest; of a source its profile is digested.
     """
@@ -32,6 +34,7 @@ def journal_of(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engine 
     except Nameless:
         code = model.identity
     double = "float64" if jax.config.jax_enable_x64 else "float32"
+    several = data.survey is not None and bool(data.survey.shares)
     return Journal(checkpoint, {
         "model": f"{model!r} ({_digest(code)})",
         "engine": "the first that does not refuse" if engine is None else _words(engine),
@@ -39,7 +42,7 @@ def journal_of(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engine 
         "seed": str(seed),
         "start": f"{sorted(start)} ({_digest(start)})",
         "precision": double,
-    })
+    }, **({"every": gathered} if several else {}))
 
 
 def _words(engine: Engine) -> str:

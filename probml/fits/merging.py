@@ -1,5 +1,5 @@
 """What a fit of complete data keeps, and how the keepings of parts add up: sufficient statistics
-about one centre."""
+about one centre, or second moments."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from probml.device.few import Moments, added
 from probml.device.rows import Known, Summary
 from probml.engines.engine import Engine
 from probml.errors import ModelError, Refusal
@@ -15,11 +16,17 @@ from probml.structure.structure import Structure
 
 
 class Kept(NamedTuple):
-    """The engine that fitted, the statistics it had of the rows, and what they are centred on."""
+    """The engine that fitted, the statistics it had of the rows, and what they are centred on.
+
+    Attributes:
+        running: the statistics are of something hidden, as points expected them that have moved
+            since: a step goes on from them (stepping.py), and parts do not add up.
+    """
 
     engine: Engine
-    summary: Summary
+    summary: Summary | Moments  # of an additive plan; of rows that tell no more than these
     known: Known
+    running: bool = False
 
 
 def alike(a: Fitted, b: Fitted) -> None:
@@ -54,12 +61,13 @@ def keeps(fit: Fitted) -> None:
         raise Refusal(f"merge: model '{fit.model.name}' is one density of everything, of which no "
                       f"parts add up: write `with probml.rows():` in the place of the plate whose "
                       f"members are rows")
-    if fit.kept is None:
+    if fit.kept is None or fit.kept.running:
         raise Refusal(
             f"merge: the fit of model '{fit.model.name}' by {fit.engine} keeps no statistics that "
             f"add up: something was summed out, "
             "integrated out or evaluated row by row, or it was loaded from a file. Fit all rows "
-            "together"
+            "together; where discrete sites are hidden, fit.running(rows).update(more) takes steps "
+            "of EM"
         )
 
 
@@ -68,8 +76,14 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
     """Two parts of the data, each what is kept of it and its pattern, as one; the engine and the
     centre are the first one's."""
     (a, first), (b, second) = one, other
-    pattern = {name: first[name] if first.get(name) == second.get(name) else "part"
-               for name in {**first, **second}}
+    pattern = both(first, second)
+    if isinstance(a.summary, Moments) or isinstance(b.summary, Moments):
+        mixed = next((name for name, state in pattern.items() if state != "seen"), None)
+        if mixed is not None:
+            raise Refusal(f"merge: site '{mixed}' is seen in one part of the data and unseen in "
+                          f"the other, of which second moments do not add up: fit all rows "
+                          f"together")
+        return Kept(a.engine, added(a.summary, b.summary), a.known), pattern
     sites, parts, known = structure.sites, (a.summary, b.summary), (a.known, b.known)
     centre = {**known[1].centre, **known[0].centre}
     moved = [
@@ -87,7 +101,14 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
     spread = {name: _spread(name, known, [part.weights / total for part in parts])
               for name in centre}
     summary = Summary(jax.device_get(statistics), parts[0].base + parts[1].base, total)
-    return Kept(a.engine, summary, Known(a.known.given, centre, spread)), pattern
+    known = Known(a.known.given, centre, spread)
+    return Kept(a.engine, summary, known, a.running), pattern
+
+
+def both(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
+    """What is seen of which site in two parts together."""
+    return {name: first[name] if first.get(name) == second.get(name) else "part"
+            for name in {**first, **second}}
 
 
 def _spread(name: str, known: tuple[Known, Known], share: list) -> np.ndarray:

@@ -23,6 +23,9 @@ from probml.errors import ModelError, Refusal
 from probml.fits.condensing import condensed
 from probml.language.language import Bound
 from probml.numerics.outside.meshes import shared
+from probml.numerics.outside.processes import joint
+
+FEW = 2**22  # numbers of all rows that every device may hold
 
 
 class Place(ABC):
@@ -34,7 +37,8 @@ class Place(ABC):
 
     @abstractmethod
     def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
-                whole: bool, apart: float = 0.0) -> contextlib.AbstractContextManager:
+                whole: bool, apart: float = 0.0,
+                runs: int = 1) -> contextlib.AbstractContextManager:
         """Within it (rows, what they share), or on their way there; where the rows are `reducible`
         to their statistics these may stand for them.
 
@@ -42,6 +46,7 @@ class Place(ABC):
             batch: rows of the batches in which they are asked for; None: in none.
             whole: they are only met all together, and may stand in tiles.
             apart: a share of rows that is held apart where they are read, see device/apart.py.
+            runs: how many are made side by side, see Engine.runs.
         """
 
 
@@ -54,8 +59,8 @@ class Here(Place):
 
     @contextlib.contextmanager
     def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
-                whole: bool,
-                apart: float = 0.0) -> Iterator[tuple[Rows | Summary, Known]]:
+                whole: bool, apart: float = 0.0,
+                runs: int = 1) -> Iterator[tuple[Rows | Summary, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None
         if held.survey is None and reducible:
@@ -89,13 +94,14 @@ class Here(Place):
 @dataclass(frozen=True)
 class Devices(Place):
     """Devices side by side, which hold all rows together; of several processes each gives its own
-    rows."""
+    rows. Of few rows every device holds all, where there are runs enough to give each some."""
 
     mesh: Mesh
 
     def opened(self, model: Bound, data: Any, weights: Any) -> Data:
         if shared(self.mesh):
-            return processes.opened(model, data, weights)
+            with joint():
+                return processes.opened(model, data, weights)
         held = parts.opened(model, data, weights)
         return held if held.survey is None else held._replace(
             survey=held.survey._replace(held=True)
@@ -103,17 +109,20 @@ class Devices(Place):
 
     @contextlib.contextmanager
     def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
-                whole: bool, apart: float = 0.0) -> Iterator[tuple[Rows, Known]]:
+                whole: bool, apart: float = 0.0,
+                runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None
         if plan.carried:
             raise Refusal(f"{problem} has numbers of rows, '{plan.carried[0]}', which a sampler "
                           f"moves on one device: leave where= out, or take integrate=\"all\"")
         if held.survey is not None:
-            yield sharded.gathered(held, plan, self.mesh, copies)
+            with joint() if shared(self.mesh) else contextlib.nullcontext():
+                yield sharded.gathered(held, plan, self.mesh, copies)
             return
         keep = layout.laid(held, plan, copies, whole)
+        few = runs >= self.mesh.size and held.size * held.numbers <= FEW
         rows, known = load.load(held, plan, problem.weights, keep, copies, params=problem.start,
-                                devices=self.mesh.size)
-        yield sharded.spread(rows, self.mesh), known
+                                devices=1 if few else self.mesh.size)
+        yield (sharded.repeated if few else sharded.spread)(rows, self.mesh), known
 

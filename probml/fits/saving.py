@@ -46,6 +46,7 @@ def told(fit: Fitted) -> dict[str, np.ndarray]:
     } | said  # fmt: skip
     arrays: dict[str, np.ndarray] = {}
     meta["zoo"] = origin(fit.model, arrays)
+    meta["units"] = packed(dict(fit.units), arrays, "the units of parameters")
     arrays["meta"] = encoded(meta)
     arrays |= {f"params/{k}": np.asarray(v) for k, v in fit.point.items()} | {
         f"given/{k}": np.asarray(v) for k, v in fit.given.items()

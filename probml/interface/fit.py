@@ -18,7 +18,7 @@ from probml.errors import ModelError
 from probml.evidence.passes import log_evidence
 from probml.factors.naturals import argument_table
 from probml.factors.prior import log_prior
-from probml.fits import fitting, saving
+from probml.fits import further, saving
 from probml.interface.answering import answered
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.steps import answers
@@ -69,7 +69,8 @@ class Fit(Questions):
         """A pandas table: a row per parameter element; its value, or of a posterior mean and sd; of
         draws the 5% and 95% quantiles, the effective numbers of draws and R-hat (which is missing
         where there is one chain), of Vehtari et al. (2021). Entries bear the names of columns,
-        members of groups and labels: w[smoke]."""
+        members of groups and labels: w[smoke]. Of the `fit_` of a face of probml.models it is in
+        the units of the user's columns, whatever those of `params`."""
         return reports.summary(self, functools.partial(answers.chains, self),
                                answers.loops(self))
 
@@ -211,16 +212,40 @@ class Fit(Questions):
 
         Cost: that of a fit to one row.
         """
-        return type(self).of(self.model, fitting.merged(self, other), self.columns)
+        found = type(self).of(self.model, further.merged(self, other), self.columns)
+        return replace(found, units=self.units)
 
     def update(self, data: Any, *, weights: Any = None) -> "Fit":
         """The Fit of further rows, or of a source of them, together with those already fitted:
         merge with their statistics, without fitting them alone.
 
+        Where something is hidden, rows move a fit that is `running`, or one by
+        EM(batch_rows=...), by a step of stepwise EM (Cappé & Moulines 2009): what they are expected
+        to show counts (their share of the weight of all rows so far)^0.6, what was expected before
+        the rest. A source is a step for each of its parts. `history` then goes on with the
+        objective of all rows so far, as each part told it before it was learnt from.
+
         Raises: as merge, and as Model.fit for bad data. Cost: one pass over the new rows.
         """
         data = meet(self.model, aligned(data, self.columns)).data
-        return type(self).of(self.model, fitting.updated(self, data, weights), self.columns)
+        found = type(self).of(self.model, further.updated(self, data, weights), self.columns)
+        return replace(found, units=self.units)
+
+    def running(self, data: Any, *, weights: Any = None) -> "Fit":
+        """The same Fit, from which further rows go on by `update` although something is hidden: it
+        keeps what the rows that were fitted are expected to show.
+
+        Args:
+            data: these rows, or a source of them; `weights` as they were fitted.
+
+        Raises:
+            Refusal: another engine than EM; a site of which rows tell more than statistics.
+            DataError: bad rows, by name.
+
+        Cost: one pass.
+        """
+        data = meet(self.model, aligned(data, self.columns)).data
+        return replace(self, kept=further.running(self, data, weights))
 
     def save(self, path: str | os.PathLike) -> None:
         """Write one file (arrays and JSON, no pickle), atomically: a failure leaves an older file

@@ -22,6 +22,7 @@ from probml.interface.model import Generative
 from probml.language.given import file_named
 from probml.language.language import Bound
 from probml.posteriors.posterior import part
+from probml.posteriors.units import Unit
 from probml.structure.portrait import difference
 
 # what stands beside the arrays of a file: name → the types that it may have
@@ -107,7 +108,8 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
                          f"read by its data, load(path, model.read(data))")
     shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
     if not shapes and model.inputs:  # parameters that were given, for data of any shape
-        return known(model, part(arrays, "params/"), meta["names"])
+        return replace(known(model, part(arrays, "params/"), meta["names"]),
+                       units=_units(meta, arrays))
     fit = Fit(
         model, part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"),
         Status(meta["outcome"]), meta["iterations"],
@@ -119,6 +121,7 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         bound=meta.get("bound"),
         columns={k: tuple(v) for k, v in meta.get("columns", {}).items()},
         seed=meta.get("seed"),
+        units=_units(meta, arrays),
     )  # fmt: skip
     other = difference(fit.structure, meta.get("structure", {}))
     if other is not None:
@@ -126,6 +129,18 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
                          f"{other}. Pass the model it was fitted with, or fit this one")
     _check_sites(fit, path)
     return _drawable(replace(fit, belief=saving.belief(meta, arrays, fit._plan, path)), path)
+
+
+def _units(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Unit]:
+    """How summaries tell parameters; none in files of before there were any.
+
+    Raises:
+        TypeError: the file holds something else.
+    """
+    found = unpacked(meta["units"], arrays) if meta.get("units") else {}
+    if not isinstance(found, dict) or not all(isinstance(unit, Unit) for unit in found.values()):
+        raise TypeError(f"its units are {found!r:.60}")
+    return found
 
 
 def _known(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Bound:

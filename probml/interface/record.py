@@ -28,6 +28,7 @@ from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan import plan as planning
 from probml.posteriors.posterior import Point, Posterior
+from probml.posteriors.units import Unit
 from probml.queries import outside
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
@@ -68,6 +69,8 @@ class Record:
     # input or site → the names of its columns, where it came as a table
     columns: dict[str, tuple] = field(default_factory=dict, repr=False)
     seed: int | None = field(default=None, repr=False)
+    # parameter → how summaries tell it, where the fit is of columns in other units than the user's
+    units: dict[str, Unit] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, model: Bound, found: fitting.Found,
@@ -257,7 +260,7 @@ class Shell:
     """
 
     def __init__(self, fit: Record):
-        self.fit = replace(fit, point={}, belief=None, kept=None, data=None, by=None)
+        self.fit = replace(fit, point={}, belief=None, kept=None, data=None, by=None, units={})
         static = {f.name: getattr(self.fit, f.name) for f in fields(fit)}
         self.key = freeze(static | {"class": type(fit).__name__})
 

@@ -266,10 +266,9 @@ def _concatenate(eqn: Any, values: list[Value]) -> list[Value]:
         for i, labels in enumerate(value.axes):
             axes[i] |= {(p, a, shift + begin) for p, a, shift in labels} if i == axis else labels
         begin += var.aval.shape[axis]
-    parts = [value.numbers for value in values]
     loose = frozenset().union(*(value.loose for value in values))
-    return [Value(_together(parts, lambda parts: np.concatenate(parts, 2 + axis)), tuple(axes),
-                  loose)]
+    found = _together(eqn, values, lambda parts: np.concatenate(parts, 2 + axis))
+    return [Value(found, tuple(axes), loose)]
 
 
 def _stack(eqn: Any, values: list[Value]) -> list[Value]:
@@ -278,14 +277,19 @@ def _stack(eqn: Any, values: list[Value]) -> list[Value]:
                                                      strict=True)]
     axes.insert(axis, frozenset())
     loose = frozenset().union(*(value.loose for value in values))
-    return [Value(_together([v.numbers for v in values], lambda parts: np.stack(parts, 2 + axis)),
-                  tuple(axes), loose)]
+    found = _together(eqn, values, lambda parts: np.stack(parts, 2 + axis))
+    return [Value(found, tuple(axes), loose)]
 
 
-def _together(parts: list, join: Any) -> np.ndarray | None:
-    """Arrays of numbers as one, if all are known, with the alternatives of each."""
-    if any(part is None for part in parts):
+def _together(eqn: Any, values: Sequence[Value], join: Any) -> np.ndarray | None:
+    """Arrays of numbers as one, with the alternatives of each; those of which nothing is known, as
+    a state beside a code in `mean[town, z]`, stay unknown beside the others."""
+    if all(value.numbers is None for value in values) or math.prod(
+        eqn.outvars[0].aval.shape) > LARGEST:
         return None
+    parts = [numbers_of(np.full(var.aval.shape, float(UNKNOWN)), np.nan, np.nan)
+             if value.numbers is None else value.numbers
+             for value, var in zip(values, eqn.invars, strict=True)]
     most = max(part.shape[1] for part in parts)
     return join([np.take(part, np.arange(most) % part.shape[1], 1) for part in parts])
 

@@ -1,40 +1,66 @@
 """One number a row under sites that are conjugate to it: a rate of counts or of waiting times with
-a Gamma prior, a probability with a Beta prior.
+a Gamma prior, a probability with a Beta prior, the variance of normal sites with an inverse Gamma
+prior, or its inverse with a Gamma one.
 
 log p(seen) = log p(z) + log p(seen | z) − log p(z | seen) at any z, so that no family needs the
-formula of its predictive (negative binomial, beta-binomial, Lomax …). What an M-step climbs is
-taken over the nodes of the quadrature.
+formula of its predictive (negative binomial, beta-binomial, Lomax, Student's t …). What an M-step
+climbs is taken over the nodes of the quadrature.
 """
 
+import math
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from probml.jaxpr.levels import Level
+from probml.jaxpr.levels import Level, Use
 from probml.latents.latent import Group, Seen
 from probml.latents.quadrature import Nodes, Quadrature, joint_density, where_seen
 from probml.structure.structure import Structure
 
-# kind of the site below → the argument that is the number, and (x, arguments at the number 1) →
-# what a seen cell adds to the two parameters of the prior
-COUNTS: dict[str, dict[str, tuple[str, Callable]]] = {
+
+class Below(NamedTuple):
+    """A kind of site that is conjugate to a number.
+
+    `argument` is c · number^power, c free of it; `told`: (x, arguments at the number 1) → what a
+    seen cell adds to the two parameters of the prior.
+    """
+
+    argument: str
+    told: Callable
+    power: float = 1.0
+
+
+def _square(x: jax.Array, at: Mapping) -> tuple[jax.Array, jax.Array]:
+    return jnp.full_like(x, 0.5), 0.5 * ((x - at["loc"]) / at["scale"]) ** 2
+
+
+BELOW: dict[str, dict[str, Below]] = {
     "Gamma": {
-        "Poisson": ("rate", lambda x, at: (x, at["rate"])),
-        "Exponential": ("rate", lambda x, at: (jnp.ones_like(x), at["rate"] * x)),
-        "Gamma": ("rate", lambda x, at: (at["concentration"], at["rate"] * x)),
+        "Poisson": Below("rate", lambda x, at: (x, at["rate"])),
+        "Exponential": Below("rate", lambda x, at: (jnp.ones_like(x), at["rate"] * x)),
+        "Gamma": Below("rate", lambda x, at: (at["concentration"], at["rate"] * x)),
+        "Normal": Below("scale", _square, -0.5),
     },
     "Beta": {
-        "Bernoulli": ("probs", lambda x, at: (x, 1 - x)),
-        "Binomial": ("probs", lambda x, at: (x, at["total_count"] - x)),
-        "Geometric": ("probs", lambda x, at: (jnp.ones_like(x), x)),
+        "Bernoulli": Below("probs", lambda x, at: (x, 1 - x)),
+        "Binomial": Below("probs", lambda x, at: (x, at["total_count"] - x)),
+        "Geometric": Below("probs", lambda x, at: (jnp.ones_like(x), x)),
     },
+    "InverseGamma": {"Normal": Below("scale", _square, 0.5)},
+}
+# the two parameters of a prior, and the prior of these
+PRIORS: dict[str, tuple[tuple[str, str], Callable]] = {
+    "Gamma": (("concentration", "rate"), dist.Gamma),
+    "Beta": (("concentration1", "concentration0"), dist.Beta),
+    "InverseGamma": (("concentration", "rate"), dist.InverseGamma),
 }
 
 
 class Conjugate(Quadrature):
-    """A Gamma or Beta number; see the top of this file."""
+    """A Gamma, inverse Gamma or Beta number; see the top of this file."""
 
     exact, finer = True, None
 
@@ -44,17 +70,16 @@ class Conjugate(Quadrature):
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         own = structure.sites[group.name]
-        if own.kind not in COUNTS:
+        if own.kind not in BELOW:
             return f"'{group.name}' is {own.kind}"
         for name in (name for name in group.sites if name != group.name):
             site = structure.sites[name]
-            argument, _ = COUNTS[own.kind].get(site.kind, ("", None))
+            below = BELOW[own.kind].get(site.kind)
             for found, uses in structure.row_uses(name).items():
                 use = uses.get(group.name)
-                scaled = own.kind == "Gamma" and use is not None and all(
-                    step == "times" for step, _ in use.coordinate)
-                if use is not None and (found != argument or use.level > Level.MOVED
-                                        or use.coordinate and not scaled):
+                if use is not None and (below is None or found != below.argument
+                                        or use.level > Level.MOVED
+                                        or not _scaled(use, below.power, own.kind != "Beta")):
                     return f"'{name}' ({site.kind}) is not conjugate to '{group.name}'"
         return super().claims(structure, group)
 
@@ -76,18 +101,25 @@ class Conjugate(Quadrature):
         return where_seen(seen.get(group.name, (None, None)), lambda x: x, drawn)[None]
 
 
+def _scaled(use: Use, power: float, unit: bool) -> bool:
+    """Whether an argument is a power of a number; times what is free of it, where `unit`."""
+    steps = [step for step in use.coordinate if step[0] != "times"]
+    found = math.prod(amount for _, amount in steps)
+    alone = all(name == "power" for name, _ in steps) and math.isclose(found, power)
+    return alone and (unit or not use.coordinate)
+
+
 def _posterior(structure: Structure, group: Group, env: Mapping,
                seen: Seen) -> dist.Distribution:
     """The number given what is seen below it."""
-    site = structure.sites[group.name]
-    first, second = (jnp.reshape(structure.cells(group.name, env)[name], ()) for name in (
-        ("concentration", "rate") if site.kind == "Gamma" else ("concentration1",
-                                                                "concentration0")))
+    site, prior = structure.sites[group.name], structure.distribution(group.name, env)
+    names, family = PRIORS[site.kind]
+    first, second = (jnp.reshape(getattr(prior, name), ()) for name in names)
     unit = {**env, group.name: site.place(jnp.ones(site.cells))}
     for name in (name for name in group.sites if name in seen and name != group.name):
         (x, mask), child = seen[name], structure.sites[name]
-        more = COUNTS[site.kind][child.kind][1](x.astype(first.dtype), structure.cells(name, unit))
+        more = BELOW[site.kind][child.kind].told(x.astype(first.dtype), structure.cells(name, unit))
         a, b = (jnp.where(True if mask is None else mask, jnp.broadcast_to(leaf, x.shape),
                           0.0).sum() for leaf in more)
         first, second = first + a, second + b
-    return (dist.Gamma if site.kind == "Gamma" else dist.Beta)(first, second)
+    return family(first, second)

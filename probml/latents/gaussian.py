@@ -27,7 +27,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from probml.jaxpr.levels import Level
 from probml.latents.latent import Group, Moments, Seen
 from probml.latents.pooled_normal import Second, columns, locations, scatter, seconds
-from probml.numerics import semidefinite
+from probml.numerics import semidefinite, small
 from probml.numerics.compiling import jit
 from probml.structure.densities import example
 from probml.structure.site import Site
@@ -176,10 +176,10 @@ class _Posterior:
         else:
             gram = (slope * seen) @ slope.T
         residual = residual if seen is None else residual * seen
-        self.lower = jnp.linalg.cholesky(eye + gram)
+        self.lower = small.cholesky(eye + gram, many=True)
         # once for all rows where K is one: solving for the rows themselves hands a BLAS of several
         # threads thousands of columns of q numbers, fifteen times the time of these products
-        self.inverse = solve_triangular(self.lower, eye, lower=True)
+        self.inverse = small.solve(self.lower, eye, many=True)
         self.centre = -(self.inverse @ (slope @ residual)) @ self.inverse
         moved = self.centre @ slope
         self.left = residual + (moved if seen is None else moved * seen)

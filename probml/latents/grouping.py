@@ -12,12 +12,13 @@ from probml.latents.latent import Group, Kind
 from probml.latents.linear_chain import LinearChain
 from probml.latents.quadrature import Quadrature
 from probml.latents.sampled import Sampled
+from probml.latents.simplex import Simplex
 from probml.structure.structure import Structure
 
 # the first that claims a group has it: those in closed form, then those that take any numbers, one
 # of a row, two, or several
 GENERAL: tuple[Kind, ...] = (Quadrature(), Cubature(), Laplace())
-KINDS: list[Kind] = [Gaussian(), LinearChain(), Conjugate(), *GENERAL]
+KINDS: list[Kind] = [Gaussian(), LinearChain(), Conjugate(), Simplex(), *GENERAL]
 
 
 def register(kind: Kind) -> None:

@@ -102,6 +102,21 @@ class Latent(Kind, Protocol):
         climbs."""
 
 
+class Sharing(Latent, Protocol):
+    """A kind that evaluates a row at nodes, which may be those of every row where a group takes
+    nothing of a row but its latents (factors/shared_nodes.py)."""
+
+    def everywhere(self, structure: Structure, group: Group, env: Mapping,
+                   cells: int) -> tuple[jax.Array, jax.Array] | None:
+        """Values of the latent that serve every row, three times as many as a third of them, (m,),
+        and the logarithms of what each stands for, with the latent's own density; None: there are
+        none.
+
+        Args:
+            cells: seen cells of a row.
+        """
+
+
 class Pooling(Latent, Protocol):
     """A kind of which second moments of rows are all that an M-step needs, where a group takes
     nothing of a row but its latents (plan.even)."""

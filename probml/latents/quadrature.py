@@ -7,13 +7,19 @@ of a power (Takahasi & Mori 1974; about the mode as Liu & Pierce 1994 have it, w
 nodes follow only tails of a normal). With 61 nodes over |t| ≤ 6 the error is below 1e-6 nats for a
 normal or Student's t under counts or choices.
 
+Where rows differ in nothing but which of finitely many values are seen, and the prior is normal,
+nodes may be those of every row (`everywhere`): even steps in units of the prior, as Bock & Aitkin
+(1981) have them. The log densities of all rows at all nodes are then products of matrices
+(factors/shared_nodes.py), and that these nodes lie near enough is looked at in every row.
+
 Where h has two peaks, as under z², every other node belongs to the rule of one, the others to that
 of the other, and the integrand is shared among them smoothly (a partition of unity), so that each
 rule meets one peak; where both rules find the same peak they are the one rule of all nodes. A kink
 (a Laplace prior), or a third peak, cost up to a hundredth, which a fit says (fits/boundary.py).
 Gradients hold the nodes still.
 
-Cost: 122 log densities a row, and 30 steps to each of two modes.
+Cost: 122 log densities a row, and some steps to each of two modes; of shared nodes, two products
+with as many columns as there are nodes.
 """
 
 import math
@@ -24,6 +30,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 from numpyro.distributions import biject_to
 
 from probml.latents.latent import Group, Latent, Seen
@@ -31,12 +38,16 @@ from probml.structure.densities import log_density
 from probml.structure.structure import Structure
 
 NODES, REACH = 61, 6.0
-STEPS = 30  # to the mode
+STEPS = 30  # to the mode, at the most
+NEAR = 1e-3  # of the width of a peak: steps that are shorter leave nodes where they are
 FARTHEST = 3.0  # standard deviations that a step may take
 LOOKED = 5.0  # sinh of it: how far peaks are looked for
 NEGLIGIBLE = 40.0  # nats below the highest at which a peak is none
 OWNED = 3.0  # power of a Cauchy density by which places are shared among two peaks
 ROUGH = 1e-4  # nats a row by which twice the nodes may move an evidence unsaid
+NODES_NAME = "nodes of a quadrature"
+FAR = 8.5  # standard deviations of a normal prior beyond which 2e-17 of it lie
+CELLS = 5  # seen cells of a row for which shared nodes are as many as a row's own
 
 
 class Nodes(NamedTuple):
@@ -71,6 +82,17 @@ class Quadrature:
     def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
         return said_of_nodes(gap, rows)
 
+    def everywhere(self, structure: Structure, group: Group, env: Mapping,
+                   cells: int) -> tuple[jax.Array, jax.Array] | None:
+        if self.exact or structure.sites[group.name].kind != "Normal":
+            return None
+        # a row's own density is the narrower the more it says: as one over the root of its cells
+        count = 3 * math.ceil(self.nodes * max(1.0, math.sqrt(cells / CELLS)) / 3)
+        u = np.linspace(-FAR, FAR, count)
+        joint, _ = joint_density(structure, group, env, {})
+        values, volumes = jax.vmap(lambda u: _moved(structure, group, env, u))(u)
+        return values, jax.vmap(joint)(values, volumes) + np.log(u[1] - u[0])
+
     def claims(self, structure: Structure, group: Group) -> str | None:
         site = structure.sites[group.name]
         if len(group.names) > 1 or math.prod(site.cells) != 1:
@@ -82,13 +104,13 @@ class Quadrature:
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         joint, own = joint_density(structure, group, env, seen)
-        place, share = _nodes(structure, group, env, joint, self.nodes)
+        place, share = _nodes(structure, group, env, seen, self.nodes)
         logs = jax.vmap(lambda u: joint(*_moved(structure, group, env, u)))(place) + share
         return where_seen(own, lambda x: joint(x, 0.0), jax.nn.logsumexp(logs))
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         joint, own = joint_density(structure, group, env, seen)
-        place, share = _nodes(structure, group, env, joint, self.nodes)
+        place, share = _nodes(structure, group, env, seen, self.nodes)
         values, volumes = jax.vmap(lambda u: _moved(structure, group, env, u))(place)
         weights = jax.nn.softmax(jax.vmap(joint)(values, volumes) + share)
         values = where_seen(own, lambda x: jnp.broadcast_to(x, values.shape), values)
@@ -101,7 +123,7 @@ class Quadrature:
              key: jax.Array) -> jax.Array:
         """By inversion, the density linear between nodes ten times as dense."""
         joint, own = joint_density(structure, group, env, seen)
-        place, share = _nodes(structure, group, env, joint, 10 * self.nodes)
+        place, share = _nodes(structure, group, env, seen, 10 * self.nodes)
         values, volumes = jax.vmap(lambda u: _moved(structure, group, env, u))(place)
         order = jnp.argsort(place)  # those of two rules lie between one another
         values = values[order]
@@ -162,22 +184,30 @@ def _moved(structure: Structure, group: Group, env: Mapping,
     return value, jnp.reshape(transform.log_abs_det_jacobian(u, value), ())
 
 
-def _nodes(structure: Structure, group: Group, env: Mapping, joint: Callable,
+def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
            count: int) -> tuple[jax.Array, jax.Array]:
     """Coordinates of the nodes, and the logarithms of what each stands for; held still."""
+    env, seen = jax.lax.stop_gradient((dict(env), dict(seen)))
+    joint, _ = joint_density(structure, group, env, seen)
 
     def height(u: jax.Array) -> jax.Array:
         return joint(*_moved(structure, group, env, u))
 
     slope, curve = jax.grad(height), jax.grad(jax.grad(height))
 
-    def step(_, u: jax.Array) -> jax.Array:
+    def step(carry: tuple) -> tuple:
+        u, _, done = carry
         bend = jnp.maximum(jnp.abs(curve(u)), 1e-6)
         far = FARTHEST * bend**-0.5
-        return u + jnp.clip(jnp.nan_to_num(slope(u) / bend), -far, far)
+        move = jnp.clip(jnp.nan_to_num(slope(u) / bend), -far, far)
+        return u + move, jnp.abs(move) * bend**0.5, done + 1
+
+    def more(carry: tuple) -> jax.Array:
+        _, moved, done = carry
+        return (moved > NEAR) & (done < STEPS)
 
     def peak(start: jax.Array) -> tuple[jax.Array, jax.Array]:
-        middle = jax.lax.fori_loop(0, STEPS, step, start)
+        middle, *_ = jax.lax.while_loop(more, step, (start, jnp.full_like(start, jnp.inf), 0))
         bend = jnp.abs(curve(middle))
         return middle, jnp.where(bend > 1e-6, bend, 1.0) ** -0.5
 
@@ -195,7 +225,19 @@ def _nodes(structure: Structure, group: Group, env: Mapping, joint: Callable,
     owned = -jnp.log(wide) - OWNED * jnp.log1p(((place[:, None] - middle) / wide) ** 2)
     owned = jax.nn.log_softmax(owned)
     share += jnp.concatenate([owned[: len(rules[0][0]), 0], owned[len(rules[0][0]) :, 1]])
-    return jax.lax.stop_gradient(place), jax.lax.stop_gradient(share)
+    return kept(jax.lax.stop_gradient(place)), kept(jax.lax.stop_gradient(share))
+
+
+def kept(found: jax.Array) -> jax.Array:
+    """What `again` keeps."""
+    return checkpoint_name(found, NODES_NAME)
+
+
+def again(function: Callable) -> Callable:
+    """A function of nodes that keeps these alone for its derivative, and is evaluated there
+    again."""
+    return jax.checkpoint(function, policy=jax.checkpoint_policies.save_only_these_names(
+        NODES_NAME))
 
 
 def _two_highest(height: Callable) -> jax.Array:

@@ -15,6 +15,10 @@ NEAR = 1e-6
 # gain
 PATIENCE = 5
 SHORTEST = 1e-10  # share of a step below which no ascent is looked for
+# of a climb that goes on by slopes: what is left to gain, by the curvature that it has learnt,
+# relative to 1 + |value|, that is nothing; iterations that it takes so at the most; roundings of
+# the value within which slopes are asked
+LEFT, LONG, BLIND = 1e-8, 40, 4
 
 
 def newton(loss, start):
@@ -197,7 +201,7 @@ def nothing(value):
 
 
 def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, trail: int = 0,
-          framed: bool = False, enough: float | jax.Array = 0.0):
+          framed: bool = False, enough: float | jax.Array = 0.0, slopes: bool = False):
     """Minimise by optax's L-BFGS with a backtracking line search; returns (best point, its value,
     iterations, values, gradient).
 
@@ -209,6 +213,10 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
             first steps on.
         enough: of such coordinates, stop where half the square of the gradient, which is what is
             left to gain, is less than this, relative to 1 + |value|.
+        slopes: where values differ by rounding alone, and the tolerance is less than that, take
+            a step that flattens the slope along it (Hager & Zhang 2005, "A new conjugate gradient
+            method with guaranteed descent and an efficient line search", the approximate Wolfe
+            conditions): values tell half the digits of where the minimum is, gradients all.
 
     The program holds one copy of `value_and_gradient`, which is what takes long to compile: every
     turn of the loop evaluates it once.
@@ -220,7 +228,17 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
     rounding = jnp.finfo(dtype).eps
     # what looks like no gain in few digits may be the way along a valley
     patience = jnp.where(tolerance < rounding, PATIENCE, 1)
+    slopes = slopes and dtype != jnp.float64
+    further = tolerance < rounding if slopes else False
     tolerance = jnp.maximum(tolerance, jnp.where(tolerance > 0, rounding, 0.0))
+
+    def flatter(value, new, slope, direction, gradient):
+        """Whether rounding alone tells two values apart, and the slope is less at the new one."""
+        if not slopes:
+            return False
+        same = jnp.abs(new - value) <= BLIND * rounding * (1 + jnp.abs(value))
+        return further & same & (jnp.abs(optax.tree.vdot(gradient, direction))
+                                 <= 0.9 * jnp.abs(slope))
 
     def step(carry):
         """One evaluation, at `point + size · direction`: taken, if the value falls by enough, else
@@ -228,16 +246,19 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
         point, value, gradient, memory, direction, slope, size, (fall, least, count, values, _,
                                                                  calm) = carry
         there = jax.tree.map(lambda p, d: p + size * d, point, direction)
-        new, slopes = value_and_gradient(there)
+        new, slopes_there = value_and_gradient(there)
         first = count < 0
-        taken = first | (new <= value + 1e-4 * size * slope)
-        keep = functools.partial(jnp.where, taken & (first | (new < value)))
+        blind = flatter(value, new, slope, direction, slopes_there)
+        taken = first | (new <= value + 1e-4 * size * slope) | blind
+        keep = functools.partial(jnp.where, taken & (first | (new < value) | blind))
         ended = taken | (size <= SHORTEST)  # of the search along one direction
         fall = jnp.where(ended, jnp.where(taken & (new < value), value - new, 0.0), fall)
         calm = jnp.where(ended & (count > -1),
                          jnp.where(fall <= tolerance * (1 + jnp.abs(value)), calm + 1, 0), calm)
-        point, value, gradient = (jax.tree.map(keep, there, point), keep(new, value),
-                                  jax.tree.map(keep, slopes, gradient))
+        # of values that rounding alone tells apart the lower one
+        point, value, gradient = (jax.tree.map(keep, there, point),
+                                  keep(jnp.where(first, new, jnp.minimum(new, value)), value),
+                                  jax.tree.map(keep, slopes_there, gradient))
         least = (jnp.maximum(NEAR, jnp.sqrt(2 * enough * (1 + jnp.abs(value)))) if framed else
                  jnp.where(first, 1e-14 * (1 + optax.tree.norm(gradient)), least)).astype(dtype)
         ahead, later = curvature.update(gradient, memory, point)
@@ -261,9 +282,10 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
         )
 
     def more(carry):
-        _, _, gradient, _, _, _, _, (_, least, count, _, ended, calm) = carry
+        _, value, gradient, _, _, slope, _, (_, least, count, _, ended, calm) = carry
+        left = further & (calm < LONG) & (-0.5 * slope > LEFT * (1 + jnp.abs(value)))
         return ~ended | (count < 0) | (
-            (count < steps) & (calm < patience) & (optax.tree.norm(gradient) > least)
+            (count < steps) & ((calm < patience) | left) & (optax.tree.norm(gradient) > least)
         )
 
     blank, zero = jax.tree.map(jnp.zeros_like, start), jnp.zeros((), dtype)

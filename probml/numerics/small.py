@@ -8,10 +8,14 @@ from jax.scipy.linalg import solve_triangular
 FEW = 3  # rows up to which a factor is written out
 
 
-def cholesky(matrix: jax.Array) -> jax.Array:
-    """Lower factors, (..., d, d)."""
+def cholesky(matrix: jax.Array, many: bool = False) -> jax.Array:
+    """Lower factors, (..., d, d).
+
+    Args:
+        many: of one matrix in a function that is mapped over many.
+    """
     d = matrix.shape[-1]
-    if d > FEW or matrix.ndim < 3:
+    if d > FEW or matrix.ndim < 3 and not many:
         return jnp.linalg.cholesky(matrix)
     rows: list[list[jax.Array]] = []
     for i in range(d):
@@ -26,10 +30,11 @@ def cholesky(matrix: jax.Array) -> jax.Array:
     return jnp.stack([jnp.stack([*row, *[zero] * (d - len(row))], -1) for row in rows], -2)
 
 
-def solve(lower: jax.Array, right: jax.Array, transposed: bool = False) -> jax.Array:
-    """lower⁻¹ right, or its transpose's; (..., d, d), (..., d, n)."""
+def solve(lower: jax.Array, right: jax.Array, transposed: bool = False,
+          many: bool = False) -> jax.Array:
+    """lower⁻¹ right, or its transpose's; (..., d, d), (..., d, n). `many` as of `cholesky`."""
     d = lower.shape[-1]
-    if d > FEW or lower.ndim < 3:
+    if d > FEW or lower.ndim < 3 and not many:
         return solve_triangular(lower, right, lower=True, trans=int(transposed))
     found: dict[int, jax.Array] = {}
     for i in reversed(range(d)) if transposed else range(d):

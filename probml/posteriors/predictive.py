@@ -152,8 +152,9 @@ def _moved(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
 
 
 def columns(marginals: Marginals, block: Block) -> dict[str, jax.Array] | None:
-    """The parameters of a gaussian block at mean + each column of the root of its covariance:
-    (columns, ...), at reference scales."""
+    """How far the parameters of a gaussian block move along each column of the root of its
+    covariance: (columns, ...), at reference scales. Beside a mean of many of them such a step has
+    no digits left."""
     loc, covariance = marginals.natural[block.names]["loc"], marginals.covariance(block)
     if loc.size > COLUMNS:
         return None
@@ -163,13 +164,17 @@ def columns(marginals: Marginals, block: Block) -> dict[str, jax.Array] | None:
         roots = marginals.root(block).reshape(-1, *covariance.shape[-2:])  # (plates, d, d)
         plates = jnp.eye(len(roots), dtype=loc.dtype)
         steps = jnp.einsum("ab,bij->ajbi", plates, roots).reshape(loc.size, *loc.shape)
-    return jax.vmap(lambda c: unpack(marginals.posterior.params, block, c))(loc + steps)
+
+    def moved(step):
+        return jax.jvp(lambda c: unpack(marginals.posterior.params, block, c), (loc,), (step,))[1]
+
+    return jax.vmap(moved)(steps)
 
 
 def affine(marginals: Marginals, name: str) -> dict[str, dict[str, jax.Array]] | None:
     """What factors need for the predictive of a row-wise Normal whose location is affine in one
-    gaussian block: settings of the parameters, at the block's columns, and with the scale's c
-    at 1, at its shape, at the Student widening and at its reference.
+    gaussian block: how far the parameters move along the block's columns, and settings of them
+    with the scale's c at 1, at its shape, at the Student widening and at its reference.
 
     A site of several cells has one scale parameter for all (their predictive is one vector's),
     or one for each: then no two cells share a coefficient, whose prior would have to scale with

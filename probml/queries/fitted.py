@@ -12,6 +12,7 @@ from probml.engines.engine import Engine, Status
 from probml.language.language import Bound
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Posterior
+from probml.posteriors.units import Unit
 from probml.structure.structure import Structure
 
 
@@ -41,6 +42,7 @@ class Fitted(Protocol):
     by: Engine | None
     columns: Mapping[str, tuple]
     seed: int | None
+    units: Mapping[str, Unit]
 
     @property
     def params(self) -> dict[str, Any]: ...
@@ -49,8 +51,13 @@ class Fitted(Protocol):
     @property
     def structure(self) -> Structure: ...
     @property
+    def converged(self) -> bool: ...
+    @property
+    def status(self) -> str: ...
+    @property
     def _plan(self) -> Plan: ...
 
+    def summary(self) -> Any: ...
     def labels(self, site: str) -> tuple: ...
     def posterior(self, site: str) -> Any: ...
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]: ...

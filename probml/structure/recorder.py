@@ -94,6 +94,9 @@ class _Recorder(Messenger):
         computed = msg["type"] == deterministics.KIND and name not in dict(self.model.interventions)
         if not computed and msg["type"] != "sample":
             return
+        if not isinstance(name, str):
+            raise ModelError(f"model '{self.model.name}': a site is named {name!r}: expected text, "
+                             f"such as sample(\"mean\", ...)")
         if name in self.messages or name in self.computed:
             raise ModelError(f"{where}: two sites have this name; give each its own")
         if name in self.model.inputs:
@@ -164,7 +167,7 @@ TRACED = {
     jax.errors.TracerArrayConversionError:
         "NumPy, SciPy, float() and .item() need numbers, and here they stand for all that a site "
         "or an input may have: write jnp.exp(x) in the place of np.exp(x) and math.exp(x), "
-        "jax.scipy in the place of scipy",
+        "jnp.asarray(table)[z] in the place of table[z], jax.scipy in the place of scipy",
     jax.errors.TracerIntegerConversionError:
         "range(), indices of lists and shapes need a whole number, and here it stands for all that "
         "a site or an input may have: make it an argument with a default, a setting, or index an "

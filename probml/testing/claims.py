@@ -18,7 +18,7 @@ from probml.interface.fit import Fit
 from probml.interface.loading import load
 from probml.testing.case import SEEN, Case
 from probml.testing.oracle import Truth, Unknown, truth
-from probml.testing.recipe import finite, states
+from probml.testing.recipe import GROUPS, finite, states
 
 CLOSE = 1e-8  # of float64, where nothing but the order of sums differs
 GRIDS = 1e-6  # where ours or the oracle's integral is one over nodes
@@ -219,9 +219,22 @@ def bounds(case: Case) -> None:
         f"VB's bound {fit.bound} lies above the evidence {exact.log_evidence}")
 
 
+def labelled(case: Case) -> None:
+    """Members of groups named by text, of which one has no rows, are those named by numbers."""
+    if "group" not in case.inputs:
+        return
+    words = ("none", "one", "two")[:GROUPS]
+    fit, data, _ = known(case)
+    named = {**data, "group": np.array(words)[np.asarray(data["group"])]}
+    other = case.model.at(case.drawn[0], labels={"group": words})
+    same(other.log_prob(named), fit.log_prob(data), "log_prob of members in words", CLOSE)
+    first = {name: np.asarray(value)[:1] for name, value in named.items()}
+    same(other.log_prob(first), np.asarray(fit.log_prob(data))[:1], "log_prob of one row", CLOSE)
+
+
 CLAIMS: tuple[Callable[[Case], None], ...] = (
     density, probabilities, decoding, imputation, single, learning, order, weight, modes, kept,
-    parts, names, exactly, bounds)
+    parts, names, exactly, bounds, labelled)
 ALWAYS = 4  # of these are held of every case; of the others each round of fuzzing takes some
 
 

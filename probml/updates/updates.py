@@ -274,14 +274,23 @@ def _read(points: jax.Array, gradients: jax.Array, block: Block) -> dict[str, ja
 
 def modes(params: Mapping, stage, natural) -> dict[str, jax.Array]:
     """The parameters at the modes of forms that were read."""
+    return _led(params, stage, natural, lambda form, *found: form.mode(*found))
+
+
+def ahead(params: Mapping, stage, natural) -> dict[str, jax.Array]:
+    """Where forms that were read at `params` are to be read next."""
+    return _led(params, stage, natural, lambda form, *found: form.onward(*found))
+
+
+def _led(params: Mapping, stage, natural, where: Callable) -> dict[str, jax.Array]:
+    """where(form, natural, c, event) of each block, those alike as one, as parameters."""
     out, of = {}, {block.names: found for block, found in zip(stage, natural, strict=True)}
     for alike in _alike(params, stage):
         (first, *_), bundle = alike
         leaves = {key: {b.names[0]: of[b.names][key] for b in alike[0]} for key in of[first.names]}
         joined = {key: bundle.join(values) for key, values in leaves.items()}
-        out.update(_unpacked(params, alike, first.form.mode(
-            joined, _packed(params, alike), first.event
-        )))
+        out.update(_unpacked(params, alike, where(first.form, joined, _packed(params, alike),
+                                                  first.event)))
     return out
 
 

@@ -1,6 +1,7 @@
 """The command line by its runner: tables in, tables out, exit codes, and errors of one line."""
 
 import json
+import re
 from importlib.resources import files
 
 import numpy as np
@@ -11,6 +12,8 @@ pytest.importorskip("click")
 from click.testing import CliRunner  # noqa: E402
 
 import probml  # noqa: E402
+from probml.engines import Engine  # noqa: E402
+from probml.models.commandline import engines  # noqa: E402
 from probml.models.commandline.main import main  # noqa: E402
 
 ROWS = pd.DataFrame({"size": [1.0, 1.1, 0.9, 5.0, 5.1, 4.9, np.nan, 1.05],
@@ -125,12 +128,44 @@ def test_inputs_of_a_model_come_from_a_table(place):
     assert list(drawn.columns) == ["t", "y"] and drawn["t"].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
+def test_a_network_is_learnt_from_rows_with_empty_cells(place):
+    random = np.random.default_rng(0)
+    sick = random.random(120) < 0.5
+    table = pd.DataFrame({"sick": sick, "fever": sick ^ (random.random(120) < 0.1),
+                          "coin": random.random(120) < 0.5}).replace({True: "yes", False: "no"})
+    for i, name in enumerate(table):  # no row is whole
+        table.loc[i::3, name] = None
+    table.to_csv(place / "torn.csv", index=False)
+    ask(place, "fit", "@torn.csv", "-m", "network", "-o", "@network.probml")
+    found = probml.load(place / "network.probml")
+    assert {frozenset(arc) for arc in found.model.graph.edges} == {frozenset(("sick", "fever"))}
+    filled = pd.read_csv(ask_file(place, "impute", "@network.probml", "@torn.csv"))
+    assert not filled.isna().any().any()
+    table.assign(age=np.where(sick, 60.5, 40.1)).to_csv(place / "aged.csv", index=False)
+    run = ask(place, "fit", "@aged.csv", "-m", "network", "-o", "@network.probml", code=3)
+    assert "beside numbers ('age')" in run.stderr
+
+
 @pytest.mark.filterwarnings("default:the table has no column:RuntimeWarning")
 def test_a_column_that_is_absent_is_unseen_and_said_so(place):
     pd.DataFrame({"size": [5.0, 1.0]}).to_csv(place / "sizes.csv", index=False)
     run = ask(place, "predict", "@fit.probml", "@sizes.csv")
     assert run.stdout.split() == ["prediction", "large", "small"]
     assert run.stderr.startswith("probml: warning: the table has no column 'colour'")
+
+
+@pytest.mark.filterwarnings("default:column 'y' is empty:RuntimeWarning")
+def test_a_regression_leaves_out_rows_without_a_target_and_says_so(place):
+    pd.DataFrame({"t": [0, 1, 2, 3, 4], "y": [0.1, 2.2, None, 3.9, 8.2]}).to_csv(
+        place / "torn_line.csv", index=False)
+    run = ask(place, "fit", "@torn_line.csv", "-m", "regression", "--target", "y", "-o",
+              "@torn.probml")
+    assert "probml: warning: column 'y' is empty in 1 of 5 rows" in run.stderr
+    answers = pd.read_csv(ask_file(place, "predict", "@torn.probml", "@torn_line.csv"))
+    assert len(answers) == 5 and answers["prediction"].is_monotonic_increasing
+    told = ask(place, "explain", "@torn.probml").stdout
+    assert "beta[t]" in told and "bias" in told
 
 
 def test_dates_and_names_are_left_out_by_request(place):
@@ -157,6 +192,14 @@ def test_dates_and_names_are_left_out_by_request(place):
     (("fit", "@rows.csv", "-m", "naive_bayes", "--target", "sort"), 3, "no such column"),
     (("fit", "@rows.csv", "-m", "naive_bayes"), 4, "--target NAME"),
     (("fit", "@rows.csv", "-m", "mixture", "--engine", "magic"), 4, "expected one of Exact"),
+    (("fit", "@rows.csv", "-m", "mixture", "--engine", "EM(restart=2)"), 4, "no such setting"),
+    (("fit", "@rows.csv", "-m", "mixture", "--engine", "EM(restarts=x)"), 4, "'NUTS(draws=500)'"),
+    (("fit", "@rows.csv", "-m", "mixture", "--engine", "EmpiricalBayes"), 4, "say its choose"),
+    (("fit", "@rows.csv", "-m", "mixture", "--target", "kind"), 4, "predicts none"),
+    (("fit", "@line.csv", "-m", "regression", "--target", "y", "--engine", "em"), 4, "exact"),
+    (("fit", "@rows.csv", "-m", "network", "--components", "3"), 4, "mixture and hmm have"),
+    (("report", "@fit.probml", "--target", "kind"), 4, "it goes with --data"),
+    (("report", "@fit.probml", "--data", "@rows.csv", "--target", "sort"), 3, "no such column"),
     (("fit", "@rows.csv", "-m", "mixture", "--components", "3-1"), 4, "a range such as 1-5"),
     (("fit", "@mine.py", "-m", "mixture"), 3, "expected a table"),
     (("predict", "@rows.csv", "@rows.csv"), 4, "is not a fit saved by probml"),
@@ -170,8 +213,24 @@ def test_every_error_is_one_line_and_a_code(place, words, code, said):
     assert run.stdout == ""
 
 
+def test_engines_are_those_of_the_library_by_any_spelling():
+    public = {name for name in probml.__all__ if isinstance(getattr(probml, name), type)
+              and issubclass(getattr(probml, name), Engine)}
+    assert {*engines.KNOWN} == public and all(name in engines.SAID for name in public)
+    for name in public - {"EmpiricalBayes"}:
+        assert engines.engine_of(name.lower()) == getattr(probml, name)()
+    assert engines.engine_of("nuts(draws=7, chains=2)") == probml.NUTS(draws=7, chains=2)
+    assert engines.engine_of("EmpiricalBayes(choose=('a',))") == probml.EmpiricalBayes(("a",))
+    assert engines.engine_of(None) is None
+
+
 def test_the_report_and_the_versions_are_written(place):
     ask(place, "report", "@fit.probml", "--data", "@new.parquet", "-o", "@report.html")
     assert (place / "report.html").read_text().startswith("<!DOCTYPE html>")
+    ask(place, "report", "@fit.probml", "--data", "@rows.csv", "--target", "kind", "-o",
+        "@answered.html")
+    told = [re.search(r"<tr><th scope=\"row\">class</th>.*?</tr>", (place / name).read_text())[0]
+            for name in ("report.html", "answered.html")]
+    assert ["0.0%" in told[0], "100.0%" in told[1]] == [True, True]
     assert json.loads(ask(place, "versions", "--json").stdout)["probml"] is not None
     assert probml.__version__ in ask(place, "--version").stdout

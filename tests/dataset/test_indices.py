@@ -228,6 +228,24 @@ def test_a_matrix_of_codes_is_one_index_and_a_column_of_a_matrix_another():
     assert found["x[1]"].input == "x" and found["x[1]"].parameters == (("a", 0),)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_code_beside_an_unseen_state_is_an_index(turned):
+    def towns(town, k=2):
+        shape = [k, 3] if turned else [3, k]
+        mean = sample("mean", dist.Normal(0, 10).expand(shape).to_event(2))
+        with probml.rows():
+            z = sample("z", dist.Categorical(jnp.ones(k) / k))
+            sample("y", dist.Normal(mean[z, town] if turned else mean[town, z], 1.0))
+
+    found = one(towns, town=((), "i"))["town"]
+    assert (found.low, found.high) == (0, 2) and found.axes == (Axis("mean", int(turned)),)
+    data = {"town": np.array(["alta", "voss", "hamar", "alta"]), "y": np.arange(4.0)}
+    fit = probml.model(towns)().fit(data, probml.MAP())
+    assert list(fit.labels("town")) == ["alta", "hamar", "voss"]
+    with pytest.raises(DataError, match="oslo"):
+        fit.log_prob({"town": np.array(["oslo"]), "y": np.zeros(1)})
+
+
 def test_a_number_that_is_clipped_filled_or_taken_modulo_has_no_range():
     def free(g):
         a = sample("a", dist.Normal(0, 1).expand([4]).to_event(1))

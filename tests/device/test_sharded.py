@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +15,11 @@ import pytest
 from jax.sharding import Mesh
 
 from probml.device.rows import Chunk, Resident
-from probml.device.sharded import spread
-from probml.errors import ModelError
+from probml.device.sharded import repeated, spread
+from probml.errors import DataError, ModelError
 from probml.numerics.compiling import jit
 from probml.numerics.outside.meshes import mesh_of
+from probml.numerics.outside.processes import joint
 
 CHUNKS, SIZE = 3, 4
 X = np.random.default_rng(0).normal(size=(CHUNKS, SIZE, 2))
@@ -50,6 +52,18 @@ def test_sums_answers_samples_and_batches_are_those_of_one_device():
     np.testing.assert_allclose(asked(HELD, powers, index, jax.random.key(0))[0], sums, rtol=1e-6)
 
 
+@jit
+def side_by_side(rows, powers):
+    return rows.beside(lambda p: rows.total(lambda some: some.weights @ jnp.abs(some.inputs["x"]) ** p), powers)
+
+
+def test_runs_side_by_side_find_what_they_find_where_rows_are_held_once():
+    powers, rows = np.array([1.0, 2.0, 3.0]), repeated(HELD, mesh_of(jax.devices()[:1]))
+    assert rows.lanes == 1 and not rows.joint and spread(HELD, mesh_of(jax.devices()[:1])).joint
+    for some in (powers, powers[:1]):
+        np.testing.assert_allclose(side_by_side(rows, some), side_by_side(HELD, some), rtol=1e-6)
+
+
 def test_places_that_are_no_row_of_devices_are_refused():
     device = jax.devices()[0]
     with pytest.raises(ModelError, match="where='cpu': expected a list of devices such as"):
@@ -58,7 +72,17 @@ def test_places_that_are_no_row_of_devices_are_refused():
         mesh_of([])
     with pytest.raises(ModelError, match="is named twice"):
         mesh_of([device, device])
+    other = Mock(spec=jax.Device, platform="gpu")
+    with pytest.raises(ModelError, match=r"devices of one kind are needed, got cpu and gpu: take jax.devices\('gpu'\)"):
+        mesh_of([device, other])
     assert mesh_of(Mesh(np.array([[device]]), ("a", "b"))) == mesh_of([device]) == mesh_of(device)
+
+
+def test_a_process_that_is_lost_is_told_of_and_other_errors_of_jax_are_left():
+    with pytest.raises(DataError, match=r"another process, .* was lost \(UNKNOWN: Gloo all-reduce failed"), joint():
+        raise jax.errors.JaxRuntimeError("UNKNOWN: Gloo all-reduce failed: Connection closed\nby peer")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"), joint():
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
 
 
 HEAD = """
@@ -129,6 +153,36 @@ def test_engines_find_on_four_devices_what_they_find_on_one(tmp_path):
     same(lines().fit(other, probml.Laplace(), where=devices), lines().fit(other, probml.Laplace()))
     parts = lambda: iter([{name: value[low:low + 97] for name, value in table.items()} for low in range(0, 401, 97)])
     same(mixture(k=2).fit(parts, EM, where=devices), mixture(k=2).fit(table, EM))
+    """, XLA_FLAGS="--xla_force_host_platform_device_count=4"))
+
+
+@pytest.mark.slow
+def test_runs_are_cut_over_devices_where_rows_are_few(tmp_path):
+    ended(started(tmp_path, """
+    from probml.device import sharded
+    from probml.fits import places
+    from probml.interface.sizes import grid
+    devices, held, calls = jax.devices(), sharded.repeated, []
+    def repeated(rows, mesh):
+        calls.append(rows)
+        return held(rows, mesh)
+    sharded.repeated = repeated
+    many = probml.EM(max_iterations=8, tolerance=0.0, restarts=6, accelerate=False)
+    same(mixture(k=2).fit(table, many, where=devices), mixture(k=2).fit(table, many))
+    assert len(calls) == 1
+    sizes = {k: mixture(k=k) for k in (1, 2, 3)}
+    for k, one in grid(sizes, table, "z", many, where=devices).items():
+        same(one, grid(sizes, table, "z", many)[k])
+    assert len(calls) == 2
+    chains = probml.NUTS(draws=60, warmup=60, chains=4)
+    plain, spread = lines().fit(other, chains), lines().fit(other, chains, where=devices)
+    assert len(calls) == 3 and spread.draws(240)["slope"].shape == (240, 2)
+    deviation = plain.draws(240)["slope"].std(0)
+    assert (np.abs(spread.params["slope"] - plain.params["slope"]) < 0.5 * deviation).all()
+    places.FEW = 0  # as of many rows: the chains, one after another, pass over rows that devices share
+    shared = lines().fit(other, chains, where=devices)
+    assert len(calls) == 3
+    assert (np.abs(shared.params["slope"] - plain.params["slope"]) < 0.5 * deviation).all()
     """, XLA_FLAGS="--xla_force_host_platform_device_count=4"))
 
 

@@ -3,6 +3,7 @@ site."""
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -369,6 +370,34 @@ def test_a_normal_gamma_prior_on_a_precision():
     close(fit.log_evidence, evidence)
     close(fit.log_prob({"x": [1.0]}),
           stats.t(2 * a, m, np.sqrt(b * (1 + 1 / kappa) / a)).logpdf([1.0]))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of the units
+@pytest.mark.parametrize("unit", [1e-6, 1e4, 1e7])
+def test_a_precision_far_from_its_prior_is_read_in_float32(unit):
+    """At the prior's point a sum of squares of 1e14 hides how many rows there are."""
+    x = np.array([0.5, -1.0, 2.0, 0.3, 0.9, -0.2]) * unit
+    with jax.enable_x64(False):
+        fit = normal_gamma().fit({"x": x}, probml.Exact())
+        found = fit.posterior("precision"), fit.log_evidence, fit.log_prob({"x": x})
+    m, kappa, a, b, evidence = normal_inverse_gamma(x, 0.0, 2.0, 2.0, 1.5)
+    np.testing.assert_allclose([found[0].concentration, found[0].rate], [a, b], rtol=1e-4)
+    np.testing.assert_allclose(found[1], evidence, rtol=1e-4)
+    right = stats.t(2 * a, m, np.sqrt(b * (1 + 1 / kappa) / a)).logpdf(x)
+    np.testing.assert_allclose(found[2], right, atol=1e-3)
+
+
+def test_a_rate_of_which_nothing_was_counted_keeps_its_exposure():
+    """λ ~ Gamma(1, ½), no counts: λ | data ~ Gamma(1, ½ + rows)."""
+    @probml.model
+    def none():
+        rate = sample("rate", dist.Gamma(1.0, 0.5))
+        with probml.rows():
+            sample("x", dist.Poisson(rate))
+
+    fit = none().fit({"x": np.zeros(5)}, probml.Exact())
+    found = fit.posterior("rate")
+    close([found.concentration, found.rate], [1.0, 5.5])
 
 
 @probml.model

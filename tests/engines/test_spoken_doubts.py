@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from numpyro import plate, sample
+from numpyro import deterministic, plate, sample
 from scipy import stats
 
 import probml
@@ -92,6 +92,35 @@ def test_a_ridge_with_a_bend_is_told_as_well(prior):
 
 def test_of_one_maximum_nothing_is_said():
     assert told().fit({"y": Y}, probml.MAP(prior=False)).status.endswith("the tolerance")
+
+
+@probml.model
+def squared(named: bool):
+    """A root of which rows see the square alone."""
+    root = sample("root", dist.Normal(0.0, 3.0))
+    mean = deterministic("square", root**2) if named else root**2
+    with probml.rows():
+        sample("y", dist.Normal(mean, 1.0))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_two_maxima_are_told_unless_what_is_computed_by_name_is_the_same(named):
+    status = squared(named).fit({"y": np.full(6, 9.0)}, probml.MAP()).status
+    assert ("one of several maxima" in status) is not named
+
+
+@probml.model
+def level_top():
+    """Laplace's rows, half of them at -1, half at 1: all between is as high, and convex."""
+    at = sample("at", dist.Normal(-0.5, 1e3))
+    with probml.rows():
+        sample("y", dist.Laplace(at, 1.0))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_ends_between_which_nothing_is_lower_are_one_maximum():
+    fit = level_top().fit({"y": np.repeat([-1.0, 1.0], 5)}, probml.MAP())
+    assert abs(fit.params["at"]) < 1 + 1e-6 and "maxima" not in fit.status
 
 
 def test_second_derivatives_are_those_of_the_function():

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import optax
 import pytest
 from numpyro import plate, sample
 
@@ -61,10 +62,22 @@ def test_rows_that_are_read_in_parts_are_batches_as_they_come():
     assert streamed.score(table, plug_in=True) > full.score(table, plug_in=True) - 1e-3
 
 
+TABLE = {"x": rows_of(50)["x"]}
+
+
+@pytest.mark.parametrize("data", [TABLE, lambda: iter([{"x": TABLE["x"][:30]}, {"x": TABLE["x"][30:]}])],
+                         ids=["in memory", "in parts"])
+@pytest.mark.parametrize("engine", [probml.EM(batch_rows=51), probml.VB(batch_rows=51), probml.SVI(batch_rows=51),
+                                    probml.MAP(optimizer=optax.sgd(0.1), batch_rows=51)],
+                         ids=lambda engine: type(engine).__name__)
+def test_a_batch_larger_than_the_data_is_refused_by_every_engine(engine, data):
+    name = type(engine).__name__
+    with pytest.raises(ModelError, match=rf"{name}\(batch_rows=51\) .* the data have 50 rows"):
+        mixture(k=2).fit(data, engine)
+
+
 def test_what_has_no_batches_is_refused_by_name():
-    table = {"x": rows_of(50)["x"]}
-    with pytest.raises(ModelError, match=r"EM\(batch_rows=51\) .* the data have 50 rows"):
-        mixture(k=2).fit(table, probml.EM(batch_rows=51))
+    table = TABLE
     with pytest.raises(Refusal, match="what rows tell of 'y' is no table of statistics"):
         lines().fit(table | {"y": table["x"]}, probml.EM(batch_rows=10))
     with pytest.raises(ModelError, match=r"EM\(batch_rows=0\)"):

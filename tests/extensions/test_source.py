@@ -325,6 +325,20 @@ def test_a_source_that_changes_between_passes_is_refused(tmp_path):
         logistic().fit(Changing(tmp_path), probml.MAP())
 
 
+def test_a_label_that_the_first_look_has_not_met_is_refused_where_it_comes_later():
+    """It can come in a later pass alone, of a source that has changed: the first look meets every row."""
+    looks = []
+
+    def parts():
+        looks.append(1)
+        last = "b" if len(looks) == 1 else "c"
+        return iter([{"z": np.array([own, "a", "b"], object), "y": np.arange(3.0)} for own in ("a", last)])
+
+    with pytest.raises(DataError, match="part 'batch 1': 'z' must be a known category, one of 'a', 'b', got 'c' in row 0"):
+        normal().fit(parts, probml.Exact())
+    assert len(looks) == 2
+
+
 def test_what_cannot_be_passed_in_parts_is_refused_in_words(tmp_path):
     source = stored(tmp_path, rows_of("logistic"), CUTS)
     with pytest.raises(DataError, match="have their weights in a column of their own"):

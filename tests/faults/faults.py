@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import optax
+from kills import KILLS
 from numpyro import plate, sample
 
 import probml
@@ -295,7 +296,7 @@ def _fitted(name, folder, what):
 
 
 FAULTS = (killed_while_saving, two_save_to_one_path, interrupted, disk_full, threads,
-          threads_of_all_kinds, forked, clock_set, killed_while_fitting)
+          threads_of_all_kinds, forked, clock_set, killed_while_fitting, *KILLS)
 
 
 def save(path):
@@ -351,16 +352,21 @@ def main():
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--only", default="", help="faults whose name holds this")
+    parser.add_argument("--times", type=int, help="so many faults in turn, whatever the seconds")
     said = parser.parse_args()
     print(f"seed {said.seed}", flush=True)
     chosen = [fault for fault in FAULTS if said.only in fault.__name__]
     random, survived, ends = np.random.default_rng(said.seed), Counter(), (time.monotonic()
                                                                          + said.seconds)
-    while time.monotonic() < ends:
-        fault = chosen[random.integers(len(chosen))]
+    while (time.monotonic() < ends if said.times is None else survived.total() < said.times):
+        turn = random.integers(len(chosen)) if said.times is None else survived.total()
+        fault = chosen[turn % len(chosen)]
+        began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             fault(Path(folder), random)
         survived[fault.__name__] += 1
+        if said.times is not None:
+            print(f"{survived.total()}: {fault.__name__} stood, {time.monotonic() - began:.0f} s", flush=True)
     print(", ".join(f"{name} {times}" for name, times in survived.items()))
     return None
 

@@ -5,6 +5,7 @@ import pickle
 import signal
 import threading
 import time
+from unittest.mock import Mock
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,9 @@ from numpyro import plate, sample
 
 import probml
 from probml.errors import DataError, ModelError
+from probml.fits import cluster
 from probml.fits import cluster_work as work
+from probml.fits.cluster import Cluster
 
 
 @probml.model
@@ -76,6 +79,24 @@ def test_places_of_frames_are_named(monkeypatch):
         mixture(k=2).fit(dd.from_pandas(frame_of(8), npartitions=2), ENGINE)
     with pytest.raises(ModelError, match="where='here': expected a list of devices"):
         mixture(k=2).fit(frame_of(8), ENGINE, where="here")
+
+
+def test_what_is_slow_to_come_is_waited_for_and_a_tasks_own_time_out_is_told(monkeypatch):
+    """On a busy machine a task may be done, and what it found take longer than a look at the workers."""
+    client = Mock()
+    client.scheduler_info.return_value = {"workers": {"one": {}}}
+    slow = Mock(status="finished")
+    slow.result.side_effect = [TimeoutError, TimeoutError, 3]
+    assert Cluster(client).result(slow) == 3
+    failed = Mock(status="error")
+    failed.result.side_effect = TimeoutError("its own")
+    with pytest.raises(TimeoutError, match="its own"):
+        Cluster(client).result(failed)
+    client.scheduler_info.return_value = {"workers": {}}
+    monkeypatch.setattr(cluster, "PATIENCE", 10.0)
+    slow.result.side_effect = TimeoutError
+    with pytest.raises(DataError, match="had no workers for 10 seconds: what was found since the last checkpoint is lost"):
+        Cluster(client).result(slow)
 
 
 @pytest.mark.slow

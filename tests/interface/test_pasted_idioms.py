@@ -37,3 +37,16 @@ def test_a_plate_along_the_second_axis_of_what_is_observed_is_not_read_as_rows()
     p = {"tau": np.array(0.7), "ab": RNG.normal(size=(3, 1, 2))}
     want = log_density(slopes, (), data, p)[0]
     np.testing.assert_allclose(probml.model(slopes)().log_density(data, p), want, rtol=1e-10)
+
+
+def test_a_distribution_that_holds_a_function_of_parameters_has_its_density():
+    def diffusion(y):
+        k, s = sample("k", dist.LogNormal(-1.0, 0.5)), sample("s", dist.HalfNormal(1.0))
+        pull = lambda x: -k * x  # noqa: E731
+        x = sample("x", dist.EulerMaruyama(t=jnp.arange(6) * 0.1, init_dist=dist.Normal(0.0, 1.0),
+                                           sde_fn=lambda x, t: (pull(x), s)))
+        sample("y", dist.Normal(x, 0.5), obs=y)
+
+    y, p = RNG.normal(size=6), {"k": 0.4, "s": 0.8, "x": RNG.normal(size=6)}
+    want = log_density(diffusion, (y,), {}, p)[0]
+    np.testing.assert_allclose(probml.model(diffusion)().log_density({"y": y}, p), want, rtol=1e-9)

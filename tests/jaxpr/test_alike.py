@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.jaxpr.alike import alike
+from probml.jaxpr.repeats.alike import alike
 from probml.jaxpr.shortened import shortened
 
 X = jnp.array([0.5, -1.0, 2.0, 0.3, 0.7])

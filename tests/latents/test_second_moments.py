@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 
 import probml
 from probml.dataset.sources.parts import opened
-from probml.device.few import few
+from probml.device.few import added, counted, few, moments
 from probml.device.rows import Chunk, Resident
 from probml.models import factor_analysis
 from probml.plan.second_moments import by_moments
@@ -27,7 +27,8 @@ def test_few_rows_have_the_weight_means_and_second_moments_of_all():
     x[weights == 0] = np.inf  # padding
     rows = Resident(Chunk({"x": jnp.asarray(x), "y": jnp.asarray(y)}, {}, {}, {}, {}, {},
                           jnp.asarray(weights)))
-    found = few(rows, ("x", "y")).stacked
+    told = moments(rows, ("x", "y"))
+    found = few(told, {"x": (2,), "y": ()}).stacked
     flat, w = np.concatenate([x, y[..., None]], -1).reshape(-1, 3), weights.reshape(-1)
     flat, w = flat[w > 0], w[w > 0]
     ours = np.concatenate([found.values["x"][0], np.asarray(found.values["y"][0])[:, None]], -1)
@@ -36,6 +37,56 @@ def test_few_rows_have_the_weight_means_and_second_moments_of_all():
     np.testing.assert_allclose(own @ ours / own.sum(), w @ flat / w.sum(), rtol=1e-13)
     np.testing.assert_allclose(np.cov(ours.T, aweights=own, bias=True),
                                np.cov(flat.T, aweights=w, bias=True), rtol=1e-8, atol=1e-9)
+
+
+def test_moments_of_parts_add_up_in_any_order():
+    x, y = 1e6 + RANDOM.normal(size=(30, 2)), RANDOM.normal(size=30)
+    weights = np.arange(30.0) % 4
+    parts = [counted([x[rows], y[rows]], weights[rows]) for rows in np.split(np.arange(30), [4, 19])]
+    flat = np.column_stack([x, y])
+    mean = weights @ flat / weights.sum()
+    for one, two, three in (parts, parts[::-1]):
+        found = added(added(one, two), three)
+        assert found.weights == weights.sum()
+        np.testing.assert_allclose(found.mean, mean, rtol=1e-14)
+        np.testing.assert_allclose(found.second, (weights[:, None] * (flat - mean)).T
+                                   @ (flat - mean), rtol=1e-7, atol=1e-7)
+
+
+WIDE = RANDOM.normal(size=(1200, 1)) @ [[1.0, -2.0, 0.5, 1.5, 1.0]] + RANDOM.normal(size=(1200, 5))
+
+
+@pytest.mark.parametrize("engine", [
+    probml.EM(prior=False), pytest.param(probml.MAP(), marks=pytest.mark.slow)], ids=["EM", "MAP"])
+def test_fits_of_parts_and_further_rows_are_the_fit_of_all(engine):
+    """Of few rows, which were passed over, and of many, for which a few stood."""
+    model = factor_analysis(k=1, d=5)
+    whole = model.fit({"x": WIDE}, engine, weights=WEIGHTS)
+    few_rows, many = ({"x": WIDE[:150]}, WEIGHTS[:150]), ({"x": WIDE[150:]}, WEIGHTS[150:])
+    parts = [model.fit(data, engine, weights=weights) for data, weights in (few_rows, many)]
+    for found in (parts[0].merge(parts[1]), parts[1].merge(parts[0]),
+                  parts[0].update(many[0], weights=many[1])):
+        assert found.converged and found.history[-1] == pytest.approx(whole.history[-1], rel=1e-7)
+        for name in ("mean", "precision"):
+            np.testing.assert_allclose(found.params[name], whole.params[name], rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(found.log_prob({"x": WIDE[:5]}),
+                                   whole.log_prob({"x": WIDE[:5]}), atol=1e-3)
+
+
+def test_rows_that_tell_more_than_moments_are_refused_by_name():
+    fit = factor_analysis(k=1, d=3).fit({"x": X[:100]}, probml.EM())
+    with pytest.raises(probml.Refusal, match="update.*site 'x' is unseen in part"):
+        fit.update({"x": HOLES[:50]})
+
+
+@pytest.mark.slow
+def test_parts_of_which_one_tells_more_are_not_merged():
+    model = factor_analysis(k=1, d=3)
+    fit = model.fit({"x": X[:100]}, probml.EM())
+    with pytest.raises(probml.Refusal, match="merge.*statistics"):
+        fit.merge(model.fit({"x": HOLES[:100]}, probml.EM()))
+    with pytest.raises(probml.Refusal, match="merge"):
+        fit.merge(model.fit({"x": X[:100], "z": X[:100, :1]}, probml.EM()))
 
 
 @pytest.mark.parametrize(("engine", "weights"), [(probml.EM(max_iterations=3, prior=False), None),

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -195,10 +196,19 @@ def test_the_lasso_is_scikit_learns_zeros_included():
     y = x[:, :4] @ [3.0, -2.0, 1.0, 0.5] + 1 + rng.normal(size=100)
     peer = Lasso(alpha=0.1, tol=1e-12).fit(x, y)
     fit = lasso(penalty=10.0).fit({"x": x, "y": y}, probml.MAP())
-    beta = fit.params["left"] * fit.params["right"]
+    beta = fit.params["beta"]
+    np.testing.assert_array_equal(beta, fit.params["left"] * fit.params["right"])
     assert fit.converged
     np.testing.assert_allclose(beta, peer.coef_, atol=1e-5)
     assert ((np.abs(beta) < 1e-6) == (peer.coef_ == 0)).all()
+
+
+def test_the_signs_of_a_lassos_factors_are_no_maxima_of_their_own():
+    x, y = table()
+    fit = lasso(penalty=2.0).fit({"x": x, "y": y}, probml.MAP())
+    assert fit.converged and "maxima" not in fit.status
+    peer = Lasso(alpha=2.0 / 30, tol=1e-12).fit(x, y)
+    np.testing.assert_allclose(fit.params["beta"], peer.coef_, atol=1e-5)
 
 
 def test_noise_that_varies_with_the_covariates_has_its_mode_found():
@@ -573,3 +583,25 @@ def test_weight_scales_may_be_an_array():
                      for scale in ([1.0, 2.0, 1e-6], np.array([1.0, 2.0, 1e-6])))
     np.testing.assert_array_equal(array.coef_, listed.coef_)
     assert abs(array.coef_[2]) < 1e-3 and array.lambda_.shape == (3,)
+
+
+def test_a_predictive_keeps_its_width_where_float32_cannot_hold_a_step_of_its_coefficients():
+    """Columns of a million beside a noise of 1: coefficients are known to 1e-7 of themselves."""
+    x, y = (1e6 * part for part in table())
+    wide, sure = design(x), np.diag([1.0, 1.0, 1.0, 1e-12])
+    covariance = np.linalg.inv(wide.T @ wide + sure)
+    spread = np.sqrt(1 + np.einsum("ij,jk,ik->i", wide, covariance, wide))
+    right = stats.norm(wide @ covariance @ (wide.T @ y), spread).logpdf(y)
+    with jax.enable_x64(False):
+        found = ridge().fit({"x": x, "y": y}).log_prob({"x": x, "y": y})
+    np.testing.assert_allclose(found, right, rtol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("double", [True, False])
+def test_a_noise_that_one_row_lets_vanish_is_told(double):
+    """What the log of a scale is computed of carries it to 0, where rounding alone ends a climb."""
+    with jax.enable_x64(double):
+        fit = heteroscedastic_regression().fit({"x": [[1.0, -2.0, 0.5]], "y": [3.0]},
+                                               probml.MAP())
+    assert not fit.converged and "a scale went to 0" in fit.status

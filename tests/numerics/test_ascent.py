@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.numerics.ascent import chords
+from probml.numerics.ascent import chords, lbfgs
 
 RANDOM = np.random.default_rng(0)
 ROOT = RANDOM.normal(size=(3, 3))
@@ -47,3 +47,28 @@ def test_more_steps_come_nearer_than_newtons_first():
 def test_they_never_end_above_the_start(function, start):
     """Where the curvature is downwards, where the start is far away, and at the minimum."""
     assert function(ends(function, start, 2)) <= function(jnp.asarray(start))
+
+
+def valley(x):
+    """A sum of many terms, curved a thousand times more one way than another."""
+    wide = jnp.asarray(np.linspace(-1, 1, 400)[:, None] ** [0, 1, 2], x.dtype)
+    return jnp.logaddexp(0.0, wide @ (x * jnp.array([1.0, 3.0, 10.0], x.dtype))).sum() + 500.0 + (
+        0.05 * x @ x)
+
+
+def test_slopes_tell_where_a_minimum_is_when_values_no_longer_do():
+    """In float32 a value of 600 has digits for 1e-4: its minimum would be told to 0.05."""
+    def end(dtype, slopes):
+        start = jnp.array([2.0, -1.0, 1.0], dtype)
+        climb = jax.jit(lambda u: lbfgs(jax.value_and_grad(valley), u, 200, 1e-14, 200,
+                                        slopes=slopes))
+        point, value, count, values, _ = climb(start)
+        seen = np.asarray(values)[: int(count) + 1]
+        assert np.all(np.diff(seen) <= 0) and int(count) < 100
+        return np.asarray(point, float), float(value)
+
+    right, least = end(jnp.float64, False)
+    found, value = end(jnp.float32, True)
+    assert abs(value - least) < 1e-3
+    np.testing.assert_allclose(found, right, atol=2e-4)
+    np.testing.assert_array_equal(end(jnp.float64, True)[0], right)

@@ -6,11 +6,12 @@ from importlib.resources import files
 
 import numpy as np
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.models import gaussian_mixture, hidden_markov, read_bif
+from probml.models import gaussian_mixture, hidden_markov, naive_bayes, read_bif
 
 ASIA = read_bif(files("probml.data") / "asia.bif")
 RANDOM = np.random.default_rng(0)
@@ -88,6 +89,27 @@ def test_a_filter_is_the_forward_pass():
         MIXTURE.filter({"x": [[0.0, 0.0]]})
     with pytest.raises(probml.Refusal, match=r"filter\(\)"):
         CHAIN.compiled("log_prob", {"y": y})
+
+
+@pytest.mark.slow  # of a machine's own time, the least of several: others may be at work
+def test_a_warm_row_takes_less_than_a_millisecond():
+    flowers = naive_bayes(classes=3, features={"x": ("normal", 4)}, target="z")
+    table = pd.read_csv(files("probml.data") / "iris.csv")
+    x = table.iloc[:, :4].to_numpy()
+    iris = flowers.fit({"x": x, "z": pd.factorize(table["Species"])[0]})
+    chain = CHAIN.filter({"y": np.zeros((1, 1, 1))})
+    network = ASIA.compiled("predict_proba", {"smoke": ["yes"]}, "lung")
+    petals = iris.compiled("predict_proba", {"x": x[:1]}, "z")
+    for call in (lambda: network({"smoke": "yes", "dysp": "no"}), lambda: petals({"x": x[70]}),
+                 lambda: chain.step({"y": [0.3]})):
+        call()
+        times = []
+        for _ in range(5):
+            begin = time.process_time()
+            for _ in range(50):
+                call()
+            times.append((time.process_time() - begin) / 50)
+        assert min(times) < 1e-3
 
 
 def test_a_warm_answer_takes_less_than_a_table_does():

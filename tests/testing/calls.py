@@ -1,29 +1,24 @@
 """The public calls whose arguments are misused, with good arguments for each."""
 
+import contextlib
 import copy
 import inspect
+import io
 import warnings
 from functools import cache, partial
 
 import jax.numpy as jnp
-import networkx as nx
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
+import zoo_calls
 from numpyro import plate, sample
+from zoo_calls import CLASSES, COUNTS, SERIES, X, Y
 
 import probml
 from probml import models
 
 nan = np.nan
-RANDOM = np.random.default_rng(0)
-X = RANDOM.normal(size=(6, 2)) + np.repeat([[0.0], [4.0]], 3, 0)
-CLASSES = np.repeat([0, 1], 3)
-Y = X @ [1.0, -2.0] + 0.1 * RANDOM.normal(size=6)
-COUNTS = RANDOM.poisson([[8.0, 1.0, 3.0]] * 3 + [[1.0, 9.0, 3.0]] * 3) * 1.0
-SERIES = np.cumsum(RANDOM.normal(size=20)) + 0.3 * RANDOM.normal(size=20)
-BASKETS = pd.DataFrame(RANDOM.random((12, 3)) < 0.6, columns=["bread", "milk", "tea"])
-GRAPH = nx.DiGraph([("c", "a"), ("c", "b"), ("a", "b")])
 P = np.array([[0.2, 0.8], [0.6, 0.4], [0.5, 0.5]])
 
 
@@ -129,6 +124,10 @@ def calls():
                                               "bins": 10, "strategy": "uniform"}),
         "posterior": (two.posterior, {"site": "slope"}),
         "draws": (two.draws, {"n": 3, "seed": 0}),
+        "score": (two.score, {"data": TABLE, "plug_in": False, "unknown": "refuse"}),
+        "fit.do": (lambda values: one.do(values).simulate(2), {"values": {"z": 1}}),
+        "to_arviz": (two.to_arviz, {"data": None, "prior": None}),
+        "model.draw": (groups().draw, {"data": None, "ax": None}),
         "table": (one.table, {"site": "z"}),
         "labels": (one.labels, {"site": "z"}),
         "merge": (two.merge, {"other": two}),
@@ -139,8 +138,6 @@ def calls():
         "report": (one.report, {"path": "/nowhere/fit.html", "data": DATA}),
         "answer": (one.answer, {"data": DATA, "ask": ("log_prob",), "site": None, "to": None}),
         "Checkpoint": (probml.Checkpoint, {"path": "/tmp/fit", "seconds": 1.0}),
-        "read_bif": (models.read_bif, {"path": "/nowhere/network.bif"}),
-        "write_bif": (partial(models.write_bif, one), {"path": "/nowhere/network.bif"}),
         "decide": (probml.decide, {"probabilities": P, "loss": None, "reject": None}),
         "calibration": (probml.calibration, {"truth": [0, 1, 1], "probabilities": P}),
         "stationary": (probml.stationary, {"transition": [[0.9, 0.1], [0.2, 0.8]]}),
@@ -150,57 +147,33 @@ def calls():
             "initial_mean": np.zeros(1), "initial_covariance": np.eye(1), "transition": np.eye(1),
             "covariance": np.eye(1), "steps": 3, "offset": None}),
         "probml.model": (probml.model, {"function": clusters.function}),
-        "two_samples": (models.two_samples, {"x": Y, "y": X[:, 0], "paired": False, "width": 0.7,
-                                             "permutations": 50, "seed": 0}),
-        "dependence": (models.dependence, {"table": COUNTS, "sampling": "joint", "seed": 0,
-                                           "concentration": 1.0, "permutations": 50}),
-        "screen": (models.screen, {"X": X, "y": CLASSES, "names": ["a", "b"]}),
-        "association_rules": (models.association_rules, {
-            "baskets": BASKETS, "itemsets": [("bread", "milk")], "concentration": 1.0,
-            "level": 0.9, "least_lift": None, "seed": 0}),
-        "how_many": (models.how_many, {"X": X, "sizes": (1, 2), "covariance_type": "full",
-                                       "references": 2, "scale": True, "seed": 0}),
-        "adjustment_sets": (models.adjustment_sets, {"dag": GRAPH, "cause": "a", "effect": "b",
-                                                     "unseen": (), "most": None}),
-        "backdoor": (models.backdoor, {"dag": GRAPH, "cause": "a", "effect": "b",
-                                       "given": ("c",)}),
+        "StickBreaking": (lambda **said: probml.StickBreaking(**said).mean, {
+            "concentration1": [1.0, 2.0], "concentration0": [1.0, 1.0]}),
+        "dirichlet_process": (lambda **said: probml.dirichlet_process(**said).mean, {
+            "concentration": 1.0, "k": 3}),
+        "cite": (_quiet(probml.cite), {"model": one, "engine": None, "show": True}),
+        "show_versions": (_quiet(probml.show_versions), {"show": True}),
+        "watch": (_watched, {"callback": len, "seconds": 1.0}),
         "compare": (probml.compare, {"fits": {"a": one, "b": one}, "data": DATA}),
     }  # fmt: skip
     for engine in (probml.EM(), probml.MAP(), probml.NUTS(), probml.SVI(), probml.Laplace(),
-                   probml.EmpiricalBayes(choose=("scale",))):
+                   probml.VB(), probml.Exact(), probml.EmpiricalBayes(choose=("scale",))):
         kind = type(engine)
         out[kind.__name__] = kind, {n: getattr(engine, n) for n in kind.__dataclass_fields__}
-    return out | zoo()
+    return out | zoo_calls.simulated() | zoo_calls.functions()
 
 
-def zoo():
-    """The functions of the zoo, simulated."""
-    def simulated(name, inputs, **settings):
-        return getattr(models, name)(**settings).simulate(**({"rows": 3} | inputs))
-
-    x, h = {"x": X}, {"h": X}
-    listed = {
-        "gaussian_mixture": ({}, {"k": 2, "d": 2, "covariance": "full", "concentration": 1.0}),
-        "hidden_markov": ({"steps": 3}, {"k": 2, "d": 2}),
-        "markov_chain": ({"steps": 3}, {"k": 2, "concentration": 1.0, "sticky": 0.0}),
-        "local_level": ({"steps": 3}, {"scale": 1.0, "centre": 0.0}),
-        "seasonal": ({"steps": 3}, {"period": 4, "scale": 1.0, "trend": True}),
-        "factor_analysis": ({}, {"k": 1, "d": 3, "scale": 0.1}),
-        "item_response": ({}, {"items": 3, "kind": "2pl", "spread": 1.0}),
-        "linear_regression": (x, {}), "ridge": (x, {"penalty": 1.0}),
-        "logistic_regression": (x, {"weight_scale": 1.0}),
-        "softmax_regression": (x, {"states": 3, "weight_scale": 1.0}),
-        "robust_regression": (x, {"df": 4.0}), "smoothing": (h, {"lines": 1, "wide": 1e6}),
-        "mixture_of_experts": (x, {"k": 2}),
-        "naive_bayes": ({}, {"classes": 2, "features": {"a": "normal"}, "target": "c"}),
-    }
-    return {name: (partial(_zoo, name, inputs), settings)
-            for name, (inputs, settings) in listed.items() if settings}
+def _watched(**said):
+    with probml.watch(**said):
+        pass
 
 
-def _zoo(name, inputs, **settings):
-    rows = {} if any(n in inputs for n in ("x", "h")) else {"rows": 3}
-    return getattr(models, name)(**settings).simulate(**rows, **inputs)
+def _quiet(call):
+    def silent(**said):
+        with contextlib.redirect_stdout(io.StringIO()):
+            return call(**said)
+
+    return silent
 
 
 def faces():

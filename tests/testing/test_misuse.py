@@ -6,6 +6,7 @@ import os
 
 import calls
 import pytest
+import zoo_calls
 
 import probml.models
 from probml.estimators.face import Face
@@ -13,7 +14,9 @@ from probml.testing import misuse
 
 FEW = ("save", "report", "answer", "Checkpoint", "load", "read_bif", "write_bif", "probml.model",
        "BayesianLinearRegression.as_data", "BayesianLinearRegression.predict",
-       "BayesianLinearRegression.log_prob", "KernelDensity.score_samples", "KernelDensity.sample")
+       "BayesianLinearRegression.log_prob", "KernelDensity.score_samples", "KernelDensity.sample",
+       "classical_scaling", "conditional_dependence", "edge_probabilities", "learn_pattern",
+       "structure_score", "member_of", "pattern_of", "KMedoids", "FuzzyCMeans", "SparseCoding")
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +36,25 @@ def test_every_face_is_misused():
     faces = {name for name in probml.models._LATE if inspect.isclass(
         face := getattr(probml.models, name)) and issubclass(face, Face)}
     assert faces == set(calls.faces())
+
+
+def test_every_public_name_is_misused(every):
+    """What stands for itself: the kinds of an error, and what others are made by."""
+    made = {"Calibration", "DataError", "Fit", "Model", "ModelError", "Refusal", "compare", "rows",
+            "model", "load"}
+    names = {*probml.__all__, *probml.models.__all__}
+    assert names - made - set(every) == set()
+    verbs = {name for kind in (probml.Fit, probml.Model) for name in dir(kind)
+             if not name.startswith("_") and inspect.isfunction(getattr(kind, name))}
+    asked = {name.rpartition(".")[2] for name in every}
+    assert verbs - asked - {"of", "read", "run", "summary"} == set()
+
+
+def test_every_argument_of_the_zoo_is_misused():
+    assert zoo_calls.short() == {}
+    for name, (_, settings) in zoo_calls.simulated().items():
+        made = getattr(probml.models, name)
+        assert set(made.defaults) - {"y"} <= set(settings), name
 
 
 def test_a_share_of_misuse_is_the_same_for_one_seed():

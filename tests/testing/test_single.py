@@ -25,8 +25,16 @@ def test_float32_is_told_wherever_it_fails(name):
     assert {where: said for where, said in wrong.items() if said} == {}
 
 
-def test_every_face_is_asked():
+@pytest.mark.slow
+@pytest.mark.parametrize("name", single.LONG)
+def test_float32_follows_chains_of_100_000_steps(name):
+    assert single.compared(single.LONG[name], single.plain()) == ""
+
+
+def test_every_face_and_function_is_asked():
     assert set(single.FACES) == set(single.faces())
+    assert {*single.ZOO, *single.BEHIND} == set(single.functions())
+    assert set(single.BEHIND.values()) <= set(single.FACES)
 
 
 def test_a_wrong_answer_without_a_word_is_found():

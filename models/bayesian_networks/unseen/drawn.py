@@ -31,8 +31,9 @@ class Drawn:
         self.states = {name: len(labels or ())
                        for name, labels in zip(variables.names, variables.labels, strict=True)}
 
-    def __call__(self, parents: list[int]) -> tuple[Scores, float]:
-        """(scores at the counts that a graph comes to expect, F there)."""
+    def __call__(self, parents: list[int], after: Scores | None = None) -> tuple[Scores, float]:
+        """(scores at the counts that a graph comes to expect, F there); `after` tells nothing
+        here."""
         names = self.variables.names
         dag = nx.DiGraph()
         dag.add_nodes_from(names)

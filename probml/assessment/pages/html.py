@@ -54,7 +54,8 @@ return (up?1:-1)*(isNaN(n)?x.localeCompare(y):n);}).forEach(function(row){body.a
 
 
 # for a notebook, whose own styles of tables differ
-CELLS = ("<style>.probml table{border-collapse:collapse;margin:.3em 0}"
+CELLS = ("<style>.probml .scroll,.probml figure{overflow-x:auto;margin:.3em 0}"
+         ".probml table{border-collapse:collapse;margin:.3em 0}"
          ".probml caption{text-align:left;font-weight:600}"
          ".probml th,.probml td{text-align:left;padding:.15em .8em .15em 0;vertical-align:top}"
          ".probml td.n,.probml th.n{text-align:right;font-variant-numeric:tabular-nums}</style>")

@@ -20,6 +20,8 @@ def opened(column: Any) -> Any:
             return found
     if kinds.is_decimal(kind):
         column = column.cast(pa.float64())
+    if kinds.is_floating(column.type) and not column.null_count:
+        return column.to_numpy()  # without a Series around it
     return column.to_pandas()
 
 

@@ -32,6 +32,7 @@ from probml.errors import DataError, Refusal
 from probml.language.language import Bound
 
 CHANGED = "the source has changed since it was first read"
+SLACK = 2  # times the rows that stand for all, of which a first look holds as many
 # who hears how many rows a first look has met
 _TELL: ContextVar[Callable[[int], object]] = ContextVar("tell", default=lambda rows: None)
 
@@ -107,11 +108,11 @@ def looked(model: Bound, source: Source, first: int = 0) -> Profile:
             held = measured(_weighed(read(model, part.rows), part))
             _refuse(held)
             found = Profile.of(held, part.called, first + (profile.rows if profile else 0), profile)
-            profile = found if profile is None else profile.merged(found)
+            profile = found if profile is None else profile.merged(found, SLACK)
         _TELL.get()(profile.rows)
     if profile is None:
         raise DataError(f"model '{model.name}': the source has no parts: expected at least one")
-    return profile
+    return profile.settled()
 
 
 def _weighed(held: Data, part: Part) -> Data:

@@ -82,8 +82,17 @@ class Profile:
         return {name: found.mean for name, found in self.moments.items()
                 if sites[name].time is None}
 
-    def merged(self, other: "Profile") -> "Profile":
+    def settled(self) -> "Profile":
+        """The same with no more rows kept than stand for all."""
+        sample, ranks = _kept(self.sample, self.ranks)
+        return replace(self, sample=sample, ranks=ranks)
+
+    def merged(self, other: "Profile", slack: int = 1) -> "Profile":
         """Of both, the other's parts behind.
+
+        Args:
+            slack: rows are left out when there are more than so many times those that stand for
+                all: to choose among them costs more than to keep some. See `settled`.
 
         Raises:
             DataError: parts that cannot be read as one table, which site and why.
@@ -113,7 +122,7 @@ class Profile:
             site: _whole(own, _states(whole, site) or 0) for site, own in labels.items()
         }))
         return Profile(self.names + other.names, self.sizes + other.sizes, pattern, labels, moments,
-                       *_kept(whole, np.concatenate([self.ranks, other.ranks])),
+                       *_kept(whole, np.concatenate([self.ranks, other.ranks]), slack=slack),
                        self.weight + other.weight)
 
 
@@ -161,12 +170,12 @@ def _least(ranks: np.ndarray, most: int) -> np.ndarray:
     return np.flatnonzero(ranks <= np.partition(ranks, most - 1)[most - 1])
 
 
-def _kept(data: Data, ranks: np.ndarray,
-          least: np.uint64 | None = None) -> tuple[Data, np.ndarray]:
+def _kept(data: Data, ranks: np.ndarray, least: np.uint64 | None = None,
+          slack: int = 1) -> tuple[Data, np.ndarray]:
     if least is not None:
         index = np.flatnonzero(ranks < least)
         data, ranks = data.taken(index), ranks[index]
-    if len(ranks) <= _most(data):
+    if len(ranks) <= slack * _most(data):
         return data, ranks
     index = _least(ranks, _most(data))
     return data.taken(index), ranks[index]
@@ -291,8 +300,8 @@ def joined(parts: Sequence[Data]) -> Data:
     return one._replace(table=table, weights=weights, lengths=lengths)
 
 
-def regrouped(pieces: Iterable[Data], size: int) -> Iterator[Data]:
-    """The same rows in pieces of `size`; the last may be short."""
+def grouped(pieces: Iterable[Data], size: int) -> Iterator[list[Data]]:
+    """The same rows in groups of pieces, of `size` rows together; the last may be short."""
     waiting: list[Data] = []
     missing = size
     for piece in pieces:
@@ -302,7 +311,7 @@ def regrouped(pieces: Iterable[Data], size: int) -> Iterator[Data]:
             waiting.append(piece if some == rows else piece.taken(slice(low, low + some)))
             low, missing = low + some, missing - some
             if not missing:
-                yield joined(waiting)
+                yield waiting
                 waiting, missing = [], size
     if waiting:
-        yield joined(waiting)
+        yield waiting

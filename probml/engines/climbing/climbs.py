@@ -202,7 +202,8 @@ def _climb(plan: Plan, prior: bool, u, known: Known, rows: Rows, steps, toleranc
     def loss(u):
         return jax.tree.map(jnp.negative, climbed(plan, prior, u, known, rows))
 
-    point, value, count, trail, gradient = lbfgs(loss, u, steps, tolerance, trail=BLOCK)
+    point, value, count, trail, gradient = lbfgs(loss, u, steps, tolerance, trail=BLOCK,
+                                                 slopes=True)
     return (point, -value, count, -trail, level(value, gradient) | (tolerance >= ASKED), gradient)
 
 

@@ -36,7 +36,8 @@ def run(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     from, evaluated once an epoch, at least BLOCK steps apart.
 
     Raises:
-        ModelError: the held-out share leaves no row on one side.
+        ModelError: the held-out share leaves no row on one side, or fewer than a batch has to learn
+            from.
     """
     plan, rows, known = problem.plan, problem.rows, problem.known
     limit, key = engine.steps or STEPS, random_key(problem.seed)
@@ -49,7 +50,11 @@ def run(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
             raise ModelError(f"MAP(held_out={engine.held_out}) of {n} rows holds out {count}: "
                              f"expected at least 1, and 1 to learn from")
         n -= count
-    batch = min(engine.batch_rows or n, n)
+        if (engine.batch_rows or 0) > n:
+            raise ModelError(f"MAP(batch_rows={engine.batch_rows}, held_out={engine.held_out}): "
+                             f"{n} rows are learnt from, and a batch is a part of them. Leave "
+                             f"batch_rows out")
+    batch = engine.batch_rows or n
     epoch = max(n // batch, 1)
     every = BLOCK if batch == n else -(-BLOCK // epoch) * epoch  # steps between evaluations
     u = to_coordinates(plan, params, known)

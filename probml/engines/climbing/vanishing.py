@@ -22,9 +22,16 @@ def lost(problem: Problem, params: Mapping[str, Any]) -> bool:
     plan, known = problem.plan, problem.known
     spreads = [float(np.max(spread)) for spread in jax.device_get(known.spread).values()]
     wide = max([spread for spread in spreads if spread > 0], default=1.0)
-    scales = [np.asarray(params[name]) for name in plan.free
-              if plan.structure.sites[name].domain.log_scale]
-    if not spreads or not any(scale.size and scale.min() < NARROW * wide for scale in scales):
+    sites = plan.structure.sites
+    scales = [np.asarray(params[name]) for name in plan.free if sites[name].domain.log_scale]
+    small = any(scale.size and scale.min() < NARROW * wide for scale in scales)
+    # one that is computed of others, which rows that are all alike, or no more than there are of
+    # these, may carry to 0
+    computed = any(not sites[name].domain.log_scale for seen in known.spread
+                   for argument in sites[seen].family.scatter
+                   for name in sites[seen].uses.get(argument, {}) if name in plan.free)
+    few = problem.size <= sum(np.size(params[name]) for name in plan.free)
+    if not spreads or not (small or computed and (few or not all(spreads))):
         return False
     point = placed_all({name: np.asarray(params[name]) for name in plan.free})
     return bool(_collapsed(plan, point, known, problem.rows))

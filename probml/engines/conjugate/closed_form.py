@@ -23,9 +23,12 @@ from probml.posteriors.closed import Closed, draw_params
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import coupled
 from probml.updates.least_squares import root, rooted
-from probml.updates.updates import Objective, modes, read
+from probml.updates.updates import Objective, ahead, modes, read
 
 AT_ONCE = 2**26  # numbers that the closed forms in one program may touch together
+# readings of all blocks: where each is told; where rounding hides one, that look for a place
+# further on; at the most, the last of them where the first was if there is none
+SWEEPS, FURTHER, MOST = 3, 3, 6
 
 
 def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
@@ -41,26 +44,37 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
 
     @jax.jit  # traced once, for its shapes and for the loop
     def sweep(carry):
-        """Read every block at the present parameters; a second sweep reads at the modes, free of
-        cancellation."""
-        params, natural = dict(carry[0]), []
+        """Read every block at the present place; a second sweep reads at the modes, free of
+        cancellation. What rounding hid is read further on, and once more at the mode."""
+        at, found_at, _, calm, turn = carry
+        at, found_at, natural, settled = dict(at), dict(found_at), [], jnp.ones((), bool)
         for stage in stages:
-            objective = Objective(plan, expected, params, known, rows, True, mode=False)
+            objective = Objective(plan, expected, at, known, rows, True, mode=False)
             found = read(objective, stage, rounds=1)
             if roots:
                 pairs = zip(stage, found, strict=True)
-                found = [root(plan, block, params, known, rows) if rooted(plan, block) else one
+                found = [root(plan, block, at, known, rows) if rooted(plan, block) else one
                          for block, one in pairs]
             readable = {name: b.form.readable for b in stage for name in b.names}
-            params.update({n: jnp.where(readable[n](v), v, params[n])
-                           for n, v in modes(params, stage, found).items()})
-            natural += [integrated(plan, block, n, params, known)
+            further = ahead(at, stage, found)
+            for name, value in modes(at, stage, found).items():
+                good = jnp.asarray(readable[name](value))
+                found_at[name] = jnp.where(good, value, found_at[name])
+                able = readable[name](further[name]) & (turn < FURTHER)
+                at[name] = jnp.where(able & ~good, further[name], found_at[name])
+                settled &= jnp.all(good)
+            natural += [integrated(plan, block, n, at, known)
                         for block, n in zip(stage, found, strict=True)]
-        return params, natural
+        return at, found_at, natural, jnp.where(settled, calm + 1, 0), turn + 1
 
+    def more(carry):
+        *_, calm, turn = carry
+        return (turn < SWEEPS) | ((calm < 2) & (turn < MOST))
+
+    none = jnp.zeros((), int)
     blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-                         jax.eval_shape(sweep, (params, ()))[1])
-    params, natural = jax.lax.fori_loop(0, 3, lambda _, carry: sweep(carry), (params, blank))
+                         jax.eval_shape(sweep, (params, params, (), none, none))[2])
+    _, params, natural, *_ = jax.lax.while_loop(more, sweep, (params, params, blank, none, none))
     posterior = Closed(tuple(natural), params, params)
     posterior = posterior._replace(mean=_means(plan, Marginals(plan, known, stages, posterior),
                                                params))

@@ -1,6 +1,7 @@
 """All restarts of variational Bayes to their ends, in one program."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +26,8 @@ BLOCK = 16  # iterations a device call at the most: progress shows and Ctrl-C wo
 CALM = 3  # iterations in a row that gain less than the tolerance, at which a run has ended
 MATRICES = 16  # settings and readings of an iteration, for the size of LAPACK's batches
 
+Own = Mapping[str, Mapping[str, jax.Array]]  # field of Known → what restarts have of their own
+
 
 class Run(NamedTuple):
     """Restarts, each leaf with a leading axis of them: q(θ) that is evaluated next, or that was
@@ -38,18 +41,18 @@ class Run(NamedTuple):
 
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
-def begun(plan: Plan, first: Start, known: Known, rows: Rows) -> Run:
+def begun(plan: Plan, first: Start, known: Known, rows: Rows, own: Own) -> Run:
     """q(θ) of every restart after one M-step from the responsibilities at a point; of labelled rows
     that point is their mode."""
 
-    def one(first):
-        params = dict(first.params)
+    def one(first, own):
+        params, here = dict(first.params), known._replace(**own)
         if first.expected is not None:
             params = {**maximise(plan, first.expected, params, known, rows, True), **first.fixed}
-        expected = expect(plan, params, known._replace(allowed=first.allowed), rows)
-        return updated(plan, expected, params, known, rows, None)
+        expected = expect(plan, params, here._replace(allowed=first.allowed or here.allowed), rows)
+        return updated(plan, expected, params, here, rows, None)
 
-    closed = _each(plan, one, first)
+    closed = _each(plan, one, first, own)
     restarts = len(jax.tree.leaves(first.params)[0])
     value = jnp.full(restarts, -jnp.inf, jnp.result_type(float))
     zero = jnp.zeros(restarts, jnp.int32)
@@ -57,7 +60,7 @@ def begun(plan: Plan, first: Start, known: Known, rows: Rows) -> Run:
 
 
 @functools.partial(jit, static_argnames=("plan",))
-def advance(plan: Plan, run: Run, known: Known, rows: Rows, limit, ceiling, gain):
+def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit, ceiling, gain):
     """Iterations until `limit` or until every restart has ended; the trail of bounds, (restarts,
     BLOCK).
 
@@ -73,7 +76,8 @@ def advance(plan: Plan, run: Run, known: Known, rows: Rows, limit, ceiling, gain
 
     def body(carry):
         run, trail, i = carry
-        new = _each(plan, lambda one: _iteration(plan, one, known, rows, ceiling, gain), run)
+        new = _each(plan, lambda one, own: _iteration(plan, one, known._replace(**own), rows,
+                                                      ceiling, gain), run, own)
         going = (run.status == 0) & (run.count < limit)
         new = jax.tree.map(lambda a, b: jnp.where(going.reshape(-1, *(1,) * (a.ndim - 1)), a, b),
                            new, run)
@@ -83,16 +87,16 @@ def advance(plan: Plan, run: Run, known: Known, rows: Rows, limit, ceiling, gain
     return run, trail
 
 
-def _each(plan: Plan, function, restarts):
+def _each(plan: Plan, function, *restarts):
     """function of every restart: together, but a single one by itself, and in turn where their
     matrices are too many for one batch (numerics/lapack.py)."""
     count = len(jax.tree.leaves(restarts)[0])
     if count == 1:
-        found = function(jax.tree.map(lambda leaf: leaf[0], restarts))
+        found = function(*jax.tree.map(lambda leaf: leaf[0], restarts))
         return jax.tree.map(lambda leaf: leaf[None], found)
     if MATRICES * count * plan.factorising < lapack.WORK:
-        return jax.vmap(function)(restarts)
-    return jax.lax.map(function, restarts)
+        return jax.vmap(function)(*restarts)
+    return jax.lax.map(lambda each: function(*each), restarts)
 
 
 def _iteration(plan: Plan, run: Run, known: Known, rows: Rows, ceiling, gain) -> Run:
@@ -111,11 +115,13 @@ def _iteration(plan: Plan, run: Run, known: Known, rows: Rows, ceiling, gain) ->
     return Run(closed, value, calm, count, status)
 
 
-def runs(title: str, plan: Plan, run: Run, known: Known, rows: Rows, race: Race | None,
+def runs(title: str, plan: Plan, run: Run, known: Known, rows: Rows, own: Own, race: Race | None,
          limit: int, gain: float, progress: bool) -> tuple[Run, np.ndarray]:
     """Every restart at its end, and its trail of bounds, (restarts, iterations + 1).
 
     Args:
+        own: fields of `known` that restarts have of their own, each leaf with a leading axis of
+            them.
         limit: iterations at the most. gain: of the bound, in nats, less of which is none.
     """
     ceiling = limit + 1
@@ -126,7 +132,8 @@ def runs(title: str, plan: Plan, run: Run, known: Known, rows: Rows, race: Race 
         racing, early = race is not None and race.on, not history
         block = race.first if racing and early else BLOCK if rows.held else 1
         until = min((0 if early else done + 1) + block, ceiling)
-        run, trail = advance(plan, run, known, rows, np.int32(until), np.int32(ceiling), gain)
+        run, trail = advance(plan, run, known, rows, own, np.int32(until), np.int32(ceiling),
+                             gain)
         history.append(np.asarray(trail))
         status, value = np.asarray(run.status), np.asarray(run.value)
         if racing and until < ceiling:

@@ -36,9 +36,9 @@ class MeanField:
         return value, jnp.isfinite(value)
 
 
-def refuse(batch_rows: int, problem: Problem) -> None:
+def refuse(engine: Engine, problem: Problem) -> None:
     """Raise Refusal where statistics are more than a sum over rows of one size."""
-    batches.refuse("VB", problem, batch_rows, "SVI(batch_rows=...)")
+    batches.refuse(engine, problem, "SVI(batch_rows=...)")
 
 
 def run(problem: Problem, brief: Engine, batch_rows: int, max_iterations: int, tolerance: float,
@@ -51,7 +51,7 @@ def run(problem: Problem, brief: Engine, batch_rows: int, max_iterations: int, t
     """
     params = batches.first(problem, brief, batch_rows)
     first = Start({name: value[None] for name, value in params.items()}, None, {})
-    start = begun(problem.plan, first, problem.known, problem.rows)
+    start = begun(problem.plan, first, problem.known, problem.rows, {})
     point = jax.tree.map(lambda leaf: leaf[0], start.closed)
     return batches.passes("VB", MeanField(), problem, point, batch_rows, max_iterations, tolerance,
-                          progress)
+                          progress)[:3]

@@ -82,13 +82,19 @@ def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows:
             others = settings(_marginals(plan, known, Closed(natural, params, params)), without)
         objective = Objective(plan, expected, params, known, rows, True, mode=False,
                               settings=others)
-        new = {block.names: integrated(plan, block, natural, params, known)
+        new = {block.names: _confined(block, integrated(plan, block, natural, params, known), known)
                for block, natural in zip(group, read(objective, group), strict=True)}
         found |= new
         # a scale stays where the locations that it scales were read: their reference
         moved = [block for block in group if block.names[0] not in references]
         params |= _middles(plan, moved, new)
     return Closed(tuple(found[block.names] for block in every), params, params)
+
+
+def _confined(block: Block, natural: Mapping, known: Known) -> Mapping:
+    """What was read of a block, exactly where states of its table are impossible."""
+    concentration = known.concentration.get(block.names[0])
+    return natural if concentration is None else block.form.confined(natural, concentration)
 
 
 def _middles(plan: Plan, some, natural: Mapping) -> dict[str, jax.Array]:

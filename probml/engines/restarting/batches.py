@@ -23,10 +23,10 @@ import numpy as np
 from probml.device.layout import laid
 from probml.device.load import load
 from probml.device.rows import Known, Rows
-from probml.engines.engine import Engine, Problem, Status
+from probml.engines.engine import Engine, Problem, Status, check_batch
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.start.race import sample
-from probml.errors import ModelError, Refusal
+from probml.errors import Refusal
 from probml.evidence.passes import Expected
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed, random_key
@@ -53,22 +53,23 @@ class Way(Protocol):
         """The objective of all rows, and whether the point is one that may be kept."""
 
 
-def refuse(name: str, problem: Problem, batch_rows: int, instead: str) -> None:
+def refuse(engine: Engine, problem: Problem, instead: str) -> None:
     """Raise Refusal where statistics are more than a sum over rows of one size.
 
     Raises:
         ModelError: a batch is larger than the data.
     """
-    plan, rows = problem.plan, problem.size
-    where = f"{name}(batch_rows={batch_rows}) cannot fit {problem}"
-    if rows is not None and batch_rows > rows:
-        raise ModelError(f"{where}: the data have {rows} rows, and a batch is a part of them. "
-                         f"Leave batch_rows out")
-    lasting = [*plan.globals, *plan.rowwise, *(n for g in plan.latents for n in g.sites),
-               *plan.effects]
-    if lasting:
-        raise Refusal(f"{where}: what rows tell of '{lasting[0]}' is no table of statistics to "
-                      f"which batches add. Leave batch_rows out, or take {instead}")
+    check_batch(engine, problem)
+    if names := lasting(problem.plan):
+        raise Refusal(f"{type(engine).__name__}(batch_rows={engine.batch}) cannot fit {problem}: "
+                      f"what rows tell of '{names[0]}' is no table of statistics to which batches "
+                      f"add. Leave batch_rows out, or take {instead}")
+
+
+def lasting(plan: Plan) -> tuple[str, ...]:
+    """The sites of which rows tell more than a table of statistics."""
+    return (*plan.globals, *plan.rowwise, *(name for group in plan.latents for name in group.sites),
+            *plan.effects)
 
 
 def first(problem: Problem, brief: Engine, batch_rows: int) -> dict[str, jax.Array]:
@@ -90,9 +91,10 @@ def first(problem: Problem, brief: Engine, batch_rows: int) -> dict[str, jax.Arr
 
 def passes(title: str, way: Way, problem: Problem, point: Any, batch_rows: int,
            max_iterations: int, tolerance: float,
-           progress: bool) -> tuple[Any, np.ndarray, Status]:
+           progress: bool) -> tuple[Any, np.ndarray, Status, Any]:
     """Passes over the rows in batches, in another order each time, until one gains less than the
-    tolerance a row: the best point, the objective of all rows after each pass, and how it ended.
+    tolerance a row: the best point, the objective of all rows after each pass, how it ended, and
+    what all rows were expected to show in the last pass.
 
     At the end of a pass its statistics, of every row once, take the place of those that forget: so
     nothing is left of the noise of batches but what the point has moved meanwhile.
@@ -137,7 +139,8 @@ def passes(title: str, way: Way, problem: Problem, point: Any, batch_rows: int,
 
     with Progress(title, max_iterations, progress) as bar:
         status = iterate(bar, max_iterations, turn, held=Held(read, write))
-    return point if status is Status.COLLAPSED else best[0], np.array(history), status
+    return (point if status is Status.COLLAPSED else best[0], np.array(history), status,
+            jax.device_get(statistics))
 
 
 @functools.partial(jit, static_argnums=(0, 1))

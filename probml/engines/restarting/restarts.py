@@ -58,7 +58,7 @@ def runs(engine: "EM", plan: Plan, first: Start, rows: Rows, known: Known, close
         running = np.flatnonzero(np.asarray(state.status) == Status.RUNNING)
         ended = ended or not len(running)
         # a fit that may be resumed has no clock: its answer must not depend on one
-        clocked = compiled and bar.journal is None
+        clocked = compiled and bar.journal is None and not rows.joint
         slow = slow + 1 if clocked and time.perf_counter() - began > LONG else 0
         # one may have waited for other work on the machine
         long = slow > 1 or (racing and race.compact)

@@ -139,9 +139,9 @@ def evaluate(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
         found = step(*one[:3], expected(one[0], one[3]))
         return jax.tree.map(lambda leaf: leaf[None], found)
     if READINGS * restarts * plan.factorising < lapack.WORK:
-        return jax.vmap(shortened(lambda point, starting, labelled, allowed: step(
+        return rows.beside(shortened(lambda point, starting, labelled, allowed: step(
             point, starting, labelled, expected(point, allowed)
-        )))(pending, starting, labelled, allowed)
+        )), pending, starting, labelled, allowed)
     natural = jax.lax.map(lambda point: naturals(plan, loose(plan, point), known), pending)
     return jax.lax.map(lambda each: step(*each),
                        (pending, starting, labelled, jax.vmap(expected)(pending, allowed, natural)))

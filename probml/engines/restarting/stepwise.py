@@ -1,19 +1,23 @@
-"""Stepwise EM (Cappé & Moulines 2009): an M-step after every batch of rows, see batches.py."""
+"""Stepwise EM (Cappé & Moulines 2009): an M-step after every batch of rows, see batches.py; and its
+two halves by themselves, for rows that come later (fits/stepping.py)."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Outcome, Problem
 from probml.engines.restarting import batches
 from probml.engines.start.race import SHORT
 from probml.evidence.passes import Expected, expect, log_evidence
 from probml.factors.digits import collapsed
 from probml.factors.prior import log_prior
+from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.updates.updates import maximise
 
@@ -45,19 +49,39 @@ class Maximised:
 
 def refuse(engine: "EM", problem: Problem) -> None:
     """Raise Refusal where statistics are more than a sum over rows of one size."""
-    batches.refuse("EM", problem, engine.batch_rows,
-                   "MAP(optimizer=..., batch_rows=...) or SVI(batch_rows=...)")
+    batches.refuse(engine, problem, "MAP(optimizer=..., batch_rows=...) or SVI(batch_rows=...)")
 
 
 def run(engine: "EM", problem: Problem) -> Outcome:
     """Passes over the rows in batches; `history` is the objective of all rows after each pass. The
     first point is that of EM on a sample."""
-    way = Maximised(engine.prior, engine.hard)
+    way = engine.way
     brief = replace(engine, batch_rows=None, max_iterations=SHORT, progress=False)
     point = batches.first(problem, brief, int(engine.batch_rows or 0))
-    found, history, status = batches.passes("EM", way, problem, point, engine.batch_rows,
-                                            engine.max_iterations, engine.tolerance,
-                                            engine.progress)
+    found, history, status, statistics = batches.passes(
+        "EM", way, problem, point, engine.batch_rows, engine.max_iterations, engine.tolerance,
+        engine.progress)
     note = f"stepwise, in batches of {engine.batch_rows} rows"
     return Outcome({name: np.asarray(value) for name, value in found.items()}, history, status,
-                   len(history) - 1, (note,))
+                   len(history) - 1, (note,), shown=statistics)
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def shown(plan: Plan, way: Maximised, point: Mapping, known: Known,
+          rows: Rows) -> tuple[Any, jax.Array]:
+    """What rows are expected to show at a point, and their log evidence there."""
+    found = expect(plan, point, known, rows, way.hard)
+    return found.statistics, found.log_evidence
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def improved(plan: Plan, way: Maximised, summary: Summary, point: Mapping,
+             known: Known) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
+    """The optimum at statistics, from a point on; whether it may be kept; the log prior of the
+    point before."""
+    nothing = jnp.zeros(())
+    expected = Expected(summary.statistics, {}, [], nothing, nothing, {}, {})
+    found = way.moved(plan, expected, point, known, summary)
+    whole = jnp.all(jnp.stack([jnp.all(jnp.isfinite(value)) for value in found.values()]))
+    prior = log_prior(plan, point, known, mode=True) if way.prior else nothing
+    return found, whole & ~collapsed(plan, found, known, summary), prior

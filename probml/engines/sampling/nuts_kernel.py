@@ -106,7 +106,8 @@ def first(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key, kno
 def advance_all(plan: Plan, settings: Settings, frame: Frame, states, known: Known, rows: Rows,
                 count):
     """The same of all chains at once."""
-    return jax.vmap(lambda state: advance(plan, settings, frame, state, known, rows, count))(states)
+    return rows.beside(lambda state: advance(plan, settings, frame, state, known, rows, count),
+                       states)
 
 
 def rows_work(plan: Plan, rows: Rows | Summary) -> int:

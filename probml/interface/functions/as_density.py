@@ -14,7 +14,7 @@ from probml.interface.functions import unseen
 from probml.interface.functions.met import Met, bound, named, traced
 from probml.interface.functions.readings import Whole
 from probml.interface.functions.steps.linear import linear_of
-from probml.interface.functions.steps.names import Joined, steps_of
+from probml.interface.functions.steps.names import Joined, scans_of, steps_of
 from probml.interface.functions.survey import Survey
 from probml.language.language import Bound
 from probml.language.settings import freeze
@@ -27,7 +27,7 @@ def whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapp
           why: str, named: Collection[str] = ()) -> Met:
     """The function as one density; discrete sites of several cells are summed out cell by cell, or,
     where that cannot be and their joint values are few, as these. Continuous sites that are the
-    steps of a loop are integrated out where they can be, else one site.
+    steps of a loop, or stand in a scan, are integrated out where they can be, else one site.
 
     Args:
         named: parameters whose values are told: these are not integrated out.
@@ -39,6 +39,11 @@ def whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapp
         integrated = own.isdisjoint(named) and _linear(model, Joined(loops), arguments, given)
         with contextlib.suppress(ModelError):
             return baking(model, shown, arguments, given, (), why, loops, integrated)
+    scans = scans_of(shown)
+    if scans is not None:
+        integrated = scans.keys().isdisjoint(named)
+        with contextlib.suppress(ModelError):
+            return baking(model, shown, arguments, given, (), why, scans, integrated)
     try:
         return baking(model, shown, arguments, given, summed, why)
     except DataError:

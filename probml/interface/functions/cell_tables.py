@@ -2,7 +2,7 @@
 elements look at: what elimination/cellwise/by_cells.py sums.
 
 Steps of a Python loop are alike: the same equations, of other sites and other numbers
-(jaxpr/alike.py). Their tables are made by one program for all, and sites that stand in the same
+(jaxpr/repeats). Their tables are made by one program for all, and sites that stand in the same
 place of alike steps, z_0, z_1, …, are cells of one variable, so that they are summed out together:
 those that look at each other in turn by the forward algorithm.
 """
@@ -21,8 +21,8 @@ from probml.elimination.cellwise.by_cells import NONE, Part
 from probml.errors import ModelError
 from probml.interface.functions.states import States
 from probml.jaxpr import levels
-from probml.jaxpr.alike import Alike, alike
 from probml.jaxpr.cells import SEVERAL, cells
+from probml.jaxpr.repeats.alike import Alike, alike
 from probml.jaxpr.walk import evaluate
 
 LEAST = 4  # sites that must be alike to be worked on together

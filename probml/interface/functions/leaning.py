@@ -7,7 +7,7 @@ state of every cell, whose gradient at 0 is the marginal.
 
 import functools
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +20,8 @@ from probml.families.finite import Shifted
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
+from probml.queries.fitted import Fitted
 from probml.structure.structure import Structure
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
 
 DRAWS = 256  # of the parameters, over which the answer is averaged
 
@@ -68,7 +66,7 @@ class Leaning:
         return self.weights.get(name, jnp.zeros((*shape, count)))
 
 
-def met_by(fit: "Fit", inputs: Mapping[str, Any]) -> dict[str, Leaned]:
+def met_by(fit: Fitted, inputs: Mapping[str, Any]) -> dict[str, Leaned]:
     """The sites that the function sums out; nothing is compiled."""
     values, leaning = _values(fit), Leaning({})
     jax.eval_shape(lambda inputs, values: _log(fit.model, inputs, values, leaning), inputs,
@@ -97,7 +95,7 @@ def words(structure: Structure, inputs: Mapping[str, Any]) -> str:
     return "".join(out)
 
 
-def probabilities(fit: "Fit", inputs: Mapping[str, Any], name: str) -> np.ndarray | None:
+def probabilities(fit: Fitted, inputs: Mapping[str, Any], name: str) -> np.ndarray | None:
     """p(site = state | what is seen), (*cells, states), of a scan behind its steps, averaged over
     the posterior of all else; None where the function sums no such site out.
 
@@ -114,7 +112,7 @@ def probabilities(fit: "Fit", inputs: Mapping[str, Any], name: str) -> np.ndarra
     return np.asarray(every[name])
 
 
-def decoded(fit: "Fit", inputs: Mapping[str, Any],
+def decoded(fit: Fitted, inputs: Mapping[str, Any],
             sites: Collection[str]) -> dict[str, np.ndarray]:
     """The jointly most probable values of `sites` at the point, all others summed out: site →
     (*cells), of a scan behind its steps; of equally probable ones the lowest.
@@ -130,7 +128,7 @@ def decoded(fit: "Fit", inputs: Mapping[str, Any],
     return {site: np.asarray(hot[site]).argmax(-1) + met[site].low for site in sites}
 
 
-def posterior(fit: "Fit", name: str) -> dist.Distribution | None:
+def posterior(fit: Fitted, name: str) -> dist.Distribution | None:
     """The same given the data that were fitted, as a distribution of the site's values."""
     if fit.data is None:
         return None
@@ -142,7 +140,7 @@ def posterior(fit: "Fit", name: str) -> dist.Distribution | None:
     return Shifted(probs, found.low) if found.low else dist.Categorical(probs=probs)
 
 
-def _values(fit: "Fit") -> dict[str, Any]:
+def _values(fit: Fitted) -> dict[str, Any]:
     """Site → (draws, ...): the point alone, where nothing more is known."""
     other = next((site.name for site in fit.structure.sites.values() if site.discrete
                   and not site.rows), None)

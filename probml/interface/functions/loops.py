@@ -14,7 +14,7 @@ Cost: steps × K² evaluations of the step's body, K joint states of a cell (Rab
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -37,23 +37,31 @@ MOST = 2**12  # joint states of a cell
 class Summed:
     """What a scan leaves behind that was summed out: nothing may look at it."""
 
-    def __init__(self, name: str):
-        self.name = name
+    def __init__(self, name: str, how: str = "discrete, stands in a scan and is summed out there"):
+        self.name, self.how = name, how
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("__") and attribute != "__jax_array__":
             raise AttributeError(attribute)
+        self._refuse()
+
+    def _refuse(self, *_: Any) -> NoReturn:
         raise ModelError(
-            f"site '{self.name}' is discrete, stands in a scan and is summed out there, so what "
-            f"the scan returns is no number: observe all that depends on it inside the scan's body"
+            f"site '{self.name}' is {self.how}, so what the scan returns is no number: observe all "
+            f"that depends on it inside the scan's body"
         )
 
 
-class _Loop(NamedTuple):
-    """A scan whose discrete sites are summed out.
+for _name in ("getitem iter len float bool array neg abs add radd sub rsub mul rmul truediv "
+              "rtruediv pow rpow matmul rmatmul lt le gt ge").split():
+    setattr(Summed, f"__{_name}__", Summed._refuse)
+
+
+class Loop(NamedTuple):
+    """A scan of which sites are summed, or integrated, out.
 
     Attributes:
-        hidden: its discrete sites; drawn: the names of the continuous ones that are unseen.
+        hidden: its discrete sites; drawn: the continuous ones that are unseen; shapes: of these.
         given: sites that a handler around the scan conditions on, name → values of all steps.
     """
 
@@ -61,6 +69,7 @@ class _Loop(NamedTuple):
     hidden: Mapping[str, States]
     drawn: tuple[str, ...]
     given: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]]
 
     @property
     def name(self) -> str:
@@ -101,10 +110,8 @@ def summed_out(msg: dict, leaning: Leaning | None = None) -> None:
     if len(msg["args"]) != 5:  # cond
         return
     body, init, xs, length, reverse = msg["args"]
-    given = dict(item for kind, values in msg["kwargs"]["substitute_stack"]
-                 if kind == "condition" and isinstance(values, Mapping) for item in values.items())
     first = jax.tree.map(lambda leaf: leaf[0], xs)
-    loop = _loop(body, init, first, given)
+    loop = loop_of(body, init, first, conditioned(msg))
     if not loop.hidden:
         return
     if length is None:
@@ -125,6 +132,12 @@ def summed_out(msg: dict, leaning: Leaning | None = None) -> None:
     msg["value"] = ((length, None, carry), (PytreeTrace({}), left))
 
 
+def conditioned(msg: dict) -> dict[str, Any]:
+    """What handlers around a scan say is seen of its sites, name → values of all steps."""
+    return dict(item for kind, values in msg["kwargs"]["substitute_stack"]
+                if kind == "condition" and isinstance(values, Mapping) for item in values.items())
+
+
 def _plain(body: Callable, *args: Any) -> dict:
     """The messages of a body run by itself, abstractly."""
     found = {}
@@ -139,8 +152,13 @@ def _plain(body: Callable, *args: Any) -> dict:
     return found
 
 
-def _loop(body: Callable, init: Any, first: Any, given: Mapping) -> _Loop:
-    hidden, drawn = {}, []
+def loop_of(body: Callable, init: Any, first: Any, given: Mapping) -> Loop:
+    """What a scan's body holds; nothing is compiled.
+
+    Args:
+        first: inputs of the first step; given: see Loop.
+    """
+    hidden, drawn = {}, dict[str, tuple[int, ...]]()
 
     def run() -> int:
         with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
@@ -151,7 +169,7 @@ def _loop(body: Callable, init: Any, first: Any, given: Mapping) -> _Loop:
             if is_hidden(site):
                 hidden[name] = states_of(name, site["fn"], " in a scan")
             elif type(site["fn"]).__name__ != "Unit":
-                drawn.append(name)
+                drawn[name] = tuple(site["fn"].shape())
         return 0
 
     jax.eval_shape(run)
@@ -159,17 +177,17 @@ def _loop(body: Callable, init: Any, first: Any, given: Mapping) -> _Loop:
     if joint > MOST:
         raise ModelError(f"site '{next(iter(hidden))}' in a scan: {joint} joint states a step are "
                          f"too many to be summed out")
-    return _Loop(body, hidden, tuple(drawn), given)
+    return Loop(body, hidden, tuple(drawn), given, drawn)
 
 
-def _blank(loop: _Loop, init: Any, first: Any) -> dict[str, jax.Array]:
+def _blank(loop: Loop, init: Any, first: Any) -> dict[str, jax.Array]:
     """Every unseen site of a step at some value of its shape."""
     found = {name: jnp.full(states.shape, states.low) for name, states in loop.hidden.items()}
     return found | {name: jnp.zeros(site["fn"].shape())
                     for name, site in _plain(loop.body, init, first).items() if name in loop.drawn}
 
 
-def _drawn(loop: _Loop, msg: dict) -> dict[str, jax.Array]:
+def _drawn(loop: Loop, msg: dict) -> dict[str, jax.Array]:
     """The continuous sites of all steps, by a scan in which the discrete ones are held still: they
     do not depend on these (_checked)."""
     _, init, xs, length, reverse = msg["args"]
@@ -186,7 +204,7 @@ def _drawn(loop: _Loop, msg: dict) -> dict[str, jax.Array]:
     return values
 
 
-def _evidence(loop: _Loop, init: Any, xs: Any, values: Mapping, length: int,
+def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
               lean: Mapping[str, jax.Array], semiring: Semiring) -> jax.Array:
     """log p of all that is seen in the scan, discrete sites summed out, or the best of them taken.
 
@@ -250,7 +268,7 @@ def _evidence(loop: _Loop, init: Any, xs: Any, values: Mapping, length: int,
     return semiring.logs(held[0], 0).sum() + held[1]
 
 
-def _depends(loop: _Loop, init: Any, x: Any, drawn: Mapping) -> list[bool]:
+def _depends(loop: Loop, init: Any, x: Any, drawn: Mapping) -> list[bool]:
     """Which leaves of what a step hands on move with its states.
 
     Raises:
@@ -292,7 +310,7 @@ def _depends(loop: _Loop, init: Any, x: Any, drawn: Mapping) -> list[bool]:
     return moves
 
 
-def _cells(loop: _Loop, init: Any, x: Any, drawn: Mapping) -> tuple[np.ndarray, int]:
+def _cells(loop: Loop, init: Any, x: Any, drawn: Mapping) -> tuple[np.ndarray, int]:
     """The cell at which each element of a step's logs looks, now and in the step before, and how
     many cells there are.
 

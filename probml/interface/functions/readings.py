@@ -25,11 +25,13 @@ from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.loops import summed_out
 from probml.interface.functions.plates import summed_in_plates
 from probml.interface.functions.states import logs_of
+from probml.interface.functions.steps.alone import alone
 from probml.interface.functions.steps.chains import integrated, moments, path
 from probml.interface.functions.steps.joined import joined
 from probml.interface.functions.steps.linear import linear_of
 from probml.interface.functions.steps.names import Joined
 from probml.interface.functions.steps.programs import program_of
+from probml.interface.functions.steps.scans import Scans
 from probml.interface.functions.survey import observed_batch, prepared
 from probml.interface.functions.unseen import Blank, Seen
 from probml.language.settings import thaw
@@ -100,9 +102,9 @@ class Whole(Reading):
         summed: discrete sites that are summed out cell by cell (plates.py).
         masks: of the given sites of which cells are unseen, which are seen, frozen; None: no cell
             is unseen of anything, arguments included (unseen.py).
-        loops: steps of Python loops that are one site, name of all → sites (steps.py); None: each
-            site is itself.
-        integrated: these are integrated out (steps/chains.py).
+        loops: steps of Python loops that are one site, name of all → sites (steps/), of numpyro's
+            scans none; None: each site is itself.
+        integrated: these are integrated out (steps/chains.py, steps/scans.py).
     """
 
     whole = True
@@ -131,8 +133,8 @@ class Whole(Reading):
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
         call, seen = self._bound(settings, {name: value[0] for name, value in inputs.items()})
-        with _Weighs(seen):
-            if self.loops is not None:
+        with Scans(self.steps.scans if self.integrated else ()), _Weighs(seen):
+            if self.loops is not None and not self.steps.scans:
                 return (integrated if self.integrated else joined)(call, self.steps, seen)
             return summed_in_plates(call, self.summed, seen) if self.summed else call()
 
@@ -144,6 +146,8 @@ class Whole(Reading):
         Args:
             inputs: name of the input → value, without the one row. values: site → value.
         """
+        if self.integrated:  # then nothing discrete is unseen
+            return jnp.zeros(())
         call, seen = self._bound(settings, inputs)
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
               handlers.substitute(data=self.steps.apart(values)), _Weighs(seen, leaning)):
@@ -171,6 +175,8 @@ class Whole(Reading):
             inputs: name of the input → value, without the one row. values: site → value.
         """
         call, seen = self._bound(settings, inputs)
+        if self.steps.scans:
+            return self._along_scans(call, seen, values, key)
         with validation_enabled(False):
             linear = linear_of(call, self.steps, seen)
             if key is None:
@@ -178,6 +184,23 @@ class Whole(Reading):
             found = path(linear, self.steps, values, key)
             program = program_of(call, self.steps, seen)
             return found | program.computed(self.steps, {**values, **found})
+
+    def _along_scans(self, call: Callable, seen: Mapping[str, Any], values: Mapping[str, Any],
+                     key: jax.Array | None) -> dict[str, Any]:
+        """The same of scans."""
+        scans = Scans(self.steps.scans)
+        with (validation_enabled(False), handlers.block(), handlers.substitute(data=dict(values)),
+              scans, _Weighs(seen)):
+            call()
+        if key is None:
+            return {name: own for scan in scans.met for name, own in scan.moments().items()}
+        keys = jax.random.split(key, len(scans.met))
+        found = {name: own for scan, key in zip(scans.met, keys, strict=True)
+                 for name, own in scan.path(key).items()}
+        with validation_enabled(False):
+            trace = alone(call, seen, {**values, **found})
+        return found | {name: site["value"] for name, site in trace.items()
+                        if site["type"] == "deterministic"}
 
     def elements(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
                  values: Mapping[str, Any]) -> dict[str, Element]:
@@ -188,7 +211,8 @@ class Whole(Reading):
         Args:
             inputs: name of the input → value, without the one row.
         """
-        if self.summed or self.integrated and not set(self.steps.places) <= set(values):
+        own = {*self.steps.places, *self.steps.scans}
+        if self.summed or self.integrated and not own <= set(values):
             return {}
         arguments = {own: inputs[name] for name, own in self.own.items()}
         settings = {name: held(value) for name, value in settings.items()}

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,9 +19,7 @@ from probml.language.language import Bound, RowsUnknown, row_scope
 from probml.language.named_rows import Tables
 from probml.language.settings import thaw
 from probml.numerics.process.alone import alone
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
+from probml.queries.fitted import Fitted
 
 
 def without_rows(model: Bound) -> bool:
@@ -101,7 +99,7 @@ def of_tables(model: Bound, sizes: Mapping[str, int], arguments: Mapping[str, An
         return replayed(model, {}, arguments, seed, inside=tuple(sizes))
 
 
-def again(fit: "Fit", arguments: Mapping[str, Any], seed: int,
+def again(fit: Fitted, arguments: Mapping[str, Any], seed: int,
           plug_in: bool) -> dict[str, np.ndarray]:
     """What a function observes, once more, from what was fitted: at one draw of the parameters, at
     the point where there is none or `plug_in`; and at a draw of steps that are integrated out, or

@@ -23,6 +23,7 @@ from probml.interface.functions.given.params import Found as FoundParams
 from probml.interface.functions.given.params import Spec
 from probml.interface.functions.loops import names_inside
 from probml.interface.functions.states import states_of
+from probml.jaxpr.repeats.rolled import recursive
 from probml.language.language import Bound, inner
 from probml.numerics.compiling import jit
 
@@ -73,6 +74,7 @@ class Survey(NamedTuple):
         twice: sites whose values are given and observed inside the function.
         partial: plate → its subsample_size, where it has one.
         params: what numpyro.param holds, and `begin` with what values it begins.
+        recursive: it puts together what a Python loop has computed step by step.
     """
 
     sites: dict[str, Found]
@@ -83,6 +85,7 @@ class Survey(NamedTuple):
     partial: Mapping[str, int]
     params: Mapping[str, Spec]
     begin: Mapping[str, Any]
+    recursive: bool = False
 
     @property
     def seen(self) -> tuple[Found, ...]:
@@ -193,7 +196,7 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
                 if not all(found.specs[name].idle)}
 
     try:
-        jax.eval_shape(run)
+        program = jax.make_jaxpr(run)()
     except (ModelError, DataError):
         raise
     except Exception as error:
@@ -213,7 +216,7 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
     specs = found.specs
     begin = jax.device_get(jit(run)()) if specs else {}
     return Survey(watch.sites, watch.loops, frozenset(watch.inside), tuple(watch.computed),
-                  tuple(watch.twice), dict(watch.partial), specs, begin)
+                  tuple(watch.twice), dict(watch.partial), specs, begin, recursive(program))
 
 
 def writes_rows(function: Callable) -> bool:

@@ -1,21 +1,17 @@
 """The part of a report that holds the data to the model: tables made by it beside the one that was
 seen."""
 
-from typing import TYPE_CHECKING
-
 from probml.assessment.pages import charts
 from probml.assessment.pages.html import figure, table
 from probml.assessment.replicated import Replicated, replicated
 from probml.dataset import dataset
 from probml.errors import DataError, ModelError, Refusal
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
+from probml.queries.fitted import Fitted
 
 PICTURES = 6
 
 
-def made_again(fit: "Fit", held: dataset.Data | None) -> Replicated | None:
+def made_again(fit: Fitted, held: dataset.Data | None) -> Replicated | None:
     """Tables made by a fit, where its rows are there and can be made."""
     if held is None or fit.model.whole or fit.learnt is not None:
         return None

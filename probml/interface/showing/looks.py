@@ -2,7 +2,7 @@
 their parameters."""
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,12 +16,11 @@ from probml.fits.fitting import planned
 from probml.interface.functions.meeting import meet
 from probml.language.language import Bound
 from probml.plan.plan import Plan
+from probml.posteriors.units import in_units
+from probml.queries.fitted import Fitted
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
 
 MANY = 60  # sites of a graph that is drawn without being asked for
 LINES = 40  # parameters that a fit shows
@@ -102,7 +101,7 @@ def model_html(model: Bound) -> str:
     return noted(f"<p><code>{escape(repr(model))}</code></p>{graph_html(model)}")
 
 
-def fit_html(fit: "Fit") -> str:
+def fit_html(fit: Fitted) -> str:
     """A fit in a notebook: what, by which engine, how it ended, the first of its parameters."""
     lines = records_of(fit.summary())
     more = f"<p>{len(lines) - LINES} further entries: fit.summary()</p>" * (len(lines) > LINES)
@@ -112,12 +111,13 @@ def fit_html(fit: "Fit") -> str:
                  f"{table(lines[:LINES], 'parameters')}{more}")
 
 
-def fit_text(fit: "Fit") -> str:
+def fit_text(fit: Fitted) -> str:
     """A fit in a terminal: what, by which engine, how it ended, the first of its parameters. No
     table of fit.summary(): what is shown at every turn must cost nothing, also amid a trace."""
     lines = [f"{fit.model!r} fitted by {fit.engine.split('(')[0]}", fit.status]
-    width = max([len(name) for name in [*fit.point][:FEW]], default=0)
-    lines += [f"  {name:<{width}}  {_numbers(value)}" for name, value in [*fit.point.items()][:FEW]]
+    point = {**fit.point, **in_units(fit.units, fit.point)}
+    width = max([len(name) for name in [*point][:FEW]], default=0)
+    lines += [f"  {name:<{width}}  {_numbers(value)}" for name, value in [*point.items()][:FEW]]
     if len(fit.point) > FEW:
         lines.append(f"  {len(fit.point) - FEW} further parameters: fit.summary()")
     return "\n".join(lines)

@@ -22,18 +22,18 @@ from probml.errors import DataError, ModelError, Refusal
 from probml.interface.showing.checked import made_again, odd, shown
 from probml.interface.showing.looks import graph_html, pictured_of
 from probml.language.given import file_named
+from probml.posteriors.units import in_units
+from probml.queries.fitted import Fitted
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from probml.interface.fit import Fit
 
 PICTURES = 6  # parameters whose draws are shown
 INTERVALS = 40  # entries in the picture of what was found
 R_HAT, DRAWS = 1.01, 400  # above which, and below which, draws are in doubt (Vehtari et al. 2021)
 
 
-def write(fit: "Fit", path: str | os.PathLike, data: Any = None) -> Path:
+def write(fit: Fitted, path: str | os.PathLike, data: Any = None) -> Path:
     """See Fit.report."""
     path = file_named(path, "report(path)")
     if path.is_dir() or not path.parent.is_dir():
@@ -62,11 +62,11 @@ def write(fit: "Fit", path: str | os.PathLike, data: Any = None) -> Path:
     return path
 
 
-def _held(fit: "Fit", data: Any) -> dataset.Data | None:
+def _held(fit: Fitted, data: Any) -> dataset.Data | None:
     return fit.data if data is None else fit._read(data)
 
 
-def _explained(fit: "Fit", data: Any) -> Any:
+def _explained(fit: Fitted, data: Any) -> Any:
     """The plan in words, where the data are there; a fit from a file has none."""
     if data is None:
         return None
@@ -76,7 +76,7 @@ def _explained(fit: "Fit", data: Any) -> Any:
         return None
 
 
-def _model(fit: "Fit", data: Any, held: dataset.Data | None) -> list[str]:
+def _model(fit: Fitted, data: Any, held: dataset.Data | None) -> list[str]:
     settings = [{"setting": name, "value": _short(value)}
                 for name, value in fit.model.bound.items()]
     scene = pictured_of(held) if data is None and held is not None else None
@@ -98,7 +98,7 @@ def _short(value: Any) -> str:
     return text if len(text) < 120 else f"{text[:117]} …"
 
 
-def _data(fit: "Fit", held: dataset.Data | None) -> list[str]:
+def _data(fit: Fitted, held: dataset.Data | None) -> list[str]:
     if held is None:
         return ["<p>The rows are not kept in this fit: give them, "
                 "<code>fit.report(path, data)</code>, and they are told of here.</p>",
@@ -123,7 +123,7 @@ def _data(fit: "Fit", held: dataset.Data | None) -> list[str]:
             *_labels(fit, {**fit.names, **held.labels})]
 
 
-def _labels(fit: "Fit", labels: dict) -> list[str]:
+def _labels(fit: Fitted, labels: dict) -> list[str]:
     known = labels or fit.names
     return [table([{"name": name, "labels": ", ".join(map(str, own[:20]))
                     + (f", … ({len(own)})" if len(own) > 20 else "")}
@@ -134,7 +134,7 @@ def _shape(values: np.ndarray) -> str:
     return " × ".join(("rows", *map(str, values.shape[1:])))
 
 
-def _done(fit: "Fit", why: Any) -> list[str]:
+def _done(fit: Fitted, why: Any) -> list[str]:
     seed = "not recorded" if fit.seed is None else str(fit.seed)
     said = [{"what": "engine", "value": fit.engine}, {"what": "ended", "value": fit.status},
             {"what": "iterations", "value": str(fit.iterations)}, {"what": "seed", "value": seed},
@@ -167,7 +167,7 @@ def _intervals(summary: "pd.DataFrame") -> str:
     return figure(picture, f"Means and central 90% intervals.{more}") if picture else ""
 
 
-def _doubts(fit: "Fit", summary: "pd.DataFrame") -> list[str]:
+def _doubts(fit: Fitted, summary: "pd.DataFrame") -> list[str]:
     """What a reader should not overlook, a sentence each."""
     said = [] if fit.converged else [fit.outcome.message, *fit.notes]
     if "r_hat" in summary:
@@ -194,7 +194,7 @@ def _items(texts: Sequence[str]) -> str:
     return "".join(f"<li>{escape(text)}</li>" for text in texts)
 
 
-def _pictures(fit: "Fit") -> list[str]:
+def _pictures(fit: Fitted) -> list[str]:
     out = []
     history = np.asarray([] if fit.history is None else fit.history, float).ravel()
     if history.size > 1:
@@ -203,6 +203,7 @@ def _pictures(fit: "Fit") -> list[str]:
     if fit.belief.chains is None:
         return out
     draws, named = posterior_draws(fit), named_entries(fit, fit.names)
+    draws |= in_units(fit.units, draws)
     entries = ((name, at) for name, value in draws.items() for at in np.ndindex(value.shape[2:]))
     for name, at in list(entries)[:PICTURES]:
         label = entry(name, at, named)
@@ -211,7 +212,7 @@ def _pictures(fit: "Fit") -> list[str]:
     return out
 
 
-def _versions(fit: "Fit") -> list[str]:
+def _versions(fit: Fitted) -> list[str]:
     known = [{"library": name, "version": text} for name, text in show_versions(show=False).items()]
     works = "".join(f"<li>{escape(line)}</li>" for line in cite(fit, show=False))
     return [table(known, "versions"), f"<h3>References</h3><ol>{works}</ol>"]

@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,12 +70,19 @@ class Journal:
     Args:
         of: what the fit is made of, in words: kind ("model", "data", ...) → which it is. Another
             fit's file is refused by it.
+        every: of a fit that several processes make together, what each of them has in its file,
+            given what this one has: all go on from the farthest, for they must take the same turns.
     """
 
-    def __init__(self, checkpoint: Checkpoint, of: Mapping[str, str]):
+    def __init__(self, checkpoint: Checkpoint, of: Mapping[str, str],
+                 every: Callable[[bytes | None], Sequence[bytes | None]] = lambda own: [own]):
         self.path, self.seconds, self.of = Path(checkpoint.path), checkpoint.seconds, dict(of)
         self._lock, self._saved, self._count = threading.RLock(), time.monotonic(), 0
-        self._pasts: dict[str, Past] = self._read() if self.path.exists() else {}
+        found = [self._read(content) for content
+                 in every(self.path.read_bytes() if self.path.exists() else None)
+                 if content is not None]
+        self._pasts: dict[str, Past] = max(found, default={}, key=lambda pasts: sum(
+            past.done for past in pasts.values()))
         self._before: Any = None
 
     def __enter__(self) -> "Journal":
@@ -120,9 +127,9 @@ class Journal:
                 Path(temporary).write_bytes(buffer.getvalue())
             self._saved = time.monotonic()
 
-    def _read(self) -> dict[str, Past]:
+    def _read(self, content: bytes) -> dict[str, Past]:
         try:
-            with np.load(self.path, allow_pickle=False) as file:
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
             meta = json.loads(arrays[0].tobytes())
             form, of, loops = meta["probml checkpoint"], meta["of"], meta["loops"]

@@ -1,13 +1,35 @@
 """What the processes of one job, joined by `jax.distributed.initialize`, say to each other."""
 
+import contextlib
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
 from probml.errors import DataError
+
+# of what JAX says where another process does not answer
+LOST = ("Gloo", "NCCL", "peer", "UNAVAILABLE", "DEADLINE_EXCEEDED", "coordination")
+
+
+@contextlib.contextmanager
+def joint() -> Iterator[None]:
+    """What all processes do together: one that is lost meanwhile is told of as such.
+
+    Raises:
+        DataError: another process does not answer.
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not any(word in str(error) for word in LOST):
+            raise
+        said = str(error).splitlines()[0]
+        raise DataError(f"another process, which holds rows of this fit, was lost ({said}): what "
+                        f"was found since the last checkpoint is lost. Begin all processes again; "
+                        f"with checkpoint= they go on") from None
 
 
 def agreed(function: Callable[[], Any]) -> list[Any]:

@@ -1,9 +1,9 @@
-"""Loops that one density of everything integrates out, answered for: their steps given what was
-seen, at the point or over the posterior of all else."""
+"""Loops and scans that one density of everything integrates out, answered for: their steps given
+what was seen, at the point or over the posterior of all else."""
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +14,12 @@ from probml.interface.functions.readings import Whole
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
+from probml.queries.fitted import Fitted
 
 DRAWS = 256  # of the parameters, over which the answer is averaged
 
 
-def drawn(fit: "Fit", draws: Mapping[str, Any], n: int, seed: int) -> dict[str, np.ndarray]:
+def drawn(fit: Fitted, draws: Mapping[str, Any], n: int, seed: int) -> dict[str, np.ndarray]:
     """Steps of loops, and what the function computes from them, each drawn given one of the draws
     of the parameters: name of a step, and of all → (n, ...)."""
     inputs = _inputs(fit)
@@ -34,7 +32,7 @@ def drawn(fit: "Fit", draws: Mapping[str, Any], n: int, seed: int) -> dict[str, 
     return found | _single(fit, found, 1)
 
 
-def chains(fit: "Fit", draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def chains(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The same of single steps and draws chain by chain, (chains, draws, ...) each."""
     lead = np.shape(next(iter(draws.values())))[:2]
     flat = {name: np.reshape(value, (-1, *np.shape(value)[2:])) for name, value in draws.items()}
@@ -43,7 +41,7 @@ def chains(fit: "Fit", draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
             if name not in loops(fit)}
 
 
-def steps_at(fit: "Fit", values: Mapping[str, Any], seed: int,
+def steps_at(fit: Fitted, values: Mapping[str, Any], seed: int,
              plug_in: bool) -> dict[str, np.ndarray]:
     """Single steps that are integrated out at one value of the parameters: a draw, or their
     means."""
@@ -56,16 +54,18 @@ def steps_at(fit: "Fit", values: Mapping[str, Any], seed: int,
             fit.model, placed_all(inputs), placed_all(one)).items()}
     else:
         found = drawn(fit, one, 1, seed)
-    return {name: value[0] for name, value in _single(fit, found, 1).items()}
+    own = _single(fit, found, 1) | {name: found[name] for name in fit.model.generative.steps.scans}
+    return {name: value[0] for name, value in own.items()}
 
 
-def loops(fit: "Fit") -> tuple[str, ...]:
+def loops(fit: Fitted) -> tuple[str, ...]:
     """The names of all steps of loops: what a table tells step by step."""
     reading = fit.model.generative
-    return tuple(reading.steps.groups) if isinstance(reading, Whole) else ()
+    return (tuple(title for title in reading.steps.groups if title not in reading.steps.scans)
+            if isinstance(reading, Whole) else ())
 
 
-def means(fit: "Fit") -> dict[str, np.ndarray]:
+def means(fit: Fitted) -> dict[str, np.ndarray]:
     """The mean of every step, of a posterior over its draws."""
     inputs = _inputs(fit)
     if inputs is None:
@@ -74,7 +74,7 @@ def means(fit: "Fit") -> dict[str, np.ndarray]:
     return found | _single(fit, found, 0)
 
 
-def posterior(fit: "Fit", name: str) -> dist.Distribution | None:
+def posterior(fit: Fitted, name: str) -> dist.Distribution | None:
     """The distribution of a step, or of each of all; None where no such loop is integrated out."""
     inputs = _inputs(fit)
     if inputs is None:
@@ -90,7 +90,7 @@ def posterior(fit: "Fit", name: str) -> dist.Distribution | None:
     return dist.MixtureSameFamily(dist.Categorical(jnp.full(len(mean), 1 / len(mean))), mixed)
 
 
-def _inputs(fit: "Fit") -> dict[str, Any] | None:
+def _inputs(fit: Fitted) -> dict[str, Any] | None:
     """What was seen, by the names of the reading's inputs; None where no loop is integrated out."""
     reading = fit.model.generative
     if fit.data is None or not (isinstance(reading, Whole) and reading.integrated):
@@ -98,13 +98,13 @@ def _inputs(fit: "Fit") -> dict[str, Any] | None:
     return {key: value[0] for key, value in fit.data.table.inputs.items()}
 
 
-def _single(fit: "Fit", found: Mapping[str, np.ndarray], axis: int) -> dict[str, np.ndarray]:
+def _single(fit: Fitted, found: Mapping[str, np.ndarray], axis: int) -> dict[str, np.ndarray]:
     """Values of all steps, along an axis, as those of single ones."""
     return {name: np.asarray(found[title]).take(i, axis)
             for name, (title, i) in fit.model.generative.steps.places.items()}
 
 
-def _at(fit: "Fit", inputs: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:
+def _at(fit: Fitted, inputs: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:
     """Means and standard deviations of all steps, (draws, steps, ...)."""
     if fit.belief.varies:
         draws = fit._draws(DRAWS, 0)

@@ -3,9 +3,11 @@ Kalman's filter takes.
 
 With s_t all sites of step t,
 
-    s_t = A_t s_{t−1} + b_t + ε_t,   y_t = C_t s_t + d_t + ν_t
+    s_t = Σ_l A_tl s_{t−l} + b_t + ε_t,   y_t = Σ_l C_tl s_{t−l} + d_t + ν_t
 
-where A, b, C, d and the spreads of ε and ν may look at parameters (linear.py reads them).
+where A, b, C, d and the spreads of ε and ν may look at parameters (linear.py reads them). A state
+is as many steps as are looked at, (s_t, s_{t−1}, …), of which those behind the first move along
+without noise.
 Cost: as elimination/kalman.py has it.
 """
 
@@ -52,7 +54,7 @@ def evidence(linear: Linear, steps: Joined, values: Mapping[str, Any]) -> jax.Ar
         values: of the sites beside the steps.
     """
     system, _ = _system(linear, steps, values)
-    logs = [i for i, (_, kind) in enumerate(linear.owners) if kind == "log"]
+    logs = [i for i, (_, kind) in enumerate(linear.owners) if kind in ("log", "beside")]
     beside = sum((part.offset.sum() for part in affine(linear, steps, logs, values)),
                  jnp.zeros(()))
     return kalman_evidence.evidence(system)[0] + beside
@@ -76,7 +78,7 @@ def path(linear: Linear, steps: Joined, values: Mapping[str, Any],
 
 
 def _split(linear: Linear, flat: jax.Array) -> dict[str, jax.Array]:
-    """(T, D) → name of all steps → (T, *shape)."""
+    """States (T, D) → name of all steps → (T, *shape)."""
     out, start = {}, 0
     for title, (size, shape) in linear.sizes.items():
         out[title] = flat[:, start : start + size].reshape(len(flat), *shape)
@@ -91,9 +93,9 @@ def _system(linear: Linear, steps: Joined,
     places, first, d = steps.places, {}, 0
     for title, (size, _) in linear.sizes.items():
         first[title], d = d, d + size
-    count = len(next(iter(steps.groups.values())))
-    before, within = jnp.zeros((count, d, d)), jnp.zeros((count, d, d))
-    offset, spread = jnp.zeros((count, d)), jnp.zeros((count, d))
+    count, back = len(next(iter(steps.groups.values()))), linear.back
+    moves = jnp.zeros((count, back + 1, d, d))  # by how many steps they look back
+    offset, root = jnp.zeros((count, d)), jnp.zeros((count, d, d))
 
     def flat(names: Sequence[str], kind: str) -> list[tuple[list[str], Affine]]:
         outputs = [linear.at(name, kind) for name in names]
@@ -110,30 +112,30 @@ def _system(linear: Linear, steps: Joined,
                 for other in dict.fromkeys(places[name][0] for name in looked):
                     columns = first[other] + np.arange(linear.sizes[other][0])
                     mine = np.array([places[name][0] == other for name in looked])
-                    same = np.array([places[name][1] for name in looked]) == at
-                    before = _added(before, at, rows, columns, slope, mine & ~same)
-                    within = _added(within, at, rows, columns, slope, mine & same)
-        for members, part in flat(names, "scale"):
+                    lag = at - np.array([places[name][1] for name in looked])
+                    moves = moves.at[at[mine][:, None, None], lag[mine][:, None, None],
+                                     rows[:, None], columns].add(slope[mine])
+        for members, part in flat(names, "root"):
             at = np.array([places[name][1] for name in members])
-            spread = spread.at[at[:, None], rows].set(part.offset)
-    noise = jnp.eye(d) * spread[:, None] ** 2
+            root = root.at[at[:, None, None], rows[:, None], rows].set(part.offset)
+    noise = root @ jnp.swapaxes(root, -1, -2)
     if len(steps.groups) > 1:  # sites of a step that look at each other
-        mix = jnp.linalg.inv(jnp.eye(d) - within)
-        before, offset = mix @ before, (mix @ offset[..., None])[..., 0]
+        mix = jnp.linalg.inv(jnp.eye(d) - moves[:, 0])
+        moves, offset = mix[:, None] @ moves, (mix @ offset[..., None])[..., 0]
         noise = mix @ noise @ jnp.swapaxes(mix, -1, -2)
+    whole, rest = d * back, d * (back - 1)
+    along = jnp.eye(rest, whole)  # what was a step before lies one further behind
+    transition = jnp.concatenate(
+        [jnp.moveaxis(moves[:, 1:], 1, 2).reshape(count, d, whole),
+         jnp.broadcast_to(along, (count, rest, whole))], 1)
+    offset = jnp.pad(offset, ((0, 0), (0, rest)))
+    noise = jnp.pad(noise, ((0, 0), (0, rest), (0, rest)))
     value, slope, variance, seen = _sight(linear, steps, first, (count, d), flat)
     lane = lambda leaf: leaf[..., None]  # noqa: E731
-    system = kalman.System(lane(offset[0]), lane(noise[0]), lane(before), lane(offset),
+    system = kalman.System(lane(offset[0]), lane(noise[0]), lane(transition), lane(offset),
                            lane(noise), lane(value), lane(slope), lane(variance), lane(seen), None)
-    return kalman.about(system, system.mean), system.mean
-
-
-def _added(matrices: jax.Array, at: np.ndarray, rows: np.ndarray, columns: np.ndarray,
-           slopes: jax.Array, chosen: np.ndarray) -> jax.Array:
-    """Slopes of the chosen steps in their places."""
-    if not chosen.any():
-        return matrices
-    return matrices.at[at[chosen][:, None, None], rows[:, None], columns].add(slopes[chosen])
+    centre = lane(jnp.tile(offset[0, :d], back))
+    return kalman.about(system, centre), centre
 
 
 def _sight(linear: Linear, steps: Joined, first: Mapping[str, int], shape: tuple[int, int],
@@ -147,7 +149,7 @@ def _sight(linear: Linear, steps: Joined, first: Mapping[str, int], shape: tuple
         slots[name] = used[at]
         used[at] += sizes[name]
     width = max(used)
-    value, slope = jnp.zeros((count, width)), jnp.zeros((count, width, d))
+    value, slope = jnp.zeros((count, width)), jnp.zeros((count, width, d * linear.back))
     variance, seen = jnp.ones((count, width)), jnp.zeros((count, width), bool)
     for size in dict.fromkeys(sizes.values()):
         names = [name for name in linear.times if sizes[name] == size]
@@ -170,6 +172,7 @@ def _sight(linear: Linear, steps: Joined, first: Mapping[str, int], shape: tuple
                 for other in dict.fromkeys(places[name][0] for name in looked):
                     columns = first[other] + np.arange(linear.sizes[other][0])
                     mine = np.array([places[name][0] == other for name in looked])
-                    slope = slope.at[at[mine][..., None], rows[mine][..., None], columns].add(
-                        own[mine])
+                    lag = at[mine, 0] - np.array([places[name][1] for name in looked])[mine]
+                    slope = slope.at[at[mine][..., None], rows[mine][..., None],
+                                     columns + d * lag[:, None, None]].add(own[mine])
     return jnp.where(seen, value, 0.0), slope, variance, seen

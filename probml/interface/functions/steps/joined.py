@@ -3,7 +3,7 @@ they see.
 
 The function is run once by itself for its program: the arguments of every step's distribution and
 the log density of all that is observed. Steps whose equations are the same, of other sites and
-other numbers, are computed by one of them mapped over all (jaxpr/alike.py), so what engines compile
+other numbers, are computed by one of them mapped over all (jaxpr/repeats), so what engines compile
 does not grow with the steps. Then it is run as it stands, its steps left out, for the parameters
 beside them; the steps are handed on as one site, as numpyro's scan hands on its own.
 """

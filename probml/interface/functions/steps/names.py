@@ -1,5 +1,5 @@
-"""Which sites of a function are the steps of a loop, and their values by the names of single steps
-or of all."""
+"""Which sites of a function are the steps of a loop, or stand in numpyro's scan, and their values
+by the names of single steps or of all."""
 
 import itertools
 import re
@@ -16,13 +16,13 @@ LEAST = 8  # steps from which a loop is worked on as one
 
 def steps_of(shown: Survey) -> dict[str, tuple[str, ...]] | None:
     """The unseen continuous sites of loops, name of all steps → its sites in order; None where
-    nothing, observed sites included, comes in steps, or something is summed out."""
+    nothing, observed sites and recursions included, comes in steps, or something is summed out."""
     if shown.loops or shown.params or shown.hidden:
         return None
     kinds: dict[tuple, list[str]] = {}
     for site in shown.sites.values():
-        stem = re.sub(r"\d+", "", site.name)
-        if site.factor or stem == site.name or site.masked and not site.observed:
+        stem = stem_of(site.name)
+        if stem == site.name or site.masked and not site.observed:
             continue
         domain = None if site.observed else domains.of(site.support)
         if domain is None or domain.fixed:
@@ -33,7 +33,23 @@ def steps_of(shown: Survey) -> dict[str, tuple[str, ...]] | None:
     for (stem, observed, *_), names in many.items():
         if not observed:
             out[_title(stem, {*shown.sites, *shown.computed, *out})] = tuple(names)
-    return out if many else None
+    return out if many or shown.recursive else None
+
+
+def scans_of(shown: Survey) -> dict[str, tuple[str, ...]] | None:
+    """The unseen sites of scans, each the name of all its steps; None where there are none, or one
+    is discrete."""
+    if shown.params or shown.hidden:
+        return None
+    inside = [site for name, site in shown.sites.items()
+              if name in shown.inside and not (site.observed or site.factor)]
+    own = {site.name: () for site in inside}
+    return own if own and not any(site.discrete for site in inside) else None
+
+
+def stem_of(name: str) -> str:
+    """What the names of alike steps share: all but numbers."""
+    return re.sub(r"\d+", "", name)
 
 
 def _title(stem: str, taken: set[str]) -> str:
@@ -48,10 +64,15 @@ class Joined(NamedTuple):
     """Loops whose steps are one site.
 
     Attributes:
-        groups: name of all steps → the sites of the single ones.
+        groups: name of all steps → the sites of the single ones; of a scan there are none.
     """
 
     groups: Mapping[str, tuple[str, ...]]
+
+    @property
+    def scans(self) -> tuple[str, ...]:
+        """The sites of scans."""
+        return tuple(title for title, names in self.groups.items() if not names)
 
     @property
     def places(self) -> dict[str, tuple[str, int]]:
@@ -64,7 +85,7 @@ class Joined(NamedTuple):
         found = {title: values[title] if title in values else
                  np.stack([np.asarray(values[name]) for name in names])
                  for title, names in self.groups.items()
-                 if title in values or all(name in values for name in names)}
+                 if title in values or names and all(name in values for name in names)}
         own = {name for title in found for name in self.groups[title]}
         return {name: value for name, value in values.items() if name not in own} | found
 
@@ -72,12 +93,16 @@ class Joined(NamedTuple):
         """Values by the names of all steps → by those of the single ones."""
         out = {name: value for name, value in values.items() if name not in self.groups}
         for title, names in self.groups.items():
-            if title in values:
+            if title in values and not names:
+                out[title] = values[title]
+            elif title in values:
                 out |= {name: values[title][i] for i, name in enumerate(names)}
         return out
 
     def words(self, integrated: bool) -> str:
         """What is said of them."""
         how = (", integrated out along time, exact Gaussian" if integrated else "")
-        return "".join(f". The {len(names)} sites '{names[0]}' … '{names[-1]}' are the steps of "
-                       f"one, '{title}'{how}" for title, names in self.groups.items())
+        return "".join(
+            f". The {len(names)} sites '{names[0]}' … '{names[-1]}' are the steps of one, "
+            f"'{title}'{how}" if names else f". '{title}' stands in a scan{how}"
+            for title, names in self.groups.items())

@@ -1,6 +1,6 @@
 """The program of a function whose loops are joined: the arguments of every step's distribution, and
 the log density of what is observed; results of alike steps are computed by one of them mapped over
-all (jaxpr/alike.py)."""
+all (jaxpr/repeats/alike.py), those of a recursion by one of them under a scan (jaxpr/repeats)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,11 +14,11 @@ from probml.errors import ModelError
 from probml.families import domains
 from probml.interface.functions.states import logs_of
 from probml.interface.functions.steps.alone import alone
-from probml.interface.functions.steps.names import Joined
+from probml.interface.functions.steps.names import LEAST, Joined, stem_of
 from probml.jaxpr import levels
-from probml.jaxpr.alike import Alike, alike
+from probml.jaxpr.repeats.alike import alike
+from probml.jaxpr.repeats.rolled import evaluated, recursion
 from probml.jaxpr.shortened import shortened
-from probml.jaxpr.walk import evaluate
 from probml.structure.leaves import leaves_of_distribution
 
 SAME = 4  # results that must be alike to be computed together
@@ -65,48 +65,83 @@ class Program(NamedTuple):
         Args:
             values: by the names of all steps, and of the other sites.
         """
-        part, takes = levels.restrict(self.closed, outputs)
+        if not outputs:
+            return []
+        found, rest = self._recursions(steps, outputs, values)
+        part, takes = levels.restrict(self.closed, rest)
         names, places = [self.takes[i] for i in takes], steps.places
         inputs = [None if name in places else jnp.asarray(values[name], aval.dtype)
                   for name, aval in zip(names, part.in_avals, strict=True)]
-        found, left = [], []
+        left = []
         for own in alike(part, [i for i, value in enumerate(inputs) if value is None]):
             if len(own.outputs) < SAME:
                 left += own.outputs
                 continue
-            found.append((tuple(outputs[i] for i in own.outputs),
-                          own.at_each(inputs, _columns(own, names, places, values))))
+            looked = [[names[i] for i in place] for place in zip(*own.tracked, strict=True)]
+            found.append((tuple(rest[i] for i in own.outputs),
+                          own.at_each(inputs, [_column(at, places, values) for at in looked])))
         if left:
             lone, need = levels.restrict(part, left)
             single = steps.apart(values)
-            results = evaluate(lone, *(jnp.asarray(single[names[i]], aval.dtype)
-                                       for i, aval in zip(need, lone.in_avals, strict=True)))
-            found += [((outputs[i],), jnp.asarray(one)[None])
+            results = evaluated(lone, [jnp.asarray(single[names[i]], aval.dtype)
+                                       for i, aval in zip(need, lone.in_avals, strict=True)])
+            found += [((rest[i],), jnp.asarray(one)[None])
                       for i, one in zip(left, results, strict=True)]
         return found
 
+    def _recursions(self, steps: Joined, outputs: Sequence[int], values: Mapping[str, Any]
+                    ) -> tuple[list[tuple[tuple[int, ...], jax.Array]], list[int]]:
+        """The results that are the steps of a recursion, as `parts` has them; and the others."""
+        part, takes = levels.restrict(self.closed, outputs)
+        names, places, avals = [self.takes[i] for i in takes], steps.places, part.in_avals
+        single = steps.apart(values)
+        tracked = [i for i, name in enumerate(names) if name in places]
+
+        def give(i: int) -> jax.Array:
+            return jnp.asarray(single[names[i]], avals[i].dtype)
+
+        def column(many: Sequence[int]) -> jax.Array:
+            if any(names[i] not in places for i in many):
+                return jnp.stack(list(map(give, many)))
+            whole = _column([names[i] for i in many], places, values)
+            return whole.astype(avals[many[0]].dtype)
+
+        kinds: dict[tuple, list[int]] = {}
+        for i, (output, aval) in enumerate(zip(outputs, part.out_avals, strict=True)):
+            kinds.setdefault((stem_of(self.owners[output][0]), aval.shape), []).append(i)
+        lengths: dict[int, list[list[int]]] = {}
+        for own in kinds.values():
+            if len(own) >= LEAST:
+                lengths.setdefault(len(own), []).append(own)
+        found, gone = [], set[int]()
+        ways = [way for many in lengths.values() for way in ([many], [[own] for own in many])]
+        for together in (own for way in ways for own in way):
+            if not gone.isdisjoint(i for own in together for i in own):
+                continue
+            own = recursion(part, [[part.jaxpr.outvars[i] for i in step]
+                                   for step in zip(*together, strict=True)], tracked)
+            if own is not None:
+                for which, array in zip(together, own.values(give, column), strict=True):
+                    found.append((tuple(outputs[i] for i in which), array))
+                    gone |= set(which)
+        return found, [output for i, output in enumerate(outputs) if i not in gone]
+
     def computed(self, steps: Joined, values: Mapping[str, Any]) -> dict[str, jax.Array]:
         """What the function computes from steps, by name."""
-        out = {}
-        for i in self.of("value"):
-            (_, part), = self.parts(steps, [i], values)
-            out[self.owners[i][0]] = part[0]
-        return out
+        parts = self.parts(steps, self.of("value"), values)
+        return {self.owners[i][0]: one for which, part in parts
+                for i, one in zip(which, part, strict=True)}
 
 
-def _columns(own: Alike, names: Sequence[str], places: Mapping[str, tuple[str, int]],
-             values: Mapping[str, Any]) -> list[jax.Array]:
-    """The steps at which alike results look, place by place."""
-    out = []
-    for place in zip(*own.tracked, strict=True):
-        found = [places[names[i]] for i in place]
-        if len({title for title, _ in found}) > 1:
-            out.append(jnp.stack([values[title][i] for title, i in found]))
-            continue
-        whole, at = values[found[0][0]], np.array([i for _, i in found])
-        out.append(whole[at[0] : at[-1] + 1] if (np.diff(at) == 1).all()
-                   else jnp.take(whole, at, axis=0))
-    return out
+def _column(looked: Sequence[str], places: Mapping[str, tuple[str, int]],
+            values: Mapping[str, Any]) -> jax.Array:
+    """The steps at which alike results look, along a first axis."""
+    found = [places[name] for name in looked]
+    if len({title for title, _ in found}) > 1:
+        return jnp.stack([values[title][i] for title, i in found])
+    whole, at = jnp.asarray(values[found[0][0]]), np.array([i for _, i in found])
+    return (whole[at[0] : at[-1] + 1] if (np.diff(at) == 1).all()
+            else jnp.take(whole, at, axis=0))
 
 
 def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> Program:

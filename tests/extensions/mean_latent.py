@@ -1,7 +1,7 @@
-"""An extension in one file: a variance of a row with an inverse-gamma prior under normal sites is
-integrated out in closed form, to Student's t.
+"""An extension in one file: the mean of a row's waiting times, with an inverse-gamma prior, is
+integrated out in closed form.
 
-v ~ InverseGamma(a, b), x_i | v ~ N(m_i, v): v | x ~ InverseGamma(a + n/2, b + Σ (x_i − m_i)²/2), and
+v ~ InverseGamma(a, b), x_i | v ~ Exponential(c_i / v): v | x ~ InverseGamma(a + n, b + Σ c_i x_i), and
 log p(x) = log p(v) + log p(x | v) − log p(v | x) at any v.
 """
 
@@ -17,25 +17,23 @@ from probml.latents.quadrature import Nodes, Quadrature, joint_density, where_se
 from probml.structure.structure import Structure
 
 
-class Variance(Quadrature):
+class Mean(Quadrature):
     """See the top of this file; an M-step averages over the nodes of the quadrature."""
 
     exact, finer = True, None
 
     @property
     def words(self) -> str:
-        return "integrated out, a variance in closed form"
+        return "integrated out, a mean in closed form"
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         if structure.sites[group.name].kind != "InverseGamma":
             return f"'{group.name}' is no InverseGamma"
         for name in (name for name in group.sites if name != group.name):
             site, looked = structure.sites[name], structure.row_uses(name)
-            root = looked.get("scale", {}).get(group.name)
-            if site.kind != "Normal" or root is None or root.coordinate != (("power", 0.5),) or any(
-                group.name in uses for argument, uses in looked.items() if argument != "scale"
-            ):
-                return f"'{name}' ({site.kind}) is no Normal of scale sqrt('{group.name}')"
+            rate = looked.get("rate", {}).get(group.name)
+            if site.kind != "Exponential" or rate is None or rate.coordinate != (("power", -1.0),):
+                return f"'{name}' ({site.kind}) is no Exponential of rate c / '{group.name}'"
         return super().claims(structure, group)
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
@@ -63,9 +61,9 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
     for name in (name for name in group.sites if name in seen and name != group.name):
         x, mask = seen[name]
         live = jnp.ones(x.shape) if mask is None else mask.astype(x.dtype)
-        apart = x - jnp.broadcast_to(structure.distribution(name, unit).loc, x.shape)
-        a, b = a + 0.5 * live.sum(), b + 0.5 * (live * apart**2).sum()
+        rate = jnp.broadcast_to(structure.cells(name, unit)["rate"], x.shape)
+        a, b = a + live.sum(), b + (live * rate * x).sum()
     return dist.InverseGamma(a, b)
 
 
-register(Variance())
+register(Mean())

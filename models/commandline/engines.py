@@ -1,0 +1,47 @@
+"""Engines as the command line writes them: one table, that of the library."""
+
+import ast
+import inspect
+
+from probml.engines.engine import Engine
+from probml.engines.ladder import KINDS
+from probml.errors import ModelError
+
+KNOWN: dict[str, type[Engine]] = {kind.__name__: kind for kind in KINDS}
+SAID = (f"One of {', '.join(KNOWN)}, upper or lower case, or with settings: "
+        f"'NUTS(draws=500, chains=2)'.")
+
+
+def engine_of(text: str | None) -> Engine | None:
+    """The engine that is written so, "em" or "NUTS(draws=500)"; None without one. Settings are
+    plain values, nothing is executed.
+
+    Raises:
+        ModelError: an unknown name or setting, a setting that is no plain value; settings that must
+            be said, and are not.
+    """
+    if text is None:
+        return None
+    name, bracket, _ = text.partition("(")
+    kind = {known.lower(): known for known in KNOWN}.get(name.strip().lower())
+    if kind is None:
+        raise ModelError(f"--engine {text}: expected one of {', '.join(KNOWN)}")
+    if not bracket:
+        own = inspect.signature(KNOWN[kind]).parameters.values()
+        needed = [each.name for each in own if each.default is each.empty]
+        if needed:
+            raise ModelError(f"--engine {text}: say its {' and '.join(needed)}, such as "
+                             f"\"{kind}({needed[0]}=('scale',))\"")
+        return KNOWN[kind]()
+    try:
+        call = ast.parse(kind + text[len(name):], mode="eval").body
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError("settings are name=value")
+        settings = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    except (SyntaxError, ValueError) as error:
+        raise ModelError(f"--engine {text}: expected settings of numbers and text, such as "
+                         f"'NUTS(draws=500)' ({error})") from None
+    try:
+        return KNOWN[kind](**settings)
+    except TypeError as error:
+        raise ModelError(f"--engine {text}: {error}") from None

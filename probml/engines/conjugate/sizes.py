@@ -1,0 +1,87 @@
+"""Several numbers of states side by side, as restarts of the largest model in which the states
+beyond a size are impossible.
+
+An impossible state has no rows, and its parameters stay at their prior, where they cost nothing.
+The probabilities of states are those of a smaller table: E log π of a Dirichlet is taken over the
+states that there are, ψ(a_j) − ψ(Σ a) with a = 0 of the others, and the concentration is the one
+that the smaller model states. So the bound is that of the smaller model, and so is its q(θ).
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import jax
+import numpy as np
+
+from probml.engines.engine import Problem
+from probml.errors import Refusal
+from probml.numerics.compiling import jit, unchecked
+from probml.plan.blocks import blocks
+from probml.plan.plan import Plan
+from probml.posteriors.closed import Closed
+from probml.structure.structure import Structure
+
+
+def concentrations(problem: Problem,
+                   structures: Sequence[Structure]) -> list[dict[str, np.ndarray]]:
+    """What the smaller models state of the tables that have fewer states there: for each size,
+    parameter → the concentration in the largest model's shape.
+
+    Raises:
+        Refusal: a parameter with other axes of states than those of plates and of Dirichlets.
+    """
+    plan = problem.plan
+    whole, narrow = plan.structure.sites, []
+    alone = {name: not block.stacked for stage in blocks(plan, True) for block in stage
+             for name in block.names}
+    for name in plan.free:
+        site = whole[name]
+        if all(each.sites[name].shape == site.shape for each in structures):
+            continue
+        same = all(each.sites[name].event == site.event for each in structures)
+        if not same and site.entry.prior is not None and alone[name]:
+            narrow.append(name)
+        elif not (same and alone[name]):
+            raise _refusal(problem, name)
+    found = jax.device_get(_stated(tuple(structures), tuple(narrow),
+                                   tuple(whole[name].shape for name in narrow),
+                                   problem.known.given))
+    if missing := next((name for name in narrow if found[0][name] is None), None):
+        raise _refusal(problem, missing)
+    return found
+
+
+def _refusal(problem: Problem, name: str) -> Refusal:
+    return Refusal(f"VB cannot fit several numbers of states of {problem} in one program: of "
+                   f"parameter '{name}' ({problem.plan.structure.sites[name].kind}) none can be "
+                   f"left out. Fit them one by one")
+
+
+@functools.partial(jit, static_argnums=(0, 1, 2))
+def _stated(structures: tuple[Structure, ...], names: tuple[str, ...],
+            shapes: tuple[tuple[int, ...], ...], given: Mapping) -> list[dict]:
+    with unchecked():
+        return [{name: structure.sites[name].entry.prior.widened(
+                     structure.distribution(name, given), structure.sites[name].shape, shape)
+                 for name, shape in zip(names, shapes, strict=True)} for structure in structures]
+
+
+def of_size(plan: Plan, structure: Structure, found: Closed) -> Closed:
+    """q(θ) of a size, without the states that are impossible."""
+    every = [block for stage in blocks(plan, True) for block in stage]
+
+    def part(name: str, leaf: np.ndarray) -> np.ndarray:
+        """Axes of a leaf are those of its parameter; a covariance has the last one twice."""
+        whole, small = plan.structure.sites[name].shape, structure.sites[name].shape
+        if not whole:
+            return leaf
+        at = [min(i, len(whole) - 1) for i in range(leaf.ndim)]
+        return leaf[tuple(slice(small[j] if n == whole[j] else n)
+                          for j, n in zip(at, leaf.shape, strict=True))]
+
+    natural = tuple(of if block.stacked else {key: part(block.names[0], np.asarray(leaf))
+                                              for key, leaf in of.items()}
+                    for block, of in zip(every, found.natural, strict=True))
+    params, mean = ({name: part(name, np.asarray(value)) for name, value in each.items()}
+                    for each in (found.params, found.mean))
+    return Closed(natural, params, mean)

@@ -1,0 +1,104 @@
+"""One number a row, integrated at nodes that are the same in every row: log densities of all rows
+at all nodes by products of matrices, as of a hidden state with so many values.
+
+With nodes z_j and what each stands for w_j, T(x) the one-hot rows of what is seen and η(z) the log
+tables of its sites,
+
+    log p(x_i) ≈ log Σ_j exp(log w_j + T(x_i) · η(z_j)).
+
+Whether the nodes lie near enough is asked of every row, by what is there already: the rules of
+every third node must agree. Those are off by e^{−a/3} where all nodes are by e^{−a} (of a density
+that is analytic in a strip; of a normal one by e^{−a/9}), and three of them show it wherever the
+peak lies between two nodes. Where one row of a chunk is too narrow, or lies at the outermost nodes,
+the chunk is integrated about each row's own mode (latents/quadrature.py).
+"""
+
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from probml.device.rows import Chunk, Known
+from probml.factors.naturals import environment, over_states
+from probml.latents.latent import Group
+from probml.numerics.logs import exp_below, finite_max, log_of
+from probml.plan.plan import TABLE, Plan
+from probml.structure.densities import cells
+
+APART = 0.03  # relative difference of three rules of every third node: all nodes are off by 1e-5
+EDGE = 1e-8  # share of a row that may lie at the outermost nodes
+
+
+def message(plan: Plan, params: Mapping, known: Known, rows: Chunk,
+            group: Group) -> tuple[jax.Array, jax.Array] | None:
+    """log p(what is seen of a group | states), (b, *states), and whether it is so in all rows that
+    count; None where rows differ in more than which values are seen, or nodes are none's.
+
+    Cost: rows × nodes × values of all seen cells, and its gradient as much again.
+    """
+    everywhere = getattr(group.kind, "everywhere", None)
+    if everywhere is None or not _plain(plan, group, rows):
+        return None
+    structure, sites, reach = plan.structure, plan.structure.sites, plan.reach(group)
+    below = [name for name in group.sites if name in rows.values]
+    size = sum(math.prod(sites[name].cells) for name in below)
+    fixed = environment(plan, params, known)
+
+    def at(*states: jax.Array) -> tuple | None:
+        env = {**fixed, **dict(zip(reach, states, strict=True))}
+        found = everywhere(structure, group, env, size)
+        if found is None:
+            return None
+
+        def natural(value: jax.Array) -> dict:
+            here = {**env, group.name: sites[group.name].place(value)}
+            return {name: sites[name].family.natural(structure.cells(name, here), 0.0)
+                    for name in below}
+
+        return found[1], jax.vmap(natural)(found[0])
+
+    found = over_states(plan, at, reach)
+    if found is None:
+        return None
+    logs, natural = found
+    nodes, lead = logs.shape[-1], len(reach) + 1
+    entries = logs.size * sum(math.prod(sites[name].cells) * sites[name].states for name in below)
+    if entries > TABLE:
+        return None
+    total = logs.reshape(1, -1)
+    for name in below:
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[lead:]), natural[name])
+        x, seen = cells(sites[name], rows.values[name]), rows.seen.get(name)
+        total = total + sites[name].family.log_density(
+            flat, x, None if seen is None else cells(sites[name], seen))
+    total = jnp.broadcast_to(total, (len(rows.weights), total.shape[1]))
+    return _summed(total.reshape(len(total), *logs.shape[:-1], nodes), rows.weights)
+
+
+def _plain(plan: Plan, group: Group, rows: Chunk) -> bool:
+    """Whether the programs of a group take nothing of a row but its one number and states, all of
+    it unseen, and finitely many values are seen below."""
+    sites = plan.structure.sites
+    if len(group.names) > 1 or group.name in rows.values:
+        return False
+    return all(
+        not sites[name].inputs
+        and all(not sites[p].rows or p == group.name or p in plan.variables
+                for p in sites[name].parents)
+        and (name == group.name or sites[name].family is not None
+             and sites[name].states is not None and not sites[name].factor)
+        for name in group.sites)
+
+
+def _summed(total: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """log Σ exp over nodes, and whether every third of them would do in all rows that count."""
+    top = finite_max(total, -1)
+    each = exp_below(total - top)
+    thirds = each.reshape(*each.shape[:-1], -1, 3).sum(-2)
+    whole = thirds.sum(-1)
+    apart = 3 * (thirds.max(-1) - thirds.min(-1))
+    near = (apart <= APART * whole) & (each[..., 0] + each[..., -1] <= EDGE * whole)
+    near |= jnp.isneginf(total).all(-1)  # impossible at every node
+    live = (weights > 0).reshape(-1, *(1,) * (near.ndim - 1))
+    return log_of(whole) + top[..., 0], jax.lax.stop_gradient(jnp.all(near | ~live))

@@ -1,0 +1,122 @@
+"""Fits of parts put together, and further rows: the engine once more, on what was kept of all; or,
+where something is hidden, a step for each part of them."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from probml.dataset.source import Part, naming, parts_of
+from probml.dataset.sources import parts
+from probml.device.few import Moments, counted, few
+from probml.device.rows import Known, Rows, Summary
+from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.progress import Progress
+from probml.errors import DataError, Refusal
+from probml.fits import boundary, stepping
+from probml.fits.condensing import condensed
+from probml.fits.fitting import Found, Seen
+from probml.fits.merging import Kept, alike, keeps, together
+from probml.numerics.transfer import placed_all
+from probml.plan import decide
+from probml.plan.plan import Plan
+from probml.plan.second_moments import by_moments
+from probml.queries.fitted import Fitted
+
+
+def merged(a: Fitted, b: Fitted) -> Found:
+    """What the engine of two fits finds in the data of both: see Fit.merge."""
+    alike(a, b)
+    return _again(a, (b.kept, dict(b.pattern)))
+
+
+def updated(fit: Fitted, data: Any, weights: Any = None) -> Found:
+    """What the engine of a fit finds with more rows: see Fit.update."""
+    if fit.kept is None or not fit.kept.running:
+        keeps(fit)
+        return _again(fit, functools.reduce(functools.partial(together, fit.structure),
+                                            _parts(fit, data, weights, _statistics)))
+    at, history = stepping.Standing(fit.point, fit.kept, dict(fit.pattern)), list(fit.history)
+    for held, weight in _parts(fit, data, weights, stepping.met):
+        at, value = stepping.step(fit, at, held, weight)
+        history.append(value)
+    steps = fit.iterations + len(history) - len(fit.history)
+    outcome = Outcome(dict(at.point), np.array(history), Status.MOVED, steps)
+    return Found(Seen(fit.shapes, at.pattern, fit.names), at.kept.engine, outcome, fit.given,
+                 outcome.posterior, at.kept, fit.double, at.pattern)
+
+
+def running(fit: Fitted, data: Any, weights: Any = None) -> Kept:
+    """What further rows go on from: see Fit.running."""
+
+    def expected(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
+        held, weight = stepping.met(fit, data, weights)
+        return stepping.expected(fit, fit.point, held, weight)[0], held.pattern
+
+    return functools.reduce(functools.partial(stepping.joined, fit),
+                            _parts(fit, data, weights, expected))[0]
+
+
+def _parts(fit: Fitted, data: Any, weights: Any, made: Callable) -> Iterator[Any]:
+    """made(fit, rows, weights) of further rows, or of every part of a source of them.
+
+    Raises:
+        DataError: there is no part, or bad rows, by name.
+    """
+    data, weights = parts.weighed(data, weights)
+    source, found = parts.source_of(data), None
+    pieces = iter((Part("the data", data, weights=weights),)) if source is None else (
+        parts_of(source))
+    for part in pieces:
+        with contextlib.nullcontext() if source is None else naming(part):
+            found = made(fit, part.rows, part.weights)
+        del part  # before another comes
+        yield found
+    if found is None:
+        raise DataError("the source has no parts: expected at least one")
+
+
+def _statistics(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
+    """What is kept of further rows."""
+    held, weight = stepping.met(fit, data, weights)
+    plan = held.plan()
+    if isinstance(fit.kept.summary, Moments):
+        names = by_moments(plan)
+        if not names:
+            part = next((name for name, state in held.pattern.items() if state != "seen"), None)
+            why = (f"site '{part}' is unseen in part" if part else "of further rows more counts "
+                   "than their second moments")
+            raise Refusal(f"update of model '{fit.model.name}': {why}; fit all rows at once")
+        told = counted([held.table.columns[name].values for name in names], weight)
+        return Kept(None, told, fit.kept.known), held.pattern
+    if not plan.additive:
+        hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise, *plan.hidden)), "?")
+        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or "
+                      f"not pooled; fit all rows at once")
+    return Kept(None, *jax.device_get(condensed(held, plan, weight))), held.pattern
+
+
+def _again(fit: Fitted, part: tuple[Kept, Mapping]) -> Found:
+    """The fit's engine once more, on its statistics and those of another part."""
+    kept, pattern = together(fit.structure, (fit.kept, dict(fit.pattern)), part)
+    plan = decide.make(fit.structure, pattern, tuple(fit.given))
+    rows, known, start = _rows(plan, fit, kept)
+    with Progress(type(kept.engine).__name__, None, False):
+        outcome = kept.engine.run(Problem(None, plan, rows, known, start=start))
+    if plan.latents:
+        outcome = boundary.noted(plan, outcome, known, rows)
+    return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given,
+                 outcome.posterior, kept, fit.double, pattern)
+
+
+def _rows(plan: Plan, fit: Fitted, kept: Kept) -> tuple[Rows | Summary, Known, dict]:
+    """What stands for all rows, what they share, and where to begin: of second moments, whose
+    likelihood may have several maxima, at what the fit had found."""
+    if not isinstance(kept.summary, Moments):
+        return *placed_all((kept.summary, kept.known)), {}
+    cells = {name: plan.structure.sites[name].cells for name in by_moments(plan)}
+    start = {name: np.asarray(fit.params[name]) for name in plan.free}
+    return few(kept.summary, cells), placed_all(kept.known), start

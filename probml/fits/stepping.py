@@ -1,0 +1,132 @@
+"""Further rows of a fit. Where something is hidden what rows show depends on the point, and parts
+do not add up: each part moves the point by a step of stepwise EM (Cappé & Moulines 2009, "On-line
+expectation–maximization algorithm for latent data models"), from running statistics of the rows
+before it,
+
+    s ← s + ρ (s(part; θ) − s),   ρ = (w / n)^0.6,   θ ← the optimum at n s,
+
+of a unit of weight each: w is the weight of the part, n that of all rows so far. Of parts of one
+size ρ is t^−0.6, as in engines/restarting/batches.py: what earlier points expected is forgotten
+slowly.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from probml.dataset import read, tables
+from probml.dataset.dataset import Data
+from probml.device.load import load
+from probml.device.rows import Summary
+from probml.engines.restarting.batches import FORGETTING, lasting
+from probml.engines.restarting.stepwise import improved, shown
+from probml.errors import Refusal
+from probml.fits.merging import Kept, both, together
+from probml.numerics.transfer import placed_all
+from probml.plan import decide
+from probml.queries.fitted import Fitted
+
+
+class Standing(NamedTuple):
+    """Where a fit that goes on stands: its point, its running statistics, and what was seen of
+    which site in all parts."""
+
+    point: Mapping[str, Any]
+    kept: Kept
+    pattern: Mapping[str, str]
+
+
+def met(fit: Fitted, rows: Any, weights: Any) -> tuple[Data, np.ndarray | None]:
+    """Rows as a fit reads them, and their weights.
+
+    Raises:
+        DataError: bad rows, by name.
+    """
+    held = read.read(fit.model, rows, fit.names, None, fit.shapes)
+    held = held._replace(table=replace(held.table,
+                                       values={**fit.given, **held.table.values})).trimmed()
+    return held, tables.read_weights(weights, held.table.rows)
+
+
+def expected(fit: Fitted, point: Mapping, held: Data,
+             weight: np.ndarray | None) -> tuple[Kept, float]:
+    """What rows are expected to show at a point, and their log evidence.
+
+    Raises:
+        Refusal: an engine that takes no steps, a site of which rows tell more than statistics.
+
+    Cost: one pass.
+    """
+    engine, plan = fit.by, held.plan()
+    way = None if engine is None else engine.way
+    where = f"update of model '{fit.model.name}' by {fit.engine}"
+    if engine is None or way is None:
+        raise Refusal(f"{where}: it takes no steps of expected statistics, as EM() does. Fit all "
+                      f"rows together")
+    if names := lasting(plan):
+        raise Refusal(f"{where}: what rows tell of '{names[0]}' is no table of statistics to which "
+                      f"further rows add. Fit all rows together")
+    rows, known = load(held, plan, weight, params=point)
+    found, value = shown(plan, way, placed_all(dict(point)), known, rows)
+    summary = Summary(found, np.zeros(()), np.asarray(rows.weight))
+    return Kept(engine, *jax.device_get((summary, known)), running=True), float(value)
+
+
+def step(fit: Fitted, at: Standing, held: Data, weight: np.ndarray | None) -> tuple[Standing,
+                                                                                   float]:
+    """A step, by a part of further rows; and the objective of all rows so far as this part tells
+    it, at the point that has not met it.
+
+    Raises:
+        Refusal: a component has collapsed.
+
+    Cost: one pass over the part, and an M-step.
+    """
+    more, value = expected(fit, at.point, held, weight)
+    before, own = float(at.kept.summary.weights), float(more.summary.weights)
+    total, new = before + own, (own / (before + own)) ** FORGETTING
+    kept, pattern = joined(fit, (_scaled(at.kept, (1 - new) * total / before), at.pattern),
+                           (_scaled(more, new * total / own), held.pattern))
+    plan = decide.make(fit.structure, pattern, tuple(fit.given))
+    summary, known, point = placed_all((kept.summary, kept.known, dict(at.point)))
+    found, sound, prior = jax.device_get(improved(plan, more.engine.way, summary, point, known))
+    if not sound:
+        raise Refusal(f"update of model '{fit.model.name}': these rows let a component collapse. "
+                      f"Keep prior=True, or give more rows at a time")
+    return Standing(found, kept, pattern), total * value / own + float(prior)
+
+
+def joined(fit: Fitted, one: tuple[Kept, Mapping],
+           other: tuple[Kept, Mapping]) -> tuple[Kept, dict[str, str]]:
+    """As merging.together, of parts in one of which a discrete site is seen, and hidden in the
+    other.
+
+    Raises:
+        Refusal: such a site has several cells in a row, whose statistics are those of each where
+            they are seen, and of all together where they are not.
+    """
+    plan = decide.make(fit.structure, both(one[1], other[1]), tuple(fit.given))
+
+    def hidden(part: tuple[Kept, Mapping]) -> tuple[Kept, Mapping]:
+        kept, statistics = part[0], dict(part[0].summary.statistics)
+        for name in plan.variables:
+            own = statistics.get(name)
+            if isinstance(own, Mapping) and not fit.structure.sites[name].chain:
+                if own["log"].shape[-2] > 1:
+                    raise Refusal(f"update of model '{fit.model.name}': '{name}' has several cells "
+                                  f"in a row, which are seen in some parts and hidden in others. "
+                                  f"Fit all rows together")
+                statistics[name] = own["log"][..., 0, :]
+        return kept._replace(summary=kept.summary._replace(statistics=statistics)), part[1]
+
+    return together(fit.structure, hidden(one), hidden(other))
+
+
+def _scaled(kept: Kept, factor: float) -> Kept:
+    """Statistics times a number, as of rows of the same weight."""
+    scaled = jax.tree.map(lambda leaf: leaf * np.asarray(factor, leaf.dtype),
+                          kept.summary.statistics)
+    return kept._replace(summary=kept.summary._replace(statistics=scaled))

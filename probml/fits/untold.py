@@ -1,0 +1,184 @@
+"""What data do not tell of a model with effects of groups, in words: members of one row each, whose
+spread and the rows' noise are told together alone; and designs that are singular, in which rows
+read effects together that they never read apart."""
+
+import functools
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.dataset.dataset import Data
+from probml.device.rows import Known, Rows
+from probml.errors import Refusal
+from probml.factors.effects import messages
+from probml.factors.effects.messages import Information
+from probml.numerics.compiling import jit
+from probml.numerics.transfer import placed_all
+from probml.plan.groupings import Grouping
+from probml.plan.plan import Plan
+from probml.plan.spreads import spreads
+from probml.posteriors.effects import Effects
+from probml.posteriors.posterior import Posterior
+
+ALIKE = 1e-6  # relative difference of factors that are one
+LOADED = 0.05  # share of a direction from which a number is named
+
+
+def lone(plan: Plan, data: Data, found: Posterior, weighed: bool) -> tuple[str, ...]:
+    """A note where no member of the one grouping of a number has more than one row, all of which
+    say as much of it: then the likelihood knows spread² + noise² alone.
+
+    Args:
+        found: the effects given the rows. weighed: rows count otherwise than once.
+    """
+    if len(plan.groupings) != 1 or data.survey is not None or weighed:
+        return ()
+    (grouping,) = plan.groupings
+    plain = grouping.cells == 1 and not grouping.nodes and not grouping.flat
+    if grouping.index is None or not plain or not isinstance(found, Effects):
+        return ()
+    columns = [data.table.columns[name] for name in plan.grouped]
+    shown = sum(np.ones(len(c.values), int) * np.prod(c.values.shape[1:], dtype=int)
+                if c.seen is None else c.seen.reshape(len(c.seen), -1).sum(1) for c in columns)
+    codes = np.asarray(data.table.inputs[grouping.index.input])
+    codes = codes.reshape(len(codes), -1)[:, grouping.index.cells[0] if grouping.index.cells else 0]
+    told = np.bincount(codes.astype(int), shown, minlength=1)
+    if told.max(initial=0) > 1:
+        return ()
+    members = grouping.scale * np.flatnonzero(told) + grouping.offset
+    lower = np.asarray(found.at.found.lower)[members, 0, 0]
+    if not lower.size or np.ptp(lower) > ALIKE * np.abs(lower).max():
+        return ()
+    sites = plan.structure.sites
+    wide = spreads(plan)
+    noise = tuple(dict.fromkeys(
+        p for name in plan.grouped for argument in sites[name].family.scatter
+        for p in sites[name].uses.get(argument, ()) if p in plan.free and p not in wide))
+    if not (wide and noise):
+        return ()
+    named, others = (", ".join(f"'{name}'" for name in names) for names in (wide, noise))
+    return (f"no member of '{grouping.index.input}' has more than one row: these tell {named} and "
+            f"{others} together and not apart, which the priors alone do. Give members several "
+            f"rows, or leave '{grouping.names[0]}' out",)
+
+
+def singular(plan: Plan, found: Posterior, params: Mapping, known: Known,
+             rows: Rows) -> tuple[str, ...]:
+    """A note where all rows read some effects of a member together alone, so that the priors tell
+    their spreads.
+
+    Args:
+        found: the effects given the rows. params: at the end of a fit.
+
+    Raises:
+        Refusal: of effects without a prior (restricted maximum likelihood), which then have no
+            integral.
+
+    Cost: a pass over rows, where what was found looks as if it were so.
+    """
+    first, *others = plan.groupings
+    if first.nodes or not isinstance(found, Effects) or not _suspect(plan, found):
+        return ()
+    point = {name: found.moments.mean[name] for name in plan.effects}
+    point = {name: np.nan_to_num(np.asarray(value)) for name, value in point.items()}
+    told = jax.device_get(_told(plan, placed_all({n: params[n] for n in plan.free}), known, rows,
+                                placed_all(point)))
+    parts, notes, begin = [(first, np.asarray(told.block, float).sum(0))], [], 0
+    for grouping in others:
+        own = np.asarray(told.rest, float)[begin : begin + grouping.size,
+                                           begin : begin + grouping.size]
+        blocks = own.reshape(grouping.members, grouping.cells, grouping.members, grouping.cells)
+        parts.append((grouping, np.einsum("iaib->ab", blocks)))
+        begin += grouping.size
+    flat = [(grouping, block) for grouping, block in parts if grouping.flat]
+    if flat and all(grouping.index is None for grouping, _ in flat):
+        names = [name for grouping, _ in flat for name in _numbers(grouping)]
+        whole = _flat_block(plan, told)
+        text = _together(whole, names, _rounding(told))
+        if text is not None:
+            raise Refusal(f"model '{plan.structure.model.name}': the rows {text}: coefficients "
+                          f"without a prior, as of restricted=True, have no integral then. Drop a "
+                          f"column, or leave restricted=True out")
+    for grouping, block in parts:
+        text = None if grouping.flat or grouping.cells < 2 else _together(
+            block, _numbers(grouping), _rounding(told))
+        if text is not None:
+            notes.append(f"the rows {text}: of their spreads the priors alone tell")
+    return tuple(notes)
+
+
+def _suspect(plan: Plan, found: Effects) -> bool:
+    """Whether what was found leaves open that a design is singular: a sum over members that has no
+    information in some direction, or no number."""
+    first, *others = plan.groupings
+    lower = np.asarray(found.at.found.lower, float)
+    rest = np.asarray(found.at.found.rest, float)
+    if not (np.isfinite(lower).all() and np.isfinite(rest).all()):
+        return True
+    least = np.sqrt(np.finfo(np.asarray(found.at.found.lower).dtype).eps)
+    if first.cells > 1:
+        block = (lower @ np.swapaxes(lower, 1, 2)).sum(0) - len(lower) * np.eye(first.cells)
+        if _least(block) <= least:
+            return True
+    if any(grouping.cells > 1 or grouping.flat for grouping in others):
+        return _least(rest @ rest.T - np.eye(len(rest))) <= least or _least(rest @ rest.T) <= least
+    return False
+
+
+def _least(matrix: np.ndarray) -> float:
+    """The least eigenvalue, every number in units of its own."""
+    diagonal = np.diagonal(matrix)
+    if not (diagonal > 0).all():
+        return 0.0
+    unit = diagonal**-0.5
+    return float(np.linalg.eigvalsh(matrix * unit[:, None] * unit)[0])
+
+
+def _flat_block(plan: Plan, told: Information) -> np.ndarray:
+    """What rows say of the effects without a prior, of one member each."""
+    first, *others = plan.groupings
+    if first.flat:
+        return np.asarray(told.block, float).sum(0)
+    keep = np.concatenate([np.full(grouping.size, grouping.flat) for grouping in others])
+    return np.asarray(told.rest, float)[np.ix_(keep, keep)]
+
+
+def _rounding(told: Information) -> float:
+    return float(np.sqrt(np.finfo(np.asarray(told.block).dtype).eps))
+
+
+def _numbers(grouping: Grouping) -> list[str]:
+    """The numbers of a member by name."""
+    return [name if width == 1 else f"{name}[{i}]"
+            for name, width in zip(grouping.names, grouping.widths, strict=True)
+            for i in range(width)]
+
+
+def _together(matrix: np.ndarray, names: list[str], least: float) -> str | None:
+    """What rows do not tell apart, in words, from Σ BᵀB of their slopes; None: they tell all.
+
+    Args:
+        least: eigenvalue, in units of each number's own, that is none.
+    """
+    diagonal = np.diagonal(matrix)
+    nothing = [name for name, told in zip(names, diagonal, strict=True) if not told > 0]
+    if nothing:
+        return "say nothing of " + ", ".join(f"'{name}'" for name in nothing)
+    unit = diagonal**-0.5
+    values, vectors = np.linalg.eigh(matrix * unit[:, None] * unit)
+    if values[0] > least:
+        return None
+    share = np.abs(vectors[:, 0])
+    named = [f"'{name}'" for name, own in zip(names, share, strict=True)
+             if own > LOADED * share.max()]
+    return (f"tell {' and '.join(named)} together and not apart (a column that is constant, or the "
+            f"sum of others?)")
+
+
+@functools.partial(jit, static_argnums=0)
+def _told(plan: Plan, params: Mapping, known: Known, rows: Rows,
+          point: Mapping[str, jax.Array]) -> Information:
+    found = rows.total(lambda chunk: messages.information(plan, params, known, chunk, point))
+    return jax.tree.map(jnp.nan_to_num, found)

@@ -1,0 +1,170 @@
+"""The body of numpyro's scan as a linear Gaussian step: its program, proven affine in its sites and
+in what is handed on and looks at them, and every step's numbers (scans.py has the formulas)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.errors import ModelError
+from probml.interface.functions.loops import Loop
+from probml.interface.functions.steps.linear import BESIDE, bent, straight, told
+from probml.jaxpr import levels
+from probml.jaxpr.shortened import shortened
+from probml.jaxpr.walk import evaluate
+
+
+class Body(NamedTuple):
+    """The program of one step: leaves of what is handed on, the sites in `order`, inputs →
+    `owners`, then what it hands on.
+
+    Attributes:
+        moved: the leaves that look at sites; copies: of these, leaf → site that it is.
+        looked: the leaves at which what is observed looks.
+        normal: what is observed and looks at them or at sites.
+        mixing: whether sites of a step look at each other.
+    """
+
+    closed: Any
+    owners: tuple[tuple[str, str], ...]
+    order: tuple[str, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+    leaves: int
+    moved: tuple[int, ...]
+    copies: Mapping[int, str]
+    looked: tuple[int, ...]
+    normal: tuple[str, ...]
+    mixing: bool
+
+
+def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any) -> Body:
+    """The program of a step.
+
+    Raises:
+        ModelError: it is not linear and Gaussian in its sites.
+    """
+    owners: list[tuple[str, str]] = []
+
+    def every(carry: list, sites: Mapping, x: Any, t: Any) -> list[jax.Array]:
+        trace, after = loop.trace(jax.tree.unflatten(tree, carry), x, t, sites)
+        owners.clear()
+        out = []
+        for name, site in trace.items():
+            for kind, value in told(name, site):
+                owners.append((name, kind))
+                out.append(value)
+        return out + jax.tree.leaves(after)
+
+    order = tuple(sorted(loop.drawn))
+    shapes = {name: loop.shapes[name] for name in order}
+    blank = {name: jnp.zeros(shapes[name]) for name in order}
+    closed = jax.make_jaxpr(shortened(every))(list(init), blank, first, 0)
+    count, n = len(init), len(owners)
+    depends = levels.dependencies(closed)
+    sites, moved = set(range(count, count + len(order))), set[int]()
+    while True:
+        wider = {i for i in range(count) if not depends[n + i].isdisjoint(sites | moved)}
+        if wider == moved:
+            break
+        moved = wider
+    named = {i: ("handed", i) if i < count else ("site", order[i - count])
+             for i in (*moved, *sites)}
+    uses, turned = levels.classify(closed, named), bent(closed, list(named))
+    for i, own in enumerate(uses):
+        name, kind = owners[i] if i < n else ("what a step hands on", "loc")
+        if kind == "loc" and own and (i in turned or not all(map(straight, own.values()))):
+            raise ModelError(f"{name} is not affine in sites of the scan")
+        if kind in BESIDE and own:
+            raise ModelError(f"the {kind} of '{name}' looks at sites of the scan")
+        if kind == "log" and (own or name in order) and (name, "loc") not in owners:
+            raise ModelError(f"site '{name}' is not normal")
+    look = {name: uses[owners.index((name, "loc"))] for name, kind in owners if kind == "loc"}
+    outs, ins = closed.jaxpr.outvars, closed.jaxpr.invars
+    return Body(
+        closed, tuple(owners), order, shapes, count, tuple(sorted(moved)),
+        {i: order[j - count] for i in moved for j in sites if outs[n + i] is ins[j]},
+        tuple(i for i in sorted(moved) if any(("handed", i) in own for name, own in look.items()
+                                              if name not in order)),
+        tuple(name for name, own in look.items() if own and name not in order),
+        any(kind == "site" for name in order for kind, _ in look[name]))
+
+
+class Step(NamedTuple):
+    """Every step's numbers, time first.
+
+    Attributes:
+        loc, after, seen: (values at 0, slopes in m, slopes in z) of sites, of what is handed on, of
+            what is observed and normal.
+        root: of the covariance of sites; noise, value, mask: of what is observed.
+        rest: log density of all else.
+    """
+
+    loc: tuple[jax.Array, jax.Array, jax.Array]
+    after: tuple[jax.Array, jax.Array, jax.Array]
+    seen: tuple[jax.Array, jax.Array, jax.Array]
+    root: jax.Array
+    noise: jax.Array
+    value: jax.Array
+    mask: jax.Array
+    rest: jax.Array
+
+
+def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray) -> Step:
+    """Every step of a scan.
+
+    Args:
+        init: leaves of what the first step takes; xs: inputs, time first; at: the steps' numbers.
+    """
+    n = len(body.owners)
+    still = [i for i in range(body.leaves) if i not in body.moved]
+    sizes = [init[i].size for i in body.moved]
+    widths = [int(np.prod(body.shapes[name])) for name in body.order]
+
+    def parts(flat: jax.Array, counts: Sequence[int]) -> list[jax.Array]:
+        return jnp.split(flat, np.cumsum(counts)[:-1]) if counts else []
+
+    def run(outputs: Sequence[int], m: jax.Array, z: jax.Array, plain: Sequence, x: Any,
+            t: Any) -> list[jax.Array]:
+        carry = dict(zip(still, plain, strict=True))
+        carry |= {i: part.reshape(init[i].shape)
+                  for i, part in zip(body.moved, parts(m, sizes), strict=True)}
+        sites = [part.reshape(body.shapes[name])
+                 for name, part in zip(body.order, parts(z, widths), strict=True)]
+        program, takes = levels.restrict(body.closed, outputs)
+        inputs = [*(carry[i] for i in range(body.leaves)), *sites, *jax.tree.leaves(x), t]
+        return evaluate(program, *(jnp.asarray(inputs[i], aval.dtype)
+                                   for i, aval in zip(takes, program.in_avals, strict=True)))
+
+    m, z = jnp.zeros(sum(sizes)), jnp.zeros(sum(widths))
+
+    def beside(plain: list, now: tuple) -> tuple[list, list]:
+        return run([n + i for i in still], m, z, plain, *now), plain
+
+    _, plain = jax.lax.scan(beside, [init[i] for i in still], (xs, jnp.asarray(at)),
+                            length=len(at))
+
+    def of(names: Sequence[str], kind: str) -> list[int]:
+        return [body.owners.index((name, kind)) for name in names]
+
+    groups = [of(body.order, "loc"), [n + i for i in body.moved], of(body.normal, "loc")]
+    roots = of(body.order, "root")
+    others = [of(body.normal, kind) for kind in ("scale", "value", "mask")]
+    beside_them = [i for i, (name, kind) in enumerate(body.owners) if name not in body.order
+                   and kind == ("beside" if name in body.normal else "log")]
+
+    def joined(values: Sequence[jax.Array]) -> jax.Array:
+        return jnp.concatenate([value.ravel() for value in values]) if values else jnp.zeros(0)
+
+    def one(plain: list, x: Any, t: Any) -> Step:
+        def affine(outputs: Sequence[int]) -> tuple[jax.Array, jax.Array, jax.Array]:
+            own = lambda m, z: joined(run(outputs, m, z, plain, x, t))  # noqa: E731
+            return own(m, z), *jax.jacfwd(own, (0, 1))(m, z)
+
+        rest = [joined(run(outputs, m, z, plain, x, t)) for outputs in others]
+        logs = joined(run(beside_them, m, z, plain, x, t)).sum() if beside_them else jnp.zeros(())
+        root = jax.scipy.linalg.block_diag(*run(roots, m, z, plain, x, t))
+        return Step(*map(affine, groups), root, *rest, logs)
+
+    return jax.vmap(one)(plain, xs, jnp.asarray(at))

@@ -1,0 +1,1 @@
+"""What a program says many times: results that are alike, steps of a recursion."""

@@ -1,0 +1,141 @@
+"""Probabilities of a row with a Dirichlet prior, of which categories or counts are seen: integrated
+out in closed form.
+
+With n_k how often k is seen in the row and α' = α + n,
+
+    log p(seen) = log p(z) + log p(seen | z) − log p(z | seen) at any z,
+    z | seen ~ Dirichlet(α'),
+
+(the Dirichlet-multinomial), and E[log z_k | seen] = ψ(α'_k) − ψ(Σ α') is all that an M-step of α
+needs. Means over z are taken over k points on the way from the mean to each corner, which have the
+mean and the covariance of the Dirichlet: exact of what is affine or quadratic in z.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.scipy.special import digamma, gammaln
+
+from probml.jaxpr.levels import Level
+from probml.latents.latent import Group, Seen
+from probml.latents.quadrature import Nodes, joint_density
+from probml.numerics.compiling import jit
+from probml.structure.densities import example
+from probml.structure.structure import Structure
+
+KINDS = ("Categorical", "Multinomial")  # seen below, by their `probs`
+CLOSE = 1e-5  # relative difference that is rounding, in float32
+
+
+class Logs(NamedTuple):
+    """What an M-step needs of a row: E[log z], (k,)."""
+
+    mean: jax.Array
+
+
+class Simplex:
+    """One vector of probabilities; see the top of this file."""
+
+    words = "integrated out, conjugate"
+    pools, exact = False, True
+    breadth, finer = 1, None
+
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
+        return None
+
+    def claims(self, structure: Structure, group: Group) -> str | None:
+        own = structure.sites[group.name]
+        if own.kind != "Dirichlet" or len(group.names) > 1 or len(own.cells) != 1:
+            return f"'{group.name}' is no one Dirichlet vector of a row"
+        for name in (name for name in group.sites if name != group.name):
+            site = structure.sites[name]
+            for argument, uses in structure.row_uses(name).items():
+                use = uses.get(group.name)
+                if use is not None and (site.kind not in KINDS or argument != "probs"
+                                        or site.time is not None or use.level > Level.MOVED
+                                        or use.coordinate
+                                        or not _whole(structure, group.name, name)):
+                    return f"'{name}' ({site.kind}) is not conjugate to '{group.name}'"
+        return None
+
+    def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
+        joint, _ = joint_density(structure, group, env, seen)
+        posterior, own = _posterior(structure, group, env, seen), seen.get(group.name)
+        at = jax.lax.stop_gradient(posterior.mean)
+        log = joint(at, 0.0) - posterior.log_prob(at)
+        return log if own is None else jnp.where(_seen(own), joint(own[0].reshape(-1), 0.0), log)
+
+    def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
+        posterior, own = _posterior(structure, group, env, seen), seen.get(group.name)
+        mean, total = posterior.mean, posterior.concentration.sum()
+        way = (1 + total) ** -0.5
+        values = (1 - way) * mean + way * jnp.eye(len(mean), dtype=mean.dtype)
+        if own is not None:
+            mean, values = (jnp.where(_seen(own), own[0].reshape(-1), leaf)
+                            for leaf in (mean, values))
+        return Nodes(mean, values, posterior.mean)
+
+    def belief(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Logs:
+        alpha, own = _posterior(structure, group, env, seen).concentration, seen.get(group.name)
+        logs = digamma(alpha) - digamma(alpha.sum())
+        return Logs(logs if own is None else jnp.where(
+            _seen(own), jnp.log(jnp.maximum(own[0].reshape(-1), 1e-30)), logs))
+
+    def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+             key: jax.Array) -> jax.Array:
+        drawn = _posterior(structure, group, env, seen).sample(key)
+        own = seen.get(group.name)
+        return drawn if own is None else jnp.where(_seen(own), own[0].reshape(-1), drawn)
+
+    def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+                 moments: Logs) -> jax.Array:
+        """Of the prior: what is below looks at no parameter beside z."""
+        alpha = _prior(structure, group, env)
+        return gammaln(alpha.sum()) - gammaln(alpha).sum() + ((alpha - 1) * moments.mean).sum()
+
+
+def _seen(own: tuple) -> jax.Array:
+    """Whether a row shows the vector itself, which it does whole or not at all."""
+    x, mask = own
+    return jnp.ones((), bool) if mask is None else mask.reshape(-1).all()
+
+
+def _prior(structure: Structure, group: Group, env: Mapping) -> jax.Array:
+    return structure.distribution(group.name, env).concentration.reshape(-1)
+
+
+def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> dist.Dirichlet:
+    """The vector given what is seen below it."""
+    alpha = _prior(structure, group, env)
+    for name in (name for name in group.sites if name in seen and name != group.name):
+        x, mask = seen[name]
+        if structure.sites[name].kind == "Categorical":
+            counts = jax.nn.one_hot(x.reshape(-1), len(alpha), dtype=alpha.dtype)
+            live = None if mask is None else mask.reshape(-1)
+        else:
+            counts = x.reshape(-1, len(alpha)).astype(alpha.dtype)
+            live = None if mask is None else mask.reshape(counts.shape).all(-1)
+        alpha = alpha + (counts if live is None else jnp.where(live[:, None], counts, 0.0)).sum(0)
+    return dist.Dirichlet(alpha)
+
+
+@functools.lru_cache(maxsize=256)
+def _whole(structure: Structure, latent: str, name: str) -> bool:
+    """Whether the probabilities of each cell are the vector itself, in its order: being moved may
+    mean a part of it, or another order."""
+    env, sites = example(structure, name), structure.sites
+    p = np.arange(1.0, 1.0 + sites[latent].cells[0])
+    p /= p.sum()
+
+    @jit
+    def probabilities(env: Mapping, p: jax.Array) -> jax.Array:
+        return structure.cells(name, {**env, latent: sites[latent].place(p)})["probs"]
+
+    with jax.ensure_compile_time_eval():
+        found = np.asarray(probabilities(env, jnp.asarray(p)))
+    return found.shape[-1] == len(p) and bool(np.all(np.abs(found - p) <= CLOSE))

@@ -1,0 +1,65 @@
+"""Parameters in the units of a user's table, where a fit is of columns that were centred and
+scaled: what summaries, reports and pictures tell. The fit itself keeps its own coordinates."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """How a parameter is told: factor · (value, its entries mixed) + shift + what others add.
+
+    Args:
+        factor, shift: broadcast against the value; a factor is above 0.
+        mix: (axis, matrix): entries along an axis, counted from the last, are told as
+            entries @ matrix; None: as themselves.
+        others: parameter → (axis, weights): its sum over that axis, counted from the last, by these
+            weights is added.
+        names: axis → the names of the entries along it.
+    """
+
+    factor: Any = 1.0
+    shift: Any = 0.0
+    mix: tuple[int, np.ndarray] | None = None
+    others: Mapping[str, tuple[int, np.ndarray]] = field(default_factory=dict)
+    names: Mapping[int, tuple] = field(default_factory=dict)
+
+    @property
+    def alone(self) -> bool:
+        """Whether each entry is told by itself: its spread is then its own, times the factor."""
+        return self.mix is None and not self.others
+
+    def told(self, name: str, values: Mapping[str, Any]) -> np.ndarray:
+        """The parameter `name` among values or draws of all, (..., *shape) each."""
+        value = np.asarray(values[name], float)
+        if self.mix is not None:
+            axis, matrix = self.mix
+            value = np.moveaxis(np.moveaxis(value, axis, -1) @ matrix, -1, axis)
+        value = value * self.factor + self.shift
+        for other, (axis, weights) in self.others.items():
+            value = value + np.moveaxis(np.asarray(values[other], float), axis, -1) @ weights
+        return value
+
+
+def in_units(units: Mapping[str, Unit], values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Those of the values, or draws, that have units, told in these."""
+    return {name: unit.told(name, values) for name, unit in units.items()
+            if name in values and all(other in values for other in unit.others)}
+
+
+def plane(beta: str, bias: str, centre: np.ndarray, unit: np.ndarray, axes: int = 1,
+          level: Any = 0.0, spread: float = 1.0, names: tuple = ()) -> dict[str, Unit]:
+    """Units of the plane x β + b whose columns were centred and scaled, and y as well.
+
+    Args:
+        centre, unit: (d,), of the columns; level, spread: of y.
+        axes: of β, whose first are the columns: (d,), or (d, planes).
+        names: of the columns; none where nobody said some.
+    """
+    slope = spread / unit
+    wide = slope.reshape(-1, *(1,) * (axes - 1))
+    return {beta: Unit(wide, names={0: names} if names else {}),
+            bias: Unit(spread, level, others={beta: (-axes, -centre * slope)})}

@@ -1,0 +1,87 @@
+"""What data do not tell of effects of groups is said, or refused, by the names of sites."""
+
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import plate, sample
+
+import probml
+
+RNG = np.random.default_rng(0)
+
+
+@probml.model
+def shifts(group, groups: int):
+    mean, spread = sample("mean", dist.Normal(0.0, 1e2)), sample("spread", dist.HalfNormal(1e1))
+    noise = sample("noise", dist.HalfNormal(1e1))
+    with plate("groups", groups):
+        shift = sample("shift", dist.Normal(0.0, spread))
+    with probml.rows():
+        sample("y", dist.Normal(mean + shift[group], noise))
+
+
+@probml.model
+def lines(group, t, groups: int):
+    level = sample("level", dist.Normal(0.0, 1e2).expand([2]).to_event(1))
+    spread = sample("spread", dist.HalfNormal(1e1).expand([2]).to_event(1))
+    noise = sample("noise", dist.HalfNormal(1e1))
+    with plate("groups", groups):
+        own = sample("own", dist.Normal(0.0, spread).to_event(1))
+    with probml.rows():
+        line = level + own[group]
+        sample("y", dist.Normal(line[..., 0] + line[..., 1] * t, noise))
+
+
+GROUP = np.arange(40) % 8
+Y = RNG.normal(size=8)[GROUP] + 0.5 * RNG.normal(size=40)
+
+
+def test_groups_of_one_row_each_tell_spread_and_noise_together_alone():
+    y = RNG.normal(size=20)
+    words = "no member of 'group' has more than one row.*'spread' and 'noise' together"
+    fit = shifts(groups=20).fit({"group": np.arange(20), "y": y})
+    assert fit.converged and re.search(words, fit.status)
+    some = shifts(groups=20).fit({"group": np.r_[1, np.arange(1, 20)], "y": y})
+    assert "together" not in some.status
+
+
+@pytest.mark.parametrize(("t", "words"), [
+    (1.0, "the rows tell 'own[0]' and 'own[1]' together and not apart"),
+    pytest.param(0.0, "the rows say nothing of 'own[1]'", marks=pytest.mark.slow)])
+def test_a_singular_design_of_effects_is_said(t, words):
+    fit = lines(groups=8).fit({"group": GROUP, "t": np.full(40, t), "y": Y})
+    assert words in fit.status
+    if not t:
+        again = lines(groups=8).fit({"group": GROUP, "t": RNG.normal(size=40), "y": Y})
+        assert "rows say" not in again.status and "rows tell" not in again.status
+
+
+@pytest.mark.slow
+def test_coefficients_that_rows_do_not_tell_apart_have_no_restricted_likelihood():
+    with pytest.raises(probml.Refusal, match=r"'level\[0\]' and 'level\[1\]' together.*Drop a col"):
+        lines(groups=8).fit({"group": GROUP, "t": np.ones(40), "y": Y},
+                            probml.MAP(prior=False, restricted=True))
+
+
+@pytest.mark.slow
+def test_members_without_rows_stand_at_their_prior():
+    fit = shifts(groups=12).fit({"group": GROUP, "y": Y})
+    found = fit.posterior("shift")
+    np.testing.assert_allclose(found.mean[8:], 0.0, atol=1e-12)
+    np.testing.assert_allclose(found.variance[8:], fit.params["spread"] ** 2, rtol=1e-9)
+
+
+def test_a_transition_that_explodes_at_a_point_is_refused_by_name():
+    @probml.model
+    def walk():
+        turn = sample("turn", dist.Normal(0.0, 1.0))
+        with probml.rows():
+            z = sample("z", probml.GaussianChain(jnp.zeros(1), jnp.eye(1), turn * jnp.eye(1),
+                                                 jnp.eye(1)))
+            sample("y", dist.Normal(z[..., 0], 1.0).to_event(1))
+
+    with pytest.raises(probml.ModelError, match="'z' .*transition explodes: .*1.6.*600 steps"):
+        walk().at({"turn": 1.6}).log_prob({"y": np.zeros((1, 600))})
