@@ -51,11 +51,9 @@ def fitted(data, count: int, **options):
         return model(False).fit(data, engine, start=start, **options)
 
 
-def pinned(places) -> None:
+def pinned(places, dask_worker=None) -> None:
     """A worker of a cluster takes one core."""
-    from distributed import get_worker
-
-    os.sched_setaffinity(0, {places[get_worker().address]})
+    os.sched_setaffinity(0, {places[dask_worker.address]})
 
 
 def on_a_cluster(rows: int, workers: int) -> dict:

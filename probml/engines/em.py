@@ -17,6 +17,7 @@ from probml.engines.engine import Engine, Outcome, Problem, Status, check_settin
 from probml.engines.restarting import stepwise
 from probml.engines.restarting.rest import near, rested
 from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs
+from probml.engines.restarting.sizes import narrowed
 from probml.engines.restarting.squarem import held_at
 from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import need_prior, prior_point
@@ -331,6 +332,10 @@ class EM(Engine):
                                                                                    keep=made.starts)
         with one_thread(plan.matrix):
             return self._climb(plan, first, problem.rows, known, closed=True, race=race)
+
+    def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
+        """An outcome of `grid` in the shapes of its own model, of `structure`."""
+        return narrowed(structure, outcome)
 
 
 def _steps(data: Data) -> int:

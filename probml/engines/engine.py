@@ -35,7 +35,6 @@ from probml.language.language import Bound
 from probml.plan import effects
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
-from probml.structure.structure import Structure
 
 
 class Outcome(NamedTuple):
@@ -140,8 +139,8 @@ class Engine(ABC):
         stated: whether priors stay as the model states them; False: the engine chooses some.
         offered: `explain`'s words where it could treat the model.
         sizes: whether it has `grid(problem, site, sizes, structures)`: several numbers of states of
-            a hidden site in one program, see EM; `structures` are those of the models of each, by
-            which `narrowed` leaves states out.
+            a hidden site in one program, see EM; `structures` are those of the models of each, to
+            whose shapes `narrowed` brings what was found.
     """
 
     finds: ClassVar[Literal["point", "posterior"]] = "posterior"
@@ -204,14 +203,6 @@ class Engine(ABC):
         Raises:
             Refusal: what only the data could tell.
         """
-
-    def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
-        """An outcome of the largest of several sizes without the states that a smaller one, of
-        `structure`, has not."""
-        parts = {name: tuple(slice(n) for n in structure.sites[name].shape)
-                 for name in outcome.params}
-        return outcome._replace(params={name: value[parts[name]]
-                                        for name, value in outcome.params.items()})
 
     @property
     def statistics(self) -> bool:

@@ -15,6 +15,7 @@ from probml.engines.conjugate.runs import Run, begun, finished, runs
 from probml.engines.conjugate.sizes import concentrations, of_size
 from probml.engines.em import EM
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.restarting.sizes import narrowed
 from probml.engines.start.labelling import hidden
 from probml.engines.start.race import ALIKE, SHORT, Race, ends
 from probml.engines.start.start import check_distinct, starts, tells_apart
@@ -157,8 +158,9 @@ class VB(Engine):
                     for i in range(len(sizes))]
 
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
-        outcome = super().narrowed(plan, structure, outcome)
-        return outcome._replace(posterior=of_size(plan, structure, outcome.posterior))
+        """An outcome of `grid` in the shapes of its own model, of `structure`."""
+        return narrowed(structure, outcome)._replace(
+            posterior=of_size(plan, structure, outcome.posterior))
 
     def _in_batches(self, problem: Problem) -> Outcome:
         brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)

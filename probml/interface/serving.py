@@ -72,7 +72,7 @@ class Serving(Answers):
             ModelError: another question. Refusal: sequences (see `filter`), or one density of
                 everything.
         """
-        if ask not in Served.ASKS:
+        if not isinstance(ask, str) or ask not in Served.ASKS:
             raise ModelError(f"compiled({ask!r}): expected one of {list(Served.ASKS)}")
         held = self._read(example)
         guess = ask != "log_prob" and site is None

@@ -1,6 +1,7 @@
 """Stick-breaking weights: a prior of probabilities that fall off, the Dirichlet process cut
 short."""
 
+from numbers import Integral, Real
 from typing import Any
 
 import jax
@@ -9,6 +10,10 @@ import numpyro.distributions as dist
 from jax.scipy.special import xlog1py, xlogy
 from numpyro.distributions import constraints
 from numpyro.distributions.util import promote_shapes
+
+from probml.errors import ModelError
+
+MOST = 1_000_000  # states at which a process is cut
 
 
 class StickBreaking(dist.Distribution):
@@ -33,8 +38,8 @@ class StickBreaking(dist.Distribution):
     reparametrized_params = ["concentration1", "concentration0"]
 
     def __init__(self, concentration1: Any, concentration0: Any, *, validate_args=None):
-        first, rest = promote_shapes(jnp.atleast_1d(concentration1),
-                                     jnp.atleast_1d(concentration0))
+        first, rest = promote_shapes(_numbers("concentration1", concentration1),
+                                     _numbers("concentration0", concentration0))
         shape = jnp.broadcast_shapes(first.shape, rest.shape)
         self.concentration1 = jnp.broadcast_to(first, shape)
         self.concentration0 = jnp.broadcast_to(rest, shape)
@@ -79,11 +84,30 @@ def remainders(w: jax.Array) -> jax.Array:
     return jnp.flip(jnp.cumsum(jnp.flip(w[..., 1:], -1), -1), -1)
 
 
+def _numbers(name: str, value: Any) -> jax.Array:
+    try:
+        return jnp.atleast_1d(jnp.asarray(value))
+    except (TypeError, ValueError, OverflowError):
+        raise ModelError(f"StickBreaking({name}={value!r:.200}): expected numbers above 0, "
+                         f"(..., k − 1)") from None
+
+
 def dirichlet_process(concentration: Any, k: int) -> StickBreaking:
     """The weights of a Dirichlet process of concentration α, cut at k states: every
     v_i ~ Beta(1, α) (Sethuraman 1994).
 
     Of n rows about α log(1 + n/α) states are in use a priori; k should be well above that.
+
+    Raises:
+        ModelError: a k that is no whole number from 1 to a million; no number above 0.
     """
+    if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= MOST:
+        raise ModelError(f"dirichlet_process(k={k!r:.200}): expected a whole number from 1 to "
+                         f"{MOST:,}, the states at which it is cut")
+    if isinstance(concentration, Real):
+        if isinstance(concentration, bool) or not 0 < concentration < float("inf"):
+            raise ModelError(f"dirichlet_process(concentration={concentration!r}): expected a "
+                             f"number above 0")
+        concentration = float(concentration)
     shape = jnp.ones(k - 1)
-    return StickBreaking(shape, concentration * shape)
+    return StickBreaking(shape, _numbers("concentration0", concentration) * shape)

@@ -97,3 +97,22 @@ def test_it_prints(browser, report, tmp_path):
     page.pdf(path=tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
     page.close()
+
+
+def test_what_a_notebook_shows_scrolls_by_itself_on_a_narrow_screen(browser, tmp_path):
+    data = {"ward": np.repeat(["north", "south", "west"], 4), "y": np.arange(12.0) % 7}
+    model = wards(n=3)
+    judged = probml.calibration([0, 1, 1, 0], np.array([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [1, 0]]))
+    shown = {"model": model, "explanation": model.explain(data), "fit": model.fit(data),
+             "certificate": model.check(data=data, simulations=20), "calibration": judged}
+    for name, each in shown.items():
+        (tmp_path / f"{name}.html").write_text(
+            f"<!DOCTYPE html><html><head><meta charset='utf-8'></head><body>{each._repr_html_()}"
+            f"</body></html>")
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        said = []
+        page.on("console", lambda message, said=said: said.append(message.text))
+        page.goto((tmp_path / f"{name}.html").as_uri())
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert (said, wide <= 390) == ([], True), name
+        page.close()

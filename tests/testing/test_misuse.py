@@ -16,7 +16,7 @@ FEW = ("save", "report", "answer", "Checkpoint", "load", "read_bif", "write_bif"
        "BayesianLinearRegression.as_data", "BayesianLinearRegression.predict",
        "BayesianLinearRegression.log_prob", "KernelDensity.score_samples", "KernelDensity.sample",
        "classical_scaling", "conditional_dependence", "edge_probabilities", "learn_pattern",
-       "structure_score", "member_of", "pattern_of", "KMedoids", "FuzzyCMeans", "SparseCoding")
+       "structure_score", "member_of", "pattern_of", "KMedoids", "FuzzyCMeans")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,8 @@ def test_every_public_name_is_misused(every):
     verbs = {name for kind in (probml.Fit, probml.Model) for name in dir(kind)
              if not name.startswith("_") and inspect.isfunction(getattr(kind, name))}
     asked = {name.rpartition(".")[2] for name in every}
-    assert verbs - asked - {"of", "read", "run", "summary"} == set()
+    inside = {"check_context", "check_inputs", "of", "read", "run"}
+    assert verbs - asked - inside - {"summary"} == set()  # which takes nothing
 
 
 def test_every_argument_of_the_zoo_is_misused():

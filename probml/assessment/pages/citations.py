@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 from probml.engines.engine import Engine
+from probml.errors import ModelError
 from probml.language.language import Bound
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
@@ -57,6 +58,9 @@ def cite(model: Any, engine: Engine | str | None = None, show: bool = True) -> l
         The references, a line each; without one twice.
     """
     model = getattr(model, "fit_", model)
+    if not isinstance(model, Bound) and not isinstance(getattr(model, "model", None), Bound):
+        raise ModelError(f"cite({model!r:.200}): expected a Model, a Fit, or a face that was "
+                         f"fitted")
     if engine is None and hasattr(model, "engine"):
         engine = model.engine
     bound = model if isinstance(model, Bound) else model.model
@@ -64,7 +68,7 @@ def cite(model: Any, engine: Engine | str | None = None, show: bool = True) -> l
     found = [*_own(bound), *_needed(_structure(model, bound)),
              *ENGINES.get(name.partition("(")[0], getattr(engine, "sources", ())), *SOFTWARE]
     found = list(dict.fromkeys(found))
-    if show:
+    if show is True:
         print("\n".join(found))
     return found
 

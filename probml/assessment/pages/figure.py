@@ -3,6 +3,7 @@
 from typing import Any
 
 from probml.assessment.pages.scene import ROLES, Scene
+from probml.errors import ModelError
 
 POINTS = 72.0  # an inch
 
@@ -16,6 +17,8 @@ def drawn(scene: Scene, ax: Any = None) -> Any:
     columns = max(int(scene.width / 1.9), 1)
     width = max(scene.width, 1.9)
     height = scene.height + 0.28 * -(-len(used) // columns)
+    if ax is not None and not hasattr(ax, "set_axis_off"):
+        raise ModelError(f"draw(ax={ax!r:.200}): expected matplotlib's axes, or None for new ones")
     if ax is None:
         import matplotlib.pyplot as plt
 
