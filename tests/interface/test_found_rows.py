@@ -73,7 +73,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case[0].__name__ for case in CASES])
+@pytest.mark.parametrize("case", [
+    pytest.param(case, id=case[0].__name__,
+                 marks=[pytest.mark.slow] if case[0] is effects else []) for case in CASES])
 def test_rows_that_are_found_are_bit_for_bit_those_that_are_written(case):
     function, written, settings, inputs, y, params = case
     found, want = probml.model(function)(**settings), probml.model(written)(**settings)

@@ -30,8 +30,8 @@ def lost(problem: Problem, params: Mapping[str, Any]) -> bool:
     computed = any(not sites[name].domain.log_scale for seen in known.spread
                    for argument in sites[seen].family.scatter
                    for name in sites[seen].uses.get(argument, {}) if name in plan.free)
-    few = problem.size is not None and problem.size <= sum(np.size(params[name])
-                                                           for name in plan.free)
+    count = problem.rows.weight if problem.size is None else problem.size  # of merged fits
+    few = count <= sum(np.size(params[name]) for name in plan.free)
     if not spreads or not (small or computed and (few or not all(spreads))):
         return False
     point = placed_all({name: np.asarray(params[name]) for name in plan.free})

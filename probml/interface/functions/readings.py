@@ -214,11 +214,13 @@ class Whole(Reading):
         own = {*self.steps.places, *self.steps.scans}
         if self.summed or self.integrated and not own <= set(values):
             return {}
+        # NumPyro's scan takes a step of a value by a traced number
+        single = jax.tree.map(jnp.asarray, self.steps.apart(values))
         arguments = {own: inputs[name] for name, own in self.own.items()}
         settings = {name: held(value) for name, value in settings.items()}
         seen = {site: inputs[name] for name, site in self.given.items()}
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
-              handlers.substitute(data=self.steps.apart(values)), handlers.condition(data=seen),
+              handlers.substitute(data=single), handlers.condition(data=seen),
               _Sums(seen, True)):
             self.call({**settings, **arguments})
         return {name: Element(site["value"], logs_of({name: site})[name], site["fn"].event_dim,
