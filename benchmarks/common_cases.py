@@ -366,7 +366,7 @@ def tell(cases):
     """python FILE CASE PRECISION [--quick]: one JSON object a row of the table."""
     warnings.simplefilter("ignore")
     for record in cases[sys.argv[1]](np.dtype(sys.argv[2]).type, "--quick" in sys.argv):
-        numbers = {key: value if value is None or isinstance(value, str) else float(value)
+        numbers = {key: value if value is None or isinstance(value, str | list) else float(value)
                    for key, value in record.items()}
         print(json.dumps(numbers), flush=True)
 

@@ -7,7 +7,9 @@ on the same data. Discriminative models are `million`, `digits`, `machine`, `exp
 (`schools`, `linear`, `logistic`, `labels`, `states`, `conjugate`, `spline`) give effective draws a
 second, or an error, as quality. `defaults` gives how far the first answers fall short of known
 likelihoods, nats a row, and then held-out scores of every face's first answer beside its peers'.
-`first` counts the programs of first fits and questions, in seconds of processor.
+`first` is a table of its own: the stages of first answers, by the clock, each the median of five
+processes (about 7 minutes; with PEERS also beside hmmlearn and pgmpy). `process` is from process
+start to the answer, in seconds of processor.
 `variational` is VB beside BayesianGaussianMixture.
 `unseen_numbers` is what integrals over unseen numbers take, in some minutes of a quiet machine.
 `stream` passes over a folder of Parquet, beside reading alone and rows in memory; `workers` do so side by side.
@@ -26,7 +28,8 @@ from common_cases import CASES as COMMON
 from default_cases import CASES as DEFAULTS
 from discriminative_cases import CASES as DISCRIMINATIVE
 from first_answers import CASES as ANSWERS
-from first_cases import CASES as FIRST
+from first_cases import CASES as PROCESSES
+from first_table import CASES as FIRST
 from kalman_cases import CASES as KALMAN
 from latent_cases import CASES as LATENTS
 from many_cases import CASES as MANY
@@ -42,10 +45,10 @@ from worker_cases import CASES as WORKERS
 FILES = {"common_cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.py": CHAINS,
          "posterior_cases.py": POSTERIORS}
 FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS,
-          "first_answers.py": ANSWERS, "first_cases.py": FIRST, "kalman_cases.py": KALMAN,
-          "latent_cases.py": LATENTS, "mixed_cases.py": MIXED, "stream_cases.py": STREAMS,
-          "variational_cases.py": VARIATIONAL, "unseen_cases.py": UNSEEN,
-          "worker_cases.py": WORKERS, "many_cases.py": MANY}
+          "first_answers.py": ANSWERS, "first_cases.py": PROCESSES, "first_table.py": FIRST,
+          "kalman_cases.py": KALMAN, "latent_cases.py": LATENTS, "mixed_cases.py": MIXED,
+          "stream_cases.py": STREAMS, "variational_cases.py": VARIATIONAL,
+          "unseen_cases.py": UNSEEN, "worker_cases.py": WORKERS, "many_cases.py": MANY}
 CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values()
          for case in cases}
 PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", "kalman", *CHAINS), ("float64", "float32"))
@@ -71,6 +74,10 @@ def rows(case: str, file: str, precision: str, quick: bool, only: list[str]):
 
 
 def line(record: dict) -> str:
+    if "head" in record:  # of a table of its own
+        return f"\n| {' | '.join(record['head'])} |\n|{'---|' * len(record['head'])}"
+    if "cells" in record:
+        return f"| {' | '.join(record['cells'])} |"
     ratio = record["peer"] / record["warm"] if record["peer"] and record["warm"] else None
     times = [record["cold"], record["warm"], record["peer"], ratio, record.get("floor")]
     cells = ["" if value is None else f"{value:.3g}" for value in times]

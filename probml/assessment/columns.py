@@ -12,6 +12,7 @@ import numpy as np
 
 from probml.jaxpr.walk import evaluate
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
@@ -64,7 +65,7 @@ def _one_to_one(table: np.ndarray, axis: int, count: int) -> bool:
     return bool((table.any(rest) == np.eye(count, dtype=bool)).all())
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
 def _touched(structure: Structure, asked: tuple[tuple[str, str, str], ...]) -> list:
     """For (parameter, site, name of the columns): tables (columns, *shape), whether an entry
     matters for a column."""

@@ -13,6 +13,7 @@ from probml.dataset.codes import bounds, together
 from probml.jaxpr.levels import Level
 from probml.jaxpr.walk import evaluate
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.queries.fitted import Fitted
 from probml.structure.structure import Structure
 
@@ -208,7 +209,7 @@ def _picked(structure: Structure, labels: Any) -> dict[str, set[tuple[str, int]]
     return out
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
 def _touched(structure: Structure, triples: tuple[tuple[str, str, str], ...]) -> list[jax.Array]:
     """For (parameter, site, child): the elements of the parameter on which the child's arguments
     depend at each state of the site."""

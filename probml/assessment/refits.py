@@ -21,6 +21,7 @@ from probml.evidence.passes import log_evidence
 from probml.fits import fitting
 from probml.fits.double import precise
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.posteriors.relabelling import Exchange, exchanges
@@ -172,6 +173,6 @@ def _judged(plan: Plan, values: Mapping, truth: Mapping, rows, known: Known, cha
     return Drawn(dict(values), logs[:-1], float(logs[-1]), chain)
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ONCE)
 def _likelihoods(plan: Plan, draws: Mapping, known: Known, rows) -> jax.Array:
     return jax.lax.map(lambda params: log_evidence(plan, params, known, rows), draws)

@@ -19,6 +19,7 @@ from probml.errors import ModelError, Refusal
 from probml.evidence import density, passes
 from probml.interface.fit import Fit
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 
 EVIDENCE = ("log_evidence", "log_bayes_factor")
@@ -177,7 +178,7 @@ def short(fit: Fit) -> str:
     return fit.engine.partition("(")[0]
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ONCE)
 def loglik_of(plan: Plan, params: Mapping, known, rows) -> jax.Array:
     return passes.log_evidence(plan, params, known, rows)
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from probml.device.rows import Chunk, Resident, Rows
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed
 
 
@@ -84,7 +85,7 @@ def few(told: Moments, cells: Mapping[str, tuple[int, ...]]) -> Resident:
     return Resident(Chunk(out, {}, {}, {}, {}, {}, weights))
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ONCE)
 def _moments(names: Sequence[str], rows: Rows) -> Any:
     """W, x̄ and Σ w (x − x̄)(x − x̄)ᵀ: the squares in a second pass, about means that the first one
     found."""

@@ -39,6 +39,7 @@ from probml.engines.start.start import Start, check_distinct, stack, starts, tel
 from probml.errors import Refusal
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
+from probml.numerics.tiers import ONCE
 from probml.plan import hierarchy, still
 from probml.plan.blocks import blocks, directions
 from probml.plan.integrals import words
@@ -342,4 +343,4 @@ def _steps(data: Data) -> int:
     return data.size * max(data.steps or 1, 1)
 
 
-_middle = jit(prior_point, static_argnums=0)
+_middle = jit(prior_point, static_argnums=0, seldom=ONCE)

@@ -15,6 +15,7 @@ from probml.errors import Refusal
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
@@ -209,6 +210,6 @@ def _refuse_loose(plan: Plan, posterior: Closed) -> None:
     )
 
 
-@functools.partial(jit, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
 def _evidence(plan: Plan, known: Known, rows: Rows):
     return log_evidence(plan, {}, known, rows) + log_prior(plan, {}, known)

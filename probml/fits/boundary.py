@@ -15,6 +15,7 @@ from probml.engines.start.prior import compiled_prior_point
 from probml.evidence.effect_modes import gap
 from probml.evidence.passes import log_evidence
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.plan import integrals
 from probml.plan.plan import Plan
 from probml.plan.spreads import spreads
@@ -55,7 +56,7 @@ def _finer(plan: Plan) -> Plan:
     ))
 
 
-_evidence = jit(log_evidence, static_argnums=0)
+_evidence = jit(log_evidence, static_argnums=0, seldom=ONCE)
 
 
 def _near(plan: Plan, params: dict, known: Known, rows: Rows) -> list[str]:
@@ -72,7 +73,7 @@ def _near(plan: Plan, params: dict, known: Known, rows: Rows) -> list[str]:
     return [f"{text}, which {count} move by {gap:.2g} nats: compare with NUTS()"]
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
 def _gap(plan: Plan, nodes: int, params: dict, known: Known, rows: Rows) -> jax.Array:
     return gap(plan, params, known, rows.total, nodes)
 
@@ -93,7 +94,7 @@ def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[str]
     return [f"'{name}' is at its boundary: the rows tell no spread from 0" for name in shown]
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
 def _gains(plan: Plan, places: tuple, params: dict, known: Known, rows: Rows) -> jax.Array:
     """For each spread, what the log evidence gains by it over one that is next to nothing."""
     factors = jnp.where(jnp.eye(len(places) + 1, len(places), dtype=bool), NEARER, 1.0)

@@ -16,6 +16,7 @@ from probml.device.rows import Known, Rows, Summary
 from probml.engines.start.prior import prior_point
 from probml.evidence.passes import summarise
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
 
@@ -50,7 +51,7 @@ def _added(total: Summary | None, part: Summary) -> Summary:
     return found if total is None else jax.tree.map(np.add, total, found)
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ONCE)
 def summarised(plan: Plan, known: Known, rows: Rows) -> Summary:
     """The rows on the device, or on their way there, as their statistics."""
     return summarise(plan, prior_point(plan, known), known, rows)

@@ -41,6 +41,7 @@ from probml.fits.where import place_of
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Checkpoint
+from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
 from probml.plan.second_moments import by_moments, numbers
@@ -343,6 +344,6 @@ def _noted(outcome: Outcome, note: str | None) -> Outcome:
     return outcome if note is None else outcome._replace(notes=(*outcome.notes, note))
 
 
-_global_posterior = jit(global_posterior, static_argnums=0)
-_short = jit(short, static_argnums=0)
-_wide = jit(wide, static_argnums=0)
+_global_posterior = jit(global_posterior, static_argnums=0, seldom=ONCE)
+_short = jit(short, static_argnums=0, seldom=ONCE)
+_wide = jit(wide, static_argnums=0, seldom=ONCE)

@@ -31,6 +31,7 @@ from probml.interface.tables.in_tables import in_tables
 from probml.language.given import mapping
 from probml.numerics.compiling import jit
 from probml.numerics.precision import in_its_own
+from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 
@@ -280,7 +281,7 @@ class Fit(Questions):
         return fit_html(self)
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ASKED)
 def _log_joint(plan, params, known_, rows):
     return log_evidence(plan, params, known_, rows) + log_prior(plan, params, known_)
 

@@ -69,17 +69,20 @@ def underway(thread: int) -> float:
     return 0.0 if since is None else time.monotonic() - since
 
 
-def jit(function: Callable, long: bool = False, loops: int = 1, **keywords) -> Callable:
+def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 0.0,
+        **keywords) -> Callable:
     """jax.jit; decided at the first call, since asking for the backend at import would start it.
 
     Args:
+        seldom: the program is called once or a few times, so that NumPy runs it in place of XLA
+            where that takes it no more than so many seconds (tiers.ONCE, tiers.ASKED).
         long: the program will run for long, so that XLA may take longer to compile it (with its
             fusion emitters, whose exponentials and logarithms are vectors).
         loops: how many times as often as an ascent it passes over what it is given.
     """
     compiled: dict[bool | None, Callable] = {}  # by whether it is small; None: without options
     seen = _marked(function)
-    shelf = Shelf(seen, keywords)
+    shelf = Shelf(seen, keywords, seldom)
 
     def chosen(args: tuple, leaves: list) -> dict | None:
         """XLA's options for these arguments: the same for all of their shapes."""

@@ -9,11 +9,17 @@ arithmetic, each operation once, and agree to rounding (tests/numerics/test_tier
 XLA's CPU backend is told not to use its fusion emitters, but where a program runs for long.
 Measured on an EM step (full covariance, 16 states): 5.1 → 2.4 s of compiling, 54 → 46 ms an
 iteration.
+
+What runs once or seldom on so little that NumPy is through with it sooner than XLA has compiled it
+is not compiled at all (jaxpr/tapes).
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+# seconds that a call may take by NumPy: of what is asked once a fit, to compile which takes longer;
+# and of questions, which may be asked again and again
+ONCE, ASKED = 0.02, 0.002
 LEVEL = "xla_backend_optimization_level"
 FULL = {"xla_cpu_use_fusion_emitters": False, LEVEL: 3}  # XLA's own, whatever XLA_FLAGS say
 QUICK = {**FULL, LEVEL: 0}

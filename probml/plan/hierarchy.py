@@ -28,6 +28,7 @@ import numpy as np
 from probml.errors import Refusal
 from probml.jaxpr.levels import Level
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.plan.blocks import blocks, users
 from probml.plan.plan import Plan
 
@@ -101,7 +102,7 @@ def _products(plan: Plan) -> tuple[Tie, ...]:
                      "product") for n, o in found.items())
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
 def _unmoved(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
     """For each (effects, scale): whether all that depends on either is the same for twice the
     effects and half the scale."""

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from probml.device.rows import Known
 from probml.errors import ModelError
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import random_key
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
@@ -77,7 +78,7 @@ class Closed(Conjugate):
         return cls(tuple(dict.fromkeys(names, 0.0) for names in named), zeros, zeros)
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
 def draw_params(plan: Plan, n: int, closed: Closed, known: Known,
                 key: jax.Array) -> dict[str, jax.Array]:
     """n joint draws of the parameters, site → (n, ...)."""
@@ -119,7 +120,7 @@ def predictives(fitted, plan, closed, known):
     return _predictive_arguments(fitted, plan, continuous, closed, known) if continuous else {}
 
 
-@functools.partial(jit, static_argnums=(0, 1, 2))
+@functools.partial(jit, static_argnums=(0, 1, 2), seldom=ASKED)
 def _predictive_arguments(fitted, plan, names, closed, known):
     marginals = Marginals(plan, known, blocks(fitted, True), closed)
     out = {name: predictive.affine(marginals, name) if name in plan.rowwise

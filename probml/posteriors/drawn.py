@@ -14,6 +14,7 @@ from probml.device.rows import Known
 from probml.errors import ModelError
 from probml.evidence import density
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Averaged, part, register
@@ -170,7 +171,7 @@ class Normal(NamedTuple):
         return dist.TransformedDistribution(base, density.bijection(plan, name, known.given))
 
 
-@functools.partial(jit, static_argnums=(0, 3))
+@functools.partial(jit, static_argnums=(0, 3), seldom=ASKED)
 def _draw(plan: Plan, normal: Normal, known: Known, n: int, key) -> dict[str, jax.Array]:
     def one(key):
         first, second = jax.random.split(key)
@@ -182,7 +183,7 @@ def _draw(plan: Plan, normal: Normal, known: Known, n: int, key) -> dict[str, ja
     return jax.vmap(one)(jax.random.split(key, n))
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ASKED)
 def constrained(plan: Plan, known: Known, u: jax.Array) -> dict[str, jax.Array]:
     """Parameters at vectors of unbounded coordinates, (..., d) → name → (..., *shape)."""
     lead = u.shape[:-1]

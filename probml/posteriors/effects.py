@@ -22,6 +22,7 @@ from probml.factors.effects import messages as effects
 from probml.factors.effects.eliminated import Eliminated
 from probml.factors.effects.messages import Prior, Two
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ASKED, ONCE
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan import decide
 from probml.plan.plan import Plan
@@ -138,13 +139,13 @@ def found(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Effects:
     return Effects(plan.effects, dict(params), moments, at)
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ONCE)
 def _found(plan: Plan, params: Mapping, known: Known, rows: Rows):
     at = given(plan, params, known, rows)
     return at, eliminated_effects.moments(plan, at.prior, at.found)
 
 
-@functools.partial(jit, static_argnums=(0, 3, 4))
+@functools.partial(jit, static_argnums=(0, 3, 4), seldom=ASKED)
 def _draws(plan: Plan, at: Given, key: jax.Array, n: int, pairs: bool) -> dict[str, jax.Array]:
     def one(key):
         noise = eliminated_effects.drawn(at.found, key)

@@ -19,6 +19,7 @@ import numpyro.distributions as dist
 from probml.device.rows import Known
 from probml.errors import ModelError
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 
@@ -166,6 +167,6 @@ def draw_states(plan: Plan, table: jax.Array, key: jax.Array) -> dict[str, jax.A
     ) for name, state in zip(plan.globals, places, strict=True)}
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
 def _drawn(plan: Plan, n: int, table: jax.Array, key: jax.Array) -> dict[str, jax.Array]:
     return jax.vmap(lambda key: draw_states(plan, table, key))(jax.random.split(key, n))

@@ -13,6 +13,7 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.evidence import density
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 
 ROUNDS = 3  # of assigning draws to the pivot and moving the pivot to their mean
@@ -36,7 +37,7 @@ class Exchange(NamedTuple):
         return out
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ASKED)
 def _density(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
     u = density.flat(plan, params, known)
     point = functools.partial(density.unflat, plan, known=known)
@@ -91,7 +92,7 @@ def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exc
     return found
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ASKED)
 def _moved(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
     return density.unflat(plan, u, known)[0]
 

@@ -17,6 +17,7 @@ from probml.factors import integrated, linear_chains
 from probml.latents.latent import Moments
 from probml.numerics import semidefinite
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries import asking
 from probml.queries.fitted import Fitted
@@ -71,7 +72,7 @@ def _mixed(weight: np.ndarray, parts: dist.Distribution, lead: int) -> dist.Dist
     return dist.MixtureSameFamily(dist.Categorical(probs=weight), parts)
 
 
-@functools.partial(jit, static_argnames=("plan", "name", "averaged"))
+@functools.partial(jit, static_argnames=("plan", "name", "averaged"), seldom=ASKED)
 def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Known, every: Rows):
     """log p(row), the probabilities of the states beside a latent, its mean and root in each, or,
     of a single number without a normal, its mean, values and their weights: (draws, chunks, b,

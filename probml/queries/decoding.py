@@ -16,13 +16,14 @@ from probml.errors import Refusal
 from probml.evidence import passes
 from probml.factors import sequences
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries.fitted import Fitted
 from probml.queries.moments import conditional, means_along
 from probml.queries.parts import Belief, level, parts_of
 
 
-@functools.partial(jit, static_argnames=("plan", "sites", "leaves"))
+@functools.partial(jit, static_argnames=("plan", "sites", "leaves"), seldom=ASKED)
 def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: Belief,
            known: Known, every: Rows):
     """The jointly most probable states of the variables `sites`, all others summed out: the log of
@@ -110,6 +111,6 @@ def outside(fit: Fitted, data: Data, sites: Sequence[str]) -> dict[str, np.ndarr
             for name, axis in zip(sites, axes, strict=True)}
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ASKED)
 def _outside(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
     return passes.global_posterior(plan, params, known, rows)

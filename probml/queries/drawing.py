@@ -10,11 +10,12 @@ from probml.elimination import chain_paths, elimination
 from probml.elimination.factor import Factor
 from probml.factors import integrated, sequences
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries.parts import Belief, parts_of
 
 
-@functools.partial(jit, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",), seldom=ASKED)
 def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.Array, key):
     """As `draw`, row groups each with parameters of their own.
 
@@ -38,7 +39,7 @@ def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.A
     return jax.lax.map(group, (belief.params, tables, index, jax.random.split(key, len(index))))
 
 
-@functools.partial(jit, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",), seldom=ASKED)
 def draw(plan: Plan, belief: Belief, known: Known, rows: Rows, key):
     """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b)
     joint states."""

@@ -21,6 +21,7 @@ from probml.dataset.codes import alike, bounds, together
 from probml.dataset.dataset import Data
 from probml.errors import Refusal
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import random_key
 from probml.posteriors.drawn import Draws
 from probml.posteriors.posterior import Point
@@ -215,7 +216,7 @@ def _entries(structure: Structure, names: tuple[str, ...], params: Mapping, give
     return {name: env[name] for name in names}
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
 def _every(structure: Structure, names: tuple[str, ...], values: Mapping, given: Mapping,
            masks: Mapping, keys: Any) -> dict:
     """`_entries` for each of many draws."""

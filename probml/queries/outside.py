@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ASKED
 from probml.queries.fitted import Fitted
 from probml.structure.deterministics import at, at_each
 from probml.structure.structure import Structure
@@ -16,7 +17,7 @@ from probml.structure.structure import Structure
 KEPT = 1000  # draws behind the mean of a posterior that is no set of draws
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ASKED)
 def _tilt(structure: Structure, draws: Mapping, fixed: Mapping, mean: Mapping) -> dict[str,
                                                                                          jax.Array]:
     """By how much means over draws of the parameters miss, to first order, since the draws' own

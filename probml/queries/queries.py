@@ -20,6 +20,7 @@ from probml.factors.factors import level_factors, row_evidence
 from probml.factors.naturals import naturals
 from probml.numerics.compiling import jit
 from probml.numerics.logs import finite, log_of
+from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries.moments import average, conditional, means_along
 from probml.queries.parts import Belief, Parts, level, parts_of
@@ -189,7 +190,7 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Chunk, name: st
     return p
 
 
-@functools.partial(jit, static_argnames=("plan", "ask", "averaged", "view"))
+@functools.partial(jit, static_argnames=("plan", "ask", "averaged", "view"), seldom=ASKED)
 def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, every: Rows,
            view: str = ALL):
     """log p(row) and answers, over all chunks; `averaged`: belief.params are draws, and answers are
@@ -214,7 +215,7 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
     return every.map(chunk)
 
 
-@functools.partial(jit, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",), seldom=ASKED)
 def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array:
     """log p(row | parameters), unseen discrete sites of the row summed out, for draws of the
     parameters, and of sites outside rows that the plan takes for given: (draws, chunks, b)."""
@@ -232,7 +233,7 @@ def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array
     return jax.lax.map(one, draws)
 
 
-@functools.partial(jit, static_argnames=("plan", "names"))
+@functools.partial(jit, static_argnames=("plan", "names"), seldom=ASKED)
 def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
                every: Rows) -> dict[str, jax.Array]:
     """The deterministics `names` inside rows at draws, as row_logs takes them: name → (draws,

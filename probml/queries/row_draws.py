@@ -16,6 +16,7 @@ from probml.device import layout, load
 from probml.device.rows import Known, Resident
 from probml.evidence import carried
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 from probml.queries import asking, drawing
@@ -100,7 +101,7 @@ def _loaded(value: np.ndarray, rows: Resident, order: np.ndarray | None) -> jax.
                   jnp.result_type(float))
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ASKED)
 def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Resident, keys) -> dict[str, jax.Array]:
     """Joint states and numbers of every row, given each draw: name → (draws, chunks, b, ...)."""
 
@@ -113,7 +114,7 @@ def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Resident, keys) -> di
     return jax.lax.map(one, (draws, keys))
 
 
-@functools.partial(jit, static_argnums=(0, 1, 8, 9))
+@functools.partial(jit, static_argnums=(0, 1, 8, 9), seldom=ASKED)
 def _computed(structure, names: tuple[str, ...], draws: Mapping, given: Mapping, fixed: Mapping,
               columns: Mapping, inputs: Mapping, keys, n: int, steps: int | None):
     """What the function computes in rows, at every draw: name → (draws, n, *cells)."""

@@ -21,6 +21,7 @@ from probml.errors import ModelError, Refusal
 from probml.families import registry
 from probml.language.language import LONGEST, Bound, chains_of, whole_steps
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import random_key
 from probml.structure import deterministics
 from probml.structure.recorder import peel
@@ -73,7 +74,7 @@ def _completed(distribution, value, data, mask):
     return jnp.where(mask, data, value)
 
 
-@functools.partial(jit, static_argnums=(0, 7, 8))
+@functools.partial(jit, static_argnums=(0, 7, 8), seldom=ASKED)
 def simulate_rows(structure, params, given, fixed, columns, inputs, key, n, steps=None):
     sites = structure.unfolded(steps)
 
@@ -148,7 +149,7 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
             for name in structure.named if name in values}
 
 
-@functools.partial(jit, static_argnums=(0, 3, 4, 5))
+@functools.partial(jit, static_argnums=(0, 3, 4, 5), seldom=ASKED)
 def _simulate_whole(structure, inputs, key, n, steps, outside):
     sites = structure.unfolded(steps)
     return {k: sites[k].collect(v, n) if sites[k].rows else v
@@ -166,7 +167,7 @@ def _whole(structure, held, inputs, key, n, steps):
                           if name in structure.deterministics}
 
 
-@functools.partial(jit, static_argnums=(0, 1, 6, 7, 8))
+@functools.partial(jit, static_argnums=(0, 1, 6, 7, 8), seldom=ASKED)
 def simulate_draws(structure, names, draws, given, inputs, key, n, count, steps=None):
     """n rows of the function itself for each of `count` draws of what lies outside rows: site in
     `names` → (count, n, *cells).
@@ -186,7 +187,7 @@ def simulate_draws(structure, names, draws, given, inputs, key, n, count, steps=
     return jax.lax.map(one, (draws, jax.random.split(key, count)))
 
 
-@functools.partial(jit, static_argnums=(0, 1, 5, 6, 7))
+@functools.partial(jit, static_argnums=(0, 1, 5, 6, 7), seldom=ASKED)
 def simulate_sets(structure, names, given, inputs, key, count, n, steps=None):
     """`count` data sets of n rows, each with its own draw from the prior: site in `names` → (count,
     ...), or (count, n, *cells) in rows.

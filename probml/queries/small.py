@@ -14,6 +14,7 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.elimination import host
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries.parts import Belief, parts_of
 
@@ -31,7 +32,7 @@ class _Named:
     names: tuple[str, ...]
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ASKED)
 def _graph(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[_Named]:
     return [_Named(f.log, f.names) for f in parts_of(plan, belief, known, rows.first).rows]
 

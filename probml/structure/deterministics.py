@@ -15,6 +15,7 @@ import jax
 from probml.errors import ModelError
 from probml.families import domains, entry
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ASKED
 from probml.structure.site import Site
 
 if TYPE_CHECKING:
@@ -67,13 +68,13 @@ def _site(name: str, rows: bool, batch: tuple, event: tuple, axes: tuple, row_ax
                 row_axis, plates, None, domains.NOTHING)
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ASKED)
 def at(structure: "Structure", env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """The deterministics outside rows at one value of the sites there."""
     return {name: structure.computed(name, env) for name in structure.derived}
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ASKED)
 def at_each(structure: "Structure", draws: Mapping[str, jax.Array],
             fixed: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """The same at every draw, (draws, ...), with some sites at one value for all."""

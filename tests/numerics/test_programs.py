@@ -14,7 +14,7 @@ import pytest
 import probml
 from compilations import counted
 from probml.device.rows import Known, Steps
-from probml.numerics import identity
+from probml.numerics import compiling, identity
 from probml.numerics.identity import Nameless, digest
 from probml.numerics.kept import disk, programs
 
@@ -25,8 +25,12 @@ jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp, numpy as np, numpyro.distributions as dist
 from numpyro import sample
 import probml
-spent = []
-jax.monitoring.register_event_duration_secs_listener(lambda event, seconds, **_: spent.append(event))
+from probml.numerics.kept import programs
+if sys.argv[1] == "compiled":
+    programs.record = lambda *_: None
+traced = []
+own = programs.Shelf._traced
+programs.Shelf._traced = lambda *args: traced.append(1) or own(*args)
 def make(variance):
     @probml.model
     def plane():
@@ -36,29 +40,29 @@ def make(variance):
     return plane()
 x = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.25]])
 out = []
-for variance in map(float, sys.argv[1:]):
-    spent.clear()
+for variance in map(float, sys.argv[2:]):
+    traced.clear()
     fit = make(variance).fit({"x": x}, probml.Exact())
-    made = [e for e in spent if e.endswith(("backend_compile_duration", "mlir_module_duration"))]
-    out.append([np.asarray(fit.params["mean"]).tolist(), fit.log_evidence, len(made)])
+    out.append([np.asarray(fit.params["mean"]).tolist(), fit.log_evidence, len(traced)])
 print(json.dumps(out))
 """
 
 
-def process(folder, *variances):
+def process(folder, by, *variances):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMPILATION")}
     environment |= {"PROBML_CACHE": str(folder), "JAX_PLATFORMS": "cpu",
                     "JAX_ENABLE_COMPILATION_CACHE": "true"}
-    done = subprocess.run([sys.executable, "-c", MODEL, *map(str, variances)], env=environment,
+    done = subprocess.run([sys.executable, "-c", MODEL, by, *map(str, variances)], env=environment,
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_another_process_finds_programs_untraced_and_never_those_of_another_constant(tmp_path):
-    ((mean, evidence, made),) = process(tmp_path, 1.0)
+@pytest.mark.parametrize("by", ["compiled", pytest.param("NumPy", marks=pytest.mark.slow)])
+def test_another_process_finds_programs_untraced_and_never_those_of_another_constant(tmp_path, by):
+    ((mean, evidence, made),) = process(tmp_path, by, 1.0)
     assert made > 0
-    again, other = process(tmp_path, 1.0, 2.5)
+    again, other = process(tmp_path, by, 1.0, 2.5)
     assert again == [mean, evidence, 0]  # to the last digit, with LAPACK's functions
     assert other[2] > 0
     total = np.array([4.5, 1.25])
@@ -126,7 +130,7 @@ def test_a_program_that_cannot_run_is_compiled_again(shelf, power, monkeypatch):
     def broken(*_):
         raise jax.errors.JaxRuntimeError("NOT_FOUND: a part of it")
 
-    monkeypatch.setattr(programs, "_read", lambda *_: broken)
+    monkeypatch.setattr(programs, "_read", lambda *_: (broken,))
     own = shelf()
     for _ in range(2):
         np.testing.assert_allclose(own.find((power, X), None)(X)["value"], X**power, rtol=1e-12)
@@ -203,3 +207,63 @@ def test_equal_values_have_equal_digests_in_every_process():
 def test_what_no_other_process_could_know_has_no_digest(value):
     with pytest.raises(Nameless):
         digest((1, {"a": [value]}))
+
+
+def _summed(x):
+    return {"total": jnp.exp(x).sum(), "none": None}
+
+
+LITTLE = 1e-3  # seconds by NumPy
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_runs_seldom_on_little_is_never_compiled(kept, tmp_path, monkeypatch):
+    folder = disk.Folder(tmp_path / "programs") if kept else None
+    monkeypatch.setattr(disk, "folder", lambda: folder)
+    monkeypatch.setattr(_summed, "__module__", "probml.somewhere")
+    own = programs.Shelf(_summed, {}, LITTLE)
+    with counted() as made:
+        for x in (X, X + 1):
+            found = own.find((x,), None)(x)
+            assert found["none"] is None and isinstance(found["total"], jax.Array)
+            np.testing.assert_allclose(found["total"], np.exp(x).sum(), rtol=1e-14)
+    assert made == []
+
+
+def test_another_process_finds_what_numpy_runs_untraced(tmp_path, monkeypatch):
+    folder = disk.Folder(tmp_path / "programs")
+    monkeypatch.setattr(disk, "folder", lambda: folder)
+    monkeypatch.setattr(_summed, "__module__", "probml.somewhere")
+    first = programs.Shelf(_summed, {}, LITTLE).find((X,), None)(X)
+    other = programs.Shelf(_summed, {}, LITTLE)
+    monkeypatch.setattr(other, "_traced", None)
+    np.testing.assert_array_equal(other.find((X,), None)(X)["total"], first["total"])
+
+
+def test_what_would_take_numpy_long_is_compiled_and_traced_once(monkeypatch):
+    monkeypatch.setattr(disk, "folder", lambda: None)
+    traces = []
+
+    def counting(x):
+        traces.append(x.shape)
+        return jnp.exp(x).sum()
+
+    program, many = compiling.jit(counting, seldom=LITTLE), np.ones(10**6)
+    with counted() as made:
+        np.testing.assert_allclose(program(many), np.e * 10**6, rtol=1e-12)
+    assert made and len(traces) == 1
+
+
+def _counted(x, end):
+    return jax.lax.while_loop(lambda s: s[0] < end, lambda s: s + 1.0, x)
+
+
+def test_a_loop_that_turns_out_long_is_compiled_after_all(monkeypatch):
+    monkeypatch.setattr(disk, "folder", lambda: None)
+    program = compiling.jit(_counted, static_argnums=(), seldom=LITTLE)
+    with counted() as made:
+        np.testing.assert_array_equal(program(X, 7.0), X + 7)
+    assert made == []
+    with counted() as made:
+        np.testing.assert_array_equal(program(X, 1e6), X + 1e6)
+    assert made

@@ -133,21 +133,21 @@ def test_sums_on_the_host_are_those_of_enumeration(seed, keep):
 IRIS = np.random.default_rng(0).normal(size=(60, 2)) + 5.0 * np.arange(60)[:, None] // 30
 
 
-def test_a_first_mixture_is_two_programs_and_its_questions_two():
+def test_a_first_mixture_is_one_program_and_its_questions_none():
     X = IRIS[:47, :2]
     with compiled() as fitting:
         fit = GaussianMixture(2).fit(X)
     with compiled() as asking:
         fit.predict(X), fit.predict_proba(X), fit.score_samples(X)
-    assert len(fitting) <= 2 and len(asking) <= 2
+    assert len(fitting) <= 1 and asking == []
 
 
-def test_any_few_rows_with_any_holes_are_one_program():
+def test_counting_and_any_few_rows_with_any_holes_compile_nothing():
     y = np.repeat(["a", "b"], 30)
     with compiled() as first:
         fit = NaiveBayes().fit(IRIS, y)
         fit.predict_proba(IRIS[:1])
-    assert len(first) <= 4
+    assert first == []
     holes = IRIS[:12].copy()
     holes[np.arange(12), np.arange(12) % 2] = np.nan
     holes[:3] = IRIS[:3]
@@ -159,19 +159,19 @@ def test_any_few_rows_with_any_holes_are_one_program():
     np.testing.assert_allclose(single, fit.predict_proba(holes), rtol=1e-12)
 
 
-def test_a_logistic_regression_is_four_programs():
+def test_a_logistic_regression_of_few_rows_compiles_nothing():
     with compiled() as found:
         LogisticRegression().fit(IRIS, np.repeat(["a", "b"], 30))
-    assert len(found) <= 4
+    assert found == []
 
 
-def test_a_first_chain_is_two_programs_its_path_two_and_shorter_ones_none():
+def test_a_first_chain_is_one_program_its_path_two_and_shorter_ones_none():
     counts = np.random.default_rng(0).poisson(np.repeat([2, 9, 2], 20))
     with compiled() as fitting:
         face = HiddenMarkov(2, emission="poisson").fit(counts)
     with compiled() as asking:
         whole = face.predict(counts)
-    assert len(fitting) <= 2 and len(asking) <= 2
+    assert len(fitting) <= 1 and len(asking) <= 2
     with compiled() as found:
         parts = [face.predict(counts[:n]) for n in (57, 41, 33)]
     assert found == [] and all(len(part) == n for part, n in zip(parts, (57, 41, 33), strict=True))
@@ -189,7 +189,7 @@ def test_a_query_with_other_evidence_compiles_nothing():
         fit.predict_proba({"a": [0]}, "e")
     with compiled() as later:
         below, above = fit.predict_proba({"b": [1]}, "d"), fit.predict_proba({"c": [0]}, "a")
-    assert len(first) <= 1 and later == []
+    assert first == [] and later == []
     np.testing.assert_allclose(below, (tables["c"] @ tables["d"])[1:], rtol=1e-12)
     joint = tables["a"] * (tables["b"] @ tables["c"])[:, 0]
     np.testing.assert_allclose(above[0], joint / joint.sum(), rtol=1e-12)

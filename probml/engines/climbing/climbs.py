@@ -20,6 +20,7 @@ from probml.evidence.density import climbed, value_and_gradient, value_gradient_
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
+from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
@@ -155,7 +156,7 @@ def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
     return outcome._replace(notes=(*outcome.notes, *notes))
 
 
-flat = jit(density.flat, static_argnums=0)
+flat = jit(density.flat, static_argnums=0, seldom=ONCE)
 
 
 def climb_in_blocks(engine: "MAP", block: Callable, u: Any,
@@ -206,7 +207,7 @@ def _climb(plan: Plan, prior: bool, u, known: Known, rows: Rows, steps, toleranc
     return (point, -value, count, -trail, level(value, gradient) | (tolerance >= ASKED), gradient)
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"))
+@functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
 def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scale, steps,
            tolerance):
     """Newton's steps; also the Hessians at the end and at the start."""

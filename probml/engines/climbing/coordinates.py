@@ -9,17 +9,18 @@ from probml.device.rows import Known, Rows
 from probml.evidence.density import climbed, from_free, to_free
 from probml.evidence.density import unflat as unflattened
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 
 to_coordinates = functools.partial(jit, static_argnames=("plan",))(to_free)
 
 
-@functools.partial(jit, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
 def from_coordinates(plan: Plan, u: Mapping, known: Known):
     return from_free(plan, u, known)[0]
 
 
-@functools.partial(jit, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
 def unflat(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
     """The parameters at unbounded coordinates that stand in one vector."""
     return unflattened(plan, u, known)[0]

@@ -19,6 +19,7 @@ from probml.engines.engine import Outcome, Problem
 from probml.engines.start.prior import compiled_prior_point
 from probml.evidence.density import climbed
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
 from probml.plan.spreads import spreads
@@ -79,7 +80,7 @@ def _shapes(plan: Plan) -> list[str]:
             and not sites[name].domain.log_scale]
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
 def _values(plan: Plan, prior: bool, points: Mapping, known: Known, rows: Rows) -> jax.Array:
     return jax.lax.map(lambda point: jnp.asarray(climbed(
         plan, prior, to_coordinates(plan, point, known), known, rows)[0]), points)

@@ -10,10 +10,11 @@ import numpy as np
 from probml.engines.engine import Problem
 from probml.factors.digits import collapsed
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 
 NARROW = 1e-3  # of the spread of a column, or of 1: what is wider is not looked at
-_collapsed = jit(collapsed, static_argnums=0)
+_collapsed = jit(collapsed, static_argnums=0, seldom=ONCE)
 
 
 def lost(problem: Problem, params: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from probml.evidence.passes import expect, log_evidence, summarise
 from probml.factors.prior import log_prior
 from probml.families.links import backward, forward
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import random_key
 from probml.plan.blocks import blocks, pack
 from probml.plan.plan import Plan
@@ -41,6 +42,7 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
     expected = expect(plan, params, known, rows)
     stages = blocks(plan, True)
 
+    @jax.jit  # traced once, for its shapes and for the loop
     def sweep(carry):
         """Read every block at the present place; a second sweep reads at the modes, free of
         cancellation. What rounding hid is read further on, and once more at the mode."""
@@ -109,7 +111,7 @@ def _rounding(block, natural: Mapping, at: Mapping) -> jax.Array:
     )
 
 
-solve = functools.partial(jit, static_argnums=(0, 3))(closed_form)
+solve = functools.partial(jit, static_argnums=(0, 3), seldom=ONCE)(closed_form)
 
 
 def integrated(plan: Plan, block, natural, params, known: Known):
@@ -173,7 +175,7 @@ def solve_all(problems: Sequence[Problem], draws: int) -> dict[int, dict[str, np
     return out
 
 
-@functools.partial(jit, static_argnums=(0, 1, 2))
+@functools.partial(jit, static_argnums=(0, 1, 2), seldom=ONCE)
 def _solved(plan: Plan, draws: int, batch: int, known: Known, rows, keys):
     def one(part):
         known, rows, key = part

@@ -17,6 +17,7 @@ from probml.engines.start.start import Start
 from probml.evidence.passes import expect
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.updates.updates import maximise
@@ -39,7 +40,7 @@ class Run(NamedTuple):
     status: jax.Array
 
 
-@functools.partial(jit, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
 def begun(plan: Plan, first: Start, known: Known, rows: Rows, own: Own) -> Run:
     """q(θ) of every restart after one M-step from the responsibilities at a point; of labelled rows
     that point is their mode."""
@@ -153,7 +154,7 @@ def runs(title: str, plan: Plan, run: Run, known: Known, rows: Rows, own: Own, r
     return run, np.concatenate(history, 1)
 
 
-@functools.partial(jit, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
 def finished(plan: Plan, closed: Closed, known: Known) -> Closed:
     """q(θ) of one restart with its means."""
     return with_means(plan, closed, known)

@@ -18,6 +18,7 @@ from probml.engines.conjugate.closed_form import closed_form, sound
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import ModelError, Refusal
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 from probml.structure.lifted import site_of
@@ -155,7 +156,7 @@ def _moved(bound: Mapping[str, np.ndarray], name: str, place: tuple,
     return out
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
 def _evidences(plan: Plan, roots: bool, points: dict[str, jax.Array], known: Known, rows: Rows):
     """(log evidence, mismatch of its closed form) at stacked settings, one after the other."""
 
@@ -174,7 +175,7 @@ def _allowed(plan: Plan, known: Known, points: dict[str, jax.Array]) -> jax.Arra
     return _kept(plan, {**known.given, **params}, points)
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ONCE)
 def _kept(plan: Plan, held: dict[str, jax.Array], points: dict[str, jax.Array]) -> jax.Array:
     structure = plan.structure
 

@@ -10,6 +10,7 @@ from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
+from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 
 HELD = 256  # iterations a device call holds at the most
@@ -94,7 +95,7 @@ def advance(plan: Plan, settings: Settings, frame: Frame, state, known: Known, r
     return jax.lax.fori_loop(0, count, once, (state, blank))
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
 def first(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key, known: Known,
           rows: Rows):
     """The same of all chains, each with a key of its own."""

@@ -33,6 +33,7 @@ from probml.numerics import curvature
 from probml.numerics.ascent import damped_newton, lbfgs
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
+from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
 from probml.plan.blocks import blocks
@@ -218,7 +219,7 @@ def climb_and_measure(
     return Begin(frame, hessian, value, climbed | (left < AWAY), trail, chains, ends)
 
 
-measured = functools.partial(jit, static_argnums=(0, 1))(climb_and_measure)
+measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE)(climb_and_measure)
 
 
 def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarray,

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 from probml.device.rows import Known, Rows
 from probml.evidence.passes import expect
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 from probml.updates.updates import maximise
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"))
+@functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
 def closed_start(plan: Plan, prior: bool, params, known: Known, rows: Rows):
     """The closed-form blocks at their maximum given the rest: a start that no unit of the data can
     mislead."""

@@ -16,6 +16,7 @@ from probml.families import domains
 from probml.jaxpr.levels import Level
 from probml.language.given import numbers
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 from probml.structure.densities import ahead
 from probml.structure.possible import check_covariances
@@ -92,7 +93,7 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
     return out
 
 
-compiled_prior_point = functools.partial(jit, static_argnums=0)(prior_point)
+compiled_prior_point = functools.partial(jit, static_argnums=0, seldom=ONCE)(prior_point)
 
 
 def _spreads(plan: Plan, known: Known) -> dict[str, list[tuple[jax.Array, jax.Array]]]:
@@ -134,7 +135,7 @@ def impossible(plan: Plan, params: Mapping, known: Known, engine: str, value: fl
     )
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
 def _site_prior(plan: Plan, site: str, params: Mapping, known: Known) -> jax.Array:
     return log_prior(plan, params, known, names=(site,))
 
@@ -146,7 +147,7 @@ def noise_of(plan: Plan, count: int, seed: int) -> Noise:
     return Noise.of(shapes, count, seed)
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, seldom=ONCE)
 def prior_draws(plan: Plan, known: Known, noise: Noise) -> dict[str, jax.Array]:
     """Draws from the prior in unbounded coordinates."""
 

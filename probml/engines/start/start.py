@@ -28,6 +28,7 @@ from probml.evidence.passes import Expected, expect
 from probml.jaxpr.levels import Level
 from probml.jaxpr.shortened import shortened
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan.blocks import blocks, users
 from probml.plan.plan import Plan
@@ -84,7 +85,7 @@ def tells_apart(plan: Plan, start: Mapping) -> bool:
     return apart and not set(plan.free) <= set(start)
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"))
+@functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
 def _labelled(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mapping, key,
               noise: Noise | None) -> tuple[dict, Expected, dict]:
     """Prior means, and an E-step there on the labelled rows of every restart; and other points, one
@@ -107,7 +108,7 @@ def _labelled(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mappin
     return point, expected, others
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"))
+@functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
 def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
                allowed: Mapping) -> dict[str, jax.Array]:
     """The M-step from labelled rows by itself, for engines that make no other."""
@@ -122,7 +123,7 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
     return jax.vmap(one)(rows, allowed)
 
 
-@functools.partial(jit, static_argnames=("plan", "prior", "restarts"))
+@functools.partial(jit, static_argnames=("plan", "prior", "restarts"), seldom=ONCE)
 def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
     """The prior means; parameters without a closed form a small random step away, since a prior
     mean is the saddle point of every product of parameters. Those in which all is affine are in no

@@ -17,6 +17,7 @@ import pickle
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -24,13 +25,33 @@ import numpy as np
 from jax.api_util import shaped_abstractify
 from jax.experimental import serialize_executable
 
+from probml.jaxpr.tapes.operation import TooLong
+from probml.jaxpr.tapes.tape import Tape, record
 from probml.numerics import identity
 from probml.numerics.kept import disk, holding
 from probml.numerics.process.collector import resting
 
-FORMAT = 1  # of the files
+FORMAT = 2  # of the files
 _LAPACK = b"lapack_"
 _CALLS_BACK = (b"_python_cpu_callback", b"_python_gpu_callback")  # by address, into this process
+
+
+@dataclass(frozen=True, eq=False)
+class Taped:
+    """A program that NumPy runs; its results lie where compiled ones do."""
+
+    tape: Tape
+    results: Any  # the tree of the results
+    otherwise: Callable  # the same by XLA, for a loop that turns out to be long
+
+    def __call__(self, *args: Any) -> Any:
+        try:
+            found = self.tape.run(jax.tree.leaves(args))
+        except TooLong:
+            return self.otherwise(*args)
+        placed = [jax.random.wrap_key_data(value) if key else value
+                  for value, key in zip(jax.device_put(found), self.tape.keys, strict=True)]
+        return jax.tree.unflatten(self.results, placed)
 
 
 class Shelf:
@@ -39,10 +60,11 @@ class Shelf:
     Args:
         function: what is compiled; of ours, and no closure, if it is to be found again.
         keywords: of jax.jit.
+        seldom: seconds that a call may take by NumPy, without being compiled.
     """
 
-    def __init__(self, function: Callable, keywords: dict[str, Any]):
-        self._function, self._keywords = function, keywords
+    def __init__(self, function: Callable, keywords: dict[str, Any], seldom: float = 0.0):
+        self._function, self._keywords, self._seldom = function, keywords, seldom
         self._held: OrderedDict[tuple, Callable | None] = OrderedDict()  # last used, last
         holding.kept_by(self)
         names = list(inspect.signature(function).parameters)
@@ -53,14 +75,15 @@ class Shelf:
 
     def find(self, args: Sequence[Any], options: dict | None) -> Callable | None:
         """The program for these arguments, to be called with those that are not static: from
-        memory, from disk, or compiled now and kept. None: it has no name, and jax.jit is asked."""
-        folder = disk.folder()
+        memory, from disk, or made now and kept. None: it has no name, or nothing is kept on disk,
+        and jax.jit is asked."""
+        folder, taped = disk.folder(), self._seldom > 0 and jax.default_backend() == "cpu"
         if any(isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
                for leaf in jax.tree.leaves(args)):
             return None  # where its arguments lie is part of such a program
         watched = jax.config.jax_disable_jit or jax.config.jax_debug_nans or (
             jax.config.jax_debug_infs)
-        if folder is None or watched:
+        if watched or folder is None and not taped:
             return None
         dynamic = [value for i, value in enumerate(args) if i not in self.static]
         fixed = [value for i, value in enumerate(args) if i in self.static]
@@ -72,14 +95,24 @@ class Shelf:
                 self._held.move_to_end(key)
                 return self._held[key]
         try:
-            name = self._name(fixed, tree, avals, options)
+            name = None if folder is None else self._name(fixed, tree, avals, options)
         except identity.Nameless:
-            self._held[key] = None
-            return None
+            name = None
+        found: Callable | None
+        if folder is None or name is None:
+            found = self._tape(self._traced(args, options), fixed, options) if taped else None
+            self._held[key] = found
+            return found
         holding.made()
         held = _read(folder, name, tree)
-        found = self._held[key] = (self._compiled(folder, name, args, options) if held is None
-                                   else self._tried(key, held, folder, name, args, options))
+        made = (fixed, folder, name, args, options)
+        if held is None:
+            found = self._made(*made)
+        elif isinstance(held[0], Tape):
+            found = Taped(held[0], held[1], self._compiled(fixed, options))
+        else:
+            found = self._tried(key, held[0], *made)
+        self._held[key] = found
         return found
 
     def forget(self) -> None:
@@ -87,11 +120,41 @@ class Shelf:
         for _ in range(len(self._held) // 2):
             self._held.popitem(last=False)
 
-    def _compiled(self, folder: disk.Folder, name: str, args: Sequence[Any],
-                  options: dict | None) -> Callable:
-        jitted = jax.jit(self._function, compiler_options=options, **self._keywords)
+    def _traced(self, args: Sequence[Any], options: dict | None) -> Any:
         with resting():
-            program = jitted.lower(*args).compile()
+            return jax.jit(self._function, compiler_options=options, **self._keywords).trace(*args)
+
+    def _tape(self, traced: Any, fixed: list, options: dict | None) -> Taped | None:
+        """What was traced as NumPy runs it; None where that would take too long, or cannot be."""
+        jaxpr, taken = traced.jaxpr, len(jax.tree.leaves(traced.args_info))
+        if not self._seldom or len(jaxpr.in_avals) != taken:
+            return None
+        with resting():
+            tape = record(jaxpr, self._seldom)
+        return None if tape is None else Taped(tape, jax.tree.structure(traced.out_info),
+                                               self._compiled(fixed, options))
+
+    def _compiled(self, fixed: list, options: dict | None) -> Callable:
+        """The program by jax.jit, a function of what is not static."""
+        jitted = jax.jit(self._function, compiler_options=options, **self._keywords)
+
+        def call(*dynamic: Any) -> Any:
+            told, rest = iter(fixed), iter(dynamic)
+            return jitted(*(next(told if i in self.static else rest)
+                            for i in range(len(fixed) + len(dynamic))))
+
+        return call
+
+    def _made(self, fixed: list, folder: disk.Folder, name: str, args: Sequence[Any],
+              options: dict | None) -> Callable:
+        """The program, traced now, and kept."""
+        traced = self._traced(args, options)
+        taped = self._tape(traced, fixed, options)
+        if taped is not None:
+            _keep(folder, name, taped.tape, taped.results)
+            return taped
+        with resting():
+            program = traced.lower().compile()
         _write(folder, name, program)
         return program
 
@@ -104,7 +167,7 @@ class Shelf:
                 out = jax.block_until_ready(program(*dynamic))
                 self._held[key] = program
             except jax.errors.JaxRuntimeError:
-                fresh = self._held[key] = self._compiled(*again)
+                fresh = self._held[key] = self._made(*again)
                 out = fresh(*dynamic)
             return out
 
@@ -138,26 +201,34 @@ def _write(folder: disk.Folder, name: str, program: Any) -> None:
     """Keeps a program, where it can be kept: one that calls back into this process cannot."""
     try:
         held, _, tree = serialize_executable.serialize(program)
-        # the tree as an example of itself: classes of its nodes by name
-        example = jax.tree.unflatten(tree, [0] * tree.num_leaves)
-        if any(target in held for target in _CALLS_BACK):
-            return
-        folder.put(name, zlib.compress(pickle.dumps((held, example)), 1))
-    except Exception:  # whatever cannot be written is compiled again
+    except Exception:  # of a kind that cannot be written
         return
+    if not any(target in held for target in _CALLS_BACK):
+        _keep(folder, name, held, tree)
 
 
-def _read(folder: disk.Folder, name: str, tree: Any) -> Callable | None:
+def _keep(folder: disk.Folder, name: str, held: Any, tree: Any) -> None:
+    """Writes a program and the tree of its results, as an example of itself: classes of its nodes
+    by name. Whatever cannot be written is made again."""
+    with contextlib.suppress(Exception):
+        example = jax.tree.unflatten(tree, [0] * tree.num_leaves)
+        folder.put(name, zlib.compress(pickle.dumps((held, example)), 1))
+
+
+def _read(folder: disk.Folder, name: str, tree: Any) -> tuple | None:
+    """A compiled program alone, or a tape and the tree of its results; None: there is none."""
     held = folder.get(name)
     if held is None:
         return None
     try:
         held = zlib.decompress(held)
-        if _LAPACK in held:
-            _start_lapack()
         program, example = pickle.loads(held)
-        return serialize_executable.deserialize_and_load(program, tree,
-                                                         jax.tree.structure(example))
+        if isinstance(program, Tape):
+            return program, jax.tree.structure(example)
+        if _LAPACK in program:
+            _start_lapack()
+        return (serialize_executable.deserialize_and_load(program, tree,
+                                                          jax.tree.structure(example)),)
     except Exception:  # of another build, or cut short: compiled anew
         return None
 

@@ -1,0 +1,243 @@
+"""Primitives that move entries, or write them among others: shapes, slices, joints, gathers and
+scatters."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from probml.jaxpr.tapes.operation import CALL, Avals, Operation, Untold
+
+PICKED = 1e-8  # seconds an entry that is found by an index
+CLIP, DROP, PROMISED = "CLIP", "FILL_OR_DROP", "PROMISE_IN_BOUNDS"
+
+
+def _broadcast(ins: Avals, outs: Avals, broadcast_dimensions: Sequence[int]) -> Callable:
+    if len(ins) > 1:
+        raise Untold("shapes that are told by operands")
+    shape, own = outs[0].shape, [1] * len(outs[0].shape)
+    for axis, place in enumerate(broadcast_dimensions):
+        own[place] = ins[0].shape[axis]
+    if tuple(own) == shape:
+        return lambda x: np.reshape(x, shape)
+    return lambda x: np.broadcast_to(np.reshape(x, own), shape)
+
+
+def _reshaped(ins: Avals, outs: Avals, dimensions: Sequence[int] | None = None) -> Callable:
+    if dimensions is not None or len(ins) > 1:
+        raise Untold("a reshape in another order")
+    return lambda x: np.reshape(x, outs[0].shape)
+
+
+def _sliced(ins: Avals, outs: Avals, start_indices: Sequence[int], limit_indices: Sequence[int],
+            strides: Sequence[int] | None) -> Callable:
+    steps = strides or [1] * len(start_indices)
+    where = tuple(map(slice, start_indices, limit_indices, steps))
+    return lambda x: x[where]
+
+
+def _window(starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]) -> tuple:
+    """The slices of a window that begins there, moved inside."""
+    begun = [min(max(int(s), 0), n - size) for s, size, n in zip(starts, sizes, shape, strict=True)]
+    return tuple(slice(b, b + size) for b, size in zip(begun, sizes, strict=True))
+
+
+def _taken(ins: Avals, outs: Avals, slice_sizes: Sequence[int]) -> Callable:
+    if len(ins) != 1 + len(slice_sizes):
+        raise Untold("sizes that are told by operands")
+    return lambda x, *starts: x[_window(starts, slice_sizes, x.shape)]
+
+
+def _put(ins: Avals, outs: Avals) -> Callable:
+    def put(x, update, *starts):
+        out = np.array(x)
+        out[_window(starts, update.shape, x.shape)] = update
+        return out
+
+    return put
+
+
+def _padded(ins: Avals, outs: Avals, padding_config: Sequence[tuple[int, int, int]]) -> Callable:
+    shape = outs[0].shape
+
+    def padded(x, value):
+        out = np.full(shape, value, x.dtype)
+        to, of = [], []
+        for (low, _, inner), size, whole in zip(padding_config, x.shape, shape, strict=True):
+            step = inner + 1
+            first = max(0, -(low // step)) if low < 0 else 0
+            last = min(size, -((low - whole) // step)) if whole > low else 0
+            last = max(first, last)
+            at = low + first * step
+            to.append(slice(at, at + (last - first) * step, step))
+            of.append(slice(first, last))
+        out[tuple(to)] = x[tuple(of)]
+        return out
+
+    return padded
+
+
+def _tiled(ins: Avals, outs: Avals, reps: Sequence[int]) -> Callable:
+    return lambda x: np.tile(x, reps)
+
+
+def _parts(ins: Avals, outs: Avals, sizes: Sequence[int], axis: int) -> Callable:
+    ends = np.cumsum(sizes)[:-1]
+    return lambda x: np.split(x, ends, axis)
+
+
+def _unstacked(ins: Avals, outs: Avals, axis: int) -> Callable:
+    return lambda x: list(np.moveaxis(x, axis, 0))
+
+
+def _iota(ins: Avals, outs: Avals, dimension: int) -> Callable:
+    if ins:
+        raise Untold("shapes that are told by operands")
+    (shape, dtype), = outs
+    own = [size if axis == dimension else 1 for axis, size in enumerate(shape)]
+    return lambda: np.broadcast_to(np.arange(shape[dimension], dtype=dtype).reshape(own), shape)
+
+
+# gathers and scatters, which tell their axes alike
+
+
+def _places(index: np.ndarray, shape: Sequence[int], sizes: Sequence[int], mapped: Sequence[int],
+            inner: Sequence[int], paired: Sequence[int], batch: Sequence[int],
+            ) -> tuple[list[np.ndarray], np.ndarray]:
+    """Of every axis of the operand, where entries are: (*axes of the indices, *axes of windows),
+    windows moved inside; and for each index whether its window was.
+
+    Args:
+        sizes: of a window along every axis. mapped: the axes that indices tell.
+        inner: the axes that windows have. paired: those that are also axes `batch` of the indices.
+    """
+    lead, width = index.shape[:-1], len(inner)
+    inside, out = np.ones(lead, bool), []
+    for axis, (whole, size) in enumerate(zip(shape, sizes, strict=True)):
+        at: Any = np.zeros(lead, np.int64)
+        if axis in mapped:
+            told = index[..., mapped.index(axis)].astype(np.int64)
+            at = np.clip(told, 0, whole - size)
+            inside = inside & (told == at)
+        elif axis in paired:
+            along = batch[paired.index(axis)]
+            own = [lead[along] if i == along else 1 for i in range(len(lead))]
+            at = np.broadcast_to(np.arange(lead[along]).reshape(own), lead)
+        at = at.reshape(lead + (1,) * width)
+        if axis in inner:
+            own = [1] * (len(lead) + width)
+            own[len(lead) + inner.index(axis)] = size
+            at = at + np.arange(size).reshape(own)
+        out.append(at)
+    return out, inside
+
+
+def _mode(mode: Any) -> str:
+    name = getattr(mode, "name", None)
+    if name not in (CLIP, DROP, PROMISED):
+        raise Untold(f"indices of mode {mode}")
+    return name
+
+
+def _gathered(ins: Avals, outs: Avals, dimension_numbers: Any, slice_sizes: Sequence[int],
+              mode: Any, fill_value: Any) -> Callable:
+    d, kind = dimension_numbers, _mode(mode)
+    paired, batch = tuple(d.operand_batching_dims), tuple(d.start_indices_batching_dims)
+    inner = [axis for axis in range(len(slice_sizes))
+             if axis not in d.collapsed_slice_dims and axis not in paired]
+    width = len(inner)
+
+    def gathered(x, index):
+        where, inside = _places(index, x.shape, slice_sizes, tuple(d.start_index_map), inner,
+                                paired, batch)
+        out = x[tuple(where)] if where else np.broadcast_to(x, index.shape[:-1])
+        lead = index.ndim - 1
+        if kind == DROP and not inside.all():
+            fill = fill_value if fill_value is not None else _filling(x.dtype)
+            out = np.where(inside.reshape(inside.shape + (1,) * width), out, fill)
+        return np.moveaxis(out, range(lead, lead + width), d.offset_dims)
+
+    return gathered
+
+
+def _filling(dtype: np.dtype) -> Any:
+    """What stands for entries that are not there."""
+    if dtype.kind == "f":
+        return np.nan
+    if dtype.kind == "b":
+        return True
+    return np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
+
+
+def _scattered(write: Callable) -> Callable:
+    def build(ins: Avals, outs: Avals, dimension_numbers: Any, mode: Any) -> Callable:
+        d, kind = dimension_numbers, _mode(mode)
+        paired, batch = tuple(d.operand_batching_dims), tuple(d.scatter_indices_batching_dims)
+        shape = ins[0].shape
+        inner = [axis for axis in range(len(shape))
+                 if axis not in d.inserted_window_dims and axis not in paired]
+        windows = dict(zip(inner, d.update_window_dims, strict=True))
+        sizes = [ins[2].shape[windows[axis]] if axis in windows else 1
+                 for axis in range(len(shape))]
+        lead = len(ins[1].shape) - 1
+
+        def scattered(x, index, update):
+            where, inside = _places(index, shape, sizes, tuple(d.scatter_dims_to_operand_dims),
+                                    inner, paired, batch)
+            values = np.moveaxis(update, d.update_window_dims,
+                                 range(lead, lead + len(inner)))
+            out = np.array(x)
+            if kind != CLIP and not inside.all():
+                keep = np.broadcast_to(inside.reshape(inside.shape + (1,) * len(inner)),
+                                       values.shape)
+                where = [np.broadcast_to(at, values.shape)[keep] for at in where]
+                values = values[keep]
+            write(out, tuple(where), values)
+            return out
+
+        return scattered
+
+    return build
+
+
+def _set(out: np.ndarray, where: tuple, values: np.ndarray) -> None:
+    out[where] = values
+
+
+def _by_index(ins: Avals, outs: Avals, **_: Any) -> float:
+    """Seconds of a gather, or of a scatter of its last operand."""
+    return 20 * CALL + PICKED * max(aval.size for aval in (ins[-1], outs[0]))
+
+
+def _joined(ins: Avals, outs: Avals, dimension: int) -> Callable:
+    return lambda *parts: np.concatenate(parts, dimension)
+
+
+_WRITES = {"scatter": _set, "scatter_add": np.add.at, "scatter_sub": np.subtract.at,
+           "scatter_mul": np.multiply.at, "scatter_min": np.minimum.at,
+           "scatter_max": np.maximum.at}
+OPERATIONS: dict[str, Operation] = {
+    "broadcast_in_dim": Operation(_broadcast, ("broadcast_dimensions",)),
+    "concatenate": Operation(_joined, ("dimension",)),
+    "dynamic_slice": Operation(_taken, ("slice_sizes",)),
+    "dynamic_update_slice": Operation(_put),
+    "expand_dims": Operation(_reshaped),
+    "gather": Operation(_gathered, ("dimension_numbers", "slice_sizes", "mode", "fill_value"),
+                        cost=_by_index),
+    "iota": Operation(_iota, ("dimension",)),
+    "optimization_barrier": Operation(lambda ins, outs: lambda *values: list(values), (), True),
+    "pad": Operation(_padded, ("padding_config",)),
+    "reshape": Operation(_reshaped, ("dimensions",)),
+    "rev": Operation(lambda ins, outs, dimensions: lambda x: np.flip(x, dimensions),
+                     ("dimensions",)),
+    "slice": Operation(_sliced, ("start_indices", "limit_indices", "strides")),
+    "split": Operation(_parts, ("sizes", "axis"), True),
+    "squeeze": Operation(_reshaped),
+    "stack": Operation(lambda ins, outs, axis: lambda *parts: np.stack(parts, axis), ("axis",)),
+    "tile": Operation(_tiled, ("reps",)),
+    "transpose": Operation(lambda ins, outs, permutation: lambda x: np.transpose(x, permutation),
+                           ("permutation",)),
+    "unstack": Operation(_unstacked, ("axis",), True),
+}
+OPERATIONS |= {name: Operation(_scattered(write), ("dimension_numbers", "mode"), cost=_by_index)
+               for name, write in _WRITES.items()}

@@ -1,0 +1,108 @@
+"""Random bits as JAX makes them, the same to the last bit: threefry2x32, by which each number has a
+count of its own (`jax_threefry_partitionable`, JAX's default).
+
+A key is one whole number here, its first word above its second; so what moves arrays moves keys.
+
+Source: Salmon, Moraes, Dror & Shaw (2011), "Parallel random numbers: as easy as 1, 2, 3".
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from probml.jaxpr.tapes.operation import CALL, Avals, Operation
+
+KEY = np.dtype(np.uint64)
+TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
+WORD, HALF = np.uint32, np.uint64(32)
+HASHED = 1e-7  # seconds a number
+
+
+def known(dtype: Any) -> bool:
+    """Whether keys of such a type are made into bits here."""
+    return (jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) and str(dtype) == "key<fry>"
+            and jax.config.jax_threefry_partitionable)
+
+
+def told(keys: Any) -> np.ndarray:
+    """Keys of JAX's as whole numbers."""
+    return joined(*np.moveaxis(np.asarray(jax.random.key_data(keys)), -1, 0))
+
+
+def joined(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """Two words as one number."""
+    return (np.asarray(high, KEY) << HALF) | np.asarray(low, KEY)
+
+
+def words(keys: np.ndarray) -> np.ndarray:
+    """Keys by their two words, as jax.random.wrap_key_data takes them."""
+    return np.stack(_words(keys), -1)
+
+
+def _words(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.asarray(keys >> HALF, WORD), np.asarray(keys & KEY.type(0xFFFFFFFF), WORD)
+
+
+def threefry(a: np.ndarray, b: np.ndarray, x: Any,
+             y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The hash of counts (x, y) by a key (a, b), words all."""
+    schedule = (a, b, a ^ b ^ WORD(0x1BD11BDA))
+    x, y = x + a, y + b
+    for i in range(5):
+        for turn in TURNS[i % 2]:
+            x = x + y
+            y = x ^ ((y << WORD(turn)) | (y >> WORD(32 - turn)))
+        x, y = x + schedule[(i + 1) % 3], y + schedule[(i + 2) % 3] + WORD(i + 1)
+    return x, y
+
+
+def _counts(shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    return _words(np.arange(math.prod(shape), dtype=KEY).reshape(shape))
+
+
+def _counted(keys: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Two words for each number of a shape, by every key: (*keys, *shape)."""
+    a, b = (np.reshape(word, np.shape(word) + (1,) * len(shape)) for word in _words(keys))
+    return threefry(a, b, *_counts(shape))
+
+
+def _bits(ins: Avals, outs: Avals, bit_width: int, shape: Sequence[int]) -> Callable:
+    def bits(keys):
+        first, second = _counted(keys, shape)
+        return joined(first, second) if bit_width == 64 else first ^ second
+
+    return bits
+
+
+def _folded(keys: np.ndarray, data: np.ndarray) -> np.ndarray:
+    found = threefry(*_words(keys), WORD(0), np.asarray(data).astype(WORD))
+    return joined(*found)
+
+
+def _seeded(seeds: np.ndarray) -> np.ndarray:
+    whole = np.asarray(seeds)
+    return whole.astype(KEY) if whole.dtype.itemsize == 8 else whole.astype(WORD).astype(KEY)
+
+
+def _hashing(ins: Avals, outs: Avals, **_: Any) -> float:
+    return 120 * CALL + HASHED * sum(aval.size for aval in outs)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "iota_2x32_shape": Operation(lambda ins, outs, shape: lambda: list(_counts(shape)), ("shape",),
+                                 True),
+    "random_bits": Operation(_bits, ("bit_width", "shape"), cost=_hashing),
+    "random_clone": Operation(lambda ins, outs: lambda keys: keys),
+    "random_fold_in": Operation(lambda ins, outs: _folded, cost=_hashing),
+    "random_seed": Operation(lambda ins, outs: _seeded),
+    "random_split": Operation(
+        lambda ins, outs, shape: lambda keys: joined(*_counted(keys, shape)), ("shape",),
+        cost=_hashing),
+    "random_unwrap": Operation(lambda ins, outs: words),
+    "random_wrap": Operation(lambda ins, outs: lambda pair: joined(pair[..., 0], pair[..., 1])),
+    "threefry2x32": Operation(lambda ins, outs: lambda *pairs: list(threefry(*pairs)), (), True,
+                              _hashing),
+}

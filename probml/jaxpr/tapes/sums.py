@@ -1,0 +1,196 @@
+"""Primitives that combine entries: sums, products of tables, orders, factors of matrices."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from probml.jaxpr.tapes.operation import CALL, Avals, Operation, Untold, seconds
+
+MULTIPLIED = 5e-10  # seconds of a multiplication of a product of matrices
+ORDERED = 1e-7  # seconds an entry that is sorted
+FACTORED = 1e-7  # seconds an entry of matrices that are factorised one by one
+
+Build = Callable[..., Callable]
+
+
+def _reduced(function: np.ufunc) -> Build:
+    def build(ins: Avals, outs: Avals, axes: Sequence[int]) -> Callable:
+        axis, dtype = tuple(axes), outs[0].dtype
+        if ins[0].size or function.identity is not None:
+            return lambda x: function.reduce(x, axis=axis, dtype=dtype)
+        least = _least(dtype) if function is np.maximum else _most(dtype)
+        return lambda x: np.full(outs[0].shape, least, dtype)
+
+    return build
+
+
+def _least(dtype: np.dtype) -> Any:
+    return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min if dtype.kind in "iu" else False
+
+
+def _most(dtype: np.dtype) -> Any:
+    return np.inf if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind in "iu" else True
+
+
+def _placed(function: Callable) -> Build:
+    """Where the extreme is."""
+    return lambda ins, outs, axes: lambda x: function(x, axis=axes[0])
+
+
+def _running(function: np.ufunc) -> Build:
+    def build(ins: Avals, outs: Avals, axis: int, reverse: bool) -> Callable:
+        dtype = outs[0].dtype
+
+        def along(x):
+            return function.accumulate(x, axis=axis, dtype=dtype)
+
+        return (lambda x: np.flip(along(np.flip(x, axis)), axis)) if reverse else along
+
+    return build
+
+
+def _contracted(ins: Avals, outs: Avals, dimension_numbers: Any) -> Callable:
+    (left, right), (batch, other) = dimension_numbers
+    a, b = (aval.shape for aval in ins)
+    free = [i for i in range(len(a)) if i not in left and i not in batch]
+    rest = [i for i in range(len(b)) if i not in right and i not in other]
+    order, turned = (*batch, *free, *left), (*other, *right, *rest)
+    lead = tuple(a[i] for i in batch)
+    inner = math.prod(a[i] for i in left)
+    rows, columns = math.prod(a[i] for i in free), math.prod(b[i] for i in rest)
+
+    def product(x, y):
+        x = np.transpose(x, order).reshape(*lead, rows, inner)
+        y = np.transpose(y, turned).reshape(*lead, inner, columns)
+        return np.matmul(x, y).reshape(outs[0].shape)
+
+    return product
+
+
+def _contraction(ins: Avals, outs: Avals, dimension_numbers: Any) -> float:
+    (left, _), _ = dimension_numbers
+    inner = math.prod(ins[0].shape[i] for i in left)
+    return 3 * CALL + seconds(ins, outs) + MULTIPLIED * outs[0].size * inner
+
+
+def _ordered(ins: Avals, outs: Avals, dimension: int, num_keys: int) -> Callable:
+    """NaN last, and equal ones as they stood."""
+
+    def ordered(*columns):
+        keys = columns[:num_keys]
+        place = (np.argsort(keys[0], axis=dimension, kind="stable") if num_keys == 1
+                 else np.lexsort(keys[::-1], axis=dimension))
+        return [np.take_along_axis(column, place, dimension) for column in columns]
+
+    return ordered
+
+
+def _ordering(ins: Avals, outs: Avals, **_: Any) -> float:
+    return 10 * CALL + ORDERED * sum(aval.size for aval in ins)
+
+
+def _factor(ins: Avals, outs: Avals) -> Callable:
+    """Lower factors; NaN all over of a matrix that has none."""
+    shape = ins[0].shape
+
+    def factor(x):
+        try:
+            return np.linalg.cholesky(x)
+        except np.linalg.LinAlgError:
+            out = np.full(shape, np.nan, x.dtype)
+            for place in np.ndindex(shape[:-2]):
+                try:
+                    out[place] = np.linalg.cholesky(x[place])
+                except np.linalg.LinAlgError:
+                    continue
+            return out
+
+    return factor
+
+
+def _solved(ins: Avals, outs: Avals, left_side: bool, lower: bool, transpose_a: bool,
+            unit_diagonal: bool) -> Callable:
+    """Row after row, of all matrices together."""
+    size = ins[0].shape[-1]
+    turned = transpose_a == left_side  # x a = b is aᵀ xᵀ = bᵀ
+    order = range(size) if lower != turned else range(size - 1, -1, -1)
+
+    def solved(a, b):
+        a = np.swapaxes(a, -1, -2) if turned else a
+        out = np.array(b if left_side else np.swapaxes(b, -1, -2))
+        done: list[int] = []
+        for i in order:
+            if done:
+                known = slice(done[0], i) if order.step > 0 else slice(i + 1, done[0] + 1)
+                out[..., i, :] -= (a[..., i, None, known] @ out[..., known, :])[..., 0, :]
+            if not unit_diagonal:
+                out[..., i, :] /= a[..., i, i, None]
+            done.append(i)
+        return out if left_side else np.swapaxes(out, -1, -2)
+
+    return solved
+
+
+def _decomposed(function: Callable, outs: Avals, x: np.ndarray) -> list[np.ndarray]:
+    """Parts of matrices; NaN all over where LAPACK finds none."""
+    try:
+        return list(function(x))
+    except np.linalg.LinAlgError:
+        return [np.full(aval.shape, np.nan, aval.dtype) for aval in outs]
+
+
+def _eigen(ins: Avals, outs: Avals, lower: bool, subset_by_index: Any = None) -> Callable:
+    if subset_by_index is not None:
+        raise Untold("some of the eigenvalues")
+
+    def both(x):
+        values, vectors = np.linalg.eigh(x, "L" if lower else "U")
+        return vectors, values
+
+    return lambda x: _decomposed(both, outs, x)
+
+
+def _singular(ins: Avals, outs: Avals, full_matrices: bool, compute_uv: bool,
+              subset_by_index: Any = None) -> Callable:
+    if subset_by_index is not None:
+        raise Untold("some of the singular values")
+
+    def parts(x):
+        if not compute_uv:
+            return [np.linalg.svd(x, compute_uv=False)]
+        left, values, right = np.linalg.svd(x, full_matrices)
+        return values, left, right
+
+    return lambda x: _decomposed(parts, outs, x)
+
+
+def _factorisation(ins: Avals, outs: Avals, **_: Any) -> float:
+    size = ins[0].shape[-1]
+    return 5 * CALL * (size + 1) + ins[0].size * (FACTORED + MULTIPLIED * size)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "argmax": Operation(_placed(np.argmax), ("axes",)),
+    "argmin": Operation(_placed(np.argmin), ("axes",)),
+    "cholesky": Operation(_factor, cost=_factorisation),
+    "cumlogsumexp": Operation(_running(np.logaddexp), ("axis", "reverse")),
+    "cummax": Operation(_running(np.maximum), ("axis", "reverse")),
+    "cummin": Operation(_running(np.minimum), ("axis", "reverse")),
+    "cumprod": Operation(_running(np.multiply), ("axis", "reverse")),
+    "cumsum": Operation(_running(np.add), ("axis", "reverse")),
+    "dot_general": Operation(_contracted, ("dimension_numbers",), cost=_contraction),
+    "eigh": Operation(_eigen, ("lower", "subset_by_index"), True, _factorisation),
+    "reduce_and": Operation(_reduced(np.bitwise_and), ("axes",)),
+    "reduce_max": Operation(_reduced(np.maximum), ("axes",)),
+    "reduce_min": Operation(_reduced(np.minimum), ("axes",)),
+    "reduce_or": Operation(_reduced(np.bitwise_or), ("axes",)),
+    "reduce_prod": Operation(_reduced(np.multiply), ("axes",)),
+    "reduce_sum": Operation(_reduced(np.add), ("axes",)),
+    "sort": Operation(_ordered, ("dimension", "num_keys"), True, _ordering),
+    "svd": Operation(_singular, ("full_matrices", "compute_uv", "subset_by_index"), True,
+                     _factorisation),
+    "triangular_solve": Operation(
+        _solved, ("left_side", "lower", "transpose_a", "unit_diagonal"), cost=_factorisation),
+}

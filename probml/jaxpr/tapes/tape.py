@@ -1,0 +1,351 @@
+"""A traced program as a tape: a list of NumPy's functions, to be run one after another.
+
+To lower and compile a program takes XLA about half a millisecond an equation, to run it equation by
+equation takes NumPy some microseconds each. So what runs once in a fit, or once a question, and on
+few numbers, is answered before it would be compiled. It is the same arithmetic, each operation
+once, and agrees to rounding (tests/jaxpr/test_tapes.py). A tape is plain data: names of primitives,
+their parameters, places and constants; it can be kept in a file.
+
+What NumPy is not told of (calls back into Python, draws by rejection, some decompositions) has no
+tape.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Literal
+
+from probml.jaxpr.primitives import name_of
+from probml.jaxpr.tapes import elementwise, moves, randoms, sums
+from probml.jaxpr.tapes.operation import CALL, Aval, Operation, TooLong, Untold
+from probml.jaxpr.walk import Scan, While, called
+
+KINDS = "biuf"  # of types: truths, integers, floats
+TURNS = 10  # of a loop of unknown length, as it is taken to be
+PATIENCE = 0.2  # seconds, about, after which such a loop is left
+FOLDED = 4096  # entries of a result of constants up to which it is one
+TABLE: dict[str, Operation] = {**elementwise.OPERATIONS, **moves.OPERATIONS,
+                               **randoms.OPERATIONS, **sums.OPERATIONS}
+
+
+class Step(NamedTuple):
+    """One primitive at its places."""
+
+    name: str
+    params: dict[str, Any]
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    ins: tuple[Aval, ...]
+    outs: tuple[Aval, ...]
+
+    def bound(self) -> Any:
+        """Its function of the operands."""
+        return (LOOPS.get(self.name) or TABLE[self.name]).build(self.ins, self.outs, **self.params)
+
+    @property
+    def several(self) -> bool:
+        return self.name in LOOPS or TABLE[self.name].several
+
+    @property
+    def cost(self) -> float:
+        """Seconds, about."""
+        return (LOOPS.get(self.name) or TABLE[self.name]).cost(self.ins, self.outs, **self.params)
+
+
+@dataclass(frozen=True, eq=False)
+class Tape:
+    """A program.
+
+    Attributes:
+        steps: what is done, in order.
+        start: (place, value) of constants. size: how many places there are.
+        inputs: the place of each argument, and its type, None for random keys; None: it is not
+            looked at.
+        outputs: of each result its place, shape and type. keys: which are random keys, given by
+            their words.
+        seconds: that it takes, about.
+    """
+
+    steps: tuple[Step, ...]
+    start: tuple[tuple[int, np.ndarray], ...]
+    size: int
+    inputs: tuple[tuple[int, np.dtype | None] | None, ...]
+    outputs: tuple[tuple[int, Aval], ...]
+    seconds: float
+    keys: tuple[bool, ...]
+
+    @functools.cached_property
+    def _code(self) -> list[tuple]:
+        return [(step.bound(), step.operands, step.results if step.several else step.results[0],
+                 None if step.several else step.outs[0].dtype) for step in self.steps]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_code"}
+
+    def run(self, args: Sequence[Any]) -> list[np.ndarray]:
+        """The results, in arrays of their own.
+
+        Raises:
+            TooLong: a loop of unknown length has gone on for longer than it is worth; the same for
+                the same arguments, whatever the machine.
+        """
+        values = [None if place is None else randoms.told(arg) if place[1] is None
+                  else np.asarray(arg, place[1])
+                  for place, arg in zip(self.inputs, args, strict=True)]
+        with np.errstate(all="ignore"):  # infinities and what is made of them, which are meant
+            found = [randoms.words(value) if key else value
+                     for value, key in zip(self.go(values), self.keys, strict=True)]
+        given = {*map(id, values), *(id(value) for _, value in self.start)}
+        return [value if key else _own(value, aval, id(value) in given) for value, (_, aval), key
+                in zip(found, self.outputs, self.keys, strict=True)]
+
+    def go(self, args: Sequence[Any]) -> list[Any]:
+        """The results, which may be arguments or constants."""
+        held: list[Any] = [None] * self.size
+        for place, value in self.start:
+            held[place] = value
+        for taken, value in zip(self.inputs, args, strict=True):
+            if taken is not None:
+                held[taken[0]] = value
+        for function, operands, results, dtype in self._code:
+            found = function(*[held[i] for i in operands])
+            if dtype is None:
+                for place, value in zip(results, found, strict=True):
+                    held[place] = value
+            else:
+                held[results] = found if found.dtype == dtype else found.astype(dtype)
+        return [held[place] for place, _ in self.outputs]
+
+
+def _own(value: Any, aval: Aval, given: bool) -> np.ndarray:
+    """An array that nobody else writes into or frees.
+
+    Args:
+        given: it is an argument, or a constant.
+    """
+    array = np.asarray(value, aval.dtype)
+    array = array if array.shape == aval.shape else array.reshape(aval.shape)
+    whole = array.flags.owndata and array.flags.c_contiguous and not given
+    return array if whole else np.array(array, order="C")
+
+
+# loops and branches, whose bodies are tapes
+
+
+def _scanned(ins: Any, outs: Any, body: Tape, constants: int, carries: int, length: int,
+             reverse: bool) -> Any:
+    def scanned(*operands):
+        fixed, state = list(operands[:constants]), list(operands[constants : constants + carries])
+        rows, made = operands[constants + carries :], []
+        for i in reversed(range(length)) if reverse else range(length):
+            found = body.go([*fixed, *state, *[row[i] for row in rows]])
+            state = found[:carries]
+            made.append(found[carries:])
+        if reverse:
+            made.reverse()
+        stacked = [np.stack(column) for column in zip(*made, strict=True)] if made else [
+            np.zeros(aval.shape, aval.dtype) for aval in outs[carries:]]
+        return [*state, *stacked]
+
+    return scanned
+
+
+def _repeated(ins: Any, outs: Any, condition: Tape, body: Tape, asked: int, constants: int) -> Any:
+    most = max(TURNS, int(PATIENCE / (condition.seconds + body.seconds + 4 * CALL)))
+
+    def repeated(*operands):
+        looks, fixed = operands[:asked], operands[asked : asked + constants]
+        state = operands[asked + constants :]
+        for _ in range(most):
+            on = condition.go([*looks, *state])[0]
+            if not np.any(on):
+                return state
+            new = body.go([*fixed, *state])
+            # of loops side by side those that have not ended
+            state = new if not np.ndim(on) else [
+                np.where(np.reshape(on, np.shape(on) + (1,) * (np.ndim(a) - np.ndim(on))), a, b)
+                for a, b in zip(new, state, strict=True)]
+        raise TooLong
+
+    return repeated
+
+
+def _branched(ins: Any, outs: Any, branches: tuple[Tape, ...]) -> Any:
+    return lambda which, *operands: branches[
+        min(max(int(which), 0), len(branches) - 1)].go(operands)
+
+
+LOOPS: dict[str, Operation] = {
+    "scan": Operation(_scanned, several=True, cost=lambda ins, outs, body, constants, carries,
+                      length, reverse: length * (4 * CALL + body.seconds)),
+    "while": Operation(_repeated, several=True, cost=lambda ins, outs, condition, body, asked,
+                       constants: TURNS * (condition.seconds + body.seconds + 4 * CALL)),
+    "cond": Operation(_branched, several=True, cost=lambda ins, outs, branches: (
+        4 * CALL + max(branch.seconds for branch in branches))),
+}
+
+
+# from a traced program
+
+
+def record(closed: ClosedJaxpr, most: float) -> Tape | None:
+    """The tape of a program; None where it has none, or would take more than so many seconds."""
+    try:
+        found = _Recorder().record(closed)
+    except Untold:
+        return None
+    return found if found.seconds <= most else None
+
+
+class _Recorder:
+    """Makes the tape of one program: calls are opened, equal steps done once, what takes constants
+    alone is done now, and what no result asks for is left out."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.avals: list[Aval | None] = []
+        self.keys: set[int] = set()  # the places of random keys
+        self.constants: dict[int, np.ndarray] = {}
+        self.made: dict[tuple, tuple[int, ...]] = {}
+
+    def record(self, closed: ClosedJaxpr) -> Tape:
+        """The tape of a program.
+
+        Raises:
+            Untold: there is something that NumPy is not told of.
+        """
+        places = [self._place(var.aval) for var in closed.jaxpr.invars]
+        results = self._walk(closed, places)
+        steps = self._asked(results)
+        used = {place for step in steps for place in step.operands} | {*results}
+        inputs = [(place, None if place in self.keys else self._known(place).dtype)
+                  if place in used else None for place in places]
+        start = tuple((place, value) for place, value in self.constants.items() if place in used)
+        return Tape(tuple(steps), start, len(self.avals), tuple(inputs),
+                    tuple((place, self._known(place)) for place in results),
+                    sum(step.cost for step in steps),
+                    tuple(place in self.keys for place in results))
+
+    def _place(self, aval: Any) -> int:
+        """A new place for such an array."""
+        shape, dtype = getattr(aval, "shape", None), getattr(aval, "dtype", None)
+        if shape is not None and randoms.known(dtype):
+            self.keys.add(len(self.avals))
+            dtype = randoms.KEY
+        known = None
+        if isinstance(dtype, np.dtype) and dtype.kind in KINDS and shape is not None:
+            known = Aval(tuple(shape), dtype)
+        self.avals.append(known)
+        return len(self.avals) - 1
+
+    def _known(self, place: int) -> Aval:
+        aval = self.avals[place]
+        if aval is None:
+            raise Untold("an array of another kind")
+        return aval
+
+    def _constant(self, value: Any, aval: Any) -> int:
+        place = self._place(aval)
+        if place in self.keys:
+            self.constants[place] = randoms.told(value)
+        elif self.avals[place] is not None:
+            self.constants[place] = np.asarray(value, aval.dtype)
+        return place
+
+    def _walk(self, closed: ClosedJaxpr, places: Sequence[int]) -> list[int]:
+        """Adds the steps of a program whose arguments are at these places; where results are."""
+        jaxpr = closed.jaxpr
+        at = dict(zip(jaxpr.invars, places, strict=True))
+        for var, value in zip(jaxpr.constvars, closed.consts, strict=True):
+            at[var] = self._constant(value, var.aval)
+
+        def read(atom: Any) -> int:
+            return self._constant(atom.val, atom.aval) if isinstance(atom, Literal) else at[atom]
+
+        for eqn in jaxpr.eqns:
+            if eqn.effects:
+                raise Untold("a program with effects")
+            operands = [read(atom) for atom in eqn.invars]
+            body, taken = self._chosen(eqn, operands) or called(eqn)
+            found = self._step(eqn, operands) if body is None else self._walk(
+                body, [operands[i] for i in taken])
+            at.update(zip(eqn.outvars, found, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _chosen(self, eqn: Any, operands: Sequence[int]) -> tuple[ClosedJaxpr, list[int]] | None:
+        """The branch that is taken, where that is known, and its operands."""
+        if name_of(eqn) != "cond" or operands[0] not in self.constants:
+            return None
+        branches, which = eqn.params["branches"], int(self.constants[operands[0]])
+        return branches[min(max(which, 0), len(branches) - 1)], list(range(1, len(operands)))
+
+    def _step(self, eqn: Any, operands: Sequence[int]) -> Sequence[int]:
+        name, params = name_of(eqn), _params(eqn)
+        results = tuple(self._place(var.aval) for var in eqn.outvars)
+        key = self._key(name, params, operands, results)
+        if key is not None and key in self.made:
+            return self.made[key]
+        step = Step(name, params, tuple(operands), results,
+                    tuple(map(self._known, operands)), tuple(map(self._known, results)))
+        function = step.bound()  # which may refuse
+        if (all(place in self.constants for place in operands) and name not in LOOPS
+                and all(aval.size <= FOLDED for aval in step.outs)):
+            with np.errstate(all="ignore"):
+                found = function(*[self.constants[place] for place in operands])
+            for place, value, aval in zip(results, found if step.several else [found], step.outs,
+                                          strict=True):
+                self.constants[place] = np.asarray(value, aval.dtype)
+        else:
+            self.steps.append(step)
+        if key is not None:
+            self.made[key] = results
+        return results
+
+    def _key(self, name: str, params: dict[str, Any], operands: Sequence[int],
+             results: Sequence[int]) -> tuple | None:
+        """What two steps share that are equal; None where that cannot be told."""
+        told = tuple((c.dtype.str, c.shape, c.tobytes()) if c is not None and c.size <= 8 else place
+                     for place in operands for c in [self.constants.get(place)])
+        try:
+            key = (name, tuple(params.items()), told, tuple(map(self._known, results)))
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
+    def _asked(self, results: Sequence[int]) -> list[Step]:
+        """The steps that results depend on."""
+        alive, kept = {*results}, []
+        for step in reversed(self.steps):
+            if not alive.isdisjoint(step.results):
+                kept.append(step)
+                alive.update(step.operands)
+        return kept[::-1]
+
+
+def _params(eqn: Any) -> dict[str, Any]:
+    """The parameters that its function takes.
+
+    Raises:
+        Untold: it has none.
+    """
+    name = name_of(eqn)
+    if name == "scan":
+        parts = Scan.of(eqn)
+        return {"body": _Recorder().record(parts.body), "constants": parts.constants,
+                "carries": parts.carries, "length": parts.length,
+                "reverse": eqn.params["reverse"]}
+    if name == "while":
+        loop = While.of(eqn)
+        return {"condition": _Recorder().record(loop.condition),
+                "body": _Recorder().record(loop.body), "asked": loop.asked,
+                "constants": loop.constants}
+    if name == "cond":
+        return {"branches": tuple(_Recorder().record(b) for b in eqn.params["branches"])}
+    known = TABLE.get(name)
+    if known is None:
+        raise Untold(name)
+    return {key: eqn.params[key] for key in known.keys if key in eqn.params}
