@@ -62,7 +62,7 @@ class Parts:
             rows: in place of the factors of rows. more: factors of steps besides, which are 0.
         """
         plan, chunk, rows = self._plan, self._chunk, self.rows if rows is None else rows
-        if not (plan.steps or plan.step_order or self.moves):
+        if not (plan.steps or plan.step_order or self.moves or more):
             return rows
         if plan.steps and not plan.step_order and pairs is None and "steps" not in self.__dict__:
             return [*rows, steps_factor(plan, self._inside, self._given, self.moves, chunk,
