@@ -120,6 +120,6 @@ def _shared(plan: Plan, tie: hierarchy.Tie) -> bool:
     """Whether what an effect is tied to is shared by enough of its numbers to be told from them."""
     sites = plan.structure.sites
     size = math.prod(sites[tie.name].shape)
-    return tie.kind == "incidental" or all(
-        size >= FEWEST * math.prod(sites[other].shape) for other in tie.others
-    )
+    # a correlation of two is a table of four numbers, and one that is free
+    free = (sites[other].domain.size(sites[other].shape) for other in tie.others)
+    return tie.kind == "incidental" or all(size >= FEWEST * count for count in free)

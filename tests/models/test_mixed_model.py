@@ -137,3 +137,14 @@ def test_counts_of_trials_are_those_of_glmer(shared_data):
                                atol=5e-4)
     np.testing.assert_allclose(face.standard_errors_, list(want["fixed_se"].values()), rtol=0.05)
     np.testing.assert_allclose(face.predict(X)[:8], want["fitted_mean_first8"], rtol=1e-3)
+
+
+def test_two_effects_of_three_members_are_integrated_out():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"who": np.repeat(["a", "b", "c"], 10), "day": np.tile(np.arange(10.0), 3)})
+    own = rng.normal(size=(3, 2))[np.repeat([0, 1, 2], 10)] * [1.0, 0.3]
+    y = 1.0 + own[:, 0] + (0.5 + own[:, 1]) * X["day"] + 0.3 * rng.normal(size=30)
+    face = MixedModel(effects={"who": ["1", "day"]}).fit(X, y)
+    assert face.fit_.converged
+    # no parameters, whose mode together with their spread is no answer
+    assert (face.effects_table()["standard error"] > 0).all()
