@@ -17,7 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".cache" / "versions"
-FILES = ("jaxpr/test_levels.py", "jaxpr/test_exchange.py", "structure/test_structure.py",
+FILES = ("jaxpr/test_levels.py", "jaxpr/test_exchange.py", "jaxpr/test_tapes.py",
+         "structure/test_structure.py",
          "engines/test_exact.py", "numerics/test_programs.py")
 PAIR = ("jax", "numpyro")
 SHOW = ("import sys, jax, jaxlib, numpyro; print('Python', sys.version.split()[0], 'jax', "
