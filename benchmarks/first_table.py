@@ -158,9 +158,9 @@ def make():
         with probml.rows():
             sample("y", dist.StudentT(4.0, a + b * x, s))
     return line()
-run = lambda x: make().fit({"x": x, "y": X[: len(x), 3]}, probml.NUTS(draws=300, warmup=300))
-first, again = (lambda: run(X[:, 2])), (lambda: run(X[:, 1]))
-other = lambda: run(X[:60, 0])
+fitted = lambda x: make().fit({"x": x, "y": X[: len(x), 3]}, probml.NUTS(draws=300, warmup=300))
+first, again = (lambda: fitted(X[:, 2])), (lambda: fitted(X[:, 1]))
+other = lambda: fitted(X[:60, 0])
 """, """
 import jax, numpyro, numpyro.distributions as dist
 from numpyro import sample
