@@ -44,7 +44,7 @@ from probml.numerics.outside.checkpoint import Checkpoint
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
-from probml.plan.second_moments import by_moments, numbers
+from probml.plan.second_moments import by_moments, cells, numbers
 from probml.plan.squares import squared
 from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
@@ -273,9 +273,7 @@ def reduced(engine: Engine, problem: Problem, told: Moments | None = None) -> Pr
     """
     told = _told(engine, problem) if told is None else told
     if told is not None:
-        sites = problem.plan.structure.sites
-        cells = {name: sites[name].cells for name in by_moments(problem.plan)}
-        return replace(problem, rows=few(told, cells))
+        return replace(problem, rows=few(told, cells(problem.plan)))
     if isinstance(problem.rows, Summary) or not (_reducible(engine, problem.plan)
                                                  or _squarable(engine, problem)):
         return problem

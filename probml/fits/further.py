@@ -23,7 +23,7 @@ from probml.fits.merging import Kept, alike, keeps, together
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
-from probml.plan.second_moments import by_moments
+from probml.plan.second_moments import by_moments, cells
 from probml.queries.fitted import Fitted
 
 
@@ -117,6 +117,5 @@ def _rows(plan: Plan, fit: Fitted, kept: Kept) -> tuple[Rows | Summary, Known, d
     likelihood may have several maxima, at what the fit had found."""
     if not isinstance(kept.summary, Moments):
         return *placed_all((kept.summary, kept.known)), {}
-    cells = {name: plan.structure.sites[name].cells for name in by_moments(plan)}
     start = {name: np.asarray(fit.params[name]) for name in plan.free}
-    return few(kept.summary, cells), placed_all(kept.known), start
+    return few(kept.summary, cells(plan)), placed_all(kept.known), start

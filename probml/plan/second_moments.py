@@ -32,3 +32,8 @@ def by_moments(plan: Plan) -> tuple[str, ...]:
 def numbers(plan: Plan, names: tuple[str, ...]) -> int:
     """How many numbers of a row the sites have."""
     return sum(math.prod(plan.structure.sites[name].cells) for name in names)
+
+
+def cells(plan: Plan) -> dict[str, tuple[int, ...]]:
+    """The shapes of these sites' cells, in the order of the moments."""
+    return {name: plan.structure.sites[name].cells for name in by_moments(plan)}

@@ -1,15 +1,13 @@
 """Random files, orders of files, row groups, parts and chunks: every engine that passes over a source finds what it
 finds in one table, and answers in the order of the rows."""
 
-import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 import pytest
-from numpyro import plate, sample
 
 import probml
 from probml.dataset.sources import arrow
 from probml.device import streamed
+from small_models import network
 
 pa = pytest.importorskip("pyarrow")
 ds = pytest.importorskip("pyarrow.dataset")
@@ -17,18 +15,6 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 N = 120
 SETTINGS = {"max_iterations": 4, "tolerance": 0.0}
-
-
-@probml.model
-def network():
-    first = sample("first", dist.Dirichlet(jnp.ones(2)))
-    with plate("state", 2):
-        second = sample("second", dist.Dirichlet(jnp.ones(3)))
-        mean = sample("mean", dist.Normal(0.0, 10.0))
-    with probml.rows():
-        a = sample("a", dist.Categorical(first))
-        sample("b", dist.Categorical(second[a]))
-        sample("y", dist.Normal(mean[a], 1.0))
 
 
 def table(hidden: bool) -> dict[str, np.ndarray]:

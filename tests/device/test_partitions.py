@@ -11,21 +11,10 @@ import probml
 from probml.dataset.sources.parts import Reader, opened
 from probml.dataset.sources.profile import joined
 from probml.dataset.sources.sequences import measured
+from small_models import network
 
 N = 60
 ENGINE = probml.EM(max_iterations=3, tolerance=0.0, accelerate=False)
-
-
-@probml.model
-def network():
-    first = sample("first", dist.Dirichlet(jnp.ones(2)))
-    with plate("state", 2):
-        second = sample("second", dist.Dirichlet(jnp.ones(3)))
-        mean = sample("mean", dist.Normal(0.0, 10.0))
-    with probml.rows():
-        a = sample("a", dist.Categorical(first))
-        sample("b", dist.Categorical(second[a]))
-        sample("y", dist.Normal(mean[a], 1.0))
 
 
 @probml.model

@@ -12,23 +12,13 @@ from numpyro import plate, sample
 import probml
 from probml import DataError, ModelError, Refusal
 from probml.models import GaussianMixture, HiddenMarkov, NaiveBayes
+from small_models import mixture
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=600) + 3.0 * RANDOM.integers(2, size=600) + 100.0
 PARTS = np.array_split(X, 4)
 START = {"weights": np.array([0.4, 0.6]), "mean": np.array([99.0, 104.0]), "scale": np.array([1.0, 1.5])}
 ENGINE = probml.EM(max_iterations=2, tolerance=0.0, prior=False, accelerate=False)
-
-
-@probml.model
-def mixture(k: int):
-    weights = sample("weights", dist.Dirichlet(jnp.ones(k)))
-    with plate("component", k):
-        mean = sample("mean", dist.Normal(0.0, 10.0))
-        scale = sample("scale", dist.LogNormal(0.0, 1.0))
-    with probml.rows():
-        z = sample("z", dist.Categorical(weights))
-        sample("x", dist.Normal(mean[z], scale[z]))
 
 
 @probml.model

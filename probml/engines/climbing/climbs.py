@@ -76,32 +76,34 @@ def _settled(engine: "MAP", problem: Problem, u: Any) -> bool:
 
     Cost: four gradients a coordinate, of `plateaus.FEW` at the most.
     """
-    end, gradient_at = _gradients(engine, problem, u)
-    if not 0 < end.size <= plateaus.FEW:
+    if not 0 < density.size(problem.plan, problem.known) <= plateaus.FEW:
         return False
-    value, gradient = gradient_at(end)
+    end, climb = _vectors(engine, problem, u)
+    _, value, gradient = climb(end, 0)
     nothing_left = float(nothing(np.asarray(value, end.dtype)))
-    hessian = plateaus.differences(lambda u: gradient_at(u)[1], end)
+    hessian = plateaus.differences(lambda u: climb(u, 0)[2], end)
     if not np.isfinite(hessian).all():
         return False
     step = np.linalg.lstsq(hessian, gradient)[0]
     promise = 0.5 * np.vdot(gradient, step)
-    after = gradient_at((end - step).astype(end.dtype))[1]
+    after = climb((end - step).astype(end.dtype), 0)[2]
     left = 0.5 * abs(np.vdot(after, np.linalg.lstsq(hessian, after)[0]))
     return bool(0 <= promise <= nothing_left and left <= TAKEN * promise)
 
 
-def _gradients(engine: "MAP", problem: Problem,
-               u: Any) -> tuple[np.ndarray, Callable[[np.ndarray], tuple[float, np.ndarray]]]:
-    """The coordinates as one vector, and the loss and its gradient at such vectors."""
+def _vectors(engine: "MAP", problem: Problem, u: Any) -> tuple[np.ndarray, Callable]:
+    """The coordinates as one vector, and the climb from such vectors by so many steps, by the
+    program of the climb: where it ends, how high, and the gradient of what is minimised there."""
     end, shaped = ravel_pytree(u)
 
-    def at(u: np.ndarray) -> tuple[float, np.ndarray]:
-        _, value, *_, slope = _climb(problem.plan, engine.prior, shaped(jnp.asarray(u)),
-                                     problem.known, problem.rows, np.asarray(0), engine.tolerance)
-        return -float(value), np.asarray(ravel_pytree(slope)[0])
+    def climb(u: np.ndarray, steps: int = BLOCK) -> tuple[np.ndarray, float, np.ndarray]:
+        top, value, *_, slope = _climb(problem.plan, engine.prior, shaped(jnp.asarray(u)),
+                                       problem.known, problem.rows, np.asarray(steps),
+                                       engine.tolerance)
+        return (np.asarray(ravel_pytree(top)[0]), float(value),
+                np.asarray(ravel_pytree(slope)[0]))
 
-    return np.asarray(end), at
+    return np.asarray(end), climb
 
 
 def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
@@ -175,19 +177,12 @@ def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
 
     Cost: four gradients a coordinate, of `plateaus.FEW` at the most, where no prior holds them.
     """
-    plan, known, rows = problem.plan, problem.known, problem.rows
+    plan, known = problem.plan, problem.known
     if (outcome.status is not Status.CONVERGED or outcome.notes or not unheld(plan, engine.prior)
         or problem.in_parts or not 0 < density.size(plan, known) <= plateaus.FEW):
         return outcome
-    end, shaped = ravel_pytree(to_coordinates(plan, placed_all(dict(outcome.params)), known))
-
-    def climb(u, steps=BLOCK):
-        top, value, *_, slope = _climb(plan, engine.prior, shaped(jnp.asarray(u)), known, rows,
-                                       np.asarray(steps), engine.tolerance)
-        return (np.asarray(ravel_pytree(top)[0]), float(value),
-                np.asarray(ravel_pytree(slope)[0]))
-
-    end = np.asarray(end)
+    end, climb = _vectors(engine, problem,
+                          to_coordinates(plan, placed_all(dict(outcome.params)), known))
     hessian = plateaus.differences(lambda u: climb(u, 0)[2], end)
     notes = plateaus.level(plan, known, end, hessian, climb(end, 0)[1],
                            lambda u: climb(u)[:2])
