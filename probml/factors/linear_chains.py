@@ -55,7 +55,7 @@ def means(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
 def moments(plan: Plan, params: Mapping, known: Known, rows: Chunk,
             group: Group) -> tuple[jax.Array, jax.Array]:
     """Means and covariances of the numbers of every step given the row: (N, *states, D), (N,
-    *states, D, D)."""
+    *states, D, D), or (T, *states, D, D) where rows share them."""
 
     def at(env: dict) -> tuple:
         told, _, centre = system(plan, env, known, rows, group)
@@ -169,21 +169,26 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     moves = _led(lambda at: linear_chain.moves(structure, group, at), env, own)
     sight = _led(lambda at: linear_chain.sight(structure, group, at), env,
                  varying(plan, known, steps, linear_chain.below(group)))
-    value, seen = _seen(plan, steps, steps.length * size * steps.blocks, group, sight)
+    value, masks = _seen(plan, steps, steps.length * size * steps.blocks, group, sight)
     which, given, shown = _given(plan, steps, size, group)
     slope = jnp.concatenate([sight.slope, jnp.broadcast_to(which, (len(sight.slope),
                                                                    *which.shape))], 1)
     variance = jnp.pad(sight.variance, ((0, 0), (0, len(which))))
     log = jnp.pad(sight.log, ((0, 0), (0, len(which))))
     alive = steps.rows.weights
-    seen = seen if alive is None else seen & alive[:, None]
-    value, seen = jnp.concatenate([value, given], 1), jnp.concatenate([seen, shown], 1)
     alive = None if alive is None else alive.reshape(steps.length, -1)
-    volume = jnp.where(seen, log, 0.0).reshape(steps.length, size, -1).sum((0, 2))
+    if alive is not None and steps.even and steps.blocks == 1:
+        alive = alive[:, :1]  # rows that pad a chunk count nothing, whatever their steps
+    seen = _beside(masks + shown)
+    seen = seen if alive is None else seen & alive[:, None]
+    lanes = (steps.length, seen.shape[1], size * steps.blocks)
+    volume = jnp.broadcast_to(jnp.where(seen, _lanes(steps, log), 0.0), lanes)
+    volume = volume.reshape(*lanes[:2], size, -1).sum((0, 1, 3))
     told = kalman.System(
         jnp.moveaxis(begin.offset, 0, -1), jnp.moveaxis(begin.covariance, 0, -1),
-        *(_lanes(steps, leaf) for leaf in moves), _lanes(steps, value), _lanes(steps, slope),
-        _lanes(steps, variance), _lanes(steps, seen), alive, steps.blocks
+        *(_lanes(steps, leaf) for leaf in moves),
+        _lanes(steps, jnp.concatenate([value, given], 1)), _lanes(steps, slope),
+        _lanes(steps, variance), seen, alive, steps.blocks
     )
     centre = told.mean
     if centre.shape[-1] > 1:  # of a sequence in blocks that of its first
@@ -191,51 +196,61 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     return kalman.about(told, centre), volume, centre
 
 
+def _beside(masks: list) -> jax.Array:
+    """Masks (T or 1, numbers, M or 1) behind one another: of one lane where all are."""
+    steps, lanes = (max(mask.shape[axis] for mask in masks) for axis in (0, 2))
+    return jnp.concatenate([jnp.broadcast_to(mask, (steps, mask.shape[1], lanes))
+                            for mask in masks], 1)
+
+
 def _seen(plan: Plan, steps: Steps, count: int, group: Group,
-          sight: linear_chain.Sight) -> tuple[jax.Array, jax.Array]:
-    """What is seen below, less its location at states of 0, vectors standardised, and which of it:
-    (N, m)."""
-    values, masks, start = [jnp.zeros((count, 0))], [jnp.zeros((count, 0), bool)], 0
+          sight: linear_chain.Sight) -> tuple[jax.Array, list]:
+    """What is seen below, less its location at states of 0, vectors standardised, (N, m), and which
+    of it, site by site: masks (T or 1, numbers, M or 1), of size 1 where all is."""
+    values, masks, start = [jnp.zeros((count, 0))], [np.ones((1, 0, 1), bool)], 0
     for name in linear_chain.below(group):
         site = plan.structure.sites[name]
         x = cells(site, steps.rows.values[name])
         stop = start + x[0].size
         left = x.reshape(count, -1) - sight.offset[:, start:stop]
         mask = steps.rows.seen.get(name)
-        mask = jnp.ones(left.shape, bool) if mask is None else mask.reshape(left.shape)
         if name in sight.roots:  # a vector is seen whole or not at all
-            mask = jnp.broadcast_to(mask.reshape(x.shape).all(-1, keepdims=True), x.shape)
-            left = jnp.where(mask, left.reshape(x.shape), 0.0)
+            left = left.reshape(x.shape)
+            if mask is not None:
+                mask = jnp.broadcast_to(mask.reshape(x.shape).all(-1, keepdims=True), x.shape)
+                left = jnp.where(mask, left, 0.0)
             left = solve_triangular(jnp.broadcast_to(sight.roots[name], (
                 count, *sight.roots[name].shape[1:])), left[..., None], lower=True)
-            mask = mask.reshape(count, -1)
         values.append(left.reshape(count, -1))
-        masks.append(mask)
+        masks.append(np.ones((1, stop - start, 1), bool) if mask is None
+                     else _lanes(steps, mask.reshape(count, -1)))
         start = stop
-    return jnp.concatenate(values, 1), jnp.concatenate(masks, 1)
+    return jnp.concatenate(values, 1), masks
 
 
 def _given(plan: Plan, steps: Steps, size: int,
-           group: Group) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The numbers of a state that are seen themselves: which, (m, D), their values and where they
-    are seen, (N, m): at steps that count, those of the row itself at its first step."""
-    lanes, sites, alive = size * steps.blocks, plan.structure.sites, steps.rows.weights
+           group: Group) -> tuple[jax.Array, jax.Array, list]:
+    """The numbers of a state that are seen themselves: which, (m, D), their values, (N, m), and
+    where they are seen, as `_seen` has it: those of the row itself at its first step."""
+    lanes, sites = size * steps.blocks, plan.structure.sites
     count = steps.length * lanes
-    alive = jnp.ones(count, bool) if alive is None else alive
-    first = starts(steps, count)
+    first = kalman.begins(steps.length, 1 if steps.blocks == 1 else lanes, steps.blocks)
     width = linear_chain.sizes(plan.structure, group)
     eye, start, at = jnp.eye(sum(width.values())), 0, []
-    values, masks = [jnp.zeros((count, 0))], [jnp.zeros((count, 0), bool)]
+    values, masks = [jnp.zeros((count, 0))], [np.ones((1, 0, 1), bool)]
     for name, numbers in width.items():
         if name in steps.rows.values:
             x, mask = steps.rows.values[name], steps.rows.seen.get(name)
             values.append(cells(sites[name], x).reshape(count, -1))
-            shown = (first if sites[name].time is None else alive)[:, None]
-            masks.append(jnp.broadcast_to(shown, (count, numbers)) if mask is None
-                         else shown & cells(sites[name], mask).reshape(count, -1))
+            shown = np.ones((1, numbers, 1), bool)
+            if sites[name].time is None:
+                shown = shown & first[:, None]
+            if mask is not None:
+                shown = shown & _lanes(steps, cells(sites[name], mask).reshape(count, -1))
+            masks.append(shown)
             at += range(start, start + numbers)
         start += numbers
-    return (eye[jnp.asarray(at, int)], jnp.concatenate(values, 1), jnp.concatenate(masks, 1))
+    return (eye[jnp.asarray(at, int)], jnp.concatenate(values, 1), masks)
 
 
 def starts(steps: Steps, count: int) -> np.ndarray:
