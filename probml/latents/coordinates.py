@@ -94,8 +94,7 @@ def _moved(site: Site, distribution: dist.Distribution,
     loc, scale = moments(distribution)
     if not site.entry.coupled:
         return loc + scale * u, jnp.broadcast_to(jnp.log(scale), u.shape)
-    grown = jnp.log(jnp.abs(jnp.diagonal(scale, axis1=-2, axis2=-1))).sum(-1)
-    return loc + (scale @ u[..., None])[..., 0], jnp.broadcast_to(grown, u.shape[:-1])
+    return loc + scale.times(u), jnp.broadcast_to(scale.volume(), u.shape[:-1])
 
 
 def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:
