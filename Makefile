@@ -79,7 +79,7 @@ test: env  ## lint and the tests (WORKERS=1 for one process of tests)
 test-all: env  ## the slow reference fits as well
 	$(call TEST,)
 
-test-versions: env  ## what reads JAX's and NumPyro's insides, with the oldest, the locked and the newest of both
+test-versions: env  ## what reads JAX's and NumPyro's insides, with the oldest, locked and newest of both, and other Pythons
 	@$(BIN)/python tests/versions.py
 
 fuzz: env  ## random models and data against brute force; SECONDS=600 SEED=7; cases found are kept as tests
@@ -118,7 +118,7 @@ docs: env links  ## build the documentation site into out/site (needs the extra 
 	@$(BIN)/python $(PIP) install -q "mkdocs-material>=9.5" "mkdocstrings[python]>=0.29"
 	@$(BIN)/python -m mkdocs build
 
-dist: env  ## a wheel and a source archive, tried in an empty environment
+dist: env  ## a wheel and a source archive, tried in an empty environment of every Python at hand
 	@$(BIN)/python tests/packing.py
 
 lock:  ## resolve pyproject.toml again into requirements.lock

@@ -12,7 +12,28 @@ class ModelError(ValueError):
 
 class Refusal(ModelError):
     """An engine cannot treat a model with these data: the site, the reason, and what to type
-    instead."""
+    instead.
+
+    Args:
+        why: the site and the reason. instead: the names of engines that may treat it, the best
+            first.
+    """
+
+    def __init__(self, why: str, instead: Iterable[str] = ()):
+        super().__init__(why, *([tuple(instead)] if instead else []))
+
+    def __str__(self) -> str:
+        calls = [f"{name}()" for name in self.instead]
+        listed = " or ".join([", ".join(calls[:-1])] * (len(calls) > 1) + calls[-1:])
+        return str(self.args[0]) + f". Try {listed}" * bool(calls)
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return self.args[1] if len(self.args) > 1 else ()
+
+    def offering(self, names: Iterable[str]) -> "Refusal":
+        """The same, with other engines to try."""
+        return Refusal(self.args[0], tuple(names))
 
 
 class DataError(ValueError):

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from probml.comparison.compare import compare
+from probml.dataset.frames import shortest
 from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
 from probml.models.commandline.layouts import PLAIN, Laid, Layout, of_fit, sequences, together
@@ -127,7 +128,7 @@ def impute(found: Any, table: pd.DataFrame, layout: Layout = PLAIN) -> pd.DataFr
         filled = {name: filled[name].to_numpy() for name in rows.columns if name in filled}
     for name in (name for name in filled if name in out):
         seen = out[name].notna()  # as they were read, to the last digit
-        out[name] = out[name].where(seen, pd.Series(filled[name], out.index))
+        out[name] = out[name].where(seen, pd.Series(shortest(filled[name]), out.index))
     return out
 
 

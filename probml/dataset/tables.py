@@ -6,6 +6,7 @@ is imported only where the user's own data needs it.
 """
 
 import difflib
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -90,6 +91,8 @@ def read(
     """
     items, frame, index, height = _items(data, expected, model)
     items |= {name: value for name, value in codes.items() if name in items}
+    if frame:
+        items = _known(items, expected, inputs, asked, model)
     for name in (name for name in inputs if name not in items):
         hint = f" A matrix travels in a mapping: {{'{name}': table[['a', 'b']]}}." if frame else ""
         raise DataError(f"{model}: the input '{name}' is missing: bind it, {model}(…, {name}=...), "
@@ -162,6 +165,20 @@ def _items(data, expected, model):
     kind, some = type(data).__name__, "some of " * (len(inside) > 1)
     raise DataError(f"{model}: data must be a mapping name -> array, a DataFrame or a pyarrow "
                     f"Table, got {kind}: pass {some}{{{', '.join(inside)}}}.")
+
+
+def _known(items, expected, inputs, asked, model):
+    """The columns of a table that a model knows. Others are left alone where none of its own lacks,
+    or, in a question, one that may be what is asked for; else they stay, to be refused."""
+    extra = [name for name in items if name not in expected and name not in inputs]
+    absent = [e.name for e in expected.values() if e.rows and e.name not in items]
+    near = any(difflib.get_close_matches(str(name), absent, 1) for name in extra)
+    if not extra or len(extra) == len(items) or len(absent) > asked or near:
+        return items
+    if absent:
+        warnings.warn(f"{model}: the table shows nothing of '{absent[0]}', and the model has no "
+                      f"{listed(extra)}, left alone", RuntimeWarning, stacklevel=2)
+    return {name: value for name, value in items.items() if name not in extra}
 
 
 def _check_name(name, frame, expected, inputs, model):

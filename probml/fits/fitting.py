@@ -24,7 +24,7 @@ from probml.engines.engine import (
     planned,
     problem_of,
 )
-from probml.engines.ladder import LADDER, choose
+from probml.engines.ladder import LADDER, advised, choose, refusal
 from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
 from probml.errors import Refusal
@@ -118,7 +118,8 @@ def _inferred(
         raise errors.DataError(f"model '{model.name}': nothing inside rows() is seen, and "
                                f"'{outside}' is no site of rows: {advice}")
     if engine is not None:
-        engine.refuse(problem_of(engine, held))
+        if (why := refusal(engine, held)) is not None:
+            raise advised(why, held)
         engine = _in_batches(engine, held)
     asked, ladder = engine, (engine,)
     if engine is None:
