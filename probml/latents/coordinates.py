@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
-from probml.latents.latent import Group, Seen
+from probml.latents.latent import Group, Seen, over
 from probml.structure.densities import log_density
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -112,12 +112,14 @@ def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Calla
                 start += count
                 value, volume = enter(structure, name, here, own, x, mask)
                 x = site.collect(value, 1)[0]
-                total += volume + log_density(structure, site, here, x, None)
+                total += volume + over(here, lambda at, x=x, site=site: log_density(
+                    structure, site, at, x, None))
                 here[name] = value
                 values.append(x.reshape(-1))
             elif x is not None:
-                total += log_density(structure, site, here, x.reshape(site.cells),
-                                     None if mask is None else mask.reshape(site.cells))
+                total += over(here, lambda at, x=x, mask=mask, site=site: log_density(
+                    structure, site, at, x.reshape(site.cells),
+                    None if mask is None else mask.reshape(site.cells)))
         return total, jnp.concatenate(values)
 
     return at
