@@ -6,6 +6,7 @@ import pytest
 
 import probml
 from probml.dataset.sources.parts import opened
+from probml.device import load as loading
 from probml.device.load import load
 from probml.engines.restarting import slices
 from probml.models import GaussianMixture, gaussian_mixture, hidden_markov
@@ -49,6 +50,7 @@ def test_sizes_side_by_side_find_in_slices_what_they_do_at_once(monkeypatch):
 def test_rows_in_parts_tell_what_all_do(monkeypatch, x):
     start = {"weights": np.ones(3) / 3, "mean": X[:3], "precision": np.tile(np.eye(2), (3, 1, 1))}
     monkeypatch.setattr(planning, "CHUNK", 2**9)
+    monkeypatch.setattr(loading, "PARTED", 0)
     engine = probml.EM(max_iterations=5, tolerance=0.0)
     fits, made = {}, []
     own = slices.parted
@@ -63,6 +65,7 @@ def test_rows_in_parts_tell_what_all_do(monkeypatch, x):
 
 def test_parts_are_the_rows(monkeypatch):
     monkeypatch.setattr(planning, "CHUNK", 2**9)
+    monkeypatch.setattr(loading, "PARTED", 0)
     monkeypatch.setattr(slices, "PARTED", 0)
     monkeypatch.setattr(slices, "cores", lambda: 2)
     held = opened(MODEL, {"x": X})
