@@ -1,7 +1,7 @@
 """What users are told: an ill-formed model, a refusal, data that do not fit."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 
@@ -24,8 +24,8 @@ class Refusal(ModelError):
 
     def __str__(self) -> str:
         calls = [f"{name}()" for name in self.instead]
-        listed = " or ".join([", ".join(calls[:-1])] * (len(calls) > 1) + calls[-1:])
-        return str(self.args[0]) + f". Try {listed}" * bool(calls)
+        said = " or ".join([", ".join(calls[:-1])] * (len(calls) > 1) + calls[-1:])
+        return str(self.args[0]) + f". Try {said}" * bool(calls)
 
     @property
     def instead(self) -> tuple[str, ...]:
@@ -74,3 +74,9 @@ def meant(name: str, known: Iterable[str],
     spelt = {own.lower(): own for own in known}
     close = [spelt[own] for own in difflib.get_close_matches(name.lower(), list(spelt), 3, 0.7)]
     return f": did you mean {' or '.join(close)}?" if close else ""
+
+
+def listed(names: Sequence) -> str:
+    """Names in a message, the first twelve."""
+    more = f", … ({len(names)} in all)" if len(names) > 12 else ""
+    return ", ".join(map(repr, names[:12])) + more

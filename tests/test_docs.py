@@ -125,8 +125,11 @@ def test_every_yes_is_shown_or_says_where():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # ArviZ's own
 def test_the_gallery_draws_what_it_shows(tmp_path):
     pytest.importorskip("matplotlib")
+    if not pytest.importorskip("arviz").__version__.startswith("0."):
+        pytest.skip("the pictures are those of ArviZ 0.2x")
     fresh = gallery.drawn(tmp_path, dpi=20)
     page = gallery.PAGE.read_text(encoding="utf-8")
     assert len(fresh) == page.count("![") == page.count("```python")

@@ -119,9 +119,10 @@ def impute(found: Any, table: pd.DataFrame, layout: Layout = PLAIN) -> pd.DataFr
     if isinstance(found, Fit):
         laid = of_fit(found, table, layout)
         answer = found.impute(laid.data, unknown=layout.unknown)
-        filled = {name: column for site, value in answer.items()
+        named = found.structure.named  # a table comes back with its other columns, too
+        filled = {name: column for site, value in answer.items() if site in named
                   for name, column in laid.columns(site, laid.back(
-                      value, found.structure.named[site].time is not None)).items()}
+                      value, named[site].time is not None)).items()}
     else:
         rows = columns_of(found, table)
         filled = found.impute(rows)

@@ -1,12 +1,14 @@
 """Tables of any library that narwhals knows: read as pandas, answered as the kind of table that
 went in; the names of columns that travel as one array."""
 
+import difflib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from probml.errors import DataError
+from probml.errors import DataError, listed
 
 OURS = ("pandas", "pyarrow")  # read as they are
 
@@ -182,3 +184,72 @@ def aligned(data: Any, columns: Mapping[str, tuple[str, ...]]) -> Any:
         at = [place[column] for column in columns[name]]
         out[name] = table.iloc[:, at] if hasattr(table, "iloc") else table.select(at)
     return out
+
+
+# The names of a table's columns beside those of a model
+
+
+def known(items: Mapping[str, Any], expected: Mapping[str, Any], inputs: Sequence[str], asked: bool,
+          model: str) -> dict[str, Any]:
+    """The columns of a table that a model knows: others are left alone where none of its own is
+    lacking, or, in a question, one that may be what is asked for, which a warning says.
+
+    Args:
+        expected: site → what is expected of it, a tables.Expected.
+
+    Raises:
+        DataError: a further column, where one of the model's is lacking.
+    """
+    extra = [name for name in items if name not in expected and name not in inputs]
+    absent = [e.name for e in expected.values() if e.rows and e.name not in items]
+    if not extra:
+        return dict(items)
+    near = next((name for name in extra if difflib.get_close_matches(str(name), absent, 1)), None)
+    whole = any(e.cells not in ((), (1,)) for e in expected.values() if e.name in absent)
+    if near is not None or whole or len(extra) == len(items):
+        check(extra[0] if near is None else near, True, expected, inputs, model)
+    if len(absent) > asked:
+        raise DataError(f"{model}: '{extra[0]}' is neither a site nor an input, and the table has "
+                        f"no '{absent[0]}': rename the column that is meant by it; of a table "
+                        f"without {listed(extra)} all of '{absent[0]}' is unseen")
+    if absent:
+        warnings.warn(f"{model}: the table shows nothing of '{absent[0]}', and the model has no "
+                      f"{listed(extra)}, left alone", RuntimeWarning, stacklevel=2)
+    return {name: value for name, value in items.items() if name not in extra}
+
+
+def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[str],
+          model: str) -> None:
+    """
+    Raises:
+        DataError: the model has no such site or input, or none that a column of a table can hold.
+    """
+    vectors = [e.name for e in expected.values() if e.rows and e.cells not in ((), (1,))]
+    if name not in expected:
+        # those in rows first
+        own = sorted(expected, key=lambda n: not expected[n].rows) + [
+            i for i in inputs if i not in expected
+        ]
+        hint = "Drop it or rename it."
+        if near := difflib.get_close_matches(str(name), own, 1):
+            hint = f"Did you mean '{near[0]}'?"
+        elif frame and vectors:
+            hint = (f"'{vectors[0]}' has several cells per row: pass a mapping {{'{vectors[0]}': "
+                    f"table[['a', 'b']]}}.")
+        raise DataError(f"{model}: '{name}' is neither a site nor an input; known names: "
+                        f"{listed(own)}. {hint}")
+    if frame and (name in vectors or not expected[name].rows):
+        where = "in every row" if name in vectors else "outside rows"
+        hint = (f"pass a mapping {{'{name}': table[['a', 'b']]}}" if name in vectors
+                else "pass a mapping")
+        raise DataError(f"'{name}' has the shape {expected[name].cells} {where}, which a column of "
+                        f"a table cannot hold: {hint}.")
+
+
+def lacked(name: str, items: Iterable) -> str:
+    """What to do about an input that a table has no column of."""
+    columns = [str(column) for column in items]
+    if near := difflib.get_close_matches(name, columns, 1):
+        return f" Did you mean it by the column '{near[0]}'? Rename that."
+    return (f" The columns are {listed(columns)}: rename the one that is meant; a matrix travels "
+            f"in a mapping: {{'{name}': table[['a', 'b']]}}.")

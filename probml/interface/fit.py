@@ -220,10 +220,11 @@ class Fit(Questions):
         """The Fit of further rows, or of a source of them, together with those already fitted:
         merge with their statistics, without fitting them alone.
 
-        Where something is hidden, rows move a fit that is `running`, or one by
-        EM(batch_rows=...), by a step of stepwise EM (Cappé & Moulines 2009): what they are expected
-        to show counts (their share of the weight of all rows so far)^0.6, what was expected before
-        the rest. A source is a step for each of its parts. `history` then goes on with the
+        Where something is hidden, rows move a fit that is `running`, or one by EM(batch_rows=...)
+        or VB(batch_rows=...), by a step of stepwise EM (Cappé & Moulines 2009), of a mean field by
+        one of stochastic variational inference (Hoffman et al. 2013): what they are expected to
+        show counts (their share of the weight of all rows so far)^0.6, what was expected before the
+        rest. A source is a step for each of its parts. `history` then goes on with the
         objective of all rows so far, as each part told it before it was learnt from.
 
         Raises: as merge, and as Model.fit for bad data. Cost: one pass over the new rows.
@@ -240,7 +241,7 @@ class Fit(Questions):
             data: these rows, or a source of them; `weights` as they were fitted.
 
         Raises:
-            Refusal: another engine than EM; a site of which rows tell more than statistics.
+            Refusal: another engine than EM and VB; a site of which rows tell more than statistics.
             DataError: bad rows, by name.
 
         Cost: one pass.

@@ -162,7 +162,7 @@ def _intervals(summary: "pd.DataFrame") -> str:
     high = some["95%"] if "95%" in some else middle + 1.645 * some["sd"]
     picture = charts.intervals([(str(name), float(a), float(b), float(c)) for name, a, b, c
                                 in zip(some.index, low, middle, high, strict=True)],
-                               "Parameters with 90% intervals", "value, in the units of the model")
+                               "Parameters with 90% intervals", "value, in the units of the table")
     more = f" The first {INTERVALS} of {len(summary)}." if len(summary) > INTERVALS else ""
     return figure(picture, f"Means and central 90% intervals.{more}") if picture else ""
 
