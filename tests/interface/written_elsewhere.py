@@ -25,6 +25,7 @@ class Case(NamedTuple):
         settings: arguments that are bound.
         plain: settings that are others where NumPyro alone is asked, such as the whole of a plate.
         refused: words of the refusal, of a model that does not run.
+        at: values of sites that no prior can draw.
     """
 
     function: Callable
@@ -32,6 +33,7 @@ class Case(NamedTuple):
     settings: Mapping[str, Any]
     plain: Mapping[str, Any]
     refused: tuple[str, ...]
+    at: Mapping[str, Any]
 
     @property
     def name(self) -> str:
@@ -49,10 +51,10 @@ def table() -> tuple[list[Case], Callable]:
     """A list of cases and the decorator that adds to it."""
     cases: list[Case] = []
 
-    def case(settings: Mapping = {}, plain: Mapping = {}, refused: tuple = (),
+    def case(settings: Mapping = {}, plain: Mapping = {}, refused: tuple = (), at: Mapping = {},
              **data: Any) -> Callable:
         def keep(function: Callable) -> Callable:
-            cases.append(Case(function, data, dict(settings), dict(plain), refused))
+            cases.append(Case(function, data, dict(settings), dict(plain), refused, dict(at)))
             return function
 
         return keep
@@ -78,7 +80,8 @@ def asked_of_numpyro(case: Case, seed: int = 1) -> Asked:
     arguments |= {name: jnp.asarray(value) if np.ndim(value) else value
                   for name, value in case.data.items() if name not in sites}
     function = handlers.condition(case.function, sites) if sites else case.function
-    trace = handlers.trace(handlers.seed(function, seed)).get_trace(**arguments)
+    drawn = handlers.substitute(handlers.seed(function, seed), dict(case.at))
+    trace = handlers.trace(drawn).get_trace(**arguments)
     unseen = {name: site for name, site in trace.items()
               if site["type"] == "sample" and not site["is_observed"]}
     # a site under a scan is met there, with the axis of steps in front
