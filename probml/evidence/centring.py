@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.families.location_scale import Cumulated, Root
 from probml.plan import hierarchy
 from probml.plan.plan import Plan
 from probml.structure.densities import ahead
@@ -40,35 +39,31 @@ def effects(plan: Plan) -> tuple[str, ...]:
     return tuple(n for n, domain in known.items() if domain.unbounded or domain.log_scale)
 
 
-def location_and_scale(plan: Plan, name: str,
-                       env: Mapping) -> tuple[jax.Array, jax.Array | Root | Cumulated]:
-    """Of a parameter's prior in unbounded coordinates; the scale a number a cell, or the Cholesky
-    factor of each vector."""
+def location_and_scale(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, Any, bool]:
+    """Of a parameter's prior in unbounded coordinates; the scale a number a cell, or (True) that of
+    each vector (families/location_scale.py)."""
     site = plan.structure.sites[name]
-    prior = plan.structure.distribution(name, env)
-    loc, scale = site.entry.location_scale(prior)
-    if site.entry.coupled:
-        scale = Root(scale) if site.entry.root is None else site.entry.root(prior)
-    else:
-        scale = jnp.broadcast_to(scale, site.shape)
-    return jnp.broadcast_to(loc, site.shape), scale
+    loc, scale = site.entry.location_scale(plan.structure.distribution(name, env))
+    matrix = site.entry.coupled
+    return (jnp.broadcast_to(loc, site.shape),
+            scale if matrix else jnp.broadcast_to(scale, site.shape), matrix)
 
 
-def leave(v: jax.Array, centring: jax.Array, loc: jax.Array,
-          scale: jax.Array | Root | Cumulated) -> jax.Array:
+def leave(v: jax.Array, centring: jax.Array, loc: jax.Array, scale: Any,
+          matrix: bool) -> jax.Array:
     """The parameter's own unbounded coordinate v → u. Of vectors, c is 0 or 1."""
-    if isinstance(scale, Root | Cumulated):
-        return jnp.where(centring > 0.5, v, scale.inverse(v - loc))
+    if matrix:
+        return jnp.where(centring > 0.5, v, scale.without(v - loc))
     return centring * loc + (v - loc) * scale ** (centring - 1)
 
 
-def enter(u: jax.Array, centring: jax.Array, loc: jax.Array,
-          scale: jax.Array | Root | Cumulated) -> tuple[jax.Array, jax.Array]:
+def enter(u: jax.Array, centring: jax.Array, loc: jax.Array, scale: Any,
+          matrix: bool) -> tuple[jax.Array, jax.Array]:
     """u → v, and log |∂v / ∂u|."""
-    if isinstance(scale, Root | Cumulated):
-        return jnp.where(centring > 0.5, u, loc + scale.times(u)), jnp.sum(
-            jnp.broadcast_to(jnp.where(centring > 0.5, 0.0, scale.volume), (*u.shape[:-1], 1))
-        )
+    if matrix:
+        volume = jnp.where(centring > 0.5, 0.0, scale.volume()[..., None])
+        return (jnp.where(centring > 0.5, u, loc + scale.times(u)),
+                jnp.sum(jnp.broadcast_to(volume, (*u.shape[:-1], 1))))
     return (loc + scale ** (1 - centring) * (u - centring * loc),
             jnp.sum((1 - centring) * jnp.log(scale)))
 
@@ -102,11 +97,9 @@ def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray
     ties = [tie for tie in hierarchy.ties(plan) if tie.kind == "spread"]
     for tie in (tie for tie in ties if tie.name in out and sites[tie.name].domain.unbounded):
         name, shape = tie.name, sites[tie.name].shape
-        _, scale = location_and_scale(plan, name, env)
-        matrix = isinstance(scale, Root | Cumulated)
-        told = np.maximum(_information(
-            np.asarray(hessian[name], float), np.asarray(scale.matrix if matrix else scale, float),
-            shape, matrix), 0.0)
+        _, scale, matrix = location_and_scale(plan, name, env)
+        own = np.asarray(scale.whole() if matrix else scale, float)
+        told = np.maximum(_information(np.asarray(hessian[name], float), own, shape, matrix), 0.0)
         sharing = math.prod(shape) / max(_count(plan, other) for other in tie.others)
         mode, r = np.nan_to_num(np.asarray(u[name], float)), 1.0
         for _ in range(ROUNDS):

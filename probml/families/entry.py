@@ -27,7 +27,6 @@ class Entry:
     # in unbounded coordinates, of a distribution that is both and no more (location_scale.py)
     location_scale: Callable[[Any], LocationScale] | None = None
     coupled: bool = False  # the scale is a matrix of each vector
-    root: Callable[[Any], Any] | None = None  # that matrix as a map that is cheaper
     interior: bool = False  # 0 or infinite on the edge of its support, where no data may lie
 
     def log_density(self, distribution: dist.Distribution, value: jax.Array,

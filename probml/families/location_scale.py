@@ -5,48 +5,52 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-
-LocationScale = tuple[jax.Array, jax.Array]
+from jax.scipy.linalg import solve_triangular
 
 
 class Root(NamedTuple):
-    """The Cholesky factor of the covariance of vectors, as a map."""
+    """The scale of vectors: the Cholesky factor L of their covariance, (..., d, d)."""
 
-    matrix: jax.Array  # (..., t, t)
+    matrix: jax.Array
 
-    def times(self, u: jax.Array) -> jax.Array:
-        return (self.matrix @ u[..., None])[..., 0]
+    def times(self, x: jax.Array) -> jax.Array:
+        """L x of vectors, (..., d)."""
+        return (self.matrix @ x[..., None])[..., 0]
 
-    def inverse(self, v: jax.Array) -> jax.Array:
-        whole = jnp.broadcast_to(self.matrix, (*v.shape, v.shape[-1]))
-        return jax.scipy.linalg.solve_triangular(whole, v[..., None], lower=True)[..., 0]
+    def without(self, x: jax.Array) -> jax.Array:
+        """L⁻¹ x."""
+        whole = jnp.broadcast_to(self.matrix, (*x.shape, x.shape[-1]))
+        return solve_triangular(whole, x[..., None], lower=True)[..., 0]
 
-    @property
     def volume(self) -> jax.Array:
-        """log |∂ times(u) / ∂ u|, (..., 1)."""
-        return jnp.sum(jnp.log(jnp.diagonal(self.matrix, axis1=-2, axis2=-1)), -1, keepdims=True)
+        """log |L|, (...)."""
+        return jnp.log(jnp.abs(jnp.diagonal(self.matrix, axis1=-2, axis2=-1))).sum(-1)
+
+    def whole(self) -> jax.Array:
+        """L."""
+        return self.matrix
 
 
-class Cumulated(NamedTuple):
-    """That of a random walk: its numbers times a scale, summed up. Cost: t, where a matrix takes
-    t²."""
+class Sums(NamedTuple):
+    """The same of running sums: L = scale · (1 where i ≥ j), in O(d) instead of O(d²)."""
 
     scale: jax.Array  # (...)
-    steps: int
+    d: int
 
-    @property
-    def matrix(self) -> jax.Array:
-        return self.scale[..., None, None] * jnp.tri(self.steps)
+    def times(self, x: jax.Array) -> jax.Array:
+        return self.scale[..., None] * jnp.cumsum(x, -1)
 
-    def times(self, u: jax.Array) -> jax.Array:
-        return self.scale[..., None] * jnp.cumsum(u, -1)
+    def without(self, x: jax.Array) -> jax.Array:
+        return jnp.diff(x, axis=-1, prepend=jnp.zeros_like(x[..., :1])) / self.scale[..., None]
 
-    def inverse(self, v: jax.Array) -> jax.Array:
-        return jnp.diff(v, axis=-1, prepend=0.0) / self.scale[..., None]
-
-    @property
     def volume(self) -> jax.Array:
-        return self.steps * jnp.log(self.scale)[..., None]
+        return self.d * jnp.log(self.scale)
+
+    def whole(self) -> jax.Array:
+        return self.scale[..., None, None] * jnp.tri(self.d, dtype=self.scale.dtype)
+
+
+LocationScale = tuple[jax.Array, Any]  # the scale a number a cell, or what `Root` is
 
 
 def plain(prior: Any) -> LocationScale:
@@ -65,15 +69,11 @@ def log_rate(prior: Any) -> LocationScale:
 
 
 def vector(prior: Any) -> LocationScale:
-    """Of a vector: the scale is the Cholesky factor of its covariance."""
-    return prior.loc, prior.scale_tril
+    """Of a vector."""
+    return prior.loc, Root(prior.scale_tril)
 
 
 def walk(prior: Any) -> LocationScale:
     """Of a random walk's steps."""
-    return jnp.zeros(prior.event_shape[0]), cumulated(prior).matrix
-
-
-def cumulated(prior: Any) -> Cumulated:
-    """The factor of a random walk's covariance."""
-    return Cumulated(jnp.asarray(prior.scale), prior.event_shape[0])
+    steps = prior.event_shape[0]
+    return jnp.zeros(steps), Sums(jnp.asarray(prior.scale), steps)

@@ -17,8 +17,7 @@ X, Y, B, C = (RNG.normal(size=(N, 2)), RNG.normal(size=N), RNG.integers(2, size=
               RNG.poisson(2.0, size=N))
 
 
-@case(x=np.array([8.0, 15, 22, 29, 36]), Y=RNG.normal(size=(4, 5)), settings={"xbar": 22.0},
-      at={"sigmasq_y": 1.3, "mu_alpha": 0.4, "mu_beta": 0.1, "sigmasq_alpha": 0.8, "sigmasq_beta": 0.5})
+@case(x=np.array([8.0, 15, 22, 29, 36]), Y=RNG.normal(size=(4, 5)), settings={"xbar": 22.0})
 def rats(x, xbar, Y):
     mu_alpha, mu_beta = sample("mu_alpha", dist.Normal(0, 100)), sample("mu_beta", dist.Normal(0, 100))
     sigmasq = sample("sigmasq_y", dist.InverseGamma(0.001, 0.001))
@@ -32,8 +31,7 @@ def rats(x, xbar, Y):
     numpyro.deterministic("alpha0", mu_alpha - xbar * mu_beta)
 
 
-@case(t=np.array([94.3, 15.7, 62.9, 126.0]), y=np.array([5, 1, 5, 14]),
-      at={"alpha": 0.7, "beta": 0.9})
+@case(t=np.array([94.3, 15.7, 62.9, 126.0]), y=np.array([5, 1, 5, 14]))
 def pump(t, y):
     alpha, beta = sample("alpha", dist.Exponential(1.0)), sample("beta", dist.Gamma(0.1, 1.0))
     with plate("pumps", len(t)):
@@ -41,8 +39,7 @@ def pump(t, y):
         sample("y", dist.Poisson(theta * t), obs=y)
 
 
-@case(y=np.array([[0, 1, 0, 1, 1], [0, 0, 0, 1, 1], [0, 0, 1, 0, 1]]),
-      at={"alpha": -0.2, "beta": -0.1})
+@case(y=np.array([[0, 1, 0, 1, 1], [0, 0, 0, 1, 1], [0, 0, 1, 0, 1]]))
 def dogs(y):
     """What happened before is counted."""
     alpha = sample("alpha", dist.TruncatedNormal(0.0, 316.2, high=-0.00001))
@@ -55,8 +52,7 @@ def dogs(y):
 
 
 @case(n=np.array([39, 62, 81, 51]), r=np.array([10, 23, 23, 26]), x1=np.array([0.0, 0, 1, 1]),
-      x2=np.array([0.0, 1, 0, 1]),
-      at={"alpha0": -0.5, "alpha1": 0.1, "alpha2": 1.3, "alpha12": -0.8, "tau": 10.0})
+      x2=np.array([0.0, 1, 0, 1]))
 def seeds(n, r, x1, x2):
     alpha = [sample(f"alpha{k}", dist.Normal(0.0, 1000.0)) for k in ("0", "1", "2", "12")]
     tau = sample("tau", dist.Gamma(1e-3, 1e-3))
@@ -66,8 +62,7 @@ def seeds(n, r, x1, x2):
                                   + alpha[3] * x1 * x2 + b), obs=r)
 
 
-@case(x=np.array([0.0, 10, 33, 100, 333, 1000]), y=RNG.poisson(25, size=(6, 3)),
-      at={"alpha": 2.2, "beta": 0.3, "gamma": -0.001, "sigma": 0.3})
+@case(x=np.array([0.0, 10, 33, 100, 333, 1000]), y=RNG.poisson(25, size=(6, 3)))
 def salm(x, y):
     alpha, beta, gamma = (sample(name, dist.Normal(0.0, 1000.0)) for name in ("alpha", "beta", "gamma"))
     sigma = sample("sigma", dist.HalfCauchy(1.0))
@@ -77,8 +72,7 @@ def salm(x, y):
         sample("y", dist.Poisson(jnp.exp(rate[:, None] + lam)), obs=y)
 
 
-@case(y=RNG.normal(size=(4, 3)),
-      at={"theta": 0.3, "tau_within": 1.1, "tau_between": 0.6})
+@case(y=RNG.normal(size=(4, 3)))
 def dyes(y):
     theta = sample("theta", dist.Normal(0.0, 1e5))
     within, between = (sample(name, dist.InverseGamma(0.001, 0.001)) for name in ("tau_within", "tau_between"))
@@ -103,7 +97,7 @@ BONES = np.array([[1, 2, 1], [2, -1, 1], [3, 2, -1]])
 
 
 @case(grade=BONES, gamma=np.array([[0.5, 1.5], [0.0, 2.0], [1.0, np.inf]]),
-      delta=np.array([2.9, 1.0, 0.7]), at={"theta": np.array([[0.3], [1.2], [-0.5]])})
+      delta=np.array([2.9, 1.0, 0.7]))
 def bones(grade, gamma, delta):
     """Graded responses, of which some are missing (-1), items of two or three grades."""
     with plate("child", 3, dim=-2):
@@ -115,8 +109,7 @@ def bones(grade, gamma, delta):
 
 
 @case(time=np.array([12.0, 1, 21, 25, 40, 40]), cens=np.array([0, 0, 0, 0, 1, 1]),
-      group=np.array([0, 0, 1, 1, 0, 1]),
-      at={"r": 2.9, "beta": np.array([-9.0, -10.0])})
+      group=np.array([0, 0, 1, 1, 0, 1]))
 def mice(time, cens, group):
     r = sample("r", dist.Exponential(0.001))
     beta = sample("beta", dist.Normal(0, 100).expand([2]).to_event(1))
@@ -128,8 +121,7 @@ def mice(time, cens, group):
 
 
 @case(t=np.array([[8.0, 16], [23, 13], [22, 28]]), event=np.array([[1, 1], [1, 0], [1, 1]]),
-      age=np.array([[28.0, 28], [48, 48], [32, 32]]),
-      at={"alpha": -4.0, "beta": 0.003, "r": 1.2, "tau": 4.0})
+      age=np.array([[28.0, 28], [48, 48], [32, 32]]))
 def kidney(t, event, age):
     alpha, beta = sample("alpha", dist.Normal(0, 100)), sample("beta", dist.Normal(0, 100))
     r, tau = sample("r", dist.Gamma(1, 1e-3)), sample("tau", dist.Gamma(1e-3, 1e-3))
@@ -140,8 +132,7 @@ def kidney(t, event, age):
             sample("t", dist.RightCensoredDistribution(dist.Weibull(mu, r), 1 - event), obs=t)
 
 
-@case(x=np.array([1.0, 1.5, 2.5, 4, 9, 22]), Y=np.array([1.8, 1.85, 2.0, 2.2, 2.5, 2.6]),
-      at={"alpha": 2.7, "beta": 0.97, "lambda": 0.87, "tau": 100.0})
+@case(x=np.array([1.0, 1.5, 2.5, 4, 9, 22]), Y=np.array([1.8, 1.85, 2.0, 2.2, 2.5, 2.6]))
 def dugongs(x, Y):
     alpha, beta = sample("alpha", dist.Normal(0, 1000)), sample("beta", dist.Normal(0, 1000))
     lam, tau = sample("lambda", dist.Uniform(0.5, 1)), sample("tau", dist.Gamma(1e-4, 1e-4))
@@ -213,8 +204,7 @@ def jaw(Y, age):
         sample("Y", dist.MultivariateNormal(beta0 + beta1 * age, sigma), obs=Y)
 
 
-@case(pair=np.array([[0, 1], [1, 2], [2, 3]]), y=np.array([2, 5, 3, 4]), rain=np.ones(4),
-      at={"beta": np.array([0.3, 1.2, 1.0, 1.1])})
+@case(pair=np.array([[0, 1], [1, 2], [2, 3]]), y=np.array([2, 5, 3, 4]), rain=np.ones(4))
 def ice(pair, y, rain):
     """An intrinsic autoregression: a flat vector and a factor."""
     sigma = sample("sigma", dist.Uniform(0, 1))
@@ -223,16 +213,14 @@ def ice(pair, y, rain):
     sample("y", dist.Poisson(rain * jnp.exp(beta)), obs=y)
 
 
-@case(n=np.array([59, 60, 62]), r=np.array([6, 13, 18]), x=np.array([1.69, 1.72, 1.75]),
-      at={"alpha_star": 0.5, "beta": 5.0})
+@case(n=np.array([59, 60, 62]), r=np.array([6, 13, 18]), x=np.array([1.69, 1.72, 1.75]))
 def beetles(n, r, x):
     alpha, beta = sample("alpha_star", dist.Normal(0, 1e4)), sample("beta", dist.Normal(0, 1e4))
     line = alpha + beta * (x - x.mean()) / 20
     sample("r", dist.Binomial(n, 1 - jnp.exp(-jnp.exp(line))), obs=r)
 
 
-@case(X=np.array([[[7, 1, 0], [4, 2, 2]], [[1, 3, 1], [0, 2, 2]]]),
-      at={"alpha": np.array([0.3, -0.4]), "beta": np.array([[0.2, -0.3]])})
+@case(X=np.array([[[7, 1, 0], [4, 2, 2]], [[1, 3, 1], [0, 2, 2]]]))
 def alligators(X):
     """A multinomial logit, the first food and the first lake the reference."""
     alpha = sample("alpha", dist.Normal(0, 300).expand([2]).to_event(1))

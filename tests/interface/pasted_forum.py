@@ -87,7 +87,7 @@ def switching_autoregression(y):
     scan(step, (0, 0.0), y)
 
 
-@case(angle=RNG.uniform(-3, 3, size=6), at={"mu_unwrapped": 0.7})
+@case(angle=RNG.uniform(-3, 3, size=6))
 @handlers.reparam(config={"mu": CircularReparam()})
 def mean_direction(angle):
     mu = sample("mu", dist.VonMises(0.0, 1.0))

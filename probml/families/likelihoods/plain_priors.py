@@ -4,12 +4,11 @@ as priors."""
 import numpyro.distributions as dist
 
 from probml.families.entry import Entry
-from probml.families.location_scale import cumulated, log_scale, plain, walk
+from probml.families.location_scale import log_scale, plain, walk
 
 ENTRIES = (Entry((dist.ImproperUniform,), improper=True),
            Entry((dist.Laplace,), location_scale=plain, kinked=True),
            Entry((dist.AsymmetricLaplace,), kinked=True),
            Entry((dist.Cauchy, dist.Logistic), location_scale=plain),
            Entry((dist.HalfNormal, dist.HalfCauchy), location_scale=log_scale),
-           Entry((dist.GaussianRandomWalk,), location_scale=walk, coupled=True,
-                 root=cumulated))
+           Entry((dist.GaussianRandomWalk,), location_scale=walk, coupled=True))
