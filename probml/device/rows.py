@@ -23,6 +23,7 @@ class Steps:
     blocks: int
     parallel: bool  # join blocks by an associative scan
     wide: bool  # no limit of range
+    even: bool = False  # all rows have the same steps that count
 
     def folded(self, array: jax.Array) -> jax.Array:
         """(N, ...) → (rows, time, ...)."""
@@ -32,7 +33,7 @@ class Steps:
 
 
 jax.tree_util.register_dataclass(Steps, data_fields=["rows"],
-                                 meta_fields=["length", "blocks", "parallel", "wide"])
+                                 meta_fields=["length", "blocks", "parallel", "wide", "even"])
 
 
 class Chunk(NamedTuple):

@@ -104,29 +104,28 @@ class VB(Engine):
         check_distinct(problem.data, plan)
         if plan.globals:
             raise Refusal(f"{where}: site '{plan.globals[0]}' is discrete, unseen and outside "
-                          f"rows(). Try EM() or NUTS()")
+                          f"rows()", ("EM", "NUTS"))
         near = next((group for group in plan.latents if not group.kind.averages), None)
         if near is not None:
             raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is a number "
                           f"inside rows() that is unseen, {near.kind.words}: of log densities "
-                          f"averaged over parameters its integral is not known. Try EM() or "
-                          f"NUTS()")
+                          f"averaged over parameters its integral is not known", ("EM", "NUTS"))
         heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
                      None)
         if heavy is not None:
-            raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior. "
-                          f"Try SVI() or EM()")
+            raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior",
+                          ("SVI", "EM"))
         moving = next((name for name in plan.chains if name in plan.rowwise), None)
         if moving is not None:
             raise Refusal(f"{where}: the moves of '{moving}' ({sites[moving].kind}) differ from "
-                          f"row to row or from step to step. Try SVI() or EM()")
+                          f"row to row or from step to step", ("SVI", "EM"))
         for block in (block for stage in blocks(plan, True) for block in stage):
             name = block.names[0]
             improper = sites[name].entry.improper or sites[name].entry.prior is None
             if block.form is None or not block.conjugate or improper:
                 why = block.why or "its prior is improper"
                 raise Refusal(f"{where}: parameter '{name}' ({sites[name].kind}) has no conjugate "
-                              f"update: {why}. Try SVI() or EM()")
+                              f"update: {why}", ("SVI", "EM"))
 
     def run(self, problem: Problem) -> Outcome:
         with one_thread(problem.plan.matrix):

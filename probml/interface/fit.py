@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from probml.assessment import reports
-from probml.dataset.frames import aligned
+from probml.dataset.frames import aligned, shortest
 from probml.device import load
 from probml.errors import ModelError
 from probml.evidence.passes import log_evidence
@@ -26,7 +26,7 @@ from probml.interface.kinds_of_words import OF_FITS, lacking, worded
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
 from probml.interface.showing import page
-from probml.interface.showing.looks import fit_html, fit_text
+from probml.interface.showing.looks import fit_html, fit_rich, fit_text
 from probml.interface.tables.in_tables import in_tables
 from probml.language.given import mapping
 from probml.numerics.compiling import jit
@@ -79,7 +79,8 @@ class Fit(Questions):
         log_likelihood of each row, posterior_predictive, observed_data, with the names of plates
         and the labels of states as dimensions and coordinates. Of a function that is one density of
         everything log_likelihood is that of each element of what it observes, and nothing is
-        replicated.
+        replicated. Of the `fit_` of a face of probml.models all of it is in the units of the user's
+        columns, as `summary` is; only `lp` is the log density that was climbed.
 
         Args:
             data: the rows; by default those that were fitted.
@@ -166,7 +167,7 @@ class Fit(Questions):
         arguments = argument_table(plan, placed_all(dict(self.point)), self._known(), site)
         p = arguments["transition"] if found.chain else found.family.probabilities(arguments)
         columns = pd.Index(self.labels(site), name=site)
-        values = np.asarray(p).reshape(-1, found.states)
+        values = shortest(p).reshape(-1, found.states)
         above = {parent: self.labels(parent) for parent in plan.discrete_parents(site)}
         above |= {f"{site} before": self.labels(site)} if found.chain else {}
         if not above:
@@ -280,6 +281,9 @@ class Fit(Questions):
 
     def _repr_html_(self) -> str:
         return fit_html(self)
+
+    def __rich__(self) -> Any:
+        return fit_rich(self)
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)

@@ -59,9 +59,11 @@ class Kind(Protocol):
     # it is exact
     pools: bool
     exact: bool  # whether its integral is one in closed form
-    # whether it is taken at log densities averaged over SETTINGS, where an environment has them:
-    # the E-step of variational Bayes
-    averages: bool
+
+    @property
+    def averages(self) -> bool:
+        """Whether it is taken at log densities averaged over SETTINGS, where an environment has
+        them: the E-step of variational Bayes."""
 
     @property
     def breadth(self) -> int:
