@@ -143,7 +143,8 @@ def _lanes(steps: Steps, leaf: jax.Array) -> jax.Array:
     """(N or 1, ...) → (T or 1, ..., M or 1)."""
     if len(leaf) == 1:
         return leaf[..., None]
-    return jnp.moveaxis(leaf.reshape(steps.length, -1, *leaf.shape[1:]), 1, -1)
+    lanes = len(leaf) // steps.length  # said, since nothing may be seen of any
+    return jnp.moveaxis(leaf.reshape(steps.length, lanes, *leaf.shape[1:]), 1, -1)
 
 
 def steps_first(leaf: jax.Array) -> jax.Array:
@@ -183,7 +184,7 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     seen = seen if alive is None else seen & alive[:, None]
     lanes = (steps.length, seen.shape[1], size * steps.blocks)
     volume = jnp.broadcast_to(jnp.where(seen, _lanes(steps, log), 0.0), lanes)
-    volume = volume.reshape(*lanes[:2], size, -1).sum((0, 1, 3))
+    volume = volume.reshape(*lanes[:2], size, steps.blocks).sum((0, 1, 3))
     told = kalman.System(
         jnp.moveaxis(begin.offset, 0, -1), jnp.moveaxis(begin.covariance, 0, -1),
         *(_lanes(steps, leaf) for leaf in moves),

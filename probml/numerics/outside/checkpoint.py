@@ -77,9 +77,9 @@ class Past(NamedTuple):
 
 
 def alike(own: Any, other: Any, where: str) -> None:
-    """Hold what a file says that a loop held to what the loop holds before its first turn: the same
-    names, and arrays of the same kinds and shapes; what grows with the turns is empty there, and
-    runs that have ended are no longer among the others.
+    """Hold what a file says that a loop held to what it holds before its first turn: the same
+    names, arrays of the same kinds and shapes; what grows with the turns is empty there, and runs
+    that have ended are no longer among the others.
 
     Raises:
         ValueError: they differ.
@@ -95,15 +95,16 @@ def alike(own: Any, other: Any, where: str) -> None:
         grows = all(np.ndim(value) == 0 for value in own)
         if not grows and len(own) != len(other):
             raise ValueError(f"{where} has {len(other)} arrays, expected {len(own)}")
-        left: dict[tuple[int, ...], tuple[int, ...]] = {}  # of so many runs so many, in all arrays
+        left: dict[tuple[int, ...], tuple[int, ...]] = {}  # runs, the same in all arrays
         for i, (value, found) in enumerate(zip(own, other, strict=False)):
             alike(value, found, f"{where}, {i}")
             first = np.shape(value)[:1]
             if left.setdefault(first, np.shape(found)[:1]) != np.shape(found)[:1]:
-                raise ValueError(f"{where}, {i} has {np.shape(found)[0]} runs, another {left[first]}")
+                raise ValueError(f"{where}, {i} has {np.shape(found)} runs, another {left[first]}")
     elif own is not None:
         here, there = (_form(value) for value in (own, other))
-        if here[:2] != there[:2] or any(not min(a, 1) <= b <= a for a, b in zip(here[2], there[2], strict=True)):
+        fewer = zip(here[2], there[2], strict=False)
+        if here[:2] != there[:2] or any(not min(a, 1) <= b <= a for a, b in fewer):
             raise ValueError(f"{where} is {there}, expected {here}")
 
 
