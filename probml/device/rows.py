@@ -354,6 +354,9 @@ class Known(NamedTuple):
     concentration: dict[str, jax.Array] = {}
     # parameter -> how far its unbounded coordinates are its own (1), not its prior's (0)
     centring: dict[str, jax.Array] = {}
+    # parameter -> values, each with a leading axis, over which log densities of groups of latents
+    # are averaged before these are integrated out
+    settings: dict[str, jax.Array] = {}
 
 
 def _compensated(total: Any, lost: Any, more: Any) -> tuple[Any, Any]:

@@ -3,7 +3,7 @@ group takes nothing of rows (Shumway & Stoffer 1982), and the expectations that 
 
 Each of the matrices of a chain is a regression of a step's numbers on those of the step before, so
 that second moments are all that it takes: of (1, s_{t−1}, ε_t), ε_t what a step adds at the
-parameters of the E-step (latents/chain_gains.py).
+parameters of the E-step (latents/chains/chain_gains.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -14,19 +14,21 @@ import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known, Steps
 from probml.elimination.kalman import evidence as kalman_evidence
+from probml.elimination.kalman.filter import applied, previous, product, transposed
 from probml.factors.linear_chains import (
     over,
     starts,
     states_second,
     steps_first,
     system,
+    tilt,
     varying,
 )
 from probml.factors.naturals import environment, states_of
-from probml.latents import chain_gains, linear_chain
-from probml.latents.chain_gains import Line, Middle
+from probml.latents.chains import chain_gains, linear_chain
+from probml.latents.chains.chain_gains import Line, Middle
+from probml.latents.chains.linear_chain import Moves
 from probml.latents.latent import Group
-from probml.latents.linear_chain import Moves
 from probml.latents.pooled_normal import Second, added, columns, residuals
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
@@ -66,7 +68,9 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
     def at(env: dict) -> tuple:
         told, _, centre = system(plan, env, known, rows, group)
         found, noise = kalman_evidence.smoothed_moves(told)
-        return jax.tree.map(steps_first, (*found._replace(mean=found.mean + centre), noise))
+        found = found._replace(mean=found.mean + centre)
+        noise = _untilted(tilt(plan, env, known, rows, group), found, noise)
+        return jax.tree.map(steps_first, (*found, noise))
 
     found = jax.tree.map(lambda leaf: states_second(leaf, plan.reach(group)),
                          over(plan, params, known, group, at))
@@ -77,6 +81,21 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
     if steps.rows.weights is not None:
         spread = jnp.where(steps.rows.weights.reshape(-1, *(1,) * (spread.ndim - 1)), spread, 0.0)
     return Path(spread, *found)
+
+
+def _untilted(tilted: tuple[jax.Array, jax.Array] | None, found: kalman_evidence.Smoothed,
+              noise: kalman_evidence.Noise) -> kalman_evidence.Noise:
+    """The noise of moves at the E-step's parameters, from that of averaged moves, which go by so
+    much elsewhere (linear_chains.tilt)."""
+    if tilted is None:
+        return noise
+    slope, offset = tilted
+    before, spread = previous(found.mean), previous(found.covariance)
+    mixed, turned = product(slope, noise.across), product(spread, transposed(slope))
+    return kalman_evidence.Noise(
+        noise.mean + applied(slope, before) + offset,
+        noise.covariance + mixed + transposed(mixed) + product(slope, turned),
+        noise.across + turned)
 
 
 def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path) -> Totals:

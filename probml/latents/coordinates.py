@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
-from probml.latents.latent import Group, Seen
+from probml.latents.latent import Group, Seen, over
 from probml.structure.densities import log_density
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -102,6 +102,9 @@ def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Calla
     and the latents' cells behind one another."""
     parts = shapes(structure, group)
 
+    def seen_as(here: Mapping, site: Site, x: jax.Array, mask: jax.Array | None) -> jax.Array:
+        return over(here, lambda at: log_density(structure, site, at, x, mask))
+
     def at(u: jax.Array) -> tuple[jax.Array, jax.Array]:
         here, total, values, start = dict(env), jnp.zeros(()), [], 0
         for name in group.sites:
@@ -112,12 +115,12 @@ def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Calla
                 start += count
                 value, volume = enter(structure, name, here, own, x, mask)
                 x = site.collect(value, 1)[0]
-                total += volume + log_density(structure, site, here, x, None)
+                total += volume + seen_as(here, site, x, None)
                 here[name] = value
                 values.append(x.reshape(-1))
             elif x is not None:
-                total += log_density(structure, site, here, x.reshape(site.cells),
-                                     None if mask is None else mask.reshape(site.cells))
+                total += seen_as(here, site, x.reshape(site.cells),
+                                 None if mask is None else mask.reshape(site.cells))
         return total, jnp.concatenate(values)
 
     return at

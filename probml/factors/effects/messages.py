@@ -24,7 +24,8 @@ import numpy as np
 from probml.device.rows import Chunk, Known
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
-from probml.latents.gaussian import KINDS, root_of, standardised
+from probml.latents.gaussian import KINDS
+from probml.latents.residuals import root_of, standardised
 from probml.plan.groupings import Grouping
 from probml.plan.plan import Plan
 from probml.structure.densities import cells

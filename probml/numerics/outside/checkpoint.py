@@ -100,11 +100,12 @@ def alike(own: Any, other: Any, where: str) -> None:
             alike(value, found, f"{where}, {i}")
             first = np.shape(value)[:1]
             if left.setdefault(first, np.shape(found)[:1]) != np.shape(found)[:1]:
-                raise ValueError(f"{where}, {i} has {np.shape(found)} runs, another {left[first]}")
+                raise ValueError(f"{where}, {i} has {np.shape(found)[0]} runs, another "
+                                 f"{left[first]}")
     elif own is not None:
         here, there = (_form(value) for value in (own, other))
-        fewer = zip(here[2], there[2], strict=False)
-        if here[:2] != there[:2] or any(not min(a, 1) <= b <= a for a, b in fewer):
+        if here[:2] != there[:2] or any(not min(a, 1) <= b <= a
+                                        for a, b in zip(here[2], there[2], strict=True)):
             raise ValueError(f"{where} is {there}, expected {here}")
 
 
