@@ -12,7 +12,7 @@ from probml.errors import ModelError
 from probml.interface.functions.loops import Loop
 from probml.interface.functions.steps.linear import BESIDE, bent, straight, told
 from probml.jaxpr import levels
-from probml.jaxpr.shortened import shortened
+from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.walk import evaluate
 
 

@@ -17,8 +17,8 @@ from probml.interface.functions.steps.alone import alone
 from probml.interface.functions.steps.names import Joined
 from probml.jaxpr import levels
 from probml.jaxpr.levels import Level
+from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.repeats.alike import Alike, alike
-from probml.jaxpr.shortened import shortened
 from probml.jaxpr.walk import Literal, bodies, equations
 from probml.latents.gaussian import PLAIN
 
