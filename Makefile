@@ -64,13 +64,22 @@ links:  ## let editors and `make docs` find probml.models, by links
 demo: env  ## fit mixtures to the Old Faithful eruptions and draw the best
 	@$(BIN)/python -m probml.demo
 
-test: lint  ## lint, then the tests (WORKERS=1 for one process)
-	@$(BIN)/python -m pytest -n $(WORKERS) --durations=10 -m "not slow"
+# mypy has one core for half a minute, the tests have the others meanwhile
+define TEST
+@$(BIN)/ruff check .
+@mkdir -p .cache
+@$(BIN)/mypy --no-error-summary > .cache/types.txt 2>&1 & types=$$!; \
+  $(BIN)/python -m pytest -n $(WORKERS) --durations=10 $(1); tests=$$?; \
+  wait $$types || { cat .cache/types.txt; exit 1; }; exit $$tests
+endef
 
-test-all: lint  ## the slow reference fits as well
-	@$(BIN)/python -m pytest -n $(WORKERS) --durations=10
+test: env  ## lint and the tests (WORKERS=1 for one process of tests)
+	$(call TEST,-m "not slow")
 
-test-versions: env  ## what reads JAX's and NumPyro's insides, with the oldest, the locked and the newest of both
+test-all: env  ## the slow reference fits as well
+	$(call TEST,)
+
+test-versions: env  ## what reads JAX's and NumPyro's insides, with the oldest, locked and newest of both, and other Pythons
 	@$(BIN)/python tests/versions.py
 
 fuzz: env  ## random models and data against brute force; SECONDS=600 SEED=7; cases found are kept as tests
@@ -109,7 +118,7 @@ docs: env links  ## build the documentation site into out/site (needs the extra 
 	@$(BIN)/python $(PIP) install -q "mkdocs-material>=9.5" "mkdocstrings[python]>=0.29"
 	@$(BIN)/python -m mkdocs build
 
-dist: env  ## a wheel and a source archive, tried in an empty environment
+dist: env  ## a wheel and a source archive, tried in an empty environment of every Python at hand
 	@$(BIN)/python tests/packing.py
 
 lock:  ## resolve pyproject.toml again into requirements.lock

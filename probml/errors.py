@@ -1,7 +1,7 @@
 """What users are told: an ill-formed model, a refusal, data that do not fit."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 
@@ -12,7 +12,28 @@ class ModelError(ValueError):
 
 class Refusal(ModelError):
     """An engine cannot treat a model with these data: the site, the reason, and what to type
-    instead."""
+    instead.
+
+    Args:
+        why: the site and the reason. instead: the names of engines that may treat it, the best
+            first.
+    """
+
+    def __init__(self, why: str, instead: Iterable[str] = ()):
+        super().__init__(why, *([tuple(instead)] if instead else []))
+
+    def __str__(self) -> str:
+        calls = [f"{name}()" for name in self.instead]
+        said = " or ".join([", ".join(calls[:-1])] * (len(calls) > 1) + calls[-1:])
+        return str(self.args[0]) + f". Try {said}" * bool(calls)
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        return self.args[1] if len(self.args) > 1 else ()
+
+    def offering(self, names: Iterable[str]) -> "Refusal":
+        """The same, with other engines to try."""
+        return Refusal(self.args[0], tuple(names))
 
 
 class DataError(ValueError):
@@ -53,3 +74,9 @@ def meant(name: str, known: Iterable[str],
     spelt = {own.lower(): own for own in known}
     close = [spelt[own] for own in difflib.get_close_matches(name.lower(), list(spelt), 3, 0.7)]
     return f": did you mean {' or '.join(close)}?" if close else ""
+
+
+def listed(names: Sequence) -> str:
+    """Names in a message, the first twelve."""
+    more = f", … ({len(names)} in all)" if len(names) > 12 else ""
+    return ", ".join(map(repr, names[:12])) + more

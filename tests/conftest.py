@@ -17,15 +17,20 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 # of what tests jit themselves; programs of ours say their level (numerics/tiers.py)
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
-import jax  # noqa: E402
-
 from long_tests import long_tests  # noqa: E402
-from probml.numerics.kept import holding  # noqa: E402
 
 TIMES = os.environ.get("TEST_TIMES")  # where to write how long every test takes
 
-# In this process only: what a test starts chooses its own precision.
-jax.config.update("jax_enable_x64", True)
+
+def pytest_configure(config):
+    """JAX and all of ours are imported where tests run, and not where they are only dealt out: the
+    workers are waiting for that process."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        return
+    import jax
+
+    # In this process only: what a test starts chooses its own precision.
+    jax.config.update("jax_enable_x64", True)
 
 
 @pytest.fixture(scope="session")
@@ -38,18 +43,17 @@ def shared_data() -> Path:
     return path
 
 
-# of memory mappings, of which a compiled program holds several: fewer than where probml lets go of
-# programs by itself, amid a test that counts them
-MAPPINGS = holding.MOST // 2
-
-
 @pytest.fixture(scope="module", autouse=True)
 def forget_programs():
-    """After a module, let go of compiled programs before the process runs out of memory mappings
-    and is killed."""
+    """After a module, let go of compiled programs before the process runs out of memory mappings,
+    of which a program holds several, and is killed; and before probml lets go of programs by
+    itself, amid a test that counts them."""
     yield
-    maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > MAPPINGS:
+    import jax
+
+    from probml.numerics.kept import holding
+
+    if holding.mappings() > holding.MOST // 2:
         jax.clear_caches()
 
 

@@ -1,5 +1,6 @@
 """`make dist`: a wheel and a source archive, and whether the wheel works where nothing else is: an
-empty environment without extras, away from the checkout.
+empty environment without extras, away from the checkout, of every Python that the project supports
+and that is at hand.
 
 Not named wheel.py: setuptools imports `wheel`, and a script's folder comes first."""
 
@@ -8,11 +9,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import venv
 import zipfile
 from pathlib import Path
 
 from setuptools import build_meta
+
+from versions import PYTHONS, python_of
 
 ROOT = Path(__file__).resolve().parent.parent
 SMOKE = """
@@ -49,8 +51,20 @@ def main() -> None:
     wheel = dist / build_meta.build_wheel(str(dist))
     source = dist / build_meta.build_sdist(str(dist))
     check(wheel, source)
+    tried = []
+    for base in (sys.executable, *filter(None, map(python_of, PYTHONS))):
+        tried.append(installed(base, wheel, source, packed=not tried))
+    print(f"{wheel.name} and {source.name} work, without extras, on Python {', '.join(tried)}")
+
+
+def installed(base: str, wheel: Path, source: Path, packed: bool) -> str:
+    """The version of an interpreter in whose empty environment the wheel works.
+
+    Args:
+        packed: whether twine looks at both files, too.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        venv.create(folder, with_pip=True)
+        subprocess.run([base, "-m", "venv", folder], check=True)
         python = str(Path(folder) / "bin" / "python")
         quiet = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         # else pip finds this checkout installed already
@@ -61,12 +75,12 @@ def main() -> None:
         said = subprocess.run([str(Path(folder) / "bin" / "probml")], capture_output=True,
                               text=True, cwd=folder, env=run)
         assert "probml[cli]" in said.stderr, said.stderr
-        # last, so that nothing of it was there before; pages of the index show what it passes
-        subprocess.run([*quiet, "twine"], check=True, cwd=folder, env=run)
-        subprocess.run([python, "-m", "twine", "check", "--strict", str(wheel), str(source)],
-                       check=True, cwd=folder, env=run)
-    print(f"{wheel.name} and {source.name} work, without extras, on Python "
-          f"{sys.version.split()[0]}")
+        if packed:  # last, so that nothing of it was there before; the index shows what it passes
+            subprocess.run([*quiet, "twine"], check=True, cwd=folder, env=run)
+            subprocess.run([python, "-m", "twine", "check", "--strict", str(wheel), str(source)],
+                           check=True, cwd=folder, env=run)
+        return subprocess.run([python, "-c", "import sys; print(sys.version.split()[0])"],
+                              check=True, capture_output=True, text=True).stdout.strip()
 
 
 def check(wheel: Path, source: Path) -> None:

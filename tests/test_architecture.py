@@ -2,6 +2,7 @@
 files that are read at one sitting."""
 
 import ast
+import functools
 import subprocess
 import sys
 import tomllib
@@ -48,16 +49,28 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports(path: Path):
-    """(module, names, whether inside a function) of every import of our own or of JAX's, those for
-    annotations alone too."""
-    tree = ast.parse(path.read_text())
-    late = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for n in ast.walk(f)}
-    for node in ast.walk(tree):
+@functools.cache
+def read(path: Path) -> tuple[list, str | None]:
+    """(module, names, whether inside a function) of every import, those for annotations alone too;
+    and the docstring. A file is read once for all that is asked of it."""
+    tree, found = ast.parse(path.read_text()), []
+
+    def look(node, late):
         if isinstance(node, ast.ImportFrom):
-            yield node.module or "", [alias.name for alias in node.names], id(node) in late
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, [], id(node) in late) for alias in node.names)
+            found.append((node.module or "", [alias.name for alias in node.names], late))
+        elif isinstance(node, ast.Import):
+            found.extend((alias.name, [], late) for alias in node.names)
+        elif isinstance(node, ast.stmt | ast.excepthandler | ast.match_case | ast.Module):
+            inside = late or isinstance(node, ast.FunctionDef)  # no expression holds an import
+            for inner in ast.iter_child_nodes(node):
+                look(inner, inside)
+
+    look(tree, False)
+    return found, ast.get_docstring(tree)
+
+
+def imports(path: Path) -> list:
+    return read(path)[0]
 
 
 def room(name: str) -> str:
@@ -122,7 +135,7 @@ def test_a_file_keeps_to_the_manners_of_the_house(name):
             assert room(name) in KNOWING, (f"{path.name} reads {module}: only {KNOWING} know JAX's "
                                            f"internals")
     assert len(path.read_text().splitlines()) <= LONGEST
-    assert ast.get_docstring(ast.parse(path.read_text())), (
+    assert read(path)[1], (
         f"{path.name} does not say what it is for"
     )
 

@@ -1,10 +1,11 @@
 """`make test-versions`: what reads JAX's programs and NumPyro's messages, and one engine, against the
-oldest JAX and NumPyro that pyproject.toml allows, the locked ones and the newest it allows.
+oldest JAX and NumPyro that pyproject.toml allows, the locked ones and the newest it allows; and the
+locked ones under every other Python that the project supports and that is at hand.
 
-Each pair has an environment of its own under .cache/versions. The newest JAX may need a newer Python
-than the oldest runs on: every Python on the way that the project supports is tried, newest first.
+Each has an environment of its own under .cache/versions. The newest JAX may need a newer Python than
+the oldest runs on: every Python on the way that the project supports is tried, newest first.
 
-    python tests/versions.py [oldest] [locked] [newest]
+    python tests/versions.py [oldest] [locked] [newest] [python3.12] [python3.13]
 """
 
 import os
@@ -21,6 +22,7 @@ FILES = ("jaxpr/test_levels.py", "jaxpr/test_exchange.py", "jaxpr/test_tapes.py"
          "structure/test_structure.py",
          "engines/test_exact.py", "numerics/test_programs.py")
 PAIR = ("jax", "numpyro")
+PYTHONS = ("python3.12", "python3.13")
 SHOW = ("import sys, jax, jaxlib, numpyro; print('Python', sys.version.split()[0], 'jax', "
         "jax.__version__, 'jaxlib', jaxlib.__version__, 'numpyro', numpyro.__version__)")
 
@@ -37,6 +39,7 @@ def wanted() -> dict[str, list[str]]:
         "locked": {name: re.search(rf"^{name}==([\w.]+)", lock, re.M)[1] for name in PAIR},
         "newest": {},
     }
+    pins |= dict.fromkeys(PYTHONS, pins["locked"])
     return {
         which: [*others, *(f"{name}=={version}" for name, version in found.items()),
                 *(f"jaxlib=={version}" for name, version in found.items() if name == "jax")]
@@ -46,12 +49,26 @@ def wanted() -> dict[str, list[str]]:
 
 def pythons() -> list[str]:
     """The interpreters to be had, the one that runs this last."""
-    found = (shutil.which(f"python3.{minor}") for minor in (14, 13, 12))
-    return [*(python for python in found if python and runs(python)), sys.executable]
+    found = (python_of(f"python3.{minor}") for minor in (14, 13, 12))
+    return [*filter(None, found), sys.executable]
+
+
+def python_of(name: str) -> str | None:
+    """The interpreter of that name on the way, or among those of pyenv, that runs."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [shutil.which(name), *map(str, sorted(pyenv.glob(f"*/bin/{name}"), reverse=True))]
+    return next((python for python in found if python and runs(python)), None)
 
 
 def runs(python: str) -> bool:
     return subprocess.run([python, "-c", "import venv"], capture_output=True).returncode == 0
+
+
+def bases(which: str) -> list[str]:
+    """The interpreters to try for an environment, the best first."""
+    if which in PYTHONS:
+        return [*filter(None, [python_of(which)])]
+    return pythons() if which == "newest" else [sys.executable]
 
 
 def installed(which: str, requirements: list[str]) -> Path | None:
@@ -60,7 +77,7 @@ def installed(which: str, requirements: list[str]) -> Path | None:
     done, python = home / "requirements.txt", home / "bin" / "python"
     if done.exists() and done.read_text() == stamp:
         return python
-    for base in pythons() if which == "newest" else [sys.executable]:
+    for base in bases(which):
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([base, "-m", "venv", home], check=True)
         more = ["--upgrade"] if which == "newest" else []
@@ -72,8 +89,11 @@ def installed(which: str, requirements: list[str]) -> Path | None:
 
 
 def main() -> int:
-    chosen, failed = sys.argv[1:] or ["oldest", "locked", "newest"], []
+    chosen, failed = sys.argv[1:] or ["oldest", "locked", "newest", *PYTHONS], []
     for which in chosen:
+        if not bases(which):
+            print(f"{which}: not at hand", flush=True)
+            continue
         print(f"{which}: installing ...", flush=True)
         python = installed(which, wanted()[which])
         if python is None:

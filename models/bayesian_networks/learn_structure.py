@@ -170,7 +170,7 @@ def structure_score(
 
     Args:
         data: as in `learn_structure`; cells may be unseen where all columns are discrete.
-        dag: the graph; its nodes are the columns.
+        dag: the graph; its nodes are the columns. The two may stand in either order.
         score: "bdeu", "k2", "loglik", "aic" or "bic"; continuous columns have the last three.
         strength: s of bdeu, the equivalent sample size.
         states: column → labels, where the data may not show them all.
@@ -188,6 +188,8 @@ def structure_score(
     """
     import pandas as pd
 
+    if isinstance(data, nx.DiGraph):
+        data, dag = dag, data
     variables = read(data, states, kinds, complete=False)
     unseen = any(hidden.any() for hidden in variables.unseen)
     if unseen:

@@ -13,7 +13,7 @@ from probml.models.chains.dynamic_factor import dynamic_factor
 from probml.models.chains.sequence_data import OfSequences
 from probml.models.chains.sequences import Steps, together
 from probml.models.latent_factors.factor_analysis import covariance, factors
-from probml.posteriors.units import Unit
+from probml.posteriors.units import Unit, of_rows
 
 
 @dataclass(eq=False, repr=False)
@@ -89,7 +89,8 @@ class DynamicFactor(TransformerMixin, OfSequences):
         names = {0: self._column_names} if self._column_names else {}
         return {"loadings": Unit(self._unit[:, None], names=names),
                 "noise": Unit(self._unit, names=names),
-                "mean": Unit(self._unit, self._centre, names=names)}
+                "mean": Unit(self._unit, self._centre, names=names),
+                **of_rows(y=(self._centre, self._unit))}
 
     def _learn(self, data: dict, steps: Steps) -> None:
         """What was learnt, in the units of X."""

@@ -190,9 +190,9 @@ class HiddenMarkov(OfEmissions):
 
     def partial_fit(self, X, y=None, lengths=None, sample_weight=None):
         """Learn from further sequences. The first ones are fitted as by `fit`; each later call is a
-        step of stepwise EM, see Fit.update: what these sequences show counts (their share of all so
-        far)^0.6. The prior stays as the first ones set it, and so does the alphabet: n_symbols=
-        makes it larger.
+        step of stepwise EM, or of stochastic variational Bayes, see Fit.update: what these
+        sequences show counts (their share of all so far)^0.6. The prior stays as the first ones set
+        it, and so does the alphabet: n_symbols= makes it larger.
 
         Args: those of fit.
 

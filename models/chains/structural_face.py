@@ -25,7 +25,7 @@ from probml.language.language import whole_seed
 from probml.models.chains.sequence_data import OfSequences
 from probml.models.chains.sequences import Steps, read, together
 from probml.models.chains.structural import TRENDS, structural_time_series
-from probml.posteriors.units import Unit
+from probml.posteriors.units import Unit, of_rows
 
 # spreads of trend, seasons and the like that are begun with, as shares of the noise: the likelihood
 # of few steps has several maxima, in which one part does another's work
@@ -191,7 +191,14 @@ class StructuralTimeSeries(OfSequences):
                if name == "noise" or name.endswith("_scale")}
         if np.ndim(point.get("trend_scale", 0.0)):
             out["trend_scale"] = Unit(self._unit, names={0: ("level", "slope")})
-        return out | ({"beta": Unit(self._unit / self._unit_x)} if "beta" in point else {})
+        if "beta" in point:
+            out |= {"beta": Unit(self._unit / self._unit_x), **of_rows(
+                x=(self._centre_x, self._unit_x))}
+        parts = {"level": self._centre, "trend": np.array([self._centre, 0.0]), "season": 0.0,
+                 "cycle": 0.0, "ar": 0.0}
+        return out | of_rows(y=(self._centre, self._unit), **{
+            name: (centre, self._unit) for name, centre in parts.items()
+            if name in fit.structure.sites})
 
     def _learn(self, data: dict, steps: Steps) -> None:
         """What was learnt, in the units of X."""

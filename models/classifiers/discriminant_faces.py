@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from probml import DataError, Refusal
-from probml.estimators.classifier import Additive, Classifier
+from probml.estimators.classifier import Additive, Classifier, Stepwise
 from probml.estimators.face import Face, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, number, numbers, optional, parameter, whole
 from probml.models.classifiers.naive_bayes_face import COVARIANCE
@@ -110,7 +110,7 @@ def _refuse_flat(face: Face, X, codes) -> None:
 
 
 @dataclass(eq=False, repr=False)
-class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
+class MixtureDiscriminant(PartlyLabelled, InUnits, Stepwise, Classifier):
     """Discriminant analysis by mixtures: a Gaussian mixture in each class (MclustDA), fitted by EM
     with the labels seen.
 

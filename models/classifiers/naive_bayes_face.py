@@ -4,6 +4,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from probml import DataError
@@ -20,6 +21,7 @@ from probml.estimators.rules import (
     parameter,
     whole,
 )
+from probml.estimators.validation import check_is_fitted
 from probml.models.frames.learning import learn_for, take
 from probml.models.frames.ties import refuse_constant
 from probml.models.frames.units import InUnits
@@ -165,6 +167,16 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
     def tables_(self):
         """Column → parameter → (k, ...), each column's parameters in every class."""
         return self.columns_.tables(self.fit_.params)
+
+    def table(self, column):
+        """What was learnt of one column, a pandas table with a class a row: the probabilities of
+        its categories, or its parameters.
+
+        Raises:
+            ModelError: no such column.
+        """
+        check_is_fitted(self, "fit_")
+        return self.columns_.table(column, self.fit_.params, pd.Index(self.classes_, name="class"))
 
     @property
     def theta_(self):

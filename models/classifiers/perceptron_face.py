@@ -12,7 +12,7 @@ from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.perceptron import learn, perceptron
 from probml.models.frames.framed import Framed
 from probml.models.frames.margins import Margin
-from probml.posteriors.units import Unit
+from probml.posteriors.units import Unit, of_rows
 
 
 @dataclass(eq=False, repr=False)
@@ -113,4 +113,5 @@ class Perceptron(Framed, Margin):
     def _told(self, fit: Fit) -> dict[str, Unit]:
         names = {1: self._column_names} if self._column_names else {}
         return {"weights": Unit(1 / self._unit, names=names),
-                "bias": Unit(others={"weights": (-1, -self._centre / self._unit)})}
+                "bias": Unit(others={"weights": (-1, -self._centre / self._unit)}),
+                **of_rows(x=(self._centre, self._unit))}

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from probml.comparison.compare import compare
+from probml.dataset.frames import shortest
 from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
 from probml.models.commandline.layouts import PLAIN, Laid, Layout, of_fit, sequences, together
@@ -118,16 +119,17 @@ def impute(found: Any, table: pd.DataFrame, layout: Layout = PLAIN) -> pd.DataFr
     if isinstance(found, Fit):
         laid = of_fit(found, table, layout)
         answer = found.impute(laid.data, unknown=layout.unknown)
-        filled = {name: column for site, value in answer.items()
+        named = found.structure.named  # a table comes back with its other columns, too
+        filled = {name: column for site, value in answer.items() if site in named
                   for name, column in laid.columns(site, laid.back(
-                      value, found.structure.named[site].time is not None)).items()}
+                      value, named[site].time is not None)).items()}
     else:
         rows = columns_of(found, table)
         filled = found.impute(rows)
         filled = {name: filled[name].to_numpy() for name in rows.columns if name in filled}
     for name in (name for name in filled if name in out):
         seen = out[name].notna()  # as they were read, to the last digit
-        out[name] = out[name].where(seen, pd.Series(filled[name], out.index))
+        out[name] = out[name].where(seen, pd.Series(shortest(filled[name]), out.index))
     return out
 
 

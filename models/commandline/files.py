@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from probml.dataset.frames import shortest
 from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
 from probml.interface.loading import load
@@ -74,11 +75,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, pd.DataFrame):
-        return [plain(record) for record in value.to_dict("records")]
+        digits = {name: shortest(column) for name, column in value.items()
+                  if column.dtype == np.float32}
+        return [plain(record) for record in value.assign(**digits).to_dict("records")]
     if isinstance(value, np.ndarray | list | tuple):
-        return [plain(item) for item in (value.tolist() if hasattr(value, "tolist") else value)]
+        return [plain(item) for item in (shortest(value).tolist() if hasattr(value, "tolist")
+                                         else value)]
     if isinstance(value, np.generic):
-        return plain(value.item())
+        return plain(shortest(value).item())
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     return value if isinstance(value, bool | int | str) or value is None else str(value)

@@ -20,6 +20,7 @@ import probml
 from probml.errors import DataError, ModelError, Refusal
 from probml.models import read_bif, write_bif
 from probml.models.commandline import answers, engines, files, forecasts, layouts, learning
+from probml.models.commandline.coloured import show
 from probml.models.commandline.options import (
     json_option,
     layout_options,
@@ -246,7 +247,7 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
         bound = files.own_model(model, dict(map(learning.setting, settings)))
         rows = None if data is None else layouts.of_model(bound, files.read_table(data),
                                                           layout).data
-        click.echo(str(bound.explain(rows)))
+        show(bound.explain(rows))
         return
     found = _opened(fitted, model, settings)
     table = answers.fit_of(found).summary().reset_index()
@@ -282,7 +283,7 @@ def check(spec: str, rows: int, data: str | None, simulations: int, engine: str 
     if as_json:
         files.write_json({"passed": found.passed, "table": found.table.reset_index()})
     else:
-        click.echo(str(found))
+        show(found)
     raise SystemExit(0 if found.passed else 1)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from probml import Fit
 from probml.estimators.face import n_parameters
 from probml.estimators.validation import check_is_fitted
-from probml.posteriors.units import Unit
+from probml.posteriors.units import Unit, of_rows
 
 
 class Learnt:
@@ -45,8 +45,9 @@ class Learnt:
         out |= {f"gate{site[1:]}": Unit(mix=(-2, mix)) for site in self._sites}
         axes = {name: np.ndim(fit.point[name]) + unit.mix[0] for name, unit in out.items()
                 if unit.mix is not None and name in fit.point}
-        return {name: replace(unit, names={axes[name]: named}) if name in axes else unit
+        told = {name: replace(unit, names={axes[name]: named}) if name in axes else unit
                 for name, unit in out.items() if name in fit.point}
+        return told | of_rows(x=(self._centre, self._unit), y=(self._answer_centre, unit))
 
     def _gates(self, part: int):
         check_is_fitted(self, "fit_")

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from probml import DataError
+from probml import DataError, ModelError
+from probml.dataset.frames import shortest
+from probml.errors import meant
 from probml.models.frames.cells import codes_of, column_of, numbers_of
 
 COUNT = (lambda a: (a >= 0) & (a == np.floor(a)), "a count, a whole number >= 0")
@@ -149,6 +151,30 @@ class Columns:
                     for i, j in enumerate(js):
                         out[self.names[j]][site.rpartition("_")[2]] = value[:, i]
         return out
+
+    def table(self, name: Any, params: Mapping[str, np.ndarray], rows: Any):
+        """What was learnt of one column, a pandas table: probabilities of its categories, or its
+        parameters, side by side.
+
+        Args:
+            rows: the index, classes or components.
+
+        Raises:
+            ModelError: no such column.
+        """
+        import pandas as pd
+
+        if np.ndim(name) or name not in self.names:
+            raise ModelError(f"table({name!r}): there is no such column"
+                             f"{meant(str(name), map(str, self.names))}; "
+                             f"it was fitted to {list(self.names)}")
+        found, labels = self.tables(params)[name], self.labels[self.names.index(name)]
+        if labels is None:
+            values = {word: shortest(value) for word, value in found.items()}
+            return pd.DataFrame(values, index=rows).rename_axis(columns=name)
+        columns = [*labels, "(another)"] if self.spare else list(labels)
+        return pd.DataFrame(shortest(found["probs"]), index=rows,
+                            columns=pd.Index(columns, name=name))
 
     def _codes(self, X, j: int) -> np.ndarray:
         column, labels = column_of(X, j), self.labels[j]

@@ -16,7 +16,7 @@ from probml.estimators.validation import (
     column_or_1d,
 )
 from probml.models.frames.complete import Complete, Unsure
-from probml.posteriors.units import Unit, plane
+from probml.posteriors.units import Unit, of_rows, plane
 
 TOLD = 2**16  # rows that tell the centre and the unit of a column
 # standard deviations a mean, and units a standard deviation, may be off before columns are
@@ -75,7 +75,8 @@ class Framed(Complete):
         # the scales that go with slopes and noise, where they were not given
         out |= {"weight_scale": Unit(self._spread / self._unit),
                 "variance": Unit(self._spread**2)}
-        return {name: unit for name, unit in out.items() if name in point}
+        return {name: unit for name, unit in out.items() if name in point} | of_rows(
+            x=(self._centre, self._unit), y=(self._level, self._spread))
 
     def _found(self, fit: Fit) -> None:
         self.fit_ = dataclasses.replace(fit, units=self._told(fit))

@@ -22,7 +22,7 @@ from probml.estimators.rules import (
 from probml.estimators.validation import check_is_fitted
 from probml.models.frames.framed import Numeric
 from probml.models.kernels.gaussian_process import KERNELS, gaussian_process, kernel_of
-from probml.posteriors.units import Unit
+from probml.posteriors.units import Unit, of_rows
 
 STARTS = (1.0, 0.2, 5.0, 0.04)  # lengths that are begun with, in standard deviations of a column
 
@@ -109,7 +109,8 @@ class GaussianProcess(Numeric):
         names = {0: self._column_names} if own and self._column_names else {}
         out = {"variance": Unit(scale**2), "noise": Unit(scale),
                "length": Unit(self._unit_x if own else self._unit_x[0], names=names)}
-        return {name: unit for name, unit in out.items() if name in fit.point}
+        return {name: unit for name, unit in out.items() if name in fit.point} | of_rows(
+            x=(self._middle, self._unit_x), y=(self.mean_, scale))
 
     def _learn(self, data) -> None:
         p, scale = self.fit_.params, self._spread

@@ -11,7 +11,7 @@ from probml.estimators.face import Face
 from probml.estimators.rules import SEED, Rule, check, check_count, one_of, parameter
 from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.models.kernels.kernel_density import factor, kernel_density, left_out, parzen_classifier
-from probml.posteriors.units import Unit
+from probml.posteriors.units import Unit, of_rows
 
 RULES = ("scott", "silverman", "likelihood")
 
@@ -45,8 +45,7 @@ class _Kernels(Face):
         axis = np.ndim(fit.point["bandwidth"]) - 1
         units = {"centre": Unit(self._unit, self._centre, names={1: names} if names else {}),
                  "bandwidth": Unit(self._unit, names={axis: names} if names else {})}
-        return replace(fit, units=units)
-
+        return replace(fit, units=units | of_rows(x=(self._centre, self._unit)))
 
     def _centres(self, X):
         """Rows as centres: complete."""

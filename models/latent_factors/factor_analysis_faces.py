@@ -21,7 +21,7 @@ from probml.models.latent_factors.factor_analysis import (
     principal,
     probabilistic_pca,
 )
-from probml.posteriors.units import Unit
+from probml.posteriors.units import Unit, of_rows
 
 STEP = 0.01  # of a tolerance of EM's iterations, for steps of L-BFGS, which are smaller
 
@@ -115,7 +115,8 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         return {"loadings": Unit(self._unit[:, None], names=names),
                 "mean": Unit(self._unit, self._centre, names=names),
                 "precision": Unit(1 / self._unit**2 if each else 1 / self._unit[0] ** 2,
-                                  names=names if each else {})}
+                                  names=names if each else {}),
+                **of_rows(x=(self._centre, self._unit))}
 
     def _name(self) -> None:
         """W without its freedom of rotation: columns orthogonal in units of the noise, the

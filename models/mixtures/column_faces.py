@@ -4,6 +4,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from probml.estimators.mixture import Mixture
@@ -20,6 +21,7 @@ from probml.estimators.rules import (
     sizes,
     whole,
 )
+from probml.estimators.validation import check_is_fitted
 from probml.models.frames.learning import learn_for, take
 from probml.models.frames.ties import refuse_constant, warn_of_ties
 from probml.models.frames.units import InUnits
@@ -72,6 +74,17 @@ class _Columns(InUnits, Mixture):
     def tables_(self):
         """Column → parameter → (k, ...), each column's parameters in every component."""
         return self.columns_.tables(self.fit_.params)
+
+    def table(self, column):
+        """What was learnt of one column, a pandas table with a component a row: the probabilities
+        of its categories, or its parameters.
+
+        Raises:
+            ModelError: no such column.
+        """
+        check_is_fitted(self, "fit_")
+        rows = pd.RangeIndex(len(self.weights_), name="component")
+        return self.columns_.table(column, self.fit_.params, rows)
 
 
 @dataclass(eq=False, repr=False)

@@ -24,7 +24,7 @@ from probml.estimators.validation import check_is_fitted
 from probml.models.frames.framed import Framed, Numeric, counted
 from probml.models.frames.margins import Margin
 from probml.models.neural_networks.neural_network import ACTIVATIONS, neural_network
-from probml.posteriors.units import Unit, plane
+from probml.posteriors.units import Unit, of_rows, plane
 
 SCALES = (1.0, 1.7, 3.0)  # weight scales among which rows that are held out choose
 ROUGH = 3.0  # that of training by an optimiser, which is stopped early instead
@@ -94,7 +94,8 @@ class _Network(Framed, Face):
                         names=self._column_names)
             out |= {f"weights{last}": Unit(self._spread),
                     f"bias{last}": Unit(self._spread, self._level)}
-        return out | ({"variance": Unit(self._spread**2)} if "variance" in fit.point else {})
+        out |= {"variance": Unit(self._spread**2)} if "variance" in fit.point else {}
+        return out | of_rows(x=(self._centre, self._unit), y=(self._level, self._spread))
 
     def _prior(self) -> dict[str, np.ndarray]:
         return {"prior_scale": np.array([self.weight_scale_])} if self.weight_scale is None else {}

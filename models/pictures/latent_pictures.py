@@ -19,17 +19,21 @@ def effects(fit: Fit, name: str, labels: Any = None, coordinate: int = 0, *, ax=
     first; bars that do not cross the mean of all are in colour.
 
     Args:
-        fit: whose `posterior(name)` is normal, as that of effects that are integrated out.
+        fit: whose `posterior(name)` is normal, as that of effects that are integrated out; the
+            `fit_` of a MixedModel is told in the units of y.
         name: the site of the effects. labels: of the members, such as fit.labels("school"); None:
-            their numbers.
+            their numbers, of a MixedModel their names.
         coordinate: which number of each member, where it has several, as a slope beside an
             intercept.
 
     Raises:
         ModelError: no such effects, other labels than members, no such coordinate.
     """
-    own = fit.posterior(name)
+    own, unit = fit.posterior(name), getattr(fit, "units", {}).get(name)
     mean, spread = np.asarray(own.mean, float), np.sqrt(np.asarray(own.variance, float))
+    if unit is not None:  # of a face: in the units of its columns, by their names
+        mean, spread = unit.told(name, {name: mean}), spread * unit.factor
+        labels = unit.names.get(0) if labels is None else labels
     if mean.ndim not in (1, 2):
         raise ModelError(f"effects(name={name!r}): expected effects (members,) or (members, "
                          f"numbers), got the shape {mean.shape}")
@@ -53,7 +57,8 @@ def effects(fit: Fit, name: str, labels: Any = None, coordinate: int = 0, *, ax=
     ax.axvline(middle, color="0.7", linewidth=1, linestyle=(0, (4, 2)), zorder=0)
     ax.set_yticks(place if named else [], [str(word) for word in words] if named else [])
     ax.set_ylim(-0.8, len(mean) - 0.2)
-    ax.set_xlabel(f"{name}{f', number {coordinate}' if own.mean.ndim == 2 else ''}: mean and 95%")
+    column = coordinate if unit is None or 1 not in unit.names else unit.names[1][coordinate]
+    ax.set_xlabel(f"{name}{f', {column}' if own.mean.ndim == 2 else ''}: mean and 95%")
     return ax
 
 
@@ -103,6 +108,17 @@ def _band(ax, place: np.ndarray, table: Any, colour: str, label: str | None) -> 
     ax.plot(place, np.asarray(table["value"], float), color=colour, linewidth=1.4, label=label)
 
 
+def _lifted(tips: np.ndarray, near: float) -> list[float]:
+    """How far, in points, each word is moved away from the words below it on its side."""
+    out, last = [0.0] * len(tips), {}
+    for i in np.argsort(tips[:, 1]):
+        side = tips[i, 0] >= 0
+        place, more = last.get(side, (-np.inf, 0.0))
+        out[i] = more + 11.0 if tips[i, 1] - place < near else 0.0
+        last[side] = tips[i, 1], out[i]
+    return out
+
+
 def biplot(scores: Any, loadings: Any, names: Any = None, groups: Any = None, *, ax=None):
     """Rows at their first two hidden numbers, and columns as arrows by their loadings (Gabriel
     1971): columns that point alike go together, rows lie where their columns are large.
@@ -130,14 +146,16 @@ def biplot(scores: Any, loadings: Any, names: Any = None, groups: Any = None, *,
                    color="0.6" if kind is None else COLOURS[i % len(COLOURS)])
     long = np.abs(scores[:, :2]).max() / max(np.abs(loadings[:, :2]).max(), 1e-300)
     tips = loadings[:, :2] * 0.85 * long
-    for word, (across, up) in zip(words, tips, strict=True):
+    wide, high = 1.35 * np.abs(np.concatenate([scores[:, :2], tips])).max(0)  # room for names
+    lifted = _lifted(tips, 0.08 * high)
+    for word, (across, up), more in zip(words, tips, lifted, strict=True):
         ax.annotate("", (across, up), (0, 0), arrowprops={"arrowstyle": "->", "color": "0.15",
                                                          "linewidth": 1.2, "shrinkA": 0,
                                                          "shrinkB": 0})
-        ax.annotate(word, (across, up), xytext=(4 if across >= 0 else -4, 3 if up >= 0 else -3),
+        aside = 4 if across >= 0 else -4, (3 if up >= 0 else -3) + more
+        ax.annotate(word, (across, up), xytext=aside,
                     textcoords="offset points", fontsize=9, ha="left" if across >= 0 else "right",
                     va="bottom" if up >= 0 else "top")
-    wide, high = 1.35 * np.abs(np.concatenate([scores[:, :2], tips])).max(0)  # room for names
     ax.set(xlim=(-wide, wide), ylim=(-high, high))
     ax.axhline(0, color="0.85", linewidth=0.8, zorder=0)
     ax.axvline(0, color="0.85", linewidth=0.8, zorder=0)

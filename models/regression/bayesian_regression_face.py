@@ -19,7 +19,7 @@ from probml.models.regression import evidence
 from probml.models.regression.from_moments import WIDE, FromMoments, is_scale
 from probml.models.regression.linear_regression import linear_regression
 from probml.models.regression.moments import few_rows, moments
-from probml.posteriors.units import plane
+from probml.posteriors.units import of_rows, plane
 
 # in the Fit, that of a weight whose scale was chosen as 0, in units of the noise a standard
 # deviation of its column
@@ -168,8 +168,9 @@ class BayesianLinearRegression(FromMoments):
         units = plane("beta", "bias", self.moments_.mean[:d], np.ones(d), axes,
                       self._output(self.moments_.mean[d:]), names=names)
         fit = model.fit(data, Exact(), weights=weights)
-        return replace(fit, units={name: unit for name, unit in units.items()
-                                   if name in fit.point})
+        units = {name: unit for name, unit in units.items() if name in fit.point}
+        return replace(fit, units=units | of_rows(
+            x=(self.moments_.mean[:d], 1.0), y=(self._output(self.moments_.mean[d:]), 1.0)))
 
     @property
     def coef_(self):

@@ -33,7 +33,7 @@ from probml.models.regression.generalized_linear import FAMILIES, LINKS
 from probml.models.regression.mixed_columns import labels_of, numbers_of, table_of
 from probml.models.regression.mixed_model import mixed_model
 from probml.models.regression.targets import beside, check_targets
-from probml.posteriors.units import Unit, plane
+from probml.posteriors.units import Unit, of_rows, plane
 
 ONE = "1"  # the column of an intercept
 
@@ -218,16 +218,19 @@ class MixedModel(Unsure, RegressorMixin, Face):
         if self._fixed:
             out |= plane("beta", "bias", self._centre, self._unit, 1, self._centre_y, unit,
                          tuple(map(str, self._fixed)))
-        for name, columns in self.effects.items():
+        for name, read in self.effects.items():
             key, back = str(name), unit / self._z_units[name]
-            members, own = tuple(self.groups_[name].tolist()), tuple(map(str, columns))
-            several = len(columns) > 1
+            members, own = tuple(self.groups_[name].tolist()), tuple(map(str, read))
+            several = len(read) > 1
             out[key] = Unit(back if several else back[0],
                             names={0: members, **({1: own} if several else {})})
             out[f"{key}_spread"] = Unit(back if several else back[0],
                                         names={0: own} if several else {})
             out[f"{key}_turn"] = Unit(names={0: own, 1: own})
-        return {name: each for name, each in out.items() if name in point}
+        z = np.concatenate([self._z_units[name] for name in self.effects])
+        rows = of_rows(y=(self._centre_y, unit), z=(0.0, z), **(
+            {"x": (self._centre, self._unit)} if self._fixed else {}))
+        return {name: each for name, each in out.items() if name in point} | rows
 
     def _learn(self, data: Mapping, weights: np.ndarray, restricted: bool) -> None:
         """The numbers that were learnt, in the user's units."""

@@ -20,7 +20,7 @@ from probml.models.regression import evidence
 from probml.models.regression.from_moments import WIDE, FromMoments, is_scale
 from probml.models.regression.moments import few_rows
 from probml.models.regression.smoothing import design, smooth_moments, smoothing
-from probml.posteriors.units import Unit
+from probml.posteriors.units import Unit, of_rows
 
 LAM: Rule = ("None or numbers above 0",
              lambda v: v is None or is_scale(v) and not isinstance(v, str))
@@ -162,7 +162,8 @@ class SmoothingSpline(FromMoments):
             self.design_.curves, self.design_.groups, strict=True) for i in range(len(members))]
         lines = [f"{name}, line" for name in names]
         return {"beta": Unit(names={0: (*lines, *curves)}),
-                "bias": Unit(shift=self.moments_.mean[-1])}
+                "bias": Unit(shift=self.moments_.mean[-1]),
+                **of_rows(h=(self.moments_.mean[:-1], 1.0), y=(self.moments_.mean[-1], 1.0))}
 
     @property
     def intercept_(self):

@@ -43,9 +43,10 @@ class Statistic(NamedTuple):
     above: float  # share of tables in which it is greater, ties halved
 
     @property
-    def odd(self) -> bool:
-        """Whether no table has one so far out, and it is as far from their middle as a normal is in
-        one case of a thousand, so that of some dozens hardly one is odd by chance."""
+    def missed(self) -> bool:
+        """Whether the model misses it: no table has one so far out, and it is as far from their
+        middle as a normal is in one case of a thousand, so that of some dozens hardly one is missed
+        by chance."""
         side = self.high - self.middle if self.seen > self.middle else self.middle - self.low
         return (not 0.0 < self.above < 1.0
                 and abs(self.seen - self.middle) > FAR * max(side, 1e-9 * abs(self.middle)))
@@ -97,6 +98,8 @@ def replicated(fit: Fitted, held: dataset.Data) -> Replicated | None:
     for name in names:
         shown = np.asarray(held.table.columns[name].shown, float)
         again = np.where(np.isnan(shown), np.nan, made[name])
+        if name in fit.units:
+            shown, again = (fit.units[name].told(name, {name: each}) for each in (shown, again))
         if sites[name].finite:
             statistics += _shares(name, fit.labels(name), shown, again)
             continue

@@ -11,11 +11,12 @@ import numpy as np
 from probml.assessment import dimensions, either_arviz, prior_arviz, whole_arviz
 from probml.assessment.inside import at_draws, row_latents, row_values
 from probml.dataset import dataset
+from probml.dataset.frames import shortest
 from probml.device import layout, load
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
-from probml.posteriors.units import Unit, in_units
+from probml.posteriors.units import Unit, density, in_units
 from probml.queries import outside, queries
 from probml.queries.fitted import Fitted
 from probml.queries.simulation import simulate_draws
@@ -49,10 +50,10 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
         columns = _columns(fit, name, value, computed)
         if name in fit.units and name not in mixed:
             columns = _told(fit.units[name], columns)
+        columns = {c: np.broadcast_to(shortest(v), value.shape) for c, v in columns.items()}
         for index in np.ndindex(value.shape):
             label = dimensions.entry(name, index, entries)
-            records.append({"parameter": label} | {c: np.broadcast_to(v, value.shape)[index]
-                                                   for c, v in columns.items()})
+            records.append({"parameter": label} | {c: v[index] for c, v in columns.items()})
     columns = list(dict.fromkeys(column for record in records for column in record))
     return pd.DataFrame(records, columns=columns or ["parameter", "value"]).set_index("parameter")
 
@@ -172,7 +173,8 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
         )
     names, lead = dimensions.Dimensions(fit, held), ("chain", "draw")
 
-    def group(values, layout, front=lead):
+    def group(values, layout, front=lead, units=fit.units):
+        values = {**values, **in_units(units, values)}
         low = {name: sites[name].low for name in values if name in sites}
         values = {name: sites[name].valued(v) if low.get(name) else v for name, v in values.items()}
         attrs = {name: {} if low.get(name) else names.states(name) for name in values}
@@ -204,14 +206,15 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
                  "acceptance_rate": stats["accept"]}
         stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
         groups["sample_stats"] = group({name: np.asarray(value) for name, value in stats.items()},
-                                       lambda name: ())
+                                       lambda name: (), units={})
     if fit.model.whole:
         inputs = {name: value[0] for name, value in held.table.inputs.items()}
         groups |= whole_arviz.groups(fit, names, inputs, {**draws, **more}, group, MOST)
         return either_arviz.container(groups)
     try:
-        rows = {seen[0] if len(seen) == 1 else "row": log_likelihood(fit, held, draws)}
-        groups["log_likelihood"] = group(rows, lambda name: (names.rows,))
+        logs = log_likelihood(fit, held, draws) - _in_density(fit, held, seen)
+        groups["log_likelihood"] = group({seen[0] if len(seen) == 1 else "row": logs},
+                                         lambda name: (names.rows,), units={})
     except Refusal as why:
         if not fit.belief.rows(1, 0):
             raise
@@ -223,6 +226,16 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
     if held.table.inputs:
         groups["constant_data"] = group(held.table.inputs, names.covariate, ())
     return either_arviz.container(groups)
+
+
+def _in_density(fit: Fitted, held: dataset.Data, seen: Collection[str]) -> np.ndarray:
+    """What log p(row) loses in the user's units, (n,)."""
+    out = np.zeros(held.table.rows)
+    for name in (name for name in seen if name in fit.units):
+        column = held.table.columns[name]
+        known = np.ones(column.values.shape, bool) if column.seen is None else column.seen
+        out = out + density(fit.units[name], known)
+    return out
 
 
 def _replicated(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str]) -> dict[str,

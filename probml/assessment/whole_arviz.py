@@ -14,6 +14,7 @@ from probml.errors import Refusal
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
+from probml.posteriors.units import density
 from probml.queries.fitted import Fitted
 
 
@@ -59,6 +60,15 @@ def _logs(model: Bound, inputs: Mapping, draws: Mapping):
     return jax.lax.map(one, draws)
 
 
+def _in_density(fit: Fitted, own: Observed, name: str) -> np.ndarray | float:
+    """What the log densities of a site's elements lose in the user's units."""
+    if name not in fit.units:
+        return 0.0
+    known = ~np.isnan(np.asarray(own.value, float))
+    return density(fit.units[name], known.reshape(-1, *known.shape[own.batch:])).reshape(
+        known.shape[: own.batch])
+
+
 def groups(fit: Fitted, names: Dimensions, inputs: Mapping[str, Any],
            draws: Mapping[str, np.ndarray], group: Callable, most: float) -> dict[str, Any]:
     """The groups of what is observed: observed_data, log_likelihood; the latter is left out, with a
@@ -80,8 +90,10 @@ def groups(fit: Fitted, names: Dimensions, inputs: Mapping[str, Any],
     if seen:
         out["observed_data"] = group({name: each.value for name, each in seen.items()},
                                      lambda name: seen[name].dims, ())
-        out["log_likelihood"] = group(log_likelihood(fit, inputs, draws),
-                                      lambda name: seen[name].dims[: seen[name].batch])
+        logs = {name: log - _in_density(fit, seen[name], name)
+                for name, log in log_likelihood(fit, inputs, draws).items()}
+        out["log_likelihood"] = group(logs, lambda name: seen[name].dims[: seen[name].batch],
+                                      units={})
     else:
         warnings.warn("to_arviz(): what is observed looks at sites that are summed out, or at "
                       "steps that are integrated out, so its elements have no log likelihood of "

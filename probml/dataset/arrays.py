@@ -129,8 +129,3 @@ def deny(bad, what, values, must, rows=True, hint=UNSEEN):
         if not rows or not i:
             raise DataError(f"{said}{f' in {behind}' * bool(cell)}. {hint}")
         raise RowError(f"{said} in ", i[0], f"{f', {behind}' * bool(cell)}. {hint}")
-
-
-def listed(names):
-    return ", ".join(map(repr, names[:12])) + (f", … ({len(names)} in all)" if len(names) > 12
-                                               else "")

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from probml.dataset.arrays import NUMBERS, Raw, deny, listed
+from probml.dataset.arrays import NUMBERS, Raw, deny
 from probml.dataset.kinds import refuse_long
-from probml.errors import DataError, ModelError
+from probml.errors import DataError, ModelError, listed
 from probml.structure.indices import Formula, Index
 from probml.structure.structure import Structure
 

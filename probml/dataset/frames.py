@@ -1,12 +1,14 @@
 """Tables of any library that narwhals knows: read as pandas, answered as the kind of table that
 went in; the names of columns that travel as one array."""
 
-from collections.abc import Mapping, Sequence
+import difflib
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from probml.errors import DataError
+from probml.errors import DataError, listed
 
 OURS = ("pandas", "pyarrow")  # read as they are
 
@@ -62,30 +64,69 @@ def _column(series: Any) -> Any:
 
 
 def like(given: Any, columns: Mapping[str, np.ndarray]) -> Any:
-    """Columns of rows as the kind of table that `given` is, with its index, its columns first and
-    its categories; a mapping where it is no table."""
+    """Columns of rows as the kind of table that `given` is, with its index, its columns first, its
+    categories, and the numbers that it shows to the last digit; columns that the answer does not
+    tell of stay as they are. A mapping where it is no table."""
     if not is_table(given):
         return dict(columns)
-    own = [str(name) for name in names_of(given)]
-    flat = _flat(columns)
-    flat = {name: flat[name] for name in (*(n for n in own if n in flat),
-                                          *(n for n in flat if n not in own))}
-    module = type(given).__module__.partition(".")[0]
+    table, module = as_pandas(given), type(given).__module__.partition(".")[0]
+    own = {str(name): i for i, name in enumerate(table.columns)}
+    flat = {name: _shown(table.iloc[:, own[name]], value) if name in own else shortest(value)
+            for name, value in _flat(columns).items()}
     if module == "pyarrow":
         import pyarrow as pa
 
-        return pa.table(flat)
+        return pa.table(_ordered(own, flat, {name: given.column(i) for name, i in own.items()}))
     if module == "pandas":
         import pandas as pd
 
-        out = pd.DataFrame(flat, index=given.index)
+        stay = {name: table.iloc[:, i].array for name, i in own.items()}
+        out = pd.DataFrame(_ordered(own, flat, stay), index=given.index)
         kinds = {name: given[name].dtype for name in given.columns if name in out.columns}
         return out.astype({name: kind for name, kind in kinds.items()
                            if isinstance(kind, pd.CategoricalDtype)})
     import narwhals.stable.v1 as nw
 
-    backend = nw.get_native_namespace(nw.from_native(given))
-    return nw.from_dict(flat, backend=backend).to_native()
+    frame = nw.from_native(given)
+    stay = {name: frame[frame.columns[i]].to_native() for name, i in own.items()}
+    return nw.from_dict(_ordered(own, flat, stay),
+                        backend=nw.get_native_namespace(frame)).to_native()
+
+
+def _ordered(own: Iterable[str], flat: Mapping, stay: Mapping) -> dict[str, Any]:
+    """Columns in the order of a table, then what it had none of."""
+    return {**{name: flat[name] if name in flat else stay[name] for name in own}, **flat}
+
+
+def _shown(column: Any, filled: np.ndarray) -> np.ndarray:
+    """A pandas column, its unseen cells filled."""
+    import pandas as pd
+
+    filled = shortest(filled)
+    if filled.dtype.kind != "f" or not pd.api.types.is_numeric_dtype(column):
+        return filled
+    seen = column.notna().to_numpy()
+    if seen.all():
+        return column.to_numpy()
+    return np.where(seen, column.to_numpy(float, na_value=np.nan), filled)
+
+
+def shortest(values: Any) -> np.ndarray:
+    """Numbers of float32 as the doubles that their shortest decimals name, 0.3 for
+    0.30000001192092896, as a table is to show them; all else as it is."""
+    values = np.asarray(values)
+    if values.dtype != np.float32:
+        return values
+    out = values.astype(float)
+    wide, size = out.copy(), np.abs(out)
+    usual = (size > 1e-15) & (size < 1e15)  # so that powers of ten are exact
+    place = np.floor(np.log10(np.where(usual, size, 1.0)))
+    for digits in (9, 8, 7, 6):  # nine always name it
+        scale = 10.0 ** np.abs(digits - 1 - place)
+        told = np.where(digits - 1 >= place, np.rint(wide * scale) / scale,
+                        np.rint(wide / scale) * scale)
+        out = np.where(usual & (told.astype(np.float32) == values), told, out)
+    return out
 
 
 def _flat(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -126,7 +167,7 @@ def columns_of(data: Any) -> dict[str, tuple[str, ...]]:
 
 
 def aligned(data: Any, columns: Mapping[str, tuple[str, ...]]) -> Any:
-    """Data whose tables have the columns of a fit, in its order.
+    """Data whose tables have the columns of a fit, in its order; others are left alone.
 
     Raises:
         DataError: a column that the fit knows is not there.
@@ -136,13 +177,79 @@ def aligned(data: Any, columns: Mapping[str, tuple[str, ...]]) -> Any:
     for name in (n for n in own if n in columns and own[n] != columns[n]):
         table = plain(data[name])
         missing = [column for column in columns[name] if column not in own[name]]
-        extra = [column for column in own[name] if column not in columns[name]]
-        if missing or extra:
-            wrong = (f"lacks the column {missing[0]!r}" if missing
-                     else f"has the further column {extra[0]!r}")
-            raise DataError(f"'{name}' {wrong}: the fit was to {list(columns[name])}, got "
-                            f"{list(own[name])}")
+        if missing:
+            raise DataError(f"'{name}' lacks the column {missing[0]!r}: the fit was to "
+                            f"{list(columns[name])}, got {list(own[name])}")
         place = {column: i for i, column in enumerate(own[name])}
         at = [place[column] for column in columns[name]]
         out[name] = table.iloc[:, at] if hasattr(table, "iloc") else table.select(at)
     return out
+
+
+# The names of a table's columns beside those of a model
+
+
+def known(items: Mapping[str, Any], expected: Mapping[str, Any], inputs: Sequence[str], asked: bool,
+          model: str) -> dict[str, Any]:
+    """The columns of a table that a model knows: others are left alone where none of its own is
+    lacking, or, in a question, one that may be what is asked for, which a warning says.
+
+    Args:
+        expected: site → what is expected of it, a tables.Expected.
+
+    Raises:
+        DataError: a further column, where one of the model's is lacking.
+    """
+    extra = [name for name in items if name not in expected and name not in inputs]
+    absent = [e.name for e in expected.values() if e.rows and e.name not in items]
+    if not extra:
+        return dict(items)
+    near = next((name for name in extra if difflib.get_close_matches(str(name), absent, 1)), None)
+    whole = any(e.cells not in ((), (1,)) for e in expected.values() if e.name in absent)
+    if near is not None or whole or len(extra) == len(items):
+        check(extra[0] if near is None else near, True, expected, inputs, model)
+    if len(absent) > asked:
+        raise DataError(f"{model}: '{extra[0]}' is neither a site nor an input, and the table has "
+                        f"no '{absent[0]}': rename the column that is meant by it; of a table "
+                        f"without {listed(extra)} all of '{absent[0]}' is unseen")
+    if absent:
+        warnings.warn(f"{model}: the table shows nothing of '{absent[0]}', and the model has no "
+                      f"{listed(extra)}, left alone", RuntimeWarning, stacklevel=2)
+    return {name: value for name, value in items.items() if name not in extra}
+
+
+def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[str],
+          model: str) -> None:
+    """
+    Raises:
+        DataError: the model has no such site or input, or none that a column of a table can hold.
+    """
+    vectors = [e.name for e in expected.values() if e.rows and e.cells not in ((), (1,))]
+    if name not in expected:
+        # those in rows first
+        own = sorted(expected, key=lambda n: not expected[n].rows) + [
+            i for i in inputs if i not in expected
+        ]
+        hint = "Drop it or rename it."
+        if near := difflib.get_close_matches(str(name), own, 1):
+            hint = f"Did you mean '{near[0]}'?"
+        elif frame and vectors:
+            hint = (f"'{vectors[0]}' has several cells per row: pass a mapping {{'{vectors[0]}': "
+                    f"table[['a', 'b']]}}.")
+        raise DataError(f"{model}: '{name}' is neither a site nor an input; known names: "
+                        f"{listed(own)}. {hint}")
+    if frame and (name in vectors or not expected[name].rows):
+        where = "in every row" if name in vectors else "outside rows"
+        hint = (f"pass a mapping {{'{name}': table[['a', 'b']]}}" if name in vectors
+                else "pass a mapping")
+        raise DataError(f"'{name}' has the shape {expected[name].cells} {where}, which a column of "
+                        f"a table cannot hold: {hint}.")
+
+
+def lacked(name: str, items: Iterable) -> str:
+    """What to do about an input that a table has no column of."""
+    columns = [str(column) for column in items]
+    if near := difflib.get_close_matches(name, columns, 1):
+        return f" Did you mean it by the column '{near[0]}'? Rename that."
+    return (f" The columns are {listed(columns)}: rename the one that is meant; a matrix travels "
+            f"in a mapping: {{'{name}': table[['a', 'b']]}}.")

@@ -5,16 +5,16 @@ Arrays, lists, DataFrames and pyarrow tables become NumPy columns with a mask of
 is imported only where the user's own data needs it.
 """
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from probml.dataset.arrays import NUMBERS, UNSEEN, as_raw, coded, deny, listed
+from probml.dataset import frames
+from probml.dataset.arrays import NUMBERS, UNSEEN, as_raw, coded, deny
 from probml.dataset.sources import arrow_values
-from probml.errors import DataError
+from probml.errors import DataError, listed
 
 LARGEST_COUNT = 2**62
 
@@ -90,13 +90,15 @@ def read(
     """
     items, frame, index, height = _items(data, expected, model)
     items |= {name: value for name, value in codes.items() if name in items}
-    for name in (name for name in inputs if name not in items):
-        hint = f" A matrix travels in a mapping: {{'{name}': table[['a', 'b']]}}." if frame else ""
-        raise DataError(f"{model}: the input '{name}' is missing: bind it, {model}(…, {name}=...), "
-                        f"or give it in the data.{hint}")
+    missing = next((name for name in inputs if name not in items), None)
+    if missing is not None:
+        hint = frames.lacked(missing, items) if frame else ""
+        raise DataError(f"{model}: the input '{missing}' is missing: bind it, {model}(…, "
+                        f"{missing}=...), or give it in the data.{hint}")
+    items = frames.known(items, expected, inputs, asked, model) if frame else items
     for name in (name for name in items if name not in inputs):
         bare = frame and not arrow_values.holds_lists(items[name])
-        _check_name(name, bare, expected, inputs, model)
+        frames.check(name, bare, expected, inputs, model)
     inside = {name: name in inputs or expected[name].rows for name in items}
     raws = {name: as_raw(f"'{name}'", value, inside[name]) for name, value in items.items()}
     counts = {name: len(raw.values) for name, raw in raws.items() if inside[name]}
@@ -162,29 +164,6 @@ def _items(data, expected, model):
     kind, some = type(data).__name__, "some of " * (len(inside) > 1)
     raise DataError(f"{model}: data must be a mapping name -> array, a DataFrame or a pyarrow "
                     f"Table, got {kind}: pass {some}{{{', '.join(inside)}}}.")
-
-
-def _check_name(name, frame, expected, inputs, model):
-    vectors = [e.name for e in expected.values() if e.rows and e.cells not in ((), (1,))]
-    if name not in expected:
-        # those in rows first
-        known = sorted(expected, key=lambda n: not expected[n].rows) + [
-            i for i in inputs if i not in expected
-        ]
-        hint = "Drop it or rename it."
-        if near := difflib.get_close_matches(str(name), known, 1):
-            hint = f"Did you mean '{near[0]}'?"
-        elif frame and vectors:
-            hint = (f"'{vectors[0]}' has several cells per row: pass a mapping {{'{vectors[0]}': "
-                    f"table[['a', 'b']]}}.")
-        raise DataError(f"{model}: '{name}' is neither a site nor an input; known names: "
-                        f"{listed(known)}. {hint}")
-    if frame and (name in vectors or not expected[name].rows):
-        where = "in every row" if name in vectors else "outside rows"
-        hint = (f"pass a mapping {{'{name}': table[['a', 'b']]}}" if name in vectors
-                else "pass a mapping")
-        raise DataError(f"'{name}' has the shape {expected[name].cells} {where}, which a column of "
-                        f"a table cannot hold: {hint}.")
 
 
 def _agreed(counts, rows, height, known, model):

@@ -5,21 +5,27 @@ With W = Σ w, x̄ = Σ w x / W and Σ w (x − x̄)(x − x̄)ᵀ = W Σ_j λ_j
     x̄ ± √(m λ_j) v_j,    each at weight W / 2m,
 
 are 2m rows of the same moments. The moments of parts of the rows add up (Chan, Golub & LeVeque
-1983): a monoid, so that fits can be merged.
+1983): a monoid, so that fits can be merged. Of rows that read members of a group these are the rows
+of each member: of m numbers m + 1, the corners of a simplex, x̄ + V √λ √(m + 1) h with h the rows
+of m orthonormal columns that each sum to 0.
 """
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.dataset.dataset import Data
+from probml.dataset.tables import Column
 from probml.device.rows import Chunk, Resident, Rows
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed
+from probml.plan.second_moments import Members
 
 
 class Moments(NamedTuple):
@@ -108,3 +114,59 @@ def _moments(names: Sequence[str], rows: Rows) -> Any:
     off, second = rows.total(squares)
     off /= weight  # what the first pass had lost
     return weight, mean + off, second - weight * off[:, None] * off
+
+
+def by_cells(data: Data, told: Members, weights: np.ndarray | None,
+             times: float) -> tuple[Data, np.ndarray] | None:
+    """A few rows of the same second moments as all rows at each setting of the codes, and their
+    weights; None: they would not be `times` as few.
+
+    Cost: a sort of the codes, m² passes over a column, m numbers a row.
+    """
+    table, n = data.table, data.table.rows
+    live = np.ones(n, bool) if weights is None else weights > 0
+    owner = np.zeros(int(live.sum()), int)
+    for name in told.codes:
+        for column in np.asarray(table.inputs[name])[live].reshape(len(owner), -1).T:
+            _, own = np.unique(column, return_inverse=True)
+            _, owner = np.unique(owner * (own.max(initial=0) + 1) + own, return_inverse=True)
+    columns = [(name, table.columns[name].values) for name in told.values] + [
+        (name, table.inputs[name]) for name in told.inputs]
+    flat = np.concatenate([np.asarray(array, float)[live].reshape(len(owner), -1)
+                           for _, array in columns], 1)
+    m, count = flat.shape[1], int(owner.max(initial=-1)) + 1
+    if count * (m + 1) * times > len(owner):
+        return None
+    w = np.ones(len(owner)) if weights is None else np.asarray(weights, float)[live]
+
+    def total(x):
+        return np.bincount(owner, w * x, count)
+
+    weight = np.bincount(owner, w, count)
+    mean = np.stack([total(x) for x in flat.T], 1) / weight[:, None]
+    left = flat - mean[owner]
+    second = np.empty((count, m, m))
+    for i in range(m):
+        for j in range(i + 1):
+            second[:, i, j] = second[:, j, i] = total(left[:, i] * left[:, j]) / weight
+    values, vectors = np.linalg.eigh(second)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+    points = (mean[:, None] + _corners(m) @ np.swapaxes(root, 1, 2)).reshape(-1, m)
+    first = np.flatnonzero(live)[np.unique(owner, return_index=True)[1]].repeat(m + 1)
+    made, start = {}, 0
+    for name, array in columns:
+        size = int(np.prod(array.shape[1:], dtype=int))
+        made[name] = points[:, start : start + size].reshape(-1, *array.shape[1:])
+        start += size
+    inputs = {name: made[name] if name in told.inputs else np.asarray(array)[first]
+              for name, array in table.inputs.items()}
+    few = replace(table, rows=len(points), inputs=inputs,
+                  columns={name: Column(made[name], None) for name in told.values})
+    return data._replace(table=few, weights=None), (weight / (m + 1)).repeat(m + 1)
+
+
+def _corners(m: int) -> np.ndarray:
+    """m + 1 points of mean 0 and covariance I, (m + 1, m): Helmert's columns."""
+    j = np.arange(1, m + 1)
+    columns = np.triu(np.ones((m + 1, m))) - np.diag(j.astype(float), -1)[:, :m]
+    return np.sqrt((m + 1) / (j * (j + 1))) * columns

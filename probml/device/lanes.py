@@ -198,7 +198,7 @@ class Lanes:
             kind = None if array.dtype.kind in "iub" else dtype
             inputs[name] = self.ship(array, 0 if name in data.structure.timed else None, kind)
         return Steps(Chunk(values, seen, {}, unseen, {}, inputs, self._alive()), self.length,
-                     self.blocks, self.parallel, self.wide)
+                     self.blocks, self.parallel, self.wide, self.data.lengths is None)
 
     def _alive(self) -> jax.Array | None:
         """The steps that count; None: all."""

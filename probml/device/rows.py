@@ -23,6 +23,7 @@ class Steps:
     blocks: int
     parallel: bool  # join blocks by an associative scan
     wide: bool  # no limit of range
+    even: bool = False  # all rows have the same steps that count
 
     def folded(self, array: jax.Array) -> jax.Array:
         """(N, ...) → (rows, time, ...)."""
@@ -32,7 +33,7 @@ class Steps:
 
 
 jax.tree_util.register_dataclass(Steps, data_fields=["rows"],
-                                 meta_fields=["length", "blocks", "parallel", "wide"])
+                                 meta_fields=["length", "blocks", "parallel", "wide", "even"])
 
 
 class Chunk(NamedTuple):
@@ -353,6 +354,9 @@ class Known(NamedTuple):
     concentration: dict[str, jax.Array] = {}
     # parameter -> how far its unbounded coordinates are its own (1), not its prior's (0)
     centring: dict[str, jax.Array] = {}
+    # parameter -> values, each with a leading axis, over which log densities of groups of latents
+    # are averaged before these are integrated out
+    settings: dict[str, jax.Array] = {}
 
 
 def _compensated(total: Any, lost: Any, more: Any) -> tuple[Any, Any]:

@@ -235,8 +235,8 @@ class Engine(ABC):
 
     @property
     def way(self) -> Any:
-        """How expected statistics of further rows may move the point, a
-        restarting.stepwise.Maximised; None: they may not."""
+        """How expected statistics of further rows may move the point, a restarting.batches.Way;
+        None: they may not."""
         return None
 
     @property

@@ -57,39 +57,33 @@ class Exact(Engine):
             return
         if plan.groupings:
             raise Refusal(f"{where}: '{plan.effects[0]}' is integrated out given the parameters, "
-                          f"which leaves '{plan.free[0]}' without a closed form. Try EM(), MAP() "
-                          f"or NUTS()")
+                          f"which leaves '{plan.free[0]}' without a closed form",
+                          ("EM", "MAP", "NUTS"))
         torn = next((name for name in plan.observed if plan.pattern.get(name) == "torn"), None)
         if torn is not None:
             raise Refusal(
                 f"{where}: site '{torn}' ({sites[torn].kind}) is a vector that is seen in part in "
-                f"some rows, which has no closed "
-                "form. Try EM()"
-            )
+                f"some rows, which has no closed form", ("EM",))
         unseen = next(iter(plan.hidden), None)
         if unseen is not None:
             raise Refusal(
                 f"{where}: site '{unseen}' ({sites[unseen].kind}) is a number inside rows() that "
-                f"is unseen, beside unknown parameters. Try EM(), or NUTS()"
-            )
+                f"is unseen, beside unknown parameters", ("EM", "MAP", "NUTS"))
         hidden = [v for v in plan.variables if sites[v].rows]
         if hidden:
             state = "unseen in some rows" if hidden[0] in plan.pattern else "unseen"
             raise Refusal(
                 f"{where}: site '{hidden[0]}' ({sites[hidden[0]].kind}) is discrete, inside rows() "
-                f"and {state}, beside "
-                "unknown parameters. Try EM()"
-            )
+                f"and {state}, beside unknown parameters", ("EM",))
         if plan.globals:
             raise Refusal(
                 f"{where}: site '{plan.globals[0]}' is discrete and unseen beside unknown "
-                f"parameters ('{plan.free[0]}', ...). Try EM()"
-            )
+                f"parameters ('{plan.free[0]}', ...)", ("EM",))
         heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
                      None)
         if heavy is not None:
-            raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior. "
-                          f"Try EM()")
+            raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior",
+                          ("EM",))
         for stage in blocks(plan, True):
             for block in stage:
                 if (not (block.form and block.conjugate)
@@ -97,9 +91,7 @@ class Exact(Engine):
                     why = block.why or "its prior is improper"
                     raise Refusal(
                         f"{where}: parameter '{block.names[0]}' ({sites[block.names[0]].kind}) has "
-                        f"no conjugate update: "
-                        f"{why}. Try EM() or MAP()"
-                    )
+                        f"no conjugate update: {why}", ("EM", "MAP"))
         single = {b.names[0] for stage in blocks(plan, True) for b in stage if not b.form.joint}
         for name in plan.free:
             above = next((p for uses in sites[name].uses.values() for p in uses if p in single),
@@ -107,9 +99,7 @@ class Exact(Engine):
             if name in single and above is not None:
                 raise Refusal(
                     f"{where}: parameter '{above}' stands in the prior of '{name}': together their "
-                    f"posterior has no closed form. "
-                    f"Give '{above}' in the data, or try EM() or MAP()"
-                )
+                    f"posterior has no closed form. Give '{above}' in the data", ("EM", "MAP"))
         for block in (b for stage in blocks(plan, True) for b in stage if b.form.joint):
             scales = coupling(plan, block)
             if block.stacked and any(scales) and any(sites[name].family.event
@@ -118,9 +108,8 @@ class Exact(Engine):
                     f"{where}: '{block.names[0]}' (MultivariateNormal, several vectors) and "
                     f"'{next(filter(None, scales))}', their "
                     "covariance, are both unknown: a matrix normal, for which there is no closed "
-                    "form here. Give each output its own "
-                    "variance, Normal(...).to_event(1), or try EM()"
-                )
+                    "form here. Give each output its own variance, Normal(...).to_event(1)",
+                    ("EM",))
             if len(scales) > 1 or isinstance(scales[0], tuple):
                 named = ", ".join(repr(s) for s in scales if s)
                 raise Refusal(
@@ -128,9 +117,7 @@ class Exact(Engine):
                     f"both unknown, but the "
                     f"prior of '{block.names[0]}' does not "
                     f"scale with {named}: write its prior scale as sqrt({scales[0] or scales[-1]} "
-                    f"/ kappa) "
-                    "(normal–inverse-gamma), or try EM()"
-                )
+                    f"/ kappa) (normal–inverse-gamma)", ("EM",))
 
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
@@ -147,9 +134,7 @@ class Exact(Engine):
             raise Refusal(
                 f"Exact cannot fit model '{plan.structure.model.name}': its closed form was "
                 f"checked at two points, "
-                "where the log evidence differs by "
-                f"{float(mismatch):.3g} nats. Try EM() or MAP()"
-            )
+                f"where the log evidence differs by {float(mismatch):.3g} nats", ("EM", "MAP"))
         return Outcome(posterior.mean, np.array([float(evidence)]), Status.EXACT, 0, (), posterior,
                        float(evidence))
 

@@ -22,7 +22,7 @@ LADDER = tuple(sorted((engine for engine in _OFFERED if engine.rung is not None)
 ON_REQUEST = tuple(engine for engine in _OFFERED if engine.rung is None)
 
 
-def choose(data: Data) -> tuple[Engine, dict[Engine, str]]:
+def choose(data: Data) -> tuple[Engine, dict[Engine, Refusal]]:
     """The first engine of the ladder that does not refuse, and the reasons of those that did (or
     would).
 
@@ -30,7 +30,7 @@ def choose(data: Data) -> tuple[Engine, dict[Engine, str]]:
         Refusal: all of them did.
     """
     chosen: Engine | None = None
-    reasons: dict[Engine, str] = {}
+    reasons: dict[Engine, Refusal] = {}
     for engine in LADDER:
         why = refusal(engine, data, asked=False)
         if why is None:
@@ -38,18 +38,32 @@ def choose(data: Data) -> tuple[Engine, dict[Engine, str]]:
         else:
             reasons[engine] = why
     if chosen is None:
-        raise Refusal("no engine can treat this model: "
-                      + "; ".join(dict.fromkeys(reasons.values())))
+        told = [str(advised(why, data)) for why in reasons.values()]
+        raise Refusal("no engine can treat this model: " + "; ".join(dict.fromkeys(told)))
     return chosen, reasons
 
 
-def refusal(engine: Engine, data: Data, asked: bool = True) -> str | None:
-    """Why an engine refuses data, in words; None: it does not."""
+def refusal(engine: Engine, data: Data, asked: bool = True) -> Refusal | None:
+    """Why an engine refuses data; None: it does not."""
     try:
         engine.refuse(problem_of(engine, data, asked))
     except Refusal as why:
-        return str(why)
+        return why
     return None
+
+
+def advised(why: Refusal, data: Data) -> Refusal:
+    """A refusal that offers, of the engines that it names, those that would not refuse these data
+    themselves; where all would, the first engine that does not."""
+    def able(name: str) -> bool:
+        engine = next(kind for kind in KINDS if kind.__name__ == name).unasked()
+        return engine is not None and refusal(engine, data, asked=False) is None
+
+    if not why.instead:
+        return why
+    found = [name for name in why.instead if able(name)]
+    others = (kind.__name__ for kind in KINDS if kind.__name__ not in why.instead)
+    return why.offering(found or filter(None, [next(filter(able, others), None)]))
 
 
 def written(text: str) -> Engine:

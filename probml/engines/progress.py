@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from probml.engines.engine import Status
 from probml.errors import ModelError
 from probml.numerics.compiling import underway
-from probml.numerics.outside.checkpoint import Past
+from probml.numerics.outside.checkpoint import Past, alike
 from probml.numerics.outside.watching import Step, watchers
 from probml.numerics.precision import carried
 
@@ -145,7 +145,7 @@ class Progress:
         """Those who watch."""
         if not self._watchers:
             return
-        took = time.time() - self._begun
+        took = time.monotonic() - self._begun
         left = took * (self.total - done) / done if self.total and done else None
         speed = self.reading() if speed is None and self.reading is not None else speed
         self._step = Step(self.title, done, self.total, value, took, left, speed)
@@ -229,11 +229,12 @@ def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int =
     past = journal.past(key) if journal else None
     if past is not None and held is not None:
         try:
+            done, status = past.counted(limit), Status(past.status)
+            alike(held.read(), past.held, "what is held")
             held.write(past.held)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ModelError(f"the checkpoint holds another state of '{bar.section}' ({error}): "
-                             f"another version wrote it. Delete it") from None
-        done, status = past.done, Status(past.status)
+                             f"another version wrote it, or it is broken. Delete it") from None
         bar.advance(done * lanes, past.value)
         if status is not Status.RUNNING:
             return status

@@ -31,8 +31,10 @@ LADDER = 8  # numbers of states with which restarts begin, at the most
 @dataclass(frozen=True)
 class VB(Engine):
     """Variational Bayes by message passing (Attias 1999; Winn & Bishop 2005): q(z) Π_b q(θ_b)
-    nearest to the posterior of hidden states and parameters, each q(θ_b) the conjugate distribution
-    of a block, as the closed M-steps of EM read them.
+    nearest to the posterior of hidden states, unseen numbers of rows and parameters, each q(θ_b)
+    the conjugate distribution of a block, as the closed M-steps of EM read them. States of a row
+    are summed out, and its numbers integrated out (factors, effects, rates, states along time), at
+    log densities averaged over q(θ).
 
     The bound E[log p(x, z, θ)] − E[log q] never falls; `Fit.bound` has it, below log p(x) by the
     divergence of q from the posterior. Only one of the labellings of exchangeable states is found:
@@ -55,11 +57,11 @@ class VB(Engine):
             notebook.
 
     Raises:
-        Refusal: a block without a conjugate update; numbers in rows, and discrete sites outside
-            them, that are unseen: by name, with what to try.
+        Refusal: a block without a conjugate update; unseen numbers of rows that only Laplace's
+            approximation integrates; unseen discrete sites outside rows: by name, with what to try.
 
-    Cost: an iteration is one of EM; small tables are evaluated at two values a block more, of a
-        location of d coefficients that belong together at d + 1.
+    Cost: an iteration is one of EM; small tables, and rows with unseen numbers, are evaluated at
+        two values a block more, of a location of d coefficients that belong together at d + 1.
     """
 
     max_iterations: int = 1000
@@ -78,6 +80,10 @@ class VB(Engine):
     @property
     def batch(self) -> int | None:
         return self.batch_rows
+
+    @property
+    def way(self) -> stochastic.MeanField:
+        return stochastic.MeanField()
 
     def copies(self, problem: Problem) -> int:
         return self._starts(problem)
@@ -98,27 +104,28 @@ class VB(Engine):
         check_distinct(problem.data, plan)
         if plan.globals:
             raise Refusal(f"{where}: site '{plan.globals[0]}' is discrete, unseen and outside "
-                          f"rows(). Try EM() or NUTS()")
-        unseen = next(iter(plan.hidden), None)
-        if unseen is not None:
-            raise Refusal(f"{where}: site '{unseen}' ({sites[unseen].kind}) is a number inside "
-                          f"rows() that is unseen. Try EM() or SVI()")
+                          f"rows()", ("EM", "NUTS"))
+        near = next((group for group in plan.latents if not group.kind.averages), None)
+        if near is not None:
+            raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is a number "
+                          f"inside rows() that is unseen, {near.kind.words}: of log densities "
+                          f"averaged over parameters its integral is not known", ("EM", "NUTS"))
         heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
                      None)
         if heavy is not None:
-            raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior. "
-                          f"Try SVI() or EM()")
+            raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior",
+                          ("SVI", "EM"))
         moving = next((name for name in plan.chains if name in plan.rowwise), None)
         if moving is not None:
             raise Refusal(f"{where}: the moves of '{moving}' ({sites[moving].kind}) differ from "
-                          f"row to row or from step to step. Try SVI() or EM()")
+                          f"row to row or from step to step", ("SVI", "EM"))
         for block in (block for stage in blocks(plan, True) for block in stage):
             name = block.names[0]
             improper = sites[name].entry.improper or sites[name].entry.prior is None
             if block.form is None or not block.conjugate or improper:
                 why = block.why or "its prior is improper"
                 raise Refusal(f"{where}: parameter '{name}' ({sites[name].kind}) has no conjugate "
-                              f"update: {why}. Try SVI() or EM()")
+                              f"update: {why}", ("SVI", "EM"))
 
     def run(self, problem: Problem) -> Outcome:
         with one_thread(problem.plan.matrix):
@@ -164,12 +171,12 @@ class VB(Engine):
 
     def _in_batches(self, problem: Problem) -> Outcome:
         brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)
-        closed, history, status = stochastic.run(problem, brief, int(self.batch_rows or 0),
+        closed, history, status, shown = stochastic.run(problem, brief, int(self.batch_rows or 0),
                                                  self.max_iterations, self.tolerance, self.progress)
         found = jax.device_get(finished(problem.plan, closed, problem.known))
         note = f"stochastic, in batches of {self.batch_rows} rows"
         return Outcome(found.mean, history, status, len(history) - 1, (note,), found,
-                       bound=float(np.nanmax(history)))
+                       bound=float(np.nanmax(history)), shown=shown)
 
     def _found(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known

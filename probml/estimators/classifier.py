@@ -105,14 +105,13 @@ class Classifier(ClassifierMixin, Face):
             return np.log(self.predict_proba(X))
 
 
-class Additive:
-    """A classifier whose statistics add up where nothing is hidden: chunks and parts equal one
-    batch."""
+class Stepwise:
+    """A classifier that goes on learning from further rows."""
 
     def partial_fit(self, X, y, classes=None, sample_weight=None):
-        """Learn from further rows by adding their statistics: chunks with all labels seen equal one
-        batch. From the first chunk on in which some label is unseen, each is a step of stepwise EM,
-        see Fit.update.
+        """Learn from further rows. Where nothing is hidden, by adding their statistics: chunks with
+        all labels seen equal one batch. From the first chunk on in which something is hidden, a
+        label or the component of a class, each is a step of stepwise EM, see Fit.update.
 
         With prior=False every chunk needs a maximum of its own, so rows of every class.
 
@@ -165,6 +164,10 @@ class Additive:
         engine = self._ladder(False)[-1]
         kept = fit.kept._replace(engine=engine, running=True)
         return dataclasses.replace(fit, by=engine, engine=repr(engine), kept=kept)
+
+
+class Additive(Stepwise):
+    """One whose statistics add up where nothing is hidden: chunks and parts equal one batch."""
 
     def merge(self, *others):
         """Add what other faces of the same parameters, columns and classes have learnt from other

@@ -51,8 +51,9 @@ class Mixture(DensityMixin, Face):
 
     def partial_fit(self, X, y=None, sample_weight=None):
         """Learn from further rows. The first ones are fitted as by `fit`; each later call is a step
-        of stepwise EM, see Fit.update: what these rows show counts (their share of all rows so
-        far)^0.6. The prior stays as the first rows set it. y is ignored.
+        of stepwise EM, or of stochastic variational Bayes, see Fit.update: what these rows show
+        counts (their share of all rows so far)^0.6. The prior stays as the first rows set it. y is
+        ignored.
 
         It is for some hundreds of rows a call, in random order: of rows that come sorted the last
         are remembered best.

@@ -39,9 +39,9 @@ def effects(plan: Plan) -> tuple[str, ...]:
     return tuple(n for n, domain in known.items() if domain.unbounded or domain.log_scale)
 
 
-def location_and_scale(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, jax.Array, bool]:
-    """Of a parameter's prior in unbounded coordinates; the scale a number a cell, or (True) the
-    Cholesky factor of each vector."""
+def location_and_scale(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, Any, bool]:
+    """Of a parameter's prior in unbounded coordinates; the scale a number a cell, or (True) that of
+    each vector (families/location_scale.py)."""
     site = plan.structure.sites[name]
     loc, scale = site.entry.location_scale(plan.structure.distribution(name, env))
     matrix = site.entry.coupled
@@ -49,25 +49,21 @@ def location_and_scale(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, 
             scale if matrix else jnp.broadcast_to(scale, site.shape), matrix)
 
 
-def leave(v: jax.Array, centring: jax.Array, loc: jax.Array, scale: jax.Array,
+def leave(v: jax.Array, centring: jax.Array, loc: jax.Array, scale: Any,
           matrix: bool) -> jax.Array:
     """The parameter's own unbounded coordinate v → u. Of vectors, c is 0 or 1."""
     if matrix:
-        away = jax.scipy.linalg.solve_triangular(jnp.broadcast_to(scale, (*v.shape, v.shape[-1])),
-                                                 (v - loc)[..., None], lower=True)
-        return jnp.where(centring > 0.5, v, away[..., 0])
+        return jnp.where(centring > 0.5, v, scale.without(v - loc))
     return centring * loc + (v - loc) * scale ** (centring - 1)
 
 
-def enter(u: jax.Array, centring: jax.Array, loc: jax.Array, scale: jax.Array,
+def enter(u: jax.Array, centring: jax.Array, loc: jax.Array, scale: Any,
           matrix: bool) -> tuple[jax.Array, jax.Array]:
     """u → v, and log |∂v / ∂u|."""
     if matrix:
-        v = loc + (scale @ u[..., None])[..., 0]
-        volume = jnp.sum(jnp.log(jnp.diagonal(scale, axis1=-2, axis2=-1)), -1, keepdims=True)
-        return jnp.where(centring > 0.5, u, v), jnp.sum(
-            jnp.broadcast_to(jnp.where(centring > 0.5, 0.0, volume), (*u.shape[:-1], 1))
-        )
+        volume = jnp.where(centring > 0.5, 0.0, scale.volume()[..., None])
+        return (jnp.where(centring > 0.5, u, loc + scale.times(u)),
+                jnp.sum(jnp.broadcast_to(volume, (*u.shape[:-1], 1))))
     return (loc + scale ** (1 - centring) * (u - centring * loc),
             jnp.sum((1 - centring) * jnp.log(scale)))
 
@@ -102,8 +98,8 @@ def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray
     for tie in (tie for tie in ties if tie.name in out and sites[tie.name].domain.unbounded):
         name, shape = tie.name, sites[tie.name].shape
         _, scale, matrix = location_and_scale(plan, name, env)
-        told = np.maximum(_information(np.asarray(hessian[name], float), np.asarray(scale, float),
-                                       shape, matrix), 0.0)
+        own = np.asarray(scale.whole() if matrix else scale, float)
+        told = np.maximum(_information(np.asarray(hessian[name], float), own, shape, matrix), 0.0)
         sharing = math.prod(shape) / max(_count(plan, other) for other in tie.others)
         mode, r = np.nan_to_num(np.asarray(u[name], float)), 1.0
         for _ in range(ROUNDS):

@@ -14,7 +14,7 @@ from probml.device.rows import Chunk, Known, Rows, Summary
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
 from probml.evidence import effects
-from probml.evidence.surrogates import inner, over_settings, quadratic
+from probml.evidence.surrogates import Settings, inner, quadratic
 from probml.factors import integrated
 from probml.factors.chains import divided, rowwise_logs, undivided
 from probml.factors.effects.eliminated import Moments
@@ -73,30 +73,31 @@ class Expected(NamedTuple):
 
 
 def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard: bool = False,
-           natural: Mapping | None = None, settings: Mapping | None = None) -> Expected:
+           natural: Mapping | None = None, settings: Settings | None = None) -> Expected:
     """One pass over the rows: expected statistics and log evidence, chunk by chunk.
 
     Args:
         natural: the naturals at params, where they are known.
-        settings: parameters, each with a leading axis, over which log densities of rows are
-            averaged: a mean field's. None: they are taken at `params`.
+        settings: of parameters, over which log densities of rows are averaged: a mean field's.
+            None: they are taken at `params`.
 
     Cost: O(rows × work of one evidence and its gradient) time, one chunk of memory beyond the data;
     with discrete sites outside rows and several chunks one evidence more (`returned`).
     """
     if natural is None:
         natural = (naturals(plan, params, known) if settings is None else
-                   divided(plan, over_settings(lambda setting: naturals(plan, setting, known),
-                                               settings)))
+                   divided(plan, settings.mean(lambda setting: naturals(plan, setting, known))))
     if isinstance(rows, Summary):
         of = functools.partial(quadratic, plan, known=known, of=rows.squares)
         value = inner(rows.statistics, natural) + (of(params) if settings is None
-                                                   else over_settings(of, settings))
+                                                   else settings.mean(of))
         return Expected(rows.statistics, {}, [], rows.base + value,
                         _size(rows.statistics, natural), {}, {}, squares=rows.squares)
     outer = global_factors(plan, params, known)
     logs = [factor.log for factor in outer]
     middle = integrated.middles(plan, params, known)
+    if settings is not None and plan.latents:
+        known = known._replace(settings=settings.flat())
     function = _responsible(plan, params, known, natural, hard, middle, settings)
     again = not rows.held and bool(plan.rowwise or plan.latents)
 
@@ -130,7 +131,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
 
 
 def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, hard: bool,
-                 middle: Mapping, settings: Mapping | None = None) -> Callable:
+                 middle: Mapping, settings: Settings | None = None) -> Callable:
     """chunk → (Σ log evidence, its cotangent → (statistics, responsibilities of the states))."""
 
     def chunk(rows: Chunk):
@@ -142,7 +143,7 @@ def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, ha
         if settings is not None and plan.rowwise:
             # what the mean over settings has above the logs at params, to which taps are added
             taps = jax.tree.map(lambda mean, at: jnp.where(mean == at, 0.0, mean - at),
-                                over_settings(logs, settings), logs(params))
+                                settings.mean(logs), logs(params))
 
         def total(natural, taps):
             return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)

@@ -1,6 +1,7 @@
 """Expected log densities at given expectations: what an M-step climbs."""
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -30,12 +31,45 @@ def quadratic(plan: Plan, params: Mapping, known: Known, of: Mapping) -> jax.Arr
                 for name, found in of.items()), start=jnp.zeros(()))
 
 
-def over_settings(function: Callable, settings: Mapping) -> Any:
-    """The mean of function(parameters) over settings of them, stacked on a leading axis."""
-    count = len(next(iter(settings.values())))
-    if count == 1:
-        return function({name: value[0] for name, value in settings.items()})
-    return jax.tree.map(lambda leaf: leaf.mean(0), jax.vmap(function)(dict(settings)))
+@dataclass(frozen=True)
+class Settings:
+    """Values of parameters on a grid, over which means are taken.
+
+    `values`: parameter → (*sizes, *its shape), 1 along the axes of the grid on which it does not
+    depend; `sizes`: of these axes.
+    """
+
+    values: dict[str, jax.Array]
+    sizes: tuple[int, ...]
+
+    def each(self, function: Callable) -> Any:
+        """function(parameters) over the grid, leaves (*sizes, ...), 1 along axes on which none of
+        them depends; what depends on the parameters of some axes alone is computed along these."""
+
+        def along(values: Mapping, sizes: tuple[int, ...]) -> Any:
+            if not sizes:
+                return function(dict(values))
+            still = {name: value[0] for name, value in values.items() if len(value) == 1}
+            moving = {name: value for name, value in values.items() if len(value) > 1}
+            if not moving:
+                return jax.tree.map(lambda leaf: leaf[None], along(still, sizes[1:]))
+            return jax.vmap(lambda own: along({**still, **own}, sizes[1:]))(moving)
+
+        return along(self.values, self.sizes)
+
+    def mean(self, function: Callable) -> Any:
+        """The mean of function(parameters) over the grid."""
+        axes = tuple(range(len(self.sizes)))
+        return jax.tree.map(lambda leaf: leaf.mean(axes), self.each(function))
+
+    def flat(self) -> dict[str, jax.Array]:
+        """All points of the grid, parameter → (s, *its shape)."""
+        rank = len(self.sizes)
+        return {name: jnp.broadcast_to(value, (*self.sizes, *value.shape[rank:])).reshape(
+            -1, *value.shape[rank:]) for name, value in self.values.items()}
+
+
+jax.tree_util.register_dataclass(Settings, data_fields=["values"], meta_fields=["sizes"])
 
 
 def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known,

@@ -3,7 +3,7 @@ group takes nothing of rows (Shumway & Stoffer 1982), and the expectations that 
 
 Each of the matrices of a chain is a regression of a step's numbers on those of the step before, so
 that second moments are all that it takes: of (1, s_{t−1}, ε_t), ε_t what a step adds at the
-parameters of the E-step (latents/chain_gains.py).
+parameters of the E-step (latents/chains/chain_gains.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -11,24 +11,25 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from probml.device.rows import Chunk, Known, Steps
 from probml.elimination.kalman import evidence as kalman_evidence
+from probml.elimination.kalman.filter import applied, previous, product, transposed
 from probml.factors.linear_chains import (
     over,
     starts,
     states_second,
     steps_first,
     system,
+    tilt,
     varying,
 )
 from probml.factors.naturals import environment, states_of
-from probml.latents import chain_gains, linear_chain
-from probml.latents.chain_gains import Line, Middle
+from probml.latents.chains import chain_gains, linear_chain
+from probml.latents.chains.chain_gains import Line, Middle
+from probml.latents.chains.linear_chain import Moves
 from probml.latents.latent import Group
-from probml.latents.linear_chain import Moves
-from probml.latents.pooled_normal import Second, columns, residuals
+from probml.latents.pooled_normal import Second, added, columns, residuals
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
 from probml.structure.structure import Structure
@@ -37,7 +38,8 @@ from probml.structure.structure import Structure
 class Path(NamedTuple):
     """What an E-step knows of a group along time: of every step the states' probability times the
     row's weight, (N, *states), and the numbers' smoothed moments, (N, *states, D), (N, *states, D,
-    D) and Cov(s_{t−1}, s_t); and those of the noise of each move at the E-step's parameters."""
+    D) and Cov(s_{t−1}, s_t); and those of the noise of each move at the E-step's parameters.
+    Covariances that rows share lead with the steps of one, (T, *states, D, D)."""
 
     weight: jax.Array
     mean: jax.Array
@@ -66,7 +68,9 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
     def at(env: dict) -> tuple:
         told, _, centre = system(plan, env, known, rows, group)
         found, noise = kalman_evidence.smoothed_moves(told)
-        return jax.tree.map(steps_first, (*found._replace(mean=found.mean + centre), noise))
+        found = found._replace(mean=found.mean + centre)
+        noise = _untilted(tilt(plan, env, known, rows, group), found, noise)
+        return jax.tree.map(steps_first, (*found, noise))
 
     found = jax.tree.map(lambda leaf: states_second(leaf, plan.reach(group)),
                          over(plan, params, known, group, at))
@@ -79,6 +83,21 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
     return Path(spread, *found)
 
 
+def _untilted(tilted: tuple[jax.Array, jax.Array] | None, found: kalman_evidence.Smoothed,
+              noise: kalman_evidence.Noise) -> kalman_evidence.Noise:
+    """The noise of moves at the E-step's parameters, from that of averaged moves, which go by so
+    much elsewhere (linear_chains.tilt)."""
+    if tilted is None:
+        return noise
+    slope, offset = tilted
+    before, spread = previous(found.mean), previous(found.covariance)
+    mixed, turned = product(slope, noise.across), product(spread, transposed(slope))
+    return kalman_evidence.Noise(
+        noise.mean + applied(slope, before) + offset,
+        noise.covariance + mixed + transposed(mixed) + product(slope, turned),
+        noise.across + turned)
+
+
 def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path) -> Totals:
     """The second moments of a group that takes nothing of rows, over steps and rows: leaves
     (*states, ...)."""
@@ -86,11 +105,12 @@ def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path
     def one(middle, path):
         steps = rows.steps
         first = starts(steps, len(path.weight))
-        at, before = np.flatnonzero(first), _before(steps, path.mean - middle.state)
+        before = _before(steps, path.mean - middle.state)
         return Totals(
             _moved(jnp.where(first, 0.0, path.weight), before, path.noise.mean,
                    _before(steps, path.covariance), path.noise.covariance, path.noise.across),
-            _begun(path.weight[at], path.mean[at] - middle.state, path.covariance[at]),
+            _begun(_begins(steps, path.weight), _begins(steps, path.mean) - middle.state,
+                   _begins(steps, path.covariance)),
             {name: _second(plan, steps.rows, name, middle.state, old, path.weight, path.mean,
                            path.covariance) for name, old in middle.below.items()})
 
@@ -105,21 +125,26 @@ def _before(steps: Steps, leaf: jax.Array) -> jax.Array:
     return jnp.concatenate([jnp.roll(lanes[-1:], 1, 1), lanes[:-1]]).reshape(leaf.shape)
 
 
+def _begins(steps: Steps, leaf: jax.Array) -> jax.Array:
+    """Of the first steps of rows, (rows, ...), or (1, ...) of what rows share."""
+    return leaf.reshape(steps.length, -1, *leaf.shape[1:])[0, :: steps.blocks]
+
+
 def _moved(weight: jax.Array, before: jax.Array, noise: jax.Array, spread_before: jax.Array,
            spread_noise: jax.Array, across: jax.Array) -> jax.Array:
     """Σ weight × E[u uᵀ], u = (1, s_{t−1} − s̄, ε_t), of n moves."""
     d, one = before.shape[1], jnp.ones((len(weight), 1), before.dtype)
     both = jnp.concatenate([one, before, noise], 1)
-    across = jnp.tensordot(weight, across, 1)
-    spread = jnp.block([[jnp.tensordot(weight, spread_before, 1), across],
-                        [across.T, jnp.tensordot(weight, spread_noise, 1)]])
+    across = added(weight, across)
+    spread = jnp.block([[added(weight, spread_before), across],
+                        [across.T, added(weight, spread_noise)]])
     return ((weight[:, None] * both).T @ both).at[1 : 1 + 2 * d, 1 : 1 + 2 * d].add(spread)
 
 
 def _begun(weight: jax.Array, mean: jax.Array, spread: jax.Array) -> jax.Array:
     """The same of u = (1, s_1 less where it is expected), of n states."""
     one = jnp.concatenate([jnp.ones((len(weight), 1), mean.dtype), mean], 1)
-    return ((weight[:, None] * one).T @ one).at[1:, 1:].add(jnp.tensordot(weight, spread, 1))
+    return ((weight[:, None] * one).T @ one).at[1:, 1:].add(added(weight, spread))
 
 
 def _second(plan: Plan, rows: Chunk, name: str, state: jax.Array, old: Line, weight: jax.Array,
@@ -200,13 +225,11 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
             return chain_gains.moves_gain(new, old, old.offset, _begun(weight, mean - old.offset,
                                                                        spread))
 
-        first = starts(steps, count)
-        at = np.flatnonzero(first)
-        total += _each(moved, moving, jnp.where(first, 0.0, path.weight),
+        total += _each(moved, moving, jnp.where(starts(steps, count), 0.0, path.weight),
                        _before(steps, path.mean), path.mean, _before(steps, path.covariance),
                        path.covariance, path.across)
-        return total + _each(begun, jax.tree.map(lambda leaf: leaf[at], moving), path.weight[at],
-                             path.mean[at], path.covariance[at])
+        return total + _each(begun, *jax.tree.map(lambda leaf: _begins(steps, leaf), (
+            moving, path.weight, path.mean, path.covariance)))
 
     return _walked(plan, (environment(plan, params, known), environment(plan, origin, known)),
                    group, one, (path,), 1).sum()

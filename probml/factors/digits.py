@@ -14,7 +14,7 @@ from probml.factors.linear_chains import over, varying
 from probml.factors.naturals import argument_table, environment, over_states
 from probml.factors.rowwise import row_environment
 from probml.jaxpr.levels import Level
-from probml.latents import linear_chain
+from probml.latents.chains import linear_chain
 from probml.plan.plan import Plan
 
 # rounding of a component's mean square, or location, in units of its variance, or scale, that is

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from probml.device.rows import Chunk, Known
 from probml.elimination.factor import Factor
 from probml.factors import chain_statistics, linear_chains, shared_nodes
-from probml.factors.naturals import environment, over_states, states_of
+from probml.factors.naturals import beside, environment, over_states, states_of
 from probml.factors.rowwise import row_environment
-from probml.latents import linear_chain
+from probml.latents.chains import linear_chain
 from probml.latents.latent import Group, Moments
 from probml.latents.quadrature import again
 from probml.plan.plan import Plan
@@ -42,7 +42,8 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
             plan.structure, group, env, seen
         ))
 
-    found = shared_nodes.message(plan, params, known, rows, group)
+    found = (None if known.settings
+             else shared_nodes.message(plan, params, known, rows, group))
     # of what is not taken nothing but its nodes has room kept for it
     log = apart() if found is None else jax.lax.cond(found[1], lambda: found[0], again(apart))
     return Factor(log, plan.reach(group))
@@ -243,7 +244,7 @@ def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
 def _over(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
           function: Callable[..., Any], found: Any = None) -> Any:
     """function(env, seen[, found]) of every row and state: leaves (b, *states, ...)."""
-    fixed, reach = environment(plan, params, known), plan.reach(group)
+    fixed, reach = beside(plan, params, known), plan.reach(group)
 
     def one(varying, seen, found):
         more = () if found is None else (found,)

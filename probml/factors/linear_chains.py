@@ -6,7 +6,7 @@ the lanes last. What a program takes of no row and no step is computed once for 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +19,11 @@ from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman import filter as kalman
 from probml.elimination.kalman import paths as kalman_paths
 from probml.elimination.kalman.blocks import forward
-from probml.factors.naturals import environment, over_states
+from probml.factors.naturals import beside, over_states
 from probml.factors.rowwise import row_environment
-from probml.latents import linear_chain
-from probml.latents.latent import Group
+from probml.latents.chains import averaged, linear_chain
+from probml.latents.chains.averaged import Tilt
+from probml.latents.latent import SETTINGS, Group
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
 
@@ -55,7 +56,7 @@ def means(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
 def moments(plan: Plan, params: Mapping, known: Known, rows: Chunk,
             group: Group) -> tuple[jax.Array, jax.Array]:
     """Means and covariances of the numbers of every step given the row: (N, *states, D), (N,
-    *states, D, D)."""
+    *states, D, D), or (T, *states, D, D) where rows share them."""
 
     def at(env: dict) -> tuple:
         told, _, centre = system(plan, env, known, rows, group)
@@ -112,7 +113,7 @@ def _cells(plan: Plan, name: str, value: jax.Array) -> jax.Array:
 def over(plan: Plan, params: Mapping, known: Known, group: Group,
           function: Callable[[dict], Any]) -> Any:
     """function(env) over the states beside a group: leaves (*states, ...)."""
-    fixed, reach = environment(plan, params, known), plan.reach(group)
+    fixed, reach = beside(plan, params, known), plan.reach(group)
     return over_states(plan, lambda *states: function(
         {**fixed, **dict(zip(reach, states, strict=True))}
     ), reach)
@@ -162,28 +163,31 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     """What the filter takes at one state of the discrete sites beside a group; log volumes of what
     is seen, (rows,); and the states that are its 0, (D, lanes or 1): where each row is expected to
     begin, so that a level far from 0 keeps its digits."""
-    structure, steps, size = plan.structure, rows.steps, len(rows.weights)
-    own = varying(plan, known, steps, group.names)
-    begin = _led(lambda at: linear_chain.first(structure, group, at), env,
-                 {name: _first(steps, leaf) for name, leaf in own.items()})
-    moves = _led(lambda at: linear_chain.moves(structure, group, at), env, own)
-    sight = _led(lambda at: linear_chain.sight(structure, group, at), env,
-                 varying(plan, known, steps, linear_chain.below(group)))
-    value, seen = _seen(plan, steps, steps.length * size * steps.blocks, group, sight)
+    steps, size = rows.steps, len(rows.weights)
+    begin, moves, sight, tilts = _programs(plan, env, known, rows, group)
+    value, masks = _seen(plan, steps, steps.length * size * steps.blocks, group, sight)
     which, given, shown = _given(plan, steps, size, group)
     slope = jnp.concatenate([sight.slope, jnp.broadcast_to(which, (len(sight.slope),
                                                                    *which.shape))], 1)
     variance = jnp.pad(sight.variance, ((0, 0), (0, len(which))))
     log = jnp.pad(sight.log, ((0, 0), (0, len(which))))
     alive = steps.rows.weights
-    seen = seen if alive is None else seen & alive[:, None]
-    value, seen = jnp.concatenate([value, given], 1), jnp.concatenate([seen, shown], 1)
     alive = None if alive is None else alive.reshape(steps.length, -1)
-    volume = jnp.where(seen, log, 0.0).reshape(steps.length, size, -1).sum((0, 2))
+    if alive is not None and steps.even and steps.blocks == 1:
+        alive = alive[:, :1]  # rows that pad a chunk count nothing, whatever their steps
+    below, seen = (part if alive is None else part & alive[:, None]
+                   for part in (_beside(masks), _beside(masks + shown)))
+    own = Numbers(jnp.concatenate([value, given], 1), slope, variance, log, seen)
+    if tilts is not None:
+        own = _joined(own, _tilting(plan, group, tilts, steps, size, below, alive))
+    lanes = (steps.length, own.seen.shape[1], size * steps.blocks)
+    volume = jnp.broadcast_to(jnp.where(own.seen, _lanes(steps, own.log), 0.0), lanes)
+    volume = volume.reshape(*lanes[:2], size, -1).sum((0, 1, 3))
+    volume += 0.0 if tilts is None else tilts[0].log
     told = kalman.System(
         jnp.moveaxis(begin.offset, 0, -1), jnp.moveaxis(begin.covariance, 0, -1),
-        *(_lanes(steps, leaf) for leaf in moves), _lanes(steps, value), _lanes(steps, slope),
-        _lanes(steps, variance), _lanes(steps, seen), alive, steps.blocks
+        *(_lanes(steps, leaf) for leaf in moves), _lanes(steps, own.value),
+        _lanes(steps, own.slope), _lanes(steps, own.variance), own.seen, alive, steps.blocks
     )
     centre = told.mean
     if centre.shape[-1] > 1:  # of a sequence in blocks that of its first
@@ -191,51 +195,157 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     return kalman.about(told, centre), volume, centre
 
 
+def _beside(masks: list) -> jax.Array:
+    """Masks (T or 1, numbers, M or 1) behind one another: of one lane where all are."""
+    steps, lanes = (max(mask.shape[axis] for mask in masks) for axis in (0, 2))
+    return jnp.concatenate([jnp.broadcast_to(mask, (steps, mask.shape[1], lanes))
+                            for mask in masks], 1)
+
+
+class Numbers(NamedTuple):
+    """What is seen of steps, numbers behind one another: (N, m), but slope (N, m, D); what is the
+    same in all leads with 1. And which are seen, (T or 1, m, M or 1)."""
+
+    value: jax.Array
+    slope: jax.Array
+    variance: jax.Array
+    log: jax.Array
+    seen: jax.Array
+
+
+def _joined(one: Numbers, other: Numbers) -> Numbers:
+    def both(a: jax.Array, b: jax.Array) -> jax.Array:
+        lead = max(len(a), len(b))
+        return jnp.concatenate([jnp.broadcast_to(leaf, (lead, *leaf.shape[1:]))
+                                for leaf in (a, b)], 1)
+
+    numbers = (both(a, b) for a, b in zip(one[:-1], other[:-1], strict=True))
+    return Numbers(*numbers, _beside([one.seen, other.seen]))
+
+
+def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk, group: Group) -> tuple:
+    """The first states, moves, and what is seen of a step, of every step; averaged over settings of
+    `env`, with what the mean has beside them, else None."""
+    structure, steps = plan.structure, rows.steps
+    own = varying(plan, known, steps, group.names)
+    begun = {name: _first(steps, leaf) for name, leaf in own.items()}
+    below = varying(plan, known, steps, linear_chain.below(group))
+    of: Any = averaged if env.get(SETTINGS) else linear_chain
+    begin, moves, sight = (_led(lambda at, made=made: made(structure, group, at), env, moving)
+                           for made, moving in ((of.first, begun), (of.moves, own),
+                                                (of.sight, below)))
+    if of is linear_chain:
+        return begin, moves, sight, None
+    return begin.moves, moves.moves, sight.sight, (begin, moves, sight)
+
+
+def _tilting(plan: Plan, group: Group, tilts: tuple[Tilt, Tilt, averaged.Seen], steps: Steps,
+             rows: int, seen: jax.Array, alive: jax.Array | None) -> Numbers:
+    """What averaged moves, and averaged sights, say of the state from which they go, as numbers
+    seen of variance 1.
+
+    Args:
+        seen: what is below, (T or 1, m, M or 1). alive: as of a system.
+    """
+    _, moves, sight = tilts
+    count = steps.length * rows * steps.blocks
+    parts, size = sight.slope.shape[1], sight.slope.shape[-2]
+    own = jnp.repeat(seen[:, averaged.heads(plan.structure, group)], size, 1)
+    wide = moves.slope.shape[-1]
+    led = ~_first_steps(steps, rows)
+    # of a state speaks the move behind it
+    slope, offset, log = (leaf if len(leaf) == 1 else _after(steps, leaf)
+                          for leaf in (moves.slope, moves.offset, moves.log))
+    led = kalman.following(jnp.asarray(led if alive is None else led & alive))
+    moved = jnp.repeat(led[:, None], size, 1)
+    zero = jnp.zeros((len(log), size), log.dtype)
+
+    def numbers(slope, offset, log, seen) -> Numbers:
+        value = jnp.broadcast_to(-offset, (count, offset.shape[1]))
+        return Numbers(value, slope, jnp.ones_like(log), log, seen)
+
+    return _joined(numbers(sight.slope.reshape(-1, parts * size, wide),
+                           sight.offset.reshape(-1, parts * size),
+                           jnp.zeros((len(sight.offset), parts * size)), own),
+                   numbers(slope, offset, zero.at[:, 0].set(log), moved))
+
+
+def _after(steps: Steps, leaf: jax.Array) -> jax.Array:
+    """What is a step later, (N, ...); behind the last of a row any."""
+    lanes = leaf.reshape(steps.length, -1, *leaf.shape[1:])
+    return jnp.concatenate([lanes[1:], jnp.roll(lanes[:1], -1, 1)]).reshape(leaf.shape)
+
+
+def tilt(plan: Plan, env: Mapping, known: Known, rows: Chunk,
+         group: Group) -> tuple[jax.Array, jax.Array] | None:
+    """By how much averaged moves differ from those at the parameters of `env`, slope and offset, as
+    the filter has them; None: they are not averaged."""
+    if not env.get(SETTINGS):
+        return None
+
+    def gap(at: Mapping) -> tuple[jax.Array, jax.Array]:
+        here = linear_chain.moves(plan.structure, group, at)
+        there = averaged.moves(plan.structure, group, at).moves
+        return there.slope - here.slope, there.offset - here.offset
+
+    found = _led(gap, env, varying(plan, known, rows.steps, group.names))
+    return _lanes(rows.steps, found[0]), _lanes(rows.steps, found[1])
+
+
 def _seen(plan: Plan, steps: Steps, count: int, group: Group,
-          sight: linear_chain.Sight) -> tuple[jax.Array, jax.Array]:
-    """What is seen below, less its location at states of 0, vectors standardised, and which of it:
-    (N, m)."""
-    values, masks, start = [jnp.zeros((count, 0))], [jnp.zeros((count, 0), bool)], 0
+          sight: linear_chain.Sight) -> tuple[jax.Array, list]:
+    """What is seen below, less its location at states of 0, vectors standardised, (N, m), and which
+    of it, site by site: masks (T or 1, numbers, M or 1), of size 1 where all is."""
+    values, masks, start = [jnp.zeros((count, 0))], [np.ones((1, 0, 1), bool)], 0
     for name in linear_chain.below(group):
         site = plan.structure.sites[name]
         x = cells(site, steps.rows.values[name])
         stop = start + x[0].size
         left = x.reshape(count, -1) - sight.offset[:, start:stop]
         mask = steps.rows.seen.get(name)
-        mask = jnp.ones(left.shape, bool) if mask is None else mask.reshape(left.shape)
         if name in sight.roots:  # a vector is seen whole or not at all
-            mask = jnp.broadcast_to(mask.reshape(x.shape).all(-1, keepdims=True), x.shape)
-            left = jnp.where(mask, left.reshape(x.shape), 0.0)
+            left = left.reshape(x.shape)
+            if mask is not None:
+                mask = jnp.broadcast_to(mask.reshape(x.shape).all(-1, keepdims=True), x.shape)
+                left = jnp.where(mask, left, 0.0)
             left = solve_triangular(jnp.broadcast_to(sight.roots[name], (
                 count, *sight.roots[name].shape[1:])), left[..., None], lower=True)
-            mask = mask.reshape(count, -1)
         values.append(left.reshape(count, -1))
-        masks.append(mask)
+        masks.append(np.ones((1, stop - start, 1), bool) if mask is None
+                     else _lanes(steps, mask.reshape(count, -1)))
         start = stop
-    return jnp.concatenate(values, 1), jnp.concatenate(masks, 1)
+    return jnp.concatenate(values, 1), masks
 
 
 def _given(plan: Plan, steps: Steps, size: int,
-           group: Group) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The numbers of a state that are seen themselves: which, (m, D), their values and where they
-    are seen, (N, m): at steps that count, those of the row itself at its first step."""
-    lanes, sites, alive = size * steps.blocks, plan.structure.sites, steps.rows.weights
+           group: Group) -> tuple[jax.Array, jax.Array, list]:
+    """The numbers of a state that are seen themselves: which, (m, D), their values, (N, m), and
+    where they are seen, as `_seen` has it: those of the row itself at its first step."""
+    lanes, sites = size * steps.blocks, plan.structure.sites
     count = steps.length * lanes
-    alive = jnp.ones(count, bool) if alive is None else alive
-    first = starts(steps, count)
+    first = _first_steps(steps, size)
     width = linear_chain.sizes(plan.structure, group)
     eye, start, at = jnp.eye(sum(width.values())), 0, []
-    values, masks = [jnp.zeros((count, 0))], [jnp.zeros((count, 0), bool)]
+    values, masks = [jnp.zeros((count, 0))], [np.ones((1, 0, 1), bool)]
     for name, numbers in width.items():
         if name in steps.rows.values:
             x, mask = steps.rows.values[name], steps.rows.seen.get(name)
             values.append(cells(sites[name], x).reshape(count, -1))
-            shown = (first if sites[name].time is None else alive)[:, None]
-            masks.append(jnp.broadcast_to(shown, (count, numbers)) if mask is None
-                         else shown & cells(sites[name], mask).reshape(count, -1))
+            shown = np.ones((1, numbers, 1), bool)
+            if sites[name].time is None:
+                shown = shown & first[:, None]
+            if mask is not None:
+                shown = shown & _lanes(steps, cells(sites[name], mask).reshape(count, -1))
+            masks.append(shown)
             at += range(start, start + numbers)
         start += numbers
-    return (eye[jnp.asarray(at, int)], jnp.concatenate(values, 1), jnp.concatenate(masks, 1))
+    return (eye[jnp.asarray(at, int)], jnp.concatenate(values, 1), masks)
+
+
+def _first_steps(steps: Steps, rows: int) -> np.ndarray:
+    """The first steps of rows, (T, M), of one lane where these are all."""
+    lanes = 1 if steps.blocks == 1 else rows * steps.blocks
+    return kalman.begins(steps.length, lanes, steps.blocks)
 
 
 def starts(steps: Steps, count: int) -> np.ndarray:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from probml.device.rows import Known
 from probml.families import finite
 from probml.jaxpr.opened.remembered import remembered
+from probml.latents.latent import SETTINGS
 from probml.plan.plan import Plan
 
 
@@ -16,6 +17,16 @@ def environment(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> di
     sites = plan.structure.sites
     return {name: jnp.reshape(value, sites[name].shape)
             for name, value in {**params, **known.given}.items() if name in sites}
+
+
+def beside(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[str, Any]:
+    """The environment of a group of latents: with the settings over which its log densities are
+    averaged, if any."""
+    fixed, sites = environment(plan, params, known), plan.structure.sites
+    if not known.settings:
+        return fixed
+    return fixed | {SETTINGS: {name: jnp.reshape(value, (len(value), *sites[name].shape))
+                               for name, value in known.settings.items()}}
 
 
 def states_of(plan: Plan, name: str) -> jax.Array:

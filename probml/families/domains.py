@@ -39,7 +39,6 @@ class Domain:
     discrete = False
     unbounded = False  # every number is a value, and its own coordinate
     log_scale = False  # any positive number: multiplied rather than added to
-    logarithmic = False  # its coordinates are logarithms or logits
     probabilities = False  # its numbers are chances, which 0 and 1 would settle for ever
     sums_to_one = False  # the last axis is a distribution
     triangular = False  # a matrix that its lower triangle says
@@ -72,6 +71,18 @@ class Domain:
         """The ends that it has, by NumPyro's names."""
         return {end: getattr(self.base, end) for end in ("lower_bound", "upper_bound")
                 if hasattr(self.base, end)}
+
+    @property
+    def from_zero(self) -> bool:
+        """Whether it is numbers from 0 on, of which a width may be one."""
+        low = self.bounds.get("lower_bound")
+        return not self.discrete and isinstance(low, int | float) and low == 0
+
+    @property
+    def logarithmic(self) -> bool:
+        """Whether its coordinates are logarithms, logits and such, which know no end where it has
+        one."""
+        return bool(self.bounds)
 
     @property
     def ends(self) -> tuple[Any, Any] | None:
@@ -198,6 +209,7 @@ class Circle(Domain):
     """Angles −π … π, which are one point."""
 
     name, rank, fixed, canonical = "circle", 0, True, constraints.circular
+    logarithmic = False
     words = "an angle in −π … π"
 
 
@@ -252,6 +264,44 @@ class LowerCholesky(Domain):
                     and (np.diagonal(value, axis1=-2, axis2=-1) > 0).all())
 
 
+class Correlations(Domain):
+    """Matrices of correlations, by their Cholesky factors: a row of one ends where what it tells of
+    is a sum of those before, as of a correlation of ±1."""
+
+    rank, fixed, logarithmic = 2, True, True
+
+    def factor(self, value: np.ndarray) -> np.ndarray:
+        """The lower Cholesky factor of a value, rows of length 1."""
+        raise NotImplementedError
+
+    def of_factor(self, factor: np.ndarray) -> np.ndarray:
+        """The value that has this factor."""
+        raise NotImplementedError
+
+
+class CorrelationFactor(Correlations):
+    name, canonical = "correlation cholesky", constraints.corr_cholesky
+    words = "a Cholesky factor of correlations"
+
+    def factor(self, value):
+        return value
+
+    def of_factor(self, factor):
+        return factor
+
+
+class CorrelationMatrix(Correlations):
+    name, canonical = "correlation matrix", constraints.corr_matrix
+    words = "a matrix of correlations"
+
+    def factor(self, value):
+        least = np.finfo(value.dtype).eps * np.eye(value.shape[-1], dtype=value.dtype)
+        return np.linalg.cholesky(value + 4 * value.shape[-1] * least)
+
+    def of_factor(self, factor):
+        return factor @ np.swapaxes(factor, -1, -2)
+
+
 class Integers(Domain):
     """Whole numbers low … high, one of which may be computed or have no end."""
 
@@ -273,12 +323,14 @@ class Integers(Domain):
 
 REAL, POSITIVE, UNIT_INTERVAL, CIRCLE = Real(), Positive(), UnitInterval(), Circle()
 SIMPLEX, POSITIVE_DEFINITE, LOWER_CHOLESKY = Simplex(), PositiveDefinite(), LowerCholesky()
+CORRELATION_FACTOR, CORRELATION_MATRIX = CorrelationFactor(), CorrelationMatrix()
 NONNEGATIVE, OPEN_UNIT_INTERVAL = Positive(constraints.nonnegative), OpenUnitInterval()
 NOTHING = Domain()  # of what has no support: a factor, a value that is computed
 
 _SINGLE: dict[type, type[Domain]] = {
     type(domain.canonical): type(domain)
-    for domain in (REAL, CIRCLE, SIMPLEX, POSITIVE_DEFINITE, LOWER_CHOLESKY)
+    for domain in (REAL, CIRCLE, SIMPLEX, POSITIVE_DEFINITE, LOWER_CHOLESKY, CORRELATION_FACTOR,
+                   CORRELATION_MATRIX)
 }
 
 

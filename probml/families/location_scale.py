@@ -1,12 +1,56 @@
 """Priors that are a location and a scale in their unbounded coordinates: what an effect of a
 hierarchy is exchanged for, loc + scale · ε, where its scale is unseen."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
 
-LocationScale = tuple[jax.Array, jax.Array]
+
+class Root(NamedTuple):
+    """The scale of vectors: the Cholesky factor L of their covariance, (..., d, d)."""
+
+    matrix: jax.Array
+
+    def times(self, x: jax.Array) -> jax.Array:
+        """L x of vectors, (..., d)."""
+        return (self.matrix @ x[..., None])[..., 0]
+
+    def without(self, x: jax.Array) -> jax.Array:
+        """L⁻¹ x."""
+        whole = jnp.broadcast_to(self.matrix, (*x.shape, x.shape[-1]))
+        return solve_triangular(whole, x[..., None], lower=True)[..., 0]
+
+    def volume(self) -> jax.Array:
+        """log |L|, (...)."""
+        return jnp.log(jnp.abs(jnp.diagonal(self.matrix, axis1=-2, axis2=-1))).sum(-1)
+
+    def whole(self) -> jax.Array:
+        """L."""
+        return self.matrix
+
+
+class Sums(NamedTuple):
+    """The same of running sums: L = scale · (1 where i ≥ j), in O(d) instead of O(d²)."""
+
+    scale: jax.Array  # (...)
+    d: int
+
+    def times(self, x: jax.Array) -> jax.Array:
+        return self.scale[..., None] * jnp.cumsum(x, -1)
+
+    def without(self, x: jax.Array) -> jax.Array:
+        return jnp.diff(x, axis=-1, prepend=jnp.zeros_like(x[..., :1])) / self.scale[..., None]
+
+    def volume(self) -> jax.Array:
+        return self.d * jnp.log(self.scale)
+
+    def whole(self) -> jax.Array:
+        return self.scale[..., None, None] * jnp.tri(self.d, dtype=self.scale.dtype)
+
+
+LocationScale = tuple[jax.Array, Any]  # the scale a number a cell, or what `Root` is
 
 
 def plain(prior: Any) -> LocationScale:
@@ -25,11 +69,11 @@ def log_rate(prior: Any) -> LocationScale:
 
 
 def vector(prior: Any) -> LocationScale:
-    """Of a vector: the scale is the Cholesky factor of its covariance."""
-    return prior.loc, prior.scale_tril
+    """Of a vector."""
+    return prior.loc, Root(prior.scale_tril)
 
 
 def walk(prior: Any) -> LocationScale:
     """Of a random walk's steps."""
     steps = prior.event_shape[0]
-    return jnp.zeros(steps), jnp.asarray(prior.scale)[..., None, None] * jnp.tri(steps)
+    return jnp.zeros(steps), Sums(jnp.asarray(prior.scale), steps)

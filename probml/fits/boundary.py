@@ -1,8 +1,9 @@
-"""What a fit with latents has to say of itself: spreads found at the edge of their support, 0, as a
-mixed model that is singular (Bates et al. 2015), and integrals to which twice the nodes would add.
-"""
+"""What a fit with latents has to say of itself: spreads found at the edge of their support, 0, and
+correlations at theirs, ±1, as a mixed model that is singular (Bates et al. 2015); columns without
+noise, as a Heywood case of factor analysis; and integrals to which twice the nodes would add."""
 
 import functools
+from collections.abc import Mapping
 from dataclasses import replace
 
 import jax
@@ -10,21 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
+from probml.engines.climbing.edges import LESS, edges, singular
 from probml.engines.engine import Outcome, Status
-from probml.engines.start.prior import compiled_prior_point
 from probml.evidence.effect_modes import gap
 from probml.evidence.passes import log_evidence
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
+from probml.numerics.transfer import placed_all
 from probml.plan import integrals
 from probml.plan.plan import Plan
-from probml.plan.spreads import spreads
 
-FALLEN = 3.0  # logarithms below the prior's point from which a spread is looked at
 NEARER = 1e-3  # times itself: as good as 0
 # nats a member by which a nearer integral over effects may move an evidence unsaid
 LAPLACE, QUADRATURE = 0.01, 1e-4
 ALIKE = 0.01  # nats that tell a spread from 0 no better than rounding does
+ONE = 0.998  # correlation that is next to 1
 
 
 def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
@@ -79,31 +80,65 @@ def _gap(plan: Plan, nodes: int, params: dict, known: Known, rows: Rows) -> jax.
 
 
 def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[str]:
-    """The spreads that the rows cannot tell from 0, in words."""
-    names = spreads(plan)
-    if not names:
+    """The widths that the rows cannot tell from 0, and the correlations that they cannot tell from
+    ±1, in words."""
+    held = {name: np.asarray(value, float) if name in plan.free else np.asarray(value)
+            for name, value in jax.device_get(params).items()}
+    narrow, turned = edges(plan, known, held), singular(plan, held)
+    if not (narrow or turned):
         return []
-    middle = jax.device_get(compiled_prior_point(plan, known))
-    low = {name: np.asarray(params[name]) < np.exp(-FALLEN) * middle[name] for name in names}
-    places = tuple((name, index) for name in names for index in map(tuple, np.argwhere(low[name])))
-    if not places:
-        return []
-    gains = np.asarray(_gains(plan, places, params, known, rows))
-    shown = [name + (f"[{', '.join(map(str, index))}]" if index else "")
-             for (name, index), gain in zip(places, gains, strict=True) if gain < ALIKE]
-    return [f"'{name}' is at its boundary: the rows tell no spread from 0" for name in shown]
+    points = [{edge.width.name: edge.moved(held, edge.logarithm(held) + (LESS if edge.seen
+                                                                         else np.log(NEARER)))}
+              for edge in narrow]
+    points += [{name: _summed(plan, name, held[name], index)} for name, index in turned]
+    stacked = {name: np.stack([value, *({**held, **point}[name] for point in points)])
+               for name, value in held.items()}
+    values = np.asarray(_evidences(plan, placed_all(stacked), known, rows))
+    idle = values[0] - values[1:] < ALIKE
+    notes = []
+    for edge, alike in zip(narrow, idle, strict=False):
+        if not alike:
+            continue
+        at = _cell(edge.width.name, edge.index)
+        way = "" if edge.width.plain and edge.width.power > 0 else f", where '{at}' has no bound"
+        notes.append(f"'{at}' is at its boundary: the rows tell no "
+                     f"{'noise' if edge.seen else 'spread'} from 0{way}"
+                     + (" (a Heywood case)" if edge.seen else ""))
+    for (name, index), alike in zip(turned, idle[len(narrow):], strict=True):
+        if alike:
+            notes.append(f"'{_cell(name, index[:-1])}' is at its boundary: the rows do not tell "
+                         + _correlated(plan, name, held[name], index))
+    return notes
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
-def _gains(plan: Plan, places: tuple, params: dict, known: Known, rows: Rows) -> jax.Array:
-    """For each spread, what the log evidence gains by it over one that is next to nothing."""
-    factors = jnp.where(jnp.eye(len(places) + 1, len(places), dtype=bool), NEARER, 1.0)
+def _cell(name: str, index: tuple[int, ...]) -> str:
+    return name + (f"[{', '.join(map(str, index))}]" if index else "")
 
-    def at(factor):
-        moved = dict(params)
-        for (name, index), f in zip(places, factor, strict=True):
-            moved[name] = moved[name].at[index].multiply(f)
-        return log_evidence(plan, moved, known, rows)
 
-    values = jax.vmap(at)(factors)
-    return values[-1] - values[:-1]
+def _summed(plan: Plan, name: str, value: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
+    """Correlations of which one number is next to a sum of those before."""
+    domain = plan.structure.sites[name].domain
+    factor = np.array(domain.factor(value))
+    row = factor[index].copy()
+    left = NEARER * row[index[-1]]
+    row[: index[-1]] *= np.sqrt((1 - left**2) / (1 - row[index[-1]] ** 2))
+    row[index[-1]] = left
+    factor[index] = row
+    return domain.of_factor(factor)
+
+
+def _correlated(plan: Plan, name: str, value: np.ndarray, index: tuple[int, ...]) -> str:
+    """What correlations at their edge say, in words."""
+    factor, last = plan.structure.sites[name].domain.factor(value)[index[:-1]], index[-1]
+    one = int(np.argmax(np.abs(factor[last, :last] @ factor[:last, :last].T)))
+    share = float(factor[last] @ factor[one])
+    if abs(share) > ONE:
+        return (f"the correlation of numbers {one} and {last} from {np.sign(share):.0f} (a "
+                f"singular fit)")
+    return f"number {last} from a sum of those before it (a singular fit)"
+
+
+@functools.partial(jit, static_argnums=0, seldom=ONCE)
+def _evidences(plan: Plan, points: Mapping, known: Known, rows: Rows) -> jax.Array:
+    """The log evidence at several points."""
+    return jax.lax.map(lambda at: log_evidence(plan, at, known, rows), dict(points))

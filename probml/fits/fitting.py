@@ -12,8 +12,9 @@ import numpy as np
 from probml import errors
 from probml.dataset import dataset, digits, stated, tables
 from probml.dataset.sources import parts
-from probml.device.few import Moments, counted, few, moments
-from probml.device.rows import Known, Rows, Summary
+from probml.device.few import Moments, by_cells, counted, few, moments
+from probml.device.load import load
+from probml.device.rows import Known, Resident, Rows, Summary
 from probml.engines import EM, VB, Exact
 from probml.engines.engine import (
     Engine,
@@ -24,7 +25,7 @@ from probml.engines.engine import (
     planned,
     problem_of,
 )
-from probml.engines.ladder import LADDER, choose
+from probml.engines.ladder import LADDER, advised, choose, refusal
 from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
 from probml.errors import Refusal
@@ -44,7 +45,7 @@ from probml.numerics.outside.checkpoint import Checkpoint
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
-from probml.plan.second_moments import by_moments, cells, numbers
+from probml.plan.second_moments import by_members, by_moments, cells, numbers
 from probml.plan.squares import squared
 from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
@@ -118,7 +119,8 @@ def _inferred(
         raise errors.DataError(f"model '{model.name}': nothing inside rows() is seen, and "
                                f"'{outside}' is no site of rows: {advice}")
     if engine is not None:
-        engine.refuse(problem_of(engine, held))
+        if (why := refusal(engine, held)) is not None:
+            raise advised(why, held)
         engine = _in_batches(engine, held)
     asked, ladder = engine, (engine,)
     if engine is None:
@@ -191,7 +193,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                        first.runs(problem)) as (rows, known):
         problem = replace(problem, rows=rows, known=known)
         told = _told(first, problem)
-        problem = reduced(first, problem, told)
+        problem = by_member(first, reduced(first, problem, told))
         rows = problem.rows
         for engine in ladder:
             try:
@@ -278,6 +280,18 @@ def reduced(engine: Engine, problem: Problem, told: Moments | None = None) -> Pr
                                                  or _squarable(engine, problem)):
         return problem
     return replace(problem, rows=summarised(problem.plan, problem.known, problem.rows))
+
+
+def by_member(engine: Engine, problem: Problem) -> Problem:
+    """With a few rows of each member of a group in the place of all, where these tell only second
+    moments, and an engine needs no more of them than their sums."""
+    told, rows = by_members(problem.plan), problem.rows
+    if (told is None or not engine.whole or problem.in_parts or not isinstance(rows, Resident)
+        or problem.data.survey is not None or (problem.size or 0) < MANY):
+        return problem
+    found = by_cells(problem.data, told, problem.weights, FEWER)
+    return problem if found is None else replace(problem, rows=load(
+        found[0], problem.plan, found[1])[0])
 
 
 def _reducible(engine: Engine, plan: Plan) -> bool:

@@ -13,7 +13,7 @@ from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources import parts
 from probml.device.few import Moments, counted, few
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.engine import Problem
 from probml.engines.progress import Progress
 from probml.errors import DataError, Refusal
 from probml.fits import boundary, stepping
@@ -39,12 +39,13 @@ def updated(fit: Fitted, data: Any, weights: Any = None) -> Found:
         keeps(fit)
         return _again(fit, functools.reduce(functools.partial(together, fit.structure),
                                             _parts(fit, data, weights, _statistics)))
-    at, history = stepping.Standing(fit.point, fit.kept, dict(fit.pattern)), list(fit.history)
+    at = stepping.Standing(stepping.begun(fit), fit.kept, dict(fit.pattern))
+    history = list(fit.history)
     for held, weight in _parts(fit, data, weights, stepping.met):
         at, value = stepping.step(fit, at, held, weight)
         history.append(value)
     steps = fit.iterations + len(history) - len(fit.history)
-    outcome = Outcome(dict(at.point), np.array(history), Status.MOVED, steps)
+    outcome = stepping.ended(fit, at, np.array(history), steps)
     return Found(Seen(fit.shapes, at.pattern, fit.names), at.kept.engine, outcome, fit.given,
                  outcome.posterior, at.kept, fit.double, at.pattern)
 
@@ -52,9 +53,11 @@ def updated(fit: Fitted, data: Any, weights: Any = None) -> Found:
 def running(fit: Fitted, data: Any, weights: Any = None) -> Kept:
     """What further rows go on from: see Fit.running."""
 
+    point = stepping.begun(fit)
+
     def expected(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
         held, weight = stepping.met(fit, data, weights)
-        return stepping.expected(fit, fit.point, held, weight)[0], held.pattern
+        return stepping.expected(fit, point, held, weight)[0], held.pattern
 
     return functools.reduce(functools.partial(stepping.joined, fit),
                             _parts(fit, data, weights, expected))[0]

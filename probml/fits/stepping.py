@@ -1,7 +1,7 @@
 """Further rows of a fit. Where something is hidden what rows show depends on the point, and parts
 do not add up: each part moves the point by a step of stepwise EM (Cappé & Moulines 2009, "On-line
-expectation–maximization algorithm for latent data models"), from running statistics of the rows
-before it,
+expectation–maximization algorithm for latent data models"), or a mean field by one of stochastic
+variational inference (Hoffman et al. 2013), from running statistics of the rows before it,
 
     s ← s + ρ (s(part; θ) − s),   ρ = (w / n)^0.6,   θ ← the optimum at n s,
 
@@ -21,6 +21,7 @@ from probml.dataset import read, tables
 from probml.dataset.dataset import Data
 from probml.device.load import load
 from probml.device.rows import Summary
+from probml.engines.engine import Outcome, Status
 from probml.engines.restarting.batches import FORGETTING, lasting
 from probml.engines.restarting.stepwise import improved, shown
 from probml.errors import Refusal
@@ -34,7 +35,7 @@ class Standing(NamedTuple):
     """Where a fit that goes on stands: its point, its running statistics, and what was seen of
     which site in all parts."""
 
-    point: Mapping[str, Any]
+    point: Any  # as the engine has it, a Way's
     kept: Kept
     pattern: Mapping[str, str]
 
@@ -51,26 +52,36 @@ def met(fit: Fitted, rows: Any, weights: Any) -> tuple[Data, np.ndarray | None]:
     return held, tables.read_weights(weights, held.table.rows)
 
 
-def expected(fit: Fitted, point: Mapping, held: Data,
+def begun(fit: Fitted) -> Any:
+    """The point at which a fit stands.
+
+    Raises:
+        Refusal: an engine that takes no steps.
+    """
+    way = None if fit.by is None else fit.by.way
+    if way is None:
+        raise Refusal(f"update of model '{fit.model.name}' by {fit.engine}: it takes no steps of "
+                      f"expected statistics, as EM() and VB() do. Fit all rows together")
+    return way.standing(fit.point, fit.belief)
+
+
+def expected(fit: Fitted, point: Any, held: Data,
              weight: np.ndarray | None) -> tuple[Kept, float]:
     """What rows are expected to show at a point, and their log evidence.
 
     Raises:
-        Refusal: an engine that takes no steps, a site of which rows tell more than statistics.
+        Refusal: a site of which rows tell more than statistics.
 
     Cost: one pass.
     """
     engine, plan = fit.by, held.plan()
-    way = None if engine is None else engine.way
-    where = f"update of model '{fit.model.name}' by {fit.engine}"
-    if engine is None or way is None:
-        raise Refusal(f"{where}: it takes no steps of expected statistics, as EM() does. Fit all "
-                      f"rows together")
+    assert engine is not None
     if names := lasting(plan):
-        raise Refusal(f"{where}: what rows tell of '{names[0]}' is no table of statistics to which "
-                      f"further rows add. Fit all rows together")
-    rows, known = load(held, plan, weight, params=point)
-    found, value = shown(plan, way, placed_all(dict(point)), known, rows)
+        raise Refusal(f"update of model '{fit.model.name}' by {fit.engine}: what rows tell of "
+                      f"'{names[0]}' is no table of statistics to which further rows add. Fit all "
+                      f"rows together")
+    rows, known = load(held, plan, weight, params=fit.point)
+    found, value = shown(plan, engine.way, placed_all(point), known, rows)
     summary = Summary(found, np.zeros(()), np.asarray(rows.weight))
     return Kept(engine, *jax.device_get((summary, known)), running=True), float(value)
 
@@ -91,12 +102,24 @@ def step(fit: Fitted, at: Standing, held: Data, weight: np.ndarray | None) -> tu
     kept, pattern = joined(fit, (_scaled(at.kept, (1 - new) * total / before), at.pattern),
                            (_scaled(more, new * total / own), held.pattern))
     plan = decide.make(fit.structure, pattern, tuple(fit.given))
-    summary, known, point = placed_all((kept.summary, kept.known, dict(at.point)))
+    summary, known, point = placed_all((kept.summary, kept.known, at.point))
     found, sound, prior = jax.device_get(improved(plan, more.engine.way, summary, point, known))
     if not sound:
         raise Refusal(f"update of model '{fit.model.name}': these rows let a component collapse. "
                       f"Keep prior=True, or give more rows at a time")
     return Standing(found, kept, pattern), total * value / own + float(prior)
+
+
+def ended(fit: Fitted, at: Standing, history: np.ndarray, steps: int) -> Outcome:
+    """Where steps have led, as an outcome of the engine.
+
+    Args:
+        history: the objective before each step. steps: iterations in all.
+    """
+    plan = decide.make(fit.structure, at.pattern, tuple(fit.given))
+    assert at.kept.engine.way is not None
+    params, posterior = at.kept.engine.way.found(plan, at.point, placed_all(at.kept.known))
+    return Outcome(params, history, Status.MOVED, steps, posterior=posterior)
 
 
 def joined(fit: Fitted, one: tuple[Kept, Mapping],

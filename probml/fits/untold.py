@@ -52,7 +52,7 @@ def lone(plan: Plan, data: Data, found: Posterior, weighed: bool) -> tuple[str, 
     if not lower.size or np.ptp(lower) > ALIKE * np.abs(lower).max():
         return ()
     sites = plan.structure.sites
-    wide = spreads(plan)
+    wide = tuple(width.name for width in spreads(plan) if width.plain)
     noise = tuple(dict.fromkeys(
         p for name in plan.grouped for argument in sites[name].family.scatter
         for p in sites[name].uses.get(argument, ()) if p in plan.free and p not in wide))

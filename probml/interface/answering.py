@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from probml.dataset.frames import as_pandas, is_table, names_of
 from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources.parts import source_of
 from probml.engines.progress import Progress
@@ -40,8 +41,9 @@ def answered(fit: Any, data: Any, ask: Sequence[str], site: str | None, hidden: 
     if to is None:
         import pandas as pd
 
-        return pd.concat([part.to_pandas() for part in _tables(fit, data, ask, site, hidden)],
-                         ignore_index=True)
+        found = pd.concat([part.to_pandas() for part in _tables(fit, data, ask, site, hidden)],
+                          ignore_index=True)
+        return found.set_axis(data.index) if isinstance(data, pd.DataFrame) else found
     path = file_named(to, "answer(to)")
     if path.suffix not in KINDS:
         raise ModelError(f"answer(to='{path}'): expected a file that ends in one of {list(KINDS)}")
@@ -109,8 +111,10 @@ def _table(fit: Any, rows: Any, ask: Sequence[str], site: str | None, hidden: Ca
     for name in ask:
         named = {"site": site} if name in SITED and site is not None else {}
         found = getattr(fit, name)(rows, **named)
-        if isinstance(found, pa.Table):  # a table is answered by one
-            found = dict(zip(found.column_names, found.columns, strict=True))
+        if is_table(found):  # a table is answered by one, in which other columns stand as well
+            column = found.column if isinstance(found, pa.Table) else as_pandas(found).get
+            found = {own: column(own) for own in names_of(found)
+                     if str(own).partition("[")[0] in fit.structure.named}
         if isinstance(found, Mapping):
             columns |= {f"{name}[{own}]": values for own, values in found.items()}
         elif name == "predict_proba" and np.ndim(found) == 2:

@@ -9,6 +9,7 @@ import numpy as np
 
 from probml.assessment import intervals
 from probml.dataset import dataset, tables
+from probml.dataset.frames import shortest
 from probml.errors import ModelError, Refusal
 from probml.interface.functions import leaning
 from probml.interface.parameters import Parameters
@@ -170,6 +171,8 @@ class Answers(Parameters):
             if filled is not None and site.states:
                 filled = filled.argmax(-1)
             if column is not None and column.likelihood is None:
+                if filled is not None and column.values.dtype.kind in "iu":
+                    filled = shortest(filled)  # beside counts a mean becomes a double
                 filled = column.values if column.seen is None or filled is None else np.where(
                     column.seen, column.values, filled
                 )

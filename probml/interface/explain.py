@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.assessment.pages.html import noted, table
+from probml.assessment.pages.terminal import told
 from probml.dataset import dataset, read
 from probml.dataset.sources.parts import opened, source_of
 from probml.engines.engine import Engine, checked, problem_of
-from probml.engines.ladder import LADDER, ON_REQUEST, choose, refusal
+from probml.engines.ladder import LADDER, ON_REQUEST, advised, choose, refusal
 from probml.errors import ModelError, Refusal
 from probml.fits.fitting import planned
 from probml.interface.functions.leaning import words
@@ -57,6 +58,10 @@ class Explanation:
         tables = "".join(table(records, title) for title, records in self._parts())
         reading = f"<p>{escape(self.reading)}</p>" if self.reading else ""
         return noted(f"<p>model <code>{escape(self.model)}</code></p>{reading}{tables}")
+
+    def __rich__(self) -> Any:
+        reading = [(self.reading, "")] if self.reading else []
+        return told([(f"model {self.model}", "bold"), *reading], self._parts())
 
 
 def _text(title: str, records) -> str:
@@ -104,13 +109,13 @@ def _engines(held: dataset.Data, plan: Plan,
         if engine not in reasons and (manner := engine.manner(problem_of(engine, held, False))):
             words += f", {manner}"
         if engine in reasons:
-            words = f"refuses: {reasons[engine]}"
+            words = f"refuses: {advised(reasons[engine], held)}"
         out.append({"engine": type(engine).__name__, "": words})
     for engine in others:
         why = refusal(engine, held)
         words = engine.offered if plan.free else "nothing to find: no parameters"
         out.append({"engine": type(engine).__name__, "": words if why is None
-                    else f"refuses: {why}"})
+                    else f"refuses: {advised(why, held)}"})
     return tuple(out)
 
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from probml.assessment import reports
-from probml.dataset.frames import aligned
+from probml.dataset.frames import aligned, shortest
 from probml.device import load
 from probml.errors import ModelError
 from probml.evidence.passes import log_evidence
@@ -26,7 +26,7 @@ from probml.interface.kinds_of_words import OF_FITS, lacking, worded
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
 from probml.interface.showing import page
-from probml.interface.showing.looks import fit_html, fit_text
+from probml.interface.showing.looks import fit_html, fit_rich, fit_text
 from probml.interface.tables.in_tables import in_tables
 from probml.language.given import mapping
 from probml.numerics.compiling import jit
@@ -79,7 +79,8 @@ class Fit(Questions):
         log_likelihood of each row, posterior_predictive, observed_data, with the names of plates
         and the labels of states as dimensions and coordinates. Of a function that is one density of
         everything log_likelihood is that of each element of what it observes, and nothing is
-        replicated.
+        replicated. Of the `fit_` of a face of probml.models all of it is in the units of the user's
+        columns, as `summary` is; only `lp` is the log density that was climbed.
 
         Args:
             data: the rows; by default those that were fitted.
@@ -166,7 +167,7 @@ class Fit(Questions):
         arguments = argument_table(plan, placed_all(dict(self.point)), self._known(), site)
         p = arguments["transition"] if found.chain else found.family.probabilities(arguments)
         columns = pd.Index(self.labels(site), name=site)
-        values = np.asarray(p).reshape(-1, found.states)
+        values = shortest(p).reshape(-1, found.states)
         above = {parent: self.labels(parent) for parent in plan.discrete_parents(site)}
         above |= {f"{site} before": self.labels(site)} if found.chain else {}
         if not above:
@@ -219,10 +220,11 @@ class Fit(Questions):
         """The Fit of further rows, or of a source of them, together with those already fitted:
         merge with their statistics, without fitting them alone.
 
-        Where something is hidden, rows move a fit that is `running`, or one by
-        EM(batch_rows=...), by a step of stepwise EM (Cappé & Moulines 2009): what they are expected
-        to show counts (their share of the weight of all rows so far)^0.6, what was expected before
-        the rest. A source is a step for each of its parts. `history` then goes on with the
+        Where something is hidden, rows move a fit that is `running`, or one by EM(batch_rows=...)
+        or VB(batch_rows=...), by a step of stepwise EM (Cappé & Moulines 2009), of a mean field by
+        one of stochastic variational inference (Hoffman et al. 2013): what they are expected to
+        show counts (their share of the weight of all rows so far)^0.6, what was expected before the
+        rest. A source is a step for each of its parts. `history` then goes on with the
         objective of all rows so far, as each part told it before it was learnt from.
 
         Raises: as merge, and as Model.fit for bad data. Cost: one pass over the new rows.
@@ -239,7 +241,7 @@ class Fit(Questions):
             data: these rows, or a source of them; `weights` as they were fitted.
 
         Raises:
-            Refusal: another engine than EM; a site of which rows tell more than statistics.
+            Refusal: another engine than EM and VB; a site of which rows tell more than statistics.
             DataError: bad rows, by name.
 
         Cost: one pass.
@@ -279,6 +281,9 @@ class Fit(Questions):
 
     def _repr_html_(self) -> str:
         return fit_html(self)
+
+    def __rich__(self) -> Any:
+        return fit_rich(self)
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)

@@ -149,7 +149,8 @@ class Model(Bound):
 
         Args:
             data: mapping name -> array (rows first), DataFrame or pyarrow Table; NaN, None, NA and
-                absent sites are unseen. Rows that memory does not hold come from a source, see
+                absent sites are unseen; columns that the model does not name are left alone where
+                the table has all of its own. Rows that memory does not hold come from a source, see
                 dataset/source.py: an object with `parts()`, or a function that makes an iterator
                 of tables; each pass reads them again. An input that the function uses as an index,
                 as in `alpha[group]`, may hold labels; its codes are checked against the axis.

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.jaxpr.levels import Level, Use
-from probml.latents.latent import Group, Seen
+from probml.latents.latent import Group, Seen, over
 from probml.latents.quadrature import Nodes, Quadrature, joint_density, where_seen
 from probml.structure.structure import Structure
 
@@ -62,7 +62,7 @@ PRIORS: dict[str, tuple[tuple[str, str], Callable]] = {
 class Conjugate(Quadrature):
     """A Gamma, inverse Gamma or Beta number; see the top of this file."""
 
-    exact, finer = True, None
+    exact, finer, averages = True, None, True
 
     @property
     def words(self) -> str:
@@ -112,14 +112,20 @@ def _scaled(use: Use, power: float, unit: bool) -> bool:
 def _posterior(structure: Structure, group: Group, env: Mapping,
                seen: Seen) -> dist.Distribution:
     """The number given what is seen below it."""
-    site, prior = structure.sites[group.name], structure.distribution(group.name, env)
+    site = structure.sites[group.name]
     names, family = PRIORS[site.kind]
-    first, second = (jnp.reshape(getattr(prior, name), ()) for name in names)
-    unit = {**env, group.name: site.place(jnp.ones(site.cells))}
-    for name in (name for name in group.sites if name in seen and name != group.name):
-        (x, mask), child = seen[name], structure.sites[name]
-        more = BELOW[site.kind][child.kind].told(x.astype(first.dtype), structure.cells(name, unit))
-        a, b = (jnp.where(True if mask is None else mask, jnp.broadcast_to(leaf, x.shape),
-                          0.0).sum() for leaf in more)
-        first, second = first + a, second + b
-    return family(first, second)
+
+    def natural(env: Mapping) -> tuple[jax.Array, jax.Array]:
+        prior = structure.distribution(group.name, env)
+        first, second = (jnp.reshape(getattr(prior, name), ()) for name in names)
+        unit = {**env, group.name: site.place(jnp.ones(site.cells))}
+        for name in (name for name in group.sites if name in seen and name != group.name):
+            (x, mask), child = seen[name], structure.sites[name]
+            more = BELOW[site.kind][child.kind].told(x.astype(first.dtype),
+                                                     structure.cells(name, unit))
+            a, b = (jnp.where(True if mask is None else mask, jnp.broadcast_to(leaf, x.shape),
+                              0.0).sum() for leaf in more)
+            first, second = first + a, second + b
+        return first, second
+
+    return family(*over(env, natural))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
-from probml.latents.latent import Group, Seen
+from probml.latents.latent import Group, Seen, over
 from probml.structure.densities import log_density
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -94,14 +94,16 @@ def _moved(site: Site, distribution: dist.Distribution,
     loc, scale = moments(distribution)
     if not site.entry.coupled:
         return loc + scale * u, jnp.broadcast_to(jnp.log(scale), u.shape)
-    grown = jnp.log(jnp.abs(jnp.diagonal(scale, axis1=-2, axis2=-1))).sum(-1)
-    return loc + (scale @ u[..., None])[..., 0], jnp.broadcast_to(grown, u.shape[:-1])
+    return loc + scale.times(u), jnp.broadcast_to(scale.volume(), u.shape[:-1])
 
 
 def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:
     """u (coordinates of the group behind one another) → log p(latents, what is seen) + log |∂z/∂u|,
     and the latents' cells behind one another."""
     parts = shapes(structure, group)
+
+    def seen_as(here: Mapping, site: Site, x: jax.Array, mask: jax.Array | None) -> jax.Array:
+        return over(here, lambda at: log_density(structure, site, at, x, mask))
 
     def at(u: jax.Array) -> tuple[jax.Array, jax.Array]:
         here, total, values, start = dict(env), jnp.zeros(()), [], 0
@@ -113,12 +115,12 @@ def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Calla
                 start += count
                 value, volume = enter(structure, name, here, own, x, mask)
                 x = site.collect(value, 1)[0]
-                total += volume + log_density(structure, site, here, x, None)
+                total += volume + seen_as(here, site, x, None)
                 here[name] = value
                 values.append(x.reshape(-1))
             elif x is not None:
-                total += log_density(structure, site, here, x.reshape(site.cells),
-                                     None if mask is None else mask.reshape(site.cells))
+                total += seen_as(here, site, x.reshape(site.cells),
+                                 None if mask is None else mask.reshape(site.cells))
         return total, jnp.concatenate(values)
 
     return at

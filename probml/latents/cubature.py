@@ -38,6 +38,7 @@ class Cubature:
     nodes: int = NODES
 
     pools = exact = False
+    averages = True
 
     @property
     def words(self) -> str:

@@ -22,29 +22,34 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import cho_solve, solve_triangular
+from jax.scipy.linalg import solve_triangular
 
 from probml.jaxpr.levels import Level
-from probml.latents.latent import Group, Moments, Seen
+from probml.latents.latent import SETTINGS, Group, Moments, Seen
 from probml.latents.pooled_normal import Second, columns, locations, scatter, seconds
-from probml.numerics import semidefinite, small
+from probml.latents.residuals import (
+    CLOSE,
+    LOG_TWO_PI,
+    layout,
+    root_of,
+    standardised,
+    still_of,
+)
+from probml.latents.whitened import Whitened, averaged, every, torn
 from probml.numerics.compiling import jit
 from probml.structure.densities import example
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
-LOG_TWO_PI = float(np.log(2 * np.pi))
 KINDS = ("Normal", "MultivariateNormal", "LowRankMultivariateNormal")
 PLAIN = ("times", "complement")  # coordinates that are affine
-SMALL = 16  # columns of a covariance up to which it may be singular
-CLOSE = 1e-3  # relative difference that is no rounding, in float32
 
 
 class Gaussian:
     """Normal latents under Normal sites; see the top of this file."""
 
     words = "integrated out, exact Gaussian"
-    pools = exact = True
+    pools = exact = averages = True
     breadth, finer = 1, None
 
     def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
@@ -69,9 +74,7 @@ class Gaussian:
         return None
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
-        found = _posterior(structure, group, env, seen)
-        log_det = jnp.log(jnp.diagonal(found.lower)).sum()
-        return found.log - 0.5 * jnp.sum(found.left**2) - 0.5 * jnp.sum(found.centre**2) - log_det
+        return _posterior(structure, group, env, seen).log
 
     def conditional(self, structure: Structure, group: Group, env: Mapping,
                     seen: Seen) -> Moments:
@@ -97,7 +100,7 @@ class Gaussian:
                 if name in group.names:
                     size = int(np.prod(site.cells, dtype=int))
                     value, mask = values[start : start + size], None
-                    start, x = start + size, value.reshape(_layout(site))
+                    start, x = start + size, value.reshape(layout(site))
                 own = standardised(site, structure.cells(name, at), x, mask,
                                    prior=name in group.names)
                 out.append(own[0].reshape(-1))
@@ -126,7 +129,7 @@ class Gaussian:
         mean, out, start = moments.mean - flat, {}, 0
         for name in group.sites:
             site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
-            cells, at = _layout(site)[0], slice(0)
+            cells, at = layout(site)[0], slice(0)
             if name in group.names:
                 x, mask, at = None, None, slice(start, start + middle[name].size)
                 start = at.stop
@@ -156,59 +159,27 @@ class Gaussian:
         return total
 
 
-class _Posterior:
-    """ε given a row: N(centre, (lower lowerᵀ)⁻¹), what is affine in it, and the residuals that are
-    left at its centre.
-
-    Args:
-        residual, slope: of all cells, (m,), (q, m). seen: which of them are, (m,); None: all.
-        alike: the slope is that of every row.
-    """
-
-    def __init__(self, residual, values, slope, moves, log, seen, alike):
-        self.values, self.moves, self.log = values, moves, log
-        eye = jnp.eye(len(slope), dtype=slope.dtype)
-        if seen is None:
-            gram = slope @ slope.T
-        elif alike:  # of all rows one product, by what each has seen
-            pairs = slope[:, None, :] * slope
-            gram = (pairs.reshape(-1, slope.shape[1]) @ seen).reshape(eye.shape)
-        else:
-            gram = (slope * seen) @ slope.T
-        residual = residual if seen is None else residual * seen
-        self.lower = small.cholesky(eye + gram, many=True)
-        # once for all rows where K is one: solving for the rows themselves hands a BLAS of several
-        # threads thousands of columns of q numbers, fifteen times the time of these products
-        self.inverse = small.solve(self.lower, eye, many=True)
-        self.centre = -(self.inverse @ (slope @ residual)) @ self.inverse
-        moved = self.centre @ slope
-        self.left = residual + (moved if seen is None else moved * seen)
-
-
-def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> _Posterior:
+def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Whitened:
+    alike = not any(name in seen for name in group.names) and _alike(structure, group)
+    if env.get(SETTINGS):
+        return averaged(structure, group, env, seen, alike)
     sizes = {name: int(np.prod(structure.sites[name].cells, dtype=int)) for name in group.names}
-    # scalars seen in part: their residuals are made of every cell, and those of the others taken
-    # off behind, so that slopes are the same in every row
-    torn = {name for name in group.sites if name not in group.names
-            and not structure.sites[name].event and seen.get(name, (None, None))[1] is not None}
+    parted = torn(structure, group, seen)
 
     def forward(noise: jax.Array):
         at, residuals, values, log, masks, start = dict(env), [], [], jnp.zeros(()), [], 0
         for name in group.sites:
             site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
-            arguments, own = structure.cells(name, at), None
+            arguments, own, value = structure.cells(name, at), None, None
             if name in group.names:
-                own = noise[start : start + sizes[name]].reshape(_layout(site))
+                own = noise[start : start + sizes[name]].reshape(layout(site))
                 start += sizes[name]
-            if name in torn:
-                whole = jnp.where(mask, x, 0.0)
-                residual, _, value = standardised(site, arguments, whole, None)
-                scale = jnp.broadcast_to(root_of(site, arguments), whole.shape)
-                more = -jnp.where(mask, jnp.log(scale) + 0.5 * LOG_TWO_PI, 0.0).sum()
+            if name in parted:
+                residual, more = every(site, arguments, x, mask)
             else:
                 residual, more, value = standardised(site, arguments, x, mask, own)
             residuals.append(residual.reshape(-1))
-            masks.append(jnp.asarray(mask, residual.dtype).reshape(-1) if name in torn
+            masks.append(jnp.asarray(mask, residual.dtype).reshape(-1) if name in parted
                          else jnp.ones(residual.size, residual.dtype))
             log += more
             if value is not None:
@@ -219,8 +190,7 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
     start = jnp.zeros(sum(sizes.values()), jnp.result_type(float))
     (residual, values), push, (log, mask) = jax.linearize(forward, start, has_aux=True)
     slope, moves = jax.vmap(push)(jnp.eye(len(start), dtype=start.dtype))
-    alike = not any(name in seen for name in group.names) and _alike(structure, group)
-    return _Posterior(residual, values, slope, moves, log, mask if torn else None, alike)
+    return Whitened(residual, values, slope, moves, log, mask if parted else None, alike, 1.0)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -232,69 +202,6 @@ def _alike(structure: Structure, group: Group) -> bool:
                    for name in group.sites)
 
 
-def _layout(site: Site) -> tuple[int, ...]:
-    """A row's cells as the family has them: (lattice cells, own event axes)."""
-    return (int(np.prod(site.lattice, dtype=int)), *site.event)
-
-
-def standardised(
-    site: Site, arguments: Mapping, x: jax.Array | None, seen: jax.Array | None,
-    noise: jax.Array | None = None, prior: bool = False
-) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Standardised residuals of the seen cells of a site, zero elsewhere; what its log density has
-    beside their squares; and its value, where unseen made of `noise`.
-
-    Args:
-        prior: of latents, whose covariance may be singular: they lie in its range.
-    """
-    loc, root = arguments["loc"], root_of(site, arguments)
-    if site.event:
-        return _vectors(loc, root, x, seen, noise, prior)
-    value = None if noise is None else loc + root * noise
-    if x is None:
-        return jnp.zeros(0, loc.dtype), jnp.zeros(()), value
-    residual, log = (x - loc) / root, -jnp.log(root) - 0.5 * LOG_TWO_PI
-    if seen is not None:
-        residual, log = jnp.where(seen, (x - loc) / root, 0.0), jnp.where(seen, log, 0.0)
-        value = None if noise is None else jnp.where(seen, x, value)
-    return residual, log.sum(), value
-
-
-def _vectors(loc: jax.Array, root: jax.Array, x: jax.Array | None, seen: jax.Array | None,
-             noise: jax.Array | None, prior: bool) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """The same of vectors (cells, d), their coordinates unseen by a mask; an unseen one has the
-    matrices of an identity in its place."""
-    value = None if noise is None else loc + (root @ noise[..., None])[..., 0]
-    if x is None:
-        return jnp.zeros(0, loc.dtype), jnp.zeros(()), value
-    count, gap = float(np.prod(loc.shape)), x - loc
-    if seen is not None:
-        count, gap, eye = seen.sum(), jnp.where(seen, gap, 0.0), jnp.eye(loc.shape[-1])
-        covariance = root @ jnp.swapaxes(root, -1, -2)
-        root = jnp.linalg.cholesky(jnp.where(seen[..., :, None] & seen[..., None, :], covariance,
-                                             eye))
-    still, root = _still(root, prior)
-    residual = jnp.where(still, 0.0, solve_triangular(root, gap[..., None], lower=True)[..., 0])
-    log = -jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum() - 0.5 * LOG_TWO_PI * count
-    if noise is not None and seen is not None:
-        cross = jnp.where(~seen[..., :, None] & seen[..., None, :], covariance, 0.0)
-        half = solve_triangular(root, jnp.swapaxes(cross, -1, -2), lower=True)
-        left = covariance - jnp.swapaxes(half, -1, -2) @ half
-        hole = jnp.linalg.cholesky(jnp.where(~seen[..., :, None] & ~seen[..., None, :], left, eye))
-        moved = loc + (jnp.swapaxes(half, -1, -2) @ residual[..., None])[..., 0]
-        moved += (hole @ jnp.where(seen, 0.0, noise)[..., None])[..., 0]
-        value = jnp.where(seen, x, moved)
-    return residual, log, value
-
-
-def _still(root: jax.Array, prior: bool) -> tuple[jax.Array, jax.Array]:
-    """Which coordinates of vectors have no noise of their own, and the root with a pivot of 1
-    there; none, of what is seen."""
-    pivots = jnp.diagonal(root, axis1=-2, axis2=-1)
-    still = (pivots == 0) & prior
-    return still, root + still[..., None] * jnp.eye(root.shape[-1], dtype=root.dtype)
-
-
 def log_total(site: Site, root: jax.Array, left: jax.Array, count: jax.Array,
               prior: bool = False) -> jax.Array:
     """Σ of E[log p] over rows and cells of a site.
@@ -304,7 +211,7 @@ def log_total(site: Site, root: jax.Array, left: jax.Array, count: jax.Array,
             often each cell is seen, (cells,). prior: as of `standardised`.
     """
     if site.event:
-        still, root = _still(root, prior)
+        still, root = still_of(root, prior)
         half = solve_triangular(root, left, lower=True)
         half = solve_triangular(root, jnp.swapaxes(half, -1, -2), lower=True)
         square = jnp.where(still, 0.0, jnp.diagonal(half, axis1=-2, axis2=-1)).sum(-1)
@@ -313,29 +220,6 @@ def log_total(site: Site, root: jax.Array, left: jax.Array, count: jax.Array,
         square, log = left[..., 0, 0] / root**2, jnp.log(root)
     log += 0.5 * LOG_TWO_PI * left.shape[-1]
     return -jnp.where(count > 0, 0.5 * square + count * log, 0.0).sum()
-
-
-def root_of(site: Site, arguments: Mapping) -> jax.Array:
-    """A scale of each cell, or the Cholesky factor of each vector's covariance."""
-    if not site.event:
-        return arguments["scale"]
-    if "scale_tril" in arguments:
-        return jnp.tril(arguments["scale_tril"])
-    if "precision_matrix" in arguments:
-        lower = jnp.linalg.cholesky(arguments["precision_matrix"])
-        eye = jnp.broadcast_to(jnp.eye(lower.shape[-1], dtype=lower.dtype), lower.shape)
-        return jnp.linalg.cholesky(cho_solve((lower, True), eye))
-    if "cov_factor" in arguments:
-        factor = arguments["cov_factor"]
-        return jnp.linalg.cholesky(factor @ jnp.swapaxes(factor, -1, -2) + jnp.eye(
-            factor.shape[-2], dtype=factor.dtype) * arguments["cov_diag"][..., None])
-    covariance = arguments["covariance_matrix"]
-    if covariance.shape[-1] > SMALL:
-        return jnp.linalg.cholesky(covariance)
-    lower = semidefinite.root(covariance)
-    gap = jnp.abs(lower @ jnp.swapaxes(lower, -1, -2) - covariance).max((-2, -1), keepdims=True)
-    size = jnp.abs(covariance).max((-2, -1), keepdims=True)
-    return jnp.where(gap <= CLOSE * size, lower, jnp.nan)  # as Cholesky's, of what is none
 
 
 @functools.lru_cache(maxsize=1024)

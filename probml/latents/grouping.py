@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 
 from probml.errors import Refusal
 from probml.jaxpr.levels import Level
+from probml.latents.chains.linear_chain import LinearChain
 from probml.latents.conjugate import Conjugate
 from probml.latents.cubature import Cubature
 from probml.latents.gaussian import PLAIN, Gaussian
 from probml.latents.laplace import Laplace
 from probml.latents.latent import Group, Kind
-from probml.latents.linear_chain import LinearChain
 from probml.latents.quadrature import Quadrature
 from probml.latents.sampled import Sampled
 from probml.latents.simplex import Simplex

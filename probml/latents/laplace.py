@@ -57,7 +57,7 @@ class Laplace:
 
     points: int = 0
 
-    pools = exact = False
+    pools = exact = averages = False
 
     @property
     def words(self) -> str:

@@ -6,7 +6,7 @@ group; factors/integrated.py takes them over rows and states. So a message is a 
 discrete neighbours like any other, and engines know nothing of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +17,10 @@ from probml.structure.structure import Structure
 # a site → what is seen of it in a row: its cells as its family has them, and which of them are
 # seen (None: all)
 Seen = Mapping[str, tuple[jax.Array, jax.Array | None]]
+
+# under which an environment may hold settings of parameters, name → (s, ...), over which log
+# densities are averaged; no name of a site
+SETTINGS = "settings of parameters"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +61,11 @@ class Kind(Protocol):
     exact: bool  # whether its integral is one in closed form
 
     @property
+    def averages(self) -> bool:
+        """Whether it is taken at log densities averaged over SETTINGS, where an environment has
+        them: the E-step of variational Bayes."""
+
+    @property
     def breadth(self) -> int:
         """Values of the latents at which a row is evaluated at once."""
 
@@ -81,7 +90,7 @@ class Kind(Protocol):
 
 class Latent(Kind, Protocol):
     """A kind of numbers of a row, which knows one row at one state; that of numbers along time,
-    which knows one step, is linear_chain.py."""
+    which knows one step, is chains/linear_chain.py."""
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         """log ∫ p(latents, seen sites | env), in nats, differentiable in all of `env`."""
@@ -133,3 +142,12 @@ class Pooling(Latent, Protocol):
     def pooled(self, structure: Structure, group: Group, middle: Any, env: Mapping,
                statistics: Any) -> jax.Array:
         """Σ over rows of weight × `expected`, from their statistics."""
+
+
+def over(env: Mapping, function: Callable[[Mapping], Any]) -> Any:
+    """function(env), or its mean over the settings of parameters that `env` has."""
+    settings = env.get(SETTINGS)
+    if not settings:
+        return function(env)
+    found = jax.vmap(lambda setting: function({**env, **setting}))(settings)
+    return jax.tree.map(lambda leaf: leaf.mean(0), found)

@@ -54,22 +54,36 @@ def columns(site: Site, array: jax.Array) -> jax.Array:
     return array if site.event else array[..., None]
 
 
-def seconds(weight: jax.Array, mean: jax.Array, spread: jax.Array, x: jax.Array | None,
+def added(weight: jax.Array, leaf: jax.Array) -> jax.Array:
+    """Σ weight × leaf over rows, or over steps of rows, (b, ...); of a leaf that rows share,
+    (steps, ...), the weights of a step are added first."""
+    weight = weight.reshape(len(leaf), -1, *weight.shape[1:]).sum(1)
+    return jnp.tensordot(weight.T, leaf, 1)
+
+
+def seconds(weight: jax.Array, mean: jax.Array, spread: jax.Array | None, x: jax.Array | None,
             seen: jax.Array | None, at: slice, cells: int) -> Second:
     """The second moments of a site over rows.
 
     Args:
-        weight: (b,). mean, spread: of the latents less z̄, (b, p), and their covariance (b, p, p).
+        weight: (b,). mean, spread: of the latents less z̄, (b, p), and their covariance (b, p, p),
+            or None: they are known.
         x: less x̄, (b, cells, d); None: the site is a latent, and x the coordinates `at` of z.
         seen: (b, cells, d) of a site that is none; a vector counts where it is seen whole.
     """
     one = jnp.ones((len(mean), 1), mean.dtype)
     first = jnp.concatenate([one, mean], 1)
-    around = first[:, :, None] * first[:, None, :]
-    around = around.at[:, 1:, 1:].add(spread)
-    wide = around.shape[-1]
+    wide = first.shape[1]
+
+    def squares(share):  # Σ share × E[(1, z)(1, z)ᵀ], (cells or 1, 1 + p, 1 + p)
+        if share.shape[1] == 1:
+            total = ((share * first).T @ first)[None]
+        else:
+            total = added(share, first[:, :, None] * first[:, None, :])
+        return total if spread is None else total.at[:, 1:, 1:].add(added(share, spread))
+
     if x is None:
-        total = jnp.tensordot(weight, around, 1)
+        total = squares(weight[:, None])[0]
         own = np.arange(1, wide)[at].reshape(cells, -1)
         return Second(total[None], jnp.moveaxis(total[:, own], 0, 1),
                       total[own[:, :, None], own[:, None, :]])
@@ -80,10 +94,8 @@ def seconds(weight: jax.Array, mean: jax.Array, spread: jax.Array, x: jax.Array 
         whole = seen.all(-1)
         share = weight[:, None] * whole
         x = jnp.where(whole[..., None], x, 0.0)
-    flat = around.reshape(len(weight), -1)
     heavy = share[..., None] * x
-    return Second((share.T @ flat).reshape(-1, wide, wide),
-                  jnp.einsum("bi,bcd->cid", first, heavy),
+    return Second(squares(share), jnp.einsum("bi,bcd->cid", first, heavy),
                   jnp.einsum("bcd,bce->cde", heavy, x))
 
 
@@ -109,12 +121,13 @@ def residuals(weight: jax.Array, mean: jax.Array, spread: jax.Array, left: jax.A
     what a location explains is left in them, and has to cancel.
 
     Args:
-        weight, mean, spread, seen: as of `seconds`. left: x − loc(z̄ + mean), (b, cells, d). slope:
-            of the location, (cells, d, p).
+        weight, mean, seen: as of `seconds`. spread: (b, p, p), or of steps that rows share,
+            (steps, p, p). left: x − loc(z̄ + mean), (b, cells, d). slope: of the location, (cells,
+            d, p).
     """
-    found = seconds(weight, mean, jnp.zeros_like(spread), left, seen, slice(0), left.shape[1])
+    found = seconds(weight, mean, None, left, seen, slice(0), left.shape[1])
     share = weight[:, None] if seen is None else weight[:, None] * seen.all(-1)
-    held = (share.T @ spread.reshape(len(spread), -1)).reshape(-1, *spread.shape[1:])
+    held = added(share, spread)
     pull = held @ jnp.swapaxes(slope, -1, -2)
     return Second(found.around.at[:, 1:, 1:].add(held), found.across.at[:, 1:].add(-pull),
                   found.own + slope @ pull)

@@ -33,7 +33,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from numpyro.distributions import biject_to
 
-from probml.latents.latent import Group, Latent, Seen
+from probml.latents.latent import Group, Latent, Seen, over
 from probml.structure.densities import log_density
 from probml.structure.structure import Structure
 
@@ -66,6 +66,10 @@ class Quadrature:
     nodes: int = NODES
 
     pools = exact = False
+
+    @property
+    def averages(self) -> bool:
+        return type(self) is Quadrature  # who derives from it says so of itself
 
     @property
     def words(self) -> str:
@@ -153,13 +157,16 @@ def joint_density(structure: Structure, group: Group, env: Mapping,
     site = structure.sites[group.name]
 
     def at(value: jax.Array, volume: jax.Array) -> jax.Array:
-        here = {**env, group.name: site.place(value)}
-        total = volume + log_density(structure, site, env, jnp.reshape(value, site.cells), None)
-        for name in (name for name in group.sites if name in seen and name != group.name):
-            child, (x, mask) = structure.sites[name], seen[name]
-            total += log_density(structure, child, here, x.reshape(child.cells),
-                                 None if mask is None else mask.reshape(child.cells))
-        return total
+        def logs(env: Mapping) -> jax.Array:
+            here = {**env, group.name: site.place(value)}
+            total = log_density(structure, site, env, jnp.reshape(value, site.cells), None)
+            for name in (name for name in group.sites if name in seen and name != group.name):
+                child, (x, mask) = structure.sites[name], seen[name]
+                total += log_density(structure, child, here, x.reshape(child.cells),
+                                     None if mask is None else mask.reshape(child.cells))
+            return total
+
+        return volume + over(env, logs)
 
     return at, seen.get(group.name, (None, None))
 

@@ -10,7 +10,7 @@ from probml.structure.structure import Structure
 class Sampled:
     """A group that nothing integrates out, and why. A plan with one is read, and never run."""
 
-    pools = exact = False
+    pools = exact = averages = False
     breadth, finer = 1, None
 
     def __init__(self, why: str):

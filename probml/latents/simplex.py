@@ -22,7 +22,7 @@ import numpyro.distributions as dist
 from jax.scipy.special import digamma, gammaln
 
 from probml.jaxpr.levels import Level
-from probml.latents.latent import Group, Seen
+from probml.latents.latent import Group, Seen, over
 from probml.latents.quadrature import Nodes, joint_density
 from probml.numerics.compiling import jit
 from probml.structure.densities import example
@@ -43,6 +43,7 @@ class Simplex:
 
     words = "integrated out, conjugate"
     pools, exact = False, True
+    averages = True
     breadth, finer = 1, None
 
     def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
@@ -106,7 +107,7 @@ def _seen(own: tuple) -> jax.Array:
 
 
 def _prior(structure: Structure, group: Group, env: Mapping) -> jax.Array:
-    return structure.distribution(group.name, env).concentration.reshape(-1)
+    return over(env, lambda at: structure.distribution(group.name, at).concentration.reshape(-1))
 
 
 def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> dist.Dirichlet:

@@ -7,9 +7,9 @@ Three kinds of tie make the joint mode of all parameters meaningless:
     alike and their spread is 0 the joint density has its peak, whatever the data say. (A dependence
     through a location alone makes none; a spread that the rows' own distribution takes too is held
     by the rows.)
-  - the same written as a product: `tau * z[group]` with z ~ Normal(0, 1). The density of what
-    reaches the rows stays as it is when tau grows and z shrinks in proportion, which z's prior
-    rewards: only tau's prior ends that.
+  - the same written as a product: `tau * z[group]` with z ~ Normal(0, 1), or `z[group] / sqrt(p)`.
+    The density of what reaches the rows stays as it is when tau grows and z shrinks in proportion,
+    which z's prior rewards: only tau's prior ends that.
   - incidental parameters (Neyman & Scott 1948): the members of a plate that rows read by an index
     have few rows each, beside parameters that all rows share: however many rows there are, the mode
     of what is shared is not where it should be.
@@ -38,6 +38,8 @@ FEW, MANY = 30, 10
 LEAST = 10  # and below which any number of them is
 # logarithms of a spread that a climb may lose on its way to a mode: beyond, it is on its way to 0
 FALLEN = 7.0
+# to which a scale, a variance, a precision and an inverse scale multiply
+POWERS = 1.0, 0.5, -0.5, -1.0
 
 
 class Tie(NamedTuple):
@@ -79,7 +81,9 @@ def _spreads(plan: Plan) -> tuple[Tie, ...]:
 
 
 @functools.lru_cache(maxsize=512)
-def _products(plan: Plan) -> tuple[Tie, ...]:
+def powers(plan: Plan) -> dict[tuple[str, str], float]:
+    """Of which parameters only the product reaches the rows: (effects, scale) → to which power the
+    scale, or the exponential of one without bounds, multiplies."""
     sites, near = plan.structure.sites, {}
     for user in users(plan):
         for uses in sites[user].uses.values():
@@ -89,26 +93,39 @@ def _products(plan: Plan) -> tuple[Tie, ...]:
                 near.setdefault(name, set()).update(bent)
     real = [n for n in near if sites[n].domain.unbounded and not sites[n].entry.improper
             and math.prod(sites[n].shape) > 1]
-    pairs = tuple((n, other) for n in real for other in sorted(near[n])
-                  if sites[other].domain.log_scale)
-    if not pairs:
-        return ()
-    kept, found = np.asarray(_unmoved(plan, pairs)), {}
-    for (name, other), same in zip(pairs, kept, strict=True):
-        if same:
-            found.setdefault(name, []).append(other)
-    words = "only the product of '{}' and {} reaches the rows"
-    return tuple(Tie(n, tuple(o), words.format(n, " or ".join(f"'{other}'" for other in o)),
-                     "product") for n, o in found.items())
+    pairs = tuple((n, other) for n in real for other in sorted(near[n]) if other != n
+                  and (sites[other].domain.from_zero or sites[other].domain.unbounded))
+    kept = np.asarray(_unmoved(plan, pairs)) if pairs else ()
+    found = {pair: POWERS[int(np.argmax(same))] for pair, same in zip(pairs, kept, strict=True)
+             if same.any()}
+    rest = tuple(pair for pair in pairs if pair not in found
+                 and math.prod(sites[pair[1]].shape) == 1 and not plan.structure.one_way)
+    bends = np.asarray(_elastic(plan, rest)) if rest else ()
+    return found | {pair: float(bend) for pair, bend in zip(rest, bends, strict=True)
+                    if np.isfinite(bend)}
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
-def _unmoved(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
-    """For each (effects, scale): whether all that depends on either is the same for twice the
-    effects and half the scale."""
-    structure = plan.structure
-    takers = [user for user in users(plan) if user not in plan.free
-              or any(user in structure.children[n] for pair in pairs for n in pair)]
+def _products(plan: Plan) -> tuple[Tie, ...]:
+    sites, told = plan.structure.sites, powers(plan)
+    found: dict[str, list[str]] = {}
+    for name, other in told:
+        found.setdefault(name, []).append(other)
+
+    def words(name: str, other: str) -> str:
+        if sites[other].domain.unbounded:
+            return f"the exponential of '{other}'"
+        return f"'{other}'" if told[name, other] == 1 else f"a power of '{other}'"
+
+    return tuple(Tie(n, tuple(o), f"only the product of '{n}' and "
+                     f"{' or '.join(words(n, other) for other in o)} reaches the rows", "product")
+                 for n, o in found.items())
+
+
+def _near(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> tuple[list[str], dict]:
+    """What takes some of these parameters, and a point without symmetries of all that it takes."""
+    structure, every = plan.structure, {n for pair in pairs for n in pair}
+    takers = [user for user in users(plan) if any(n in structure.programs[user][1] for n in every)
+              and (user not in plan.free or any(user in structure.children[n] for n in every))]
     specs = {}
     for program, takes in (structure.programs[user] for user in takers):
         specs |= dict(zip(takes, program.in_avals, strict=True))
@@ -118,17 +135,71 @@ def _unmoved(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
         spread = 0.31 + 0.07 * i + 0.4 * jnp.linspace(0, 1,
                                                       math.prod(spec.shape)).reshape(spec.shape)
         fill[name] = spread.astype(spec.dtype) if real else jnp.zeros(spec.shape, spec.dtype)
+    return takers, fill
 
-    def same(effects, scale):
-        moved = {**fill, effects: 2 * fill[effects], scale: fill[scale] / 2}
-        near = [user for user in takers if effects in structure.programs[user][1]
-                or scale in structure.programs[user][1]]
-        pairs = [(structure.arguments(user, fill), structure.arguments(user, moved))
-                 for user in near]
-        leaves = [jnp.allclose(a[key], b[key], rtol=1e-4, atol=1e-6) for a, b in pairs for key in a]
-        return jnp.all(jnp.stack(leaves))
 
-    return jnp.stack([same(*pair) for pair in pairs])
+@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
+def _elastic(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
+    """For each (effects z, scale t of one number), (pairs,): d log g / d log t, or of t without
+    bounds d log g / dt, where all that depends on either takes g(t) · z alone; else no number.
+
+    Then ∂/∂t = c · (∂/∂z) z of it all, with one c wherever z and the rest are.
+    """
+    structure, out = plan.structure, []
+    for name, scale in pairs:
+        near, fill = _near(plan, ((name, scale),))
+        sides = []
+        for i in range(3):
+
+            def all_of(z, t, i=i, near=near, fill=fill, name=name, scale=scale):
+                at = {key: (1 + 0.6 * i) * value if key not in structure.sites
+                      and jnp.issubdtype(value.dtype, jnp.floating)
+                      else value - 0.7 * i if key in plan.free
+                      and structure.sites[key].domain.unbounded else value
+                      for key, value in fill.items()}
+                found = [structure.arguments(user, {**at, name: z, scale: t}) for user in near]
+                return jnp.concatenate([jnp.reshape(leaf, -1).astype(fill[name].dtype)
+                                        for each in found for leaf in each.values()])
+
+            z, t = fill[name] * (1 + 0.7 * i) - 0.2 * i, fill[scale]
+            one, none = jnp.ones_like(t), jnp.zeros_like(z)
+            sides.append((jax.jvp(all_of, (z, t), (none, one))[1],
+                          jax.jvp(all_of, (z, t), (z, jnp.zeros_like(t)))[1]))
+        along, across = (jnp.concatenate(side) for side in zip(*sides, strict=True))
+        share = jnp.vdot(along, across) / jnp.vdot(across, across)
+        off = jnp.max(jnp.abs(along - share * across))
+        same = (off <= 1e-3 * jnp.max(jnp.abs(along))) & (share != 0)
+        unit = fill[scale].reshape(()) if structure.sites[scale].domain.from_zero else 1.0
+        out.append(jnp.where(same, share * unit, jnp.nan))
+    return jnp.stack(out)
+
+
+@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
+def _unmoved(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
+    """For each (effects, scale) and each of POWERS, (pairs, powers): whether all that depends on
+    either is the same for twice the effects and half the scale to that power."""
+    structure, sites = plan.structure, plan.structure.sites
+    near, fill = _near(plan, pairs)
+    moving = [name for name in dict.fromkeys(n for pair in pairs for n in pair) if name in fill]
+    halved = -np.log(2.0) / np.array(POWERS)
+    times = {n: np.ones((len(pairs), len(POWERS))) for n in moving}
+    plus = {n: np.zeros((len(pairs), len(POWERS))) for n in moving}
+    for i, (name, scale) in enumerate(pairs):
+        times[name][i] = 2.0
+        if sites[scale].domain.from_zero:
+            times[scale][i] = np.exp(halved)
+        else:
+            plus[scale][i] = halved
+    here = [structure.arguments(user, fill) for user in near]
+
+    def same(times: Mapping, plus: Mapping) -> jax.Array:
+        moved = {**fill, **{n: (fill[n] * times[n] + plus[n]).astype(fill[n].dtype)
+                            for n in moving}}
+        there = [structure.arguments(user, moved) for user in near]
+        return jnp.all(jnp.stack([jnp.allclose(a[key], b[key], rtol=1e-4, atol=1e-6)
+                                  for a, b in zip(here, there, strict=True) for key in a]))
+
+    return jax.vmap(jax.vmap(same))(times, plus)
 
 
 @functools.lru_cache(maxsize=512)
@@ -183,7 +254,7 @@ def judge(plan: Plan, rows: int, engine: str, ladder: bool) -> None:
                  f"{'shrink for ever' if only else 'run away'}. Use NUTS()")
     elif products:
         named = " and ".join(f"'{name}'" for name in products)
-        text += (f"{named} grows as far as its prior lets it while what it multiplies shrinks. Use "
+        text += (f"{named} runs as far as its prior lets it while what it multiplies shrinks. Use "
                  f"NUTS()")
     elif spreads:
         text += ("what stands in the prior of others and what they are cannot be told together. "

@@ -1,13 +1,17 @@
 """Whether all that rows tell is their weight, their means and their second moments: rows of normal
 numbers that are integrated out of normal locations, in the same way in every row, as the factors
-of a factor analysis."""
+of a factor analysis; and rows that read effects of groups, member by member."""
 
 import functools
 import math
+from typing import NamedTuple
 
+from probml.jaxpr.levels import Level, classify
+from probml.latents.gaussian import PLAIN, straight
 from probml.plan.plan import Plan
 
 MOST = 512  # numbers of a row
+FEW = 16  # those of a row that reads effects
 
 
 @functools.lru_cache(maxsize=512)
@@ -37,3 +41,56 @@ def numbers(plan: Plan, names: tuple[str, ...]) -> int:
 def cells(plan: Plan) -> dict[str, tuple[int, ...]]:
     """The shapes of these sites' cells, in the order of the moments."""
     return {name: plan.structure.sites[name].cells for name in by_moments(plan)}
+
+
+class Members(NamedTuple):
+    """Rows of which, at each setting of some inputs, the second moments of the rest are all that
+    they tell: names of seen sites, of inputs that count with them, and of those inputs."""
+
+    values: tuple[str, ...]
+    inputs: tuple[str, ...]
+    codes: tuple[str, ...]
+
+
+@functools.lru_cache(maxsize=512)
+def by_members(plan: Plan) -> Members | None:
+    """What rows tell of effects of groups: normal sites, each seen in every cell, whose locations
+    are affine in inputs at which their scales do not look; all other inputs are codes. None: they
+    tell more."""
+    structure, sites = plan.structure, plan.structure.sites
+    apart = (plan.variables or plan.pooled or plan.rowwise or plan.latents or plan.carried
+             or plan.torn or plan.steps or structure.chains or structure.losses)
+    if apart or not plan.groupings or plan.groupings[0].nodes or set(plan.observed) != set(
+            plan.grouped) or any(plan.pattern.get(name) != "seen" for name in plan.observed):
+        return None
+    used = {key for name in plan.grouped for key in structure.programs[name][1]}
+    indices = {index.input for index in structure.indexed.values()}
+    above = tuple(p for name in plan.grouped for p in sites[name].parents if sites[p].rows)
+
+    def affine(*names: str) -> bool:
+        return all(_affine(plan, name, names) for name in plan.grouped)
+
+    shapes = {name: shape for name, shape, kind in structure.specs if name in used
+              and kind == "f" and name not in indices and affine(name)}
+    codes = tuple(name for name, *_ in structure.specs if name in used and name not in shapes)
+    if not affine(*shapes, *above):
+        return None
+    size = numbers(plan, plan.grouped) + sum(math.prod(n or 1 for n in shape)
+                                             for shape in shapes.values())
+    return Members(plan.grouped, tuple(shapes), codes) if size <= FEW else None
+
+
+def _affine(plan: Plan, name: str, names: tuple[str, ...]) -> bool:
+    """Whether a site's location is affine in some inputs and sites of rows together, and all else
+    of it looks at none of them."""
+    structure, site = plan.structure, plan.structure.sites[name]
+    program, takes = structure.programs[name]
+    mine = {i: t for i, t in enumerate(takes) if t in names}
+    if not mine:
+        return True
+    for argument, uses in zip(site.arguments, classify(program, mine), strict=True):
+        for use in uses.values():
+            if argument != "loc" or use.level > Level.AFFINE or any(
+                    step not in PLAIN for step, _ in use.coordinate):
+                return False
+    return straight(structure, tuple(mine.values()), name)

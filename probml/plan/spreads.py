@@ -1,21 +1,128 @@
-"""The spreads of what is integrated out: parameters that 0 does not make impossible."""
+"""The widths of what is integrated out, and of what is seen about it: parameters that a width of 0
+does not make impossible, so that a climb may end there.
+
+A parameter need not be a standard deviation: of a variance, a precision, a concentration the power
+of it to which standard deviations are proportional is found by doubling it.
+"""
 
 import functools
+from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.errors import ModelError
+from probml.families.domains import Correlations
+from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
 from probml.plan import decide, hierarchy
 from probml.plan.plan import Plan
+from probml.structure.densities import example
+
+UNKNOWN = (NotImplementedError, AttributeError, ModelError)  # of distributions without a variance
+LEAST = 0.25  # power that is one
+
+
+class Width(NamedTuple):
+    """A parameter that says how wide something lies.
+
+    Attributes:
+        power: to which a standard deviation goes with it: 1, of a precision −½.
+        plain: it is positive; False: it has no bounds, and its exponential is meant.
+    """
+
+    name: str
+    power: float
+    plain: bool
+
+    def logarithm(self, value: np.ndarray) -> np.ndarray:
+        """The logarithm of the width, but for a constant, of values of the parameter."""
+        with np.errstate(divide="ignore"):
+            return self.power * (np.log(value) if self.plain else np.asarray(value))
+
+    def value(self, logarithm: np.ndarray) -> np.ndarray:
+        """The inverse of `logarithm`."""
+        found = np.asarray(logarithm) / self.power
+        return np.exp(found) if self.plain else found
 
 
 @functools.lru_cache(maxsize=512)
-def spreads(plan: Plan) -> tuple[str, ...]:
-    """The positive parameters that only say how wide latents, or effects of groups, lie."""
-    sites, found = plan.structure.sites, []
+def spreads(plan: Plan) -> tuple[Width, ...]:
+    """Of those that only say how wide latents, or effects of groups, lie."""
+    sites, found = plan.structure.sites, {}
     for name in (name for name in plan.hidden if name not in plan.pattern):
         for argument, uses in sites[name].uses.items():
-            found += [p for p in uses if argument not in sites[name].locations and p in plan.free
-                      and sites[p].domain.log_scale]
+            found |= {p: name for p in uses if argument not in sites[name].locations}
+    products: dict[str, float] = {}
     if plan.groupings:
         whole = decide.make(plan.structure, plan.pattern, plan.given)
-        found += [p for tie in hierarchy.ties(whole) if tie.name in plan.effects
-                  for p in tie.others if p in plan.free and sites[p].domain.log_scale]
-    return tuple(dict.fromkeys(found))
+        for tie in (tie for tie in hierarchy.ties(whole) if tie.name in plan.effects):
+            if tie.kind == "product":
+                products |= {p: hierarchy.powers(whole)[tie.name, p] for p in tie.others}
+            else:
+                found |= dict.fromkeys(tie.others, tie.name)
+    return _widths(plan, found, products)
+
+
+@functools.lru_cache(maxsize=512)
+def noises(plan: Plan) -> tuple[Width, ...]:
+    """Of those that say how wide seen numbers lie about latents."""
+    sites, found = plan.structure.sites, {}
+    below = [name for group in plan.latents for name in group.sites if name not in group.names]
+    for name in (name for name in below if sites[name].family is not None):
+        for argument in sites[name].family.scatter:
+            found |= dict.fromkeys(sites[name].uses.get(argument, ()), name)
+    own = {width.name for width in spreads(plan)}
+    return _widths(plan, {p: name for p, name in found.items() if p not in own}, {})
+
+
+def correlations(plan: Plan) -> tuple[str, ...]:
+    """The free matrices of correlations, or their factors."""
+    return tuple(name for name in plan.free
+                 if isinstance(plan.structure.sites[name].domain, Correlations))
+
+
+def _widths(plan: Plan, found: dict[str, str], products: dict[str, float]) -> tuple[Width, ...]:
+    """The free parameters among these that are positive, or without bounds and in a logarithm's
+    place.
+
+    Args:
+        found: parameter → the site in whose width it stands. products: parameter → power, of what
+            multiplies effects.
+    """
+    sites = plan.structure.sites
+    free = [p for p in {**found, **products} if p in plan.free
+            and (sites[p].domain.from_zero or sites[p].domain.unbounded)]
+    pairs = tuple((found[p], p) for p in free if p not in products)
+    told = dict(zip(pairs, np.asarray(_doubled(plan, pairs)) if pairs else (), strict=True))
+    out = []
+    for p in free:
+        power, plain = float(products[p] if p in products else told[found[p], p]), bool(
+            sites[p].domain.from_zero)
+        if np.isfinite(power) and abs(power) >= LEAST:
+            out.append(Width(p, power, plain))
+        elif plain:
+            out.append(Width(p, 1.0, plain))
+    return tuple(out)
+
+
+@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
+def _doubled(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
+    """For each (site, parameter): by how many doublings the site's standard deviations grow where
+    the parameter, or its exponential, is doubled; no number where that is not known."""
+    structure, out = plan.structure, []
+
+    def log(name, env):
+        return 0.5 * jnp.log2(structure.distribution(name, env).variance)
+
+    for name, parameter in pairs:
+        env = {key: jnp.asarray(value) for key, value in example(structure, name).items()}
+        plain = structure.sites[parameter].domain.from_zero
+        try:
+            more = 2 * env[parameter] if plain else env[parameter] + jnp.log(2.0)
+            gain = jnp.mean(log(name, {**env, parameter: more}) - log(name, env))
+        except (KeyError, *UNKNOWN):
+            gain = jnp.full((), jnp.nan)
+        out.append(gain.astype(jnp.result_type(float)))
+    return jnp.stack(out)

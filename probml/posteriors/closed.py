@@ -97,6 +97,9 @@ def predictives(fitted, plan, closed, known):
     for name in (*plan.pooled, *plan.rowwise):
         uses = plan.structure.sites[name].uses.values()
         touched[name] = tuple(dict.fromkeys(p for u in uses for p in u if p in fitted.free))
+    if any(p in fitted.free for name in plan.integrated
+           for uses in plan.structure.sites[name].uses.values() for p in uses):
+        return None  # numbers beside them are integrated out, given the parameters
     if any(touched[name] for name in plan.steps):
         return None  # a row uses a parameter of its steps many times
     used = [p for names in touched.values() for p in names]

@@ -18,11 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.evidence.surrogates import Settings
 from probml.families.links import backward
 from probml.plan.blocks import Block, blocks, users
 from probml.plan.plan import Plan
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import coupled
+
+NOISE = ""  # no name of a parameter
 
 
 @functools.lru_cache(maxsize=256)
@@ -38,56 +41,52 @@ def meeting(plan: Plan) -> frozenset[tuple[str, str]]:
     return frozenset(pairs)
 
 
-def settings(marginals: Marginals, without: Collection[str] = ()) -> dict[str, jax.Array]:
-    """Values of the parameters of all blocks but some, (s, ...), over which the mean of a function
-    as above is its expectation.
+def settings(marginals: Marginals, without: Collection[str] = ()) -> Settings:
+    """Values of the parameters of all blocks but some, over which the mean of a function as above
+    is its expectation.
 
     Args:
         without: first names of blocks that are left out; a location that is normal given one of
             them is taken at the posterior's reference.
-
-    Returns:
-        parameter → (s, *shape); s is 1 where one setting will do.
     """
     plan = marginals.plan
     wanted = [block for block in marginals.blocks if block.names[0] not in without]
-    single = {block.names[0]: _nodes(marginals, block) for block in wanted
-              if not block.form.joint}
-    counts = {block.names[0]: len(single[block.names[0]]) if block.names[0] in single
-              else len(simplex(block, marginals)) for block in wanted}
-    place = _placed(plan, counts)
-    axes = [count for _, count in sorted(set(place.values()))]
-    at = np.stack(np.meshgrid(*map(np.arange, axes), indexing="ij"),
-                  -1).reshape(-1, len(axes)) if axes else np.zeros((1, 0), int)
-    where = {name: at[:, number] for name, (number, _) in place.items()}
-    out = {name: values[where[name]] if name in where
-           else jnp.broadcast_to(values[0], (len(at), *values.shape[1:]))
-           for name, values in single.items()}
+    nodes = {block.names[0]: simplex(block, marginals) if block.form.joint
+             else _nodes(marginals, block) for block in wanted}
+    place, sizes = _placed(plan, {name: len(values) for name, values in nodes.items()})
+
+    def axes(name: str) -> tuple[int, ...]:
+        """The grid's sizes of a block by itself."""
+        return tuple(size if i == place.get(name) else 1 for i, size in enumerate(sizes))
+
+    out = {}
+    for block in (block for block in wanted if not block.form.joint):
+        name = block.names[0]
+        out[name] = nodes[name].reshape(*axes(name), *nodes[name].shape[1:])
     for block in (block for block in wanted if block.form.joint):
-        noise, scale = simplex(block, marginals)[where[block.names[0]]], coupled(plan, block)
-        if scale in out:
-            found = jax.vmap(lambda noise, value, block=block, scale=scale: marginals.placed(
-                block, noise, {**marginals.posterior.params, scale: value}
-            ))(noise, out[scale])
-        else:
-            found = jax.vmap(lambda noise, block=block: marginals.placed(
-                block, noise, marginals.posterior.params
-            ))(noise)
-        out |= found
-    return out
+        name, scale = block.names[0], coupled(plan, block)
+        known = {scale: out[scale]} if scale in out else {}
+        # along its own axis, and along that of the scale that it is given
+        noise = jnp.asarray(nodes[name]).reshape(*axes(name), *nodes[name].shape[1:])
+        grid = Settings({NOISE: noise, **known}, sizes)
+        out |= grid.each(lambda at, block=block: marginals.placed(
+            block, at[NOISE], {**marginals.posterior.params, **at}))
+    return Settings(out, sizes)
 
 
-def _placed(plan: Plan, counts: dict[str, int]) -> dict[str, tuple[int, int]]:
-    """Block → its axis of the grid and how long that is; none for a single node. Blocks that meet
-    have different ones."""
-    met, place = meeting(plan), {}
+def _placed(plan: Plan, counts: dict[str, int]) -> tuple[dict[str, int], tuple[int, ...]]:
+    """Block → its axis of the grid, none for a single node; and how long these are. Blocks that
+    meet have different ones."""
+    met, place, sizes = meeting(plan), {}, []
     for name, count in counts.items():
         if count == 1:
             continue
         taken = {place[other] for other in place if (name, other) in met}
-        free = (axis for axis in place.values() if axis[1] == count and axis not in taken)
-        place[name] = next(free, (len(set(place.values())), count))
-    return place
+        free = (axis for axis, size in enumerate(sizes) if size == count and axis not in taken)
+        place[name] = next(free, len(sizes))
+        if place[name] == len(sizes):
+            sizes.append(count)
+    return place, tuple(sizes)
 
 
 def _nodes(marginals: Marginals, block: Block) -> jax.Array:
@@ -104,10 +103,15 @@ def simplex(block: Block, marginals: Marginals) -> np.ndarray:
     if block.event == 0:
         corners = np.ones(loc.shape)
         return np.stack([corners, -corners]).astype(loc.dtype)
-    d = loc.shape[-1]
+    apart = np.array(block.vectors) if block.vectors else None  # each meets a simplex of its own
+    d = loc.shape[-1] if apart is None else apart.shape[1]
     helmert = np.tril(np.ones((d + 1, d + 1)))[1:]  # rows that are orthogonal to all before
     helmert[np.arange(d), np.arange(1, d + 1)] = -np.arange(1, d + 1)
     helmert /= np.linalg.norm(helmert, axis=1, keepdims=True)
     corners = np.sqrt(d + 1) * helmert.T
+    if apart is not None:
+        out = np.zeros((d + 1, *loc.shape), loc.dtype)
+        out[:, apart] = corners[:, None, :]
+        return out
     shape = (d + 1, *(1,) * (loc.ndim - 1), d)
     return np.broadcast_to(corners.reshape(shape), (d + 1, *loc.shape)).astype(loc.dtype)

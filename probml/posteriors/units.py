@@ -1,5 +1,6 @@
-"""Parameters in the units of a user's table, where a fit is of columns that were centred and
-scaled: what summaries, reports and pictures tell. The fit itself keeps its own coordinates."""
+"""Parameters and columns in the units of a user's table, where a fit is of columns that were
+centred and scaled: what summaries, reports, pictures and ArviZ's groups tell. The fit itself keeps
+its own coordinates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,8 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """How a parameter is told: factor · (value, its entries mixed) + shift + what others add.
+    """How a parameter, or what stands in rows, is told: factor · (value, its entries mixed) + shift
+    + what others add.
 
     Args:
         factor, shift: broadcast against the value; a factor is above 0.
@@ -48,6 +50,24 @@ def in_units(units: Mapping[str, Unit], values: Mapping[str, Any]) -> dict[str, 
     """Those of the values, or draws, that have units, told in these."""
     return {name: unit.told(name, values) for name, unit in units.items()
             if name in values and all(other in values for other in unit.others)}
+
+
+def of_rows(**moved: tuple[Any, Any]) -> dict[str, Unit]:
+    """Units of sites and inputs of rows: name=(centre, unit) that were taken off and divided by;
+    none of what was left as it is."""
+    return {name: Unit(unit, centre) for name, (centre, unit) in moved.items()
+            if np.any(np.asarray(centre) != 0) or np.any(np.asarray(unit) != 1)}
+
+
+def density(unit: Unit, seen: np.ndarray) -> np.ndarray:
+    """What a log density of rows loses where it is told in these units, (n,): log |factor| of each
+    cell that is seen.
+
+    Args:
+        seen: (n, *cells) bool.
+    """
+    logs = np.log(np.abs(np.broadcast_to(np.asarray(unit.factor, float), seen.shape[1:])))
+    return (seen * logs).reshape(len(seen), -1).sum(1)
 
 
 def plane(beta: str, bias: str, centre: np.ndarray, unit: np.ndarray, axes: int = 1,

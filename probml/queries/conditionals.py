@@ -106,8 +106,10 @@ def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Kn
             return log, weight, mean, jnp.linalg.qr(away, mode="r")
         mean, spread = linear_chains.moments(plan, belief.params, known, rows, group)
         mean = rows.steps.folded(mean[..., mine]).reshape(count, -1, states, size)
-        spread = rows.steps.folded(spread[..., mine, mine]).reshape(count, -1, states, size, size)
-        root = jnp.swapaxes(semidefinite.root(spread), -1, -2)
+        root = jnp.swapaxes(semidefinite.root(spread[..., mine, mine]), -1, -2)
+        root = rows.steps.folded(root)  # of one row where all share it
+        root = root.reshape(len(root), -1, states, size, size)
+        root = jnp.broadcast_to(root, (count, *root.shape[1:]))
         if site.time is None:
             return log, weight, mean[:, 0], root[:, 0]
         return log, jnp.broadcast_to(weight[:, None], mean.shape[:-1]), mean, root

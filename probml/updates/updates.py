@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence.density import bijection
 from probml.evidence.passes import Expected, over_responsible
-from probml.evidence.surrogates import over_settings, row_surrogate, surrogate
+from probml.evidence.surrogates import Settings, row_surrogate, surrogate
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior, outside
 from probml.families.links import backward
@@ -40,13 +40,12 @@ class Objective:
 
     Args:
         mode: priors in the coordinates that are maximised, or their own densities.
-        settings: values of parameters, each with a leading axis, over which Q is averaged; None: it
-            is taken at `params`.
+        settings: of parameters, over which Q is averaged; None: it is taken at `params`.
     """
 
     def __init__(self, plan: Plan, expected: Expected, params: Mapping, known: Known,
                  rows: Rows | Summary, prior: bool, mode: bool = True,
-                 settings: Mapping | None = None):
+                 settings: Settings | None = None):
         self.mode, self.settings = mode, settings
         self.priors = outside(plan) if prior else ()
         self.plan, self.expected, self.params, self.known, self.rows, self.prior = (
@@ -59,10 +58,9 @@ class Objective:
 
     def _averaged(self, function: Callable, changed: Mapping) -> jax.Array:
         """function(parameters), some of them changed; its mean over the settings, if any."""
-        if not self.settings:
+        if self.settings is None:
             return function({**self.params, **changed})
-        return over_settings(lambda setting: function({**self.params, **setting, **changed}),
-                             self.settings)
+        return self.settings.mean(lambda setting: function({**self.params, **setting, **changed}))
 
     def _pooled(self, unpack, c, priors=None, origin=None, moving=None):
         priors = self.priors if priors is None else priors

@@ -52,6 +52,12 @@ def mixture(k: int):
         sample("x", dist.Normal(mean[z], scale[z]))
 
 
+def groups(data):
+    """The names of an InferenceData's groups, or a DataTree's."""
+    found = data.groups() if callable(data.groups) else data.groups
+    return {name.strip("/") for name in found} - {""}
+
+
 @pytest.fixture(scope="module")
 def table():
     rng = np.random.default_rng(0)
@@ -183,7 +189,7 @@ def test_every_posterior_engine_exports_what_it_has(engine):
     data = fit.to_arviz()
     assert data.posterior["mean"].dims == ("chain", "draw", "component")
     assert data.posterior_predictive["x"].shape == (*data.posterior["mean"].shape[:2], 60)
-    assert ("sample_stats" in data.groups()) == isinstance(engine, probml.NUTS)
+    assert ("sample_stats" in groups(data)) == isinstance(engine, probml.NUTS)
     np.testing.assert_allclose(data.log_likelihood["x"].values.mean((0, 1)).sum(),
                                fit.log_prob({"x": x}).sum(), atol=8)
 
@@ -191,7 +197,7 @@ def test_every_posterior_engine_exports_what_it_has(engine):
 def test_the_prior_and_what_it_predicts_are_groups_if_asked_for(exported, table):
     fit, plain = exported
     data = fit.to_arviz(table, prior=400)
-    assert set(data.groups()) - set(plain.groups()) == {"prior", "prior_predictive"}
+    assert groups(data) - groups(plain) == {"prior", "prior_predictive"}
     mean, x = data.prior["mean"], data.prior_predictive["x"]
     assert mean.dims == data.posterior["mean"].dims and mean.shape == (1, 400, 2, 2)
     assert abs(float(mean.std()) - 3.0) < 0.3 and x.shape == (1, 400, 14, 2)

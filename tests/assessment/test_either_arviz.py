@@ -2,6 +2,7 @@
 a closed form."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import numpyro.distributions as dist
@@ -11,6 +12,7 @@ from scipy import stats
 
 import probml
 from probml.assessment import either_arviz
+from probml.posteriors.units import Unit, of_rows
 
 OLD = pytest.param("arviz", id="0.2x")
 NEW = pytest.param("arviz_stats", id="1.x")
@@ -57,6 +59,21 @@ def test_groups_are_read_by_name_in_either(generation):
     assert out.log_likelihood["y"].shape == (1, 1000, 6) and out.prior["mean"].shape == (1, 20)
     np.testing.assert_allclose(out.observed_data["y"], Y)
     assert type(out).__name__ == ("InferenceData" if generation == "arviz" else "DataTree")
+
+
+def test_what_was_centred_and_scaled_is_told_in_the_users_units(generation):
+    """A fit of (y − 5) / 2, told as of y: each draw's density of a row is that of y."""
+    units = {"mean": Unit(2.0, 5.0)} | of_rows(y=(5.0, 2.0))
+    fit = replace(level().fit({"y": Y}, probml.Exact()), units=units)
+    out = fit.to_arviz({"y": Y}, prior=300)
+    mean = out.posterior["mean"].values[0]
+    assert abs(mean.mean() - (2 * fit.params["mean"] + 5)) < 0.1
+    np.testing.assert_allclose(out.observed_data["y"], 2 * Y + 5, rtol=1e-6)
+    np.testing.assert_allclose(out.log_likelihood["y"].values[0],
+                               stats.norm(mean[:, None], 2.0).logpdf(2 * Y + 5), rtol=1e-5)
+    again = out.posterior_predictive["y"].values[0] - mean[:, None]
+    assert abs(again.std() - 2) < 0.1 and abs(again.mean()) < 0.1
+    assert abs(out.prior["mean"].values.std() - 20) < 3
 
 
 def test_fits_are_compared_by_leave_one_out_with_either(generation):

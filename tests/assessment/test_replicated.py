@@ -1,5 +1,5 @@
 """Tables made by a model beside the one that was seen: statistics lie where a closed form says, and
-what a model does not make is odd."""
+what a model does not make is missed."""
 
 import numpy as np
 import numpyro.distributions as dist
@@ -44,7 +44,7 @@ def test_a_mean_is_spread_as_the_posterior_predictive_is():
     np.testing.assert_allclose([mean.low, mean.middle, mean.high],
                                expected.ppf([0.025, 0.5, 0.975]), atol=0.09)
     assert 0.4 < mean.above < 0.6 and not found.point
-    assert not any(each.odd for each in found.statistics)
+    assert not any(each.missed for each in found.statistics)
     bins, = found.bins
     assert bins.seen.sum() == N and (bins.low <= bins.middle).all()
 
@@ -56,10 +56,10 @@ def test_of_a_point_tables_are_made_at_it():
     np.testing.assert_allclose((mean.high - mean.low) / 3.92, 1 / np.sqrt(N), rtol=0.25)
 
 
-def test_what_a_model_does_not_make_is_odd():
+def test_what_a_model_does_not_make_is_missed():
     y = np.append(NORMAL[:-1], 30.0)
     found, by = told(level().fit({"y": y}, probml.Exact()), {"y": y})
-    assert by["y", "greatest"].odd and by["y", "sd"].odd and not by["y", "mean"].odd
+    assert by["y", "greatest"].missed and by["y", "sd"].missed and not by["y", "mean"].missed
     assert by["y", "greatest"].above == 0.0
 
 

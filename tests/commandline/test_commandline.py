@@ -2,7 +2,9 @@
 
 import json
 import re
-from importlib.resources import files
+import sys
+import types
+from importlib.resources import files as shipped
 
 import numpy as np
 import pandas as pd
@@ -13,7 +15,7 @@ from click.testing import CliRunner  # noqa: E402
 
 import probml  # noqa: E402
 from probml.engines import Engine  # noqa: E402
-from probml.models.commandline import engines  # noqa: E402
+from probml.models.commandline import coloured, engines, files  # noqa: E402
 from probml.models.commandline.main import main  # noqa: E402
 
 ROWS = pd.DataFrame({"size": [1.0, 1.1, 0.9, 5.0, 5.1, 4.9, np.nan, 1.05],
@@ -88,7 +90,7 @@ def ask_file(place, *words):
 
 
 def test_a_network_comes_from_bif_and_goes_back(place):
-    asia = str(files("probml.data") / "asia.bif")
+    asia = str(shipped("probml.data") / "asia.bif")
     ask(place, "convert", asia, "@asia.probml")
     ask(place, "convert", "@asia.probml", "@asia.bif")
     assert 'variable "lung"' in (place / "asia.bif").read_text() or "variable lung" in (
@@ -234,3 +236,21 @@ def test_the_report_and_the_versions_are_written(place):
     assert ["0.0%" in told[0], "100.0%" in told[1]] == [True, True]
     assert json.loads(ask(place, "versions", "--json").stdout)["probml"] is not None
     assert probml.__version__ in ask(place, "--version").stdout
+
+
+def test_numbers_have_no_digits_that_single_precision_did_not_know():
+    single = np.array([0.1, 0.3], np.float32)
+    assert files.plain(single) == [0.1, 0.3] and files.plain(single[1]) == 0.3
+    assert files.plain(pd.DataFrame({"a": single})) == [{"a": 0.1}, {"a": 0.3}]
+
+
+def test_a_terminal_has_colours_where_there_is_rich(monkeypatch, capsys):
+    shown = []
+    monkeypatch.setitem(sys.modules, "rich", types.SimpleNamespace(print=shown.append))
+    coloured.show("plain")
+    assert (shown, capsys.readouterr().out) == ([], "plain\n")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    coloured.show("rich")
+    monkeypatch.setitem(sys.modules, "rich", None)
+    coloured.show("none")
+    assert (shown, capsys.readouterr().out) == (["rich"], "none\n")

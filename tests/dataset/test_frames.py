@@ -1,6 +1,7 @@
 """Names stay: columns and groups name the entries of parameters; tables of any library go in, and
 come out as they went in."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -136,6 +137,41 @@ def test_polars_tables_go_in_and_come_out():
     np.testing.assert_allclose(FIT.log_prob(columns), FIT.log_prob(DATA))
     np.testing.assert_allclose(fit.log_prob(table.lazy()), fit.log_prob(table))
     assert NaiveBayes().fit(table.select("a"), ["l", "h", "h", "l"]).predict(table.select("a")).size
+
+
+def test_columns_that_a_model_does_not_name_are_left_alone():
+    wide = TWO.assign(note=["u", "v", "w", "x"], day=pd.date_range("2024-01-01", periods=4))
+    np.testing.assert_allclose(pair().fit(wide).params["mean"], PAIR.params["mean"])
+    filled = PAIR.impute(wide)
+    assert list(filled.columns) == ["a", "kind", "note", "day"]
+    assert filled["day"].equals(wide["day"]) and filled["note"].tolist() == ["u", "v", "w", "x"]
+    arrow = pa.Table.from_pandas(wide, preserve_index=False)
+    assert PAIR.impute(arrow).column("day") == arrow.column("day")
+    with pytest.warns(RuntimeWarning, match="nothing of 'kind', and the model has no 'note'"):
+        PAIR.predict(wide[["a", "note"]], "kind")
+    with pytest.raises(probml.DataError, match="Did you mean 'kind'"):
+        PAIR.log_prob(TWO.rename(columns={"kind": "kinds"}))
+    with pytest.raises(probml.DataError, match="neither a site nor an input"):
+        pair().fit(wide[["a", "note"]])  # what is absent would be hidden, and nobody said so
+    more = X.assign(note=0.0)
+    np.testing.assert_array_equal(FIT.log_prob({**DATA, "x": more}), FIT.log_prob(DATA))
+
+
+def test_what_a_table_shows_comes_back_to_the_last_digit():
+    table = TWO.assign(a=[0.1, np.nan, 0.3, 1 / 3])
+    with jax.enable_x64(False):
+        filled = pair().fit(table).impute(table)
+    assert filled["a"].tolist()[::2] == [0.1, 0.3] and filled["a"].iloc[3] == 1 / 3
+    assert filled["a"].dtype == float
+
+
+def test_single_numbers_are_told_by_their_shortest_decimals():
+    random = np.random.default_rng(0)
+    values = (random.normal(size=2000) * 10.0 ** random.integers(-12, 13, 2000)).astype(np.float32)
+    values = np.append(values, np.array([0.3, 8.6e9, 1e-30, 0, np.nan, np.inf], np.float32))
+    np.testing.assert_array_equal(frames.shortest(values), [float(str(each)) for each in values[
+        :-4]] + [float(np.float32(1e-30)), 0.0, np.nan, np.inf])
+    assert frames.shortest(np.arange(3)).dtype == int
 
 
 def test_names_of_a_table_are_those_of_its_kind():

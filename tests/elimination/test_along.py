@@ -31,9 +31,9 @@ def by_force():
 
 def test_rows_of_several_lengths_are_summed_and_maximised_as_joint_states_are():
     logs, part = by_force(), lambda own: [Part(own, {"z": np.arange(6)})]
-    got = sum_out(part(jnp.asarray(OWN)), {"z": (6, 3)}, 2**20, moves())
+    got = jax.jit(lambda own: sum_out(part(own), {"z": (6, 3)}, 2**20, moves()))(OWN)
     np.testing.assert_allclose(got, np.logaddexp.reduce(list(logs.values())), rtol=1e-5)
-    hot = jax.grad(lambda own: sum_out(part(own), {"z": (6, 3)}, 2**20, moves(), ["z"]))(
+    hot = jax.jit(jax.grad(lambda own: sum_out(part(own), {"z": (6, 3)}, 2**20, moves(), ["z"])))(
         jnp.asarray(OWN))
     best = max(logs, key=logs.get)
     np.testing.assert_array_equal(hot, np.eye(3)[list(best)].T)

@@ -214,10 +214,11 @@ def test_wide_keeps_what_is_lost_to_the_range_of_a_float():
             a, precision
         ) for a in (initial[None, :, None], transition[None, None, :, :, None])), None, None)
         held = held._replace(emission=jnp.asarray(emission, precision)[:, None, :, None])
-        value, slope = jax.value_and_grad(lambda c: chains.evidence(c, 1, False, True).sum())(held)
+        value, slope = jax.jit(jax.value_and_grad(
+            lambda c: chains.evidence(c, 1, False, True).sum()))(held)
         np.testing.assert_allclose(value, want[0], rtol=slack)
         np.testing.assert_allclose(slope.emission[:, 0, :, 0], want[1], atol=10 * slack)
-        assert tuple(np.asarray(chain_paths.maximise(held)[1])[:, 0, 0]) == want[3]
+        assert tuple(np.asarray(jax.jit(chain_paths.maximise)(held)[1])[:, 0, 0]) == want[3]
 
 
 @pytest.mark.parametrize("precision", [np.float64, np.float32])

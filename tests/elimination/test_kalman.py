@@ -141,6 +141,45 @@ def test_a_number_seen_without_noise_is_known_from_there_on():
     assert np.isneginf(evidence(other)).all(), "it cannot be elsewhere"
 
 
+@pytest.mark.parametrize("blocks", [1, BLOCKS])
+def test_lanes_that_are_seen_alike_share_their_covariances(blocks):
+    """Held to the same system with every lane by itself."""
+    whole, lanes = system(), 5
+    random = np.random.default_rng(4)
+    one = {name: getattr(whole, name)[..., :1] for name in TIMED[:-1]}
+    if blocks > 1:  # what blocks share is the same at all times
+        one = {name: leaf[:1] for name, leaf in one.items()}
+    alike = kalman.System(
+        jnp.asarray(random.normal(size=(D, lanes))), whole.covariance[..., :1], **{
+            **one, "value": jnp.asarray(random.normal(size=(T, SEEN, lanes)))},
+        alive=None)
+    apart = dataclasses.replace(alike, covariance=jnp.repeat(alike.covariance, lanes, -1), **{
+        name: jnp.broadcast_to(leaf, (T, *leaf.shape[1:-1], lanes)) for name, leaf in one.items()
+        if name != "value"})
+    assert alike.shared and not apart.alike
+    if blocks > 1:
+        alike, apart = (dataclasses.replace(
+            told, blocks=blocks, mean=jnp.repeat(told.mean, blocks, -1),
+            covariance=jnp.repeat(apart.covariance, blocks, -1),
+            **{name: cut(leaf) if len(leaf := getattr(told, name)) > 1 else leaf
+               for name in TIMED[:-1]}) for told in (alike, apart))
+        assert alike.alike and not alike.shared
+    weight = jnp.asarray(random.normal(size=lanes))
+    total = jax.jit(jax.value_and_grad(lambda told: (kalman_evidence.evidence(told) * weight).sum(),
+                                       allow_int=True))
+    (got, own), (want, each) = total(alike), total(apart)
+    np.testing.assert_allclose(got, want, atol=1e-10)
+    for name in ("mean", *TIMED[:-2]):
+        one, other = getattr(own, name), getattr(each, name)
+        axes = tuple(i for i, sizes in enumerate(zip(one.shape, other.shape, strict=True))
+                     if sizes[0] != sizes[1])
+        np.testing.assert_allclose(one, other.sum(axes, keepdims=True), atol=1e-9, err_msg=name)
+    moved = jax.jit(kalman_evidence.smoothed_moves)
+    for one, other in zip(jax.tree.leaves(moved(alike)), jax.tree.leaves(moved(apart)), strict=True):
+        assert blocks > 1 or one.ndim == 3 or one.shape[-1] == 1
+        np.testing.assert_allclose(np.broadcast_to(one, other.shape)[1:], other[1:], atol=1e-10)
+
+
 def test_wide_priors_keep_their_digits_in_single_precision():
     with jax.enable_x64(False) if hasattr(jax, "enable_x64") else jax.experimental.disable_x64():
         steps = 30

@@ -429,15 +429,3 @@ def test_what_is_not_conjugate_is_refused_by_site():
     with pytest.raises(Refusal, match=r"VB cannot fit model 'odd': parameter 'scale' \(LogNormal\) "
                                       r"has no conjugate update.*Try SVI\(\)"):
         odd().fit({"x": X}, probml.VB())
-
-
-def test_numbers_of_rows_that_are_unseen_are_refused_by_site():
-    @probml.model
-    def factor():
-        slope = sample("slope", dist.Normal(0.0, 1.0))
-        with probml.rows():
-            f = sample("f", dist.Normal(0.0, 1.0))
-            sample("x", dist.Normal(slope * f, 1.0))
-
-    with pytest.raises(Refusal, match=r"VB cannot fit model 'factor': site 'f' \(Normal\)"):
-        factor().fit({"x": X}, probml.VB())

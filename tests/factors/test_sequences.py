@@ -1,7 +1,10 @@
 """Models with chains against enumeration: every path of everything hidden, its density by plain
 NumPyro."""
 
+import functools
 import itertools
+import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +14,7 @@ import pytest
 from numpyro import handlers, plate, sample
 
 import probml
+from plain_numpyro import met
 from probml.dataset.read import read as read_data
 from probml.language.language import chains_of
 from probml.structure.recorder import peel
@@ -166,68 +170,86 @@ def model_sites(model, data):
     return dict(read_data(model, data).structure.graph().nodes(data=True))
 
 
+class Kind(NamedTuple):
+    """What a site is: its states (None: not finitely many), whether its cells are one event."""
+
+    states: int | None
+    event: bool
+    chain: bool
+    discrete: bool
+
+
+def kind(site):
+    base, _ = peel(site["fn"])
+    states = getattr(base, "states", None) or (
+        base.probs.shape[-1] if isinstance(base, dist.CategoricalProbs) else None
+    )
+    return Kind(states, bool(site["fn"].event_shape), isinstance(base, probml.MarkovChain),
+                site["fn"].support.is_discrete)
+
+
+@functools.cache
+def weights(model, steps, hidden, discrete):
+    """A program for all rows of which the same sites (name, shape) are hidden: joint states,
+    parameters, inputs, what is seen and where → the log weight of each joint state."""
+    ends = np.cumsum([math.prod(shape) for _, shape in hidden])[:-1]
+
+    def weight(states, given, inputs, data, here):
+        values = {name: part.reshape(shape) for (name, shape), part
+                  in zip(hidden, jnp.split(states, ends), strict=True)}
+        values |= {n: v.astype(int) if n in discrete else v for n, v in data.items()}
+        with handlers.seed(rng_seed=0), handlers.substitute(data={**given, **values}):
+            with chains_of(steps), handlers.trace() as trace:
+                model(rows=1, **inputs)
+        total = 0.0
+        for name in values:
+            base, _ = peel(trace[name]["fn"])
+            log = base.log_prob(trace[name]["value"])
+            if name in data:
+                seen = here[name].all(-1) if here[name].ndim > log.ndim else here[name]
+                log = jnp.where(seen, jnp.broadcast_to(log, seen.shape), 0.0)
+            total += log.sum()
+        return total
+
+    return jax.jit(jax.vmap(weight, (0, None, None, None, None)))
+
+
 class Enumerated:
     """One row: every joint state of what is hidden, and its weight."""
 
     def __init__(self, model, params, row, steps, fixed=None):
-        params = {name: jnp.asarray(value) for name, value in params.items()}
+        given = {name: jnp.asarray(value) for name, value in {**params, **(fixed or {})}.items()}
         inputs = {name: np.asarray(row[name])[None] for name in model.inputs}
         seen = {name: np.asarray(value, float) for name, value in row.items()
                 if name not in model.inputs}
-        with handlers.seed(
-            rng_seed=0
-        ), handlers.substitute(data={**params, **(fixed or {})}), handlers.trace() as trace:
+
+        def run():
             with chains_of(steps):
                 model(rows=1, **inputs)
-        found = {n: m for n, m in trace.items() if m["type"] == "sample" and n not in params
-                 and n not in (fixed or {})}
-        self.names, columns = [], []
-        for name, message in found.items():
-            base, _ = peel(message["fn"])
-            k = getattr(base, "states", None) or (
-                base.probs.shape[-1] if isinstance(base, dist.CategoricalProbs) else None
-            )
-            shape = message["value"].shape
+
+        sites = met(handlers.substitute(run, data=given), ask=kind, draw=False)
+        found = {n: site for n, site in sites.items() if n not in given}
+        self.names, columns, hidden = [], [], []
+        for name, site in found.items():
+            k, shape = site.told.states, site.value.shape
             if k is None or name in seen and not np.isnan(seen[name]).any():
                 continue
             cells = seen.get(name, np.full(shape, nan)).reshape(-1)
             if name not in seen and not any(name in str(a) for a in ("z", "a", "b", "c", "g")):
                 continue  # an unseen leaf
-            if message["fn"].event_shape and name in seen and not isinstance(base,
-                                                                             probml.MarkovChain):
+            if site.told.event and name in seen and not site.told.chain:
                 continue  # unseen cells of a leaf sum to one
+            hidden.append((name, shape))
             for cell, value in enumerate(cells):
                 self.names.append((name, cell))
                 columns.append(range(k) if np.isnan(value) else [int(value)])
         self.states = np.array(list(itertools.product(*columns))).reshape(-1, len(columns))
-
-        def weight(states):
-            hidden = {}
-            for name in dict.fromkeys(n for n, _ in self.names):
-                where = [i for i, (n, _) in enumerate(self.names) if n == name]
-                hidden[name] = states[jnp.array(where)].reshape(found[name]["value"].shape)
-            data = {n: jnp.asarray(np.nan_to_num(v)).reshape(found[n]["value"].shape)
-                    for n, v in seen.items() if n not in hidden}
-            data = {n: v.astype(int) if found[n]["fn"].support.is_discrete else v
-                    for n, v in data.items()}
-            with handlers.seed(rng_seed=0), handlers.substitute(
-                data={**params, **(fixed or {}), **data, **hidden}
-            ):
-                with chains_of(steps), handlers.trace() as trace:
-                    model(rows=1, **inputs)
-            total = 0.0
-            for name in (*hidden, *data):
-                base, _ = peel(trace[name]["fn"])
-                log = base.log_prob(trace[name]["value"])
-                if name in data:
-                    here = ~np.isnan(seen[name]).reshape(trace[name]["value"].shape)
-                    if here.ndim > log.ndim:
-                        here = here.all(-1)
-                    log = jnp.where(here, jnp.broadcast_to(log, here.shape), 0.0)
-                total += log.sum()
-            return total
-
-        self.log = np.asarray(jax.jit(jax.vmap(weight))(jnp.asarray(self.states)))
+        data = {n: np.nan_to_num(v).reshape(found[n].value.shape) for n, v in seen.items()
+                if n not in dict(hidden)}
+        here = {n: ~np.isnan(seen[n]).reshape(v.shape) for n, v in data.items()}
+        discrete = frozenset(n for n in data if found[n].told.discrete)
+        self.log = np.asarray(weights(model, steps, tuple(hidden), discrete)(
+            self.states, given, inputs, data, here))
         self.total = np.logaddexp.reduce(self.log)
         self.q = np.exp(self.log - self.total)
 

@@ -391,7 +391,7 @@ def expected_predictives(name, g, x):
             j = int(np.isnan(x[0]))
             a, b = found["calls"][0][0][j], found["calls"][0][1]
             return stats.nbinom(a, b / (b + 1)).logpmf(x[j]), (stats.gamma(a, scale=1 / b),
-                                                               lambda p: stats.poisson(p).pmf(x[j]))
+                                                               lambda p: stats.poisson.pmf(x[j], p))
         case "exponential":
             a, b = found["hazard"][0]
             return stats.lomax(a, scale=b).logpdf(x), (stats.gamma(a, scale=1 / b),
@@ -400,7 +400,7 @@ def expected_predictives(name, g, x):
             a, b = found["flow"][0]
             s = SHAPES[g]
             return (stats.betaprime(s, a, scale=b).logpdf(x),
-                    (stats.gamma(a, scale=1 / b), lambda p: stats.gamma(s, scale=1 / p).pdf(x)))
+                    (stats.gamma(a, scale=1 / b), lambda p: stats.gamma.pdf(x, s, scale=1 / p)))
         case "geometric":
             a, b = found["luck"][0]
             return special.betaln(a + 1, b + x) - special.betaln(a, b), (stats.beta(a, b),
@@ -408,7 +408,7 @@ def expected_predictives(name, g, x):
         case "binomial":
             a, b = found["skill"][0]
             return stats.betabinom(5, a, b).logpmf(x), (stats.beta(a, b),
-                                                        lambda p: stats.binom(5, p).pmf(x))
+                                                        lambda p: stats.binom.pmf(x, 5, p))
         case "multinomial":
             return stats.dirichlet_multinomial(found["topic"][0][0], int(np.sum(x))).logpmf(x), None
         case "lognormal":

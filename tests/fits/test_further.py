@@ -8,10 +8,11 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from numpyro import plate, sample
+from scipy.special import digamma, gammaln
 
 import probml
 from probml import DataError, ModelError, Refusal
-from probml.models import GaussianMixture, HiddenMarkov, NaiveBayes
+from probml.models import GaussianMixture, HiddenMarkov, MixtureDiscriminant, NaiveBayes
 from small_models import mixture
 
 RANDOM = np.random.default_rng(0)
@@ -167,3 +168,62 @@ def test_chunks_whose_labels_are_unseen_in_part_are_learnt_from():
     assert right(chunks) > right(full) - 0.02 and right(chunks) > right(few)
     assert chunks.fit_.kept.running and chunks.total_weight_ == 1200
     chunks.partial_fit(table[:60], names[:60].tolist())  # complete ones are a step as well
+
+
+@probml.model
+def counts():
+    weights = sample("weights", dist.Dirichlet(jnp.full(2, 2.0)))
+    with plate("component", 2):
+        rate = sample("rate", dist.Gamma(2.0, 0.5))
+    with probml.rows():
+        z = sample("z", dist.Categorical(weights))
+        sample("x", dist.Poisson(rate[z]))
+
+
+def told_by(x, alpha, a, b):
+    """What rows show at q(θ) of `counts`, (2, k), and their part of the bound."""
+    log = (digamma(alpha) - digamma(alpha.sum()) + x[:, None] * (digamma(a) - np.log(b)) - a / b
+           - gammaln(x + 1)[:, None])
+    total = np.logaddexp.reduce(log, 1)
+    r = np.exp(log - total[:, None])
+    return np.stack([r.sum(0), r.T @ x]), total.sum()
+
+
+def test_a_mean_field_goes_on_by_steps_that_are_worked_out_by_hand():
+    parts = np.array_split(np.random.default_rng(3).permutation(
+        np.concatenate([np.random.default_rng(4).poisson(m, 40) for m in (2.0, 12.0)])), [50])
+    start = {"weights": np.array([0.5, 0.5]), "rate": np.array([2.0, 10.0])}
+    fit = counts().fit({"x": parts[0]}, probml.VB(restarts=1), start=start)
+    alpha, of = np.asarray(fit.posterior("weights").concentration), fit.posterior("rate")
+    a, b = np.asarray(of.concentration), np.asarray(of.rate)
+    first, (second, log) = told_by(parts[0], alpha, a, b)[0], told_by(parts[1], alpha, a, b)
+    share = (30 / 80) ** 0.6
+    statistics = (1 - share) * first * 80 / 50 + share * second * 80 / 30
+    found = fit.running({"x": parts[0]}).update({"x": parts[1]})
+    np.testing.assert_allclose(found.posterior("weights").concentration, 2.0 + statistics[0],
+                               rtol=1e-8)
+    np.testing.assert_allclose(found.posterior("rate").concentration, 2.0 + statistics[1],
+                               rtol=1e-8)
+    np.testing.assert_allclose(found.posterior("rate").rate, 0.5 + statistics[0], rtol=1e-8)
+    prior = fit.bound - told_by(parts[0], alpha, a, b)[1]
+    assert found.history[-1] == pytest.approx(80 / 30 * log + prior, rel=1e-6)
+    assert found.bound is None and "further rows" in found.status
+    np.testing.assert_allclose(found.params["rate"], (2.0 + statistics[1]) / (0.5 + statistics[0]),
+                               rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_chunks_of_a_mean_field_and_of_mixtures_of_classes_end_near_all_rows_at_once():
+    random = np.random.default_rng(2)
+    z = random.integers(3, size=1500)
+    table = random.normal(size=(1500, 2)) + np.array([[0.0, 0.0], [5.0, 0.0], [2.0, 4.0]])[z]
+    chunks, full = (GaussianMixture(3, n_init=4, engine=probml.VB()) for _ in range(2))
+    classes, whole = (MixtureDiscriminant(2) for _ in range(2))
+    for rows in np.array_split(np.arange(1500), 5):
+        chunks.partial_fit(table[rows])
+        classes.partial_fit(table[rows], z[rows] > 0)
+    assert chunks.score(table) > full.fit(table).score(table) - 1e-2
+    assert chunks.fit_.posterior("weights").concentration.sum() > 1490
+    whole.fit(table, z > 0)
+    assert classes.score(table, z > 0) > whole.score(table, z > 0) - 5e-3
+    assert classes.total_weight_ == 1500

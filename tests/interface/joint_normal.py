@@ -8,23 +8,25 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-from numpyro import handlers
-from numpyro.infer.util import log_density
+from numpyro.infer import util
+
+from plain_numpyro import met, unseen
 
 
 def joint_normal(function: Callable, params: Mapping[str, Any], y: Any) -> tuple:
     """log p(params, y, all other sites = 0), and the gradient and minus the Hessian there in these;
     and how a vector of them is taken apart."""
-    trace = handlers.trace(handlers.seed(function, 1)).get_trace(y)
-    steps = {name: jnp.zeros(np.shape(site["value"])) for name, site in trace.items()
-             if site["type"] == "sample" and not site["is_observed"] and name not in params}
+    steps = {name: jnp.zeros(value.shape)
+             for name, value in unseen(met(function, (y,), draw=False)).items()
+             if name not in params}
     flat, back = jax.flatten_util.ravel_pytree(steps)
 
     def log(flat):
-        return log_density(function, (y,), {}, {**params, **back(flat)})[0]
+        return util.log_density(function, (y,), {}, {**params, **back(flat)})[0]
 
-    value, gradient = jax.value_and_grad(log)(flat)
-    return value, gradient, -jax.hessian(log)(flat), back
+    value, gradient, curve = jax.jit(lambda at: (
+        *jax.value_and_grad(log)(at), jax.hessian(log)(at)))(flat)
+    return value, gradient, -curve, back
 
 
 def integral(function: Callable, params: Mapping[str, Any], y: Any) -> float:

@@ -6,11 +6,11 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from joint_normal import integral, joint_normal
-from numpyro import handlers, plate, sample
+from numpyro import plate, sample
 from numpyro.contrib.control_flow import scan
-from numpyro.infer.util import log_density
 
 import probml
+from plain_numpyro import drawn, log_density
 from probml.dataset.read import read
 from probml.interface.functions.meeting import meet
 from probml.jaxpr.walk import equations
@@ -75,10 +75,8 @@ CASES = [(volatility, Y), (autoregression, Y), (herd, RNG.normal(size=(8, 2))), 
 
 @pytest.mark.parametrize(("function", "y"), CASES)
 def test_the_density_of_a_loop_is_numpyros(function, y):
-    trace = handlers.trace(handlers.seed(function, 1)).get_trace(y)
-    params = {name: jnp.asarray(site["value"]) for name, site in trace.items()
-              if site["type"] == "sample" and not site["is_observed"]}
-    want = float(log_density(function, (y,), {}, params)[0])
+    params = drawn(function, y)
+    want = log_density(function, (y,), {}, params)
     np.testing.assert_allclose(probml.model(function)().log_density({"y": y}, params), want,
                                rtol=1e-9)
 
@@ -193,7 +191,7 @@ def test_steps_that_are_integrated_out_are_answered_for_by_their_names():
     assert "integrated out" in str(probml.model(level)().explain({"y": y}))
     at = {**fit.params, "x_3": 9.0}  # values that are told are not integrated out
     own = {name: at[name] for name in ("a", "s", *(f"x_{t}" for t in range(10)))}
-    want = log_density(level, (y,), {}, own)[0]
+    want = log_density(level, (y,), {}, own)
     np.testing.assert_allclose(probml.model(level)().log_density({"y": y}, own), want, rtol=1e-9)
 
 

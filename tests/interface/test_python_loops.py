@@ -113,16 +113,13 @@ def test_sequences_in_a_plate_and_states_of_a_step_are_cells_of_the_loop():
 
     y = RNG.normal(size=(5, 2))
     total = PRIOR
+    every = np.array(list(itertools.product((0, 1), repeat=10)))
+    z, w = every[:, :5], every[:, 5:]
+    p, q = P["row"][np.c_[np.zeros(len(z), int), z[:, :-1]]], 0.2 + 0.3 * z
     for animal in range(2):
-        logs = []
-        for path in itertools.product((0, 1), repeat=5):
-            for extra in itertools.product((0, 1), repeat=5):
-                z, w = np.array(path), np.array(extra)
-                p = P["row"][np.r_[0, z[:-1]]]
-                q = 0.2 + 0.3 * z
-                logs.append(np.log(np.where(z, p, 1 - p)).sum() + np.log(np.where(w, q, 1 - q)).sum()
-                            + stats.norm(P["m"][z] + 2.0 * w, 1).logpdf(y[:, animal]).sum())
-        total += logsumexp(logs)
+        total += logsumexp(np.log(np.where(z, p, 1 - p)).sum(1)
+                           + np.log(np.where(w, q, 1 - q)).sum(1)
+                           + stats.norm.logpdf(y[:, animal], P["m"][z] + 2.0 * w, 1).sum(1))
     model = probml.model(herd)()
     np.testing.assert_allclose(model.log_density({"y": y}, P), total, atol=1e-9)
     found = model.at(P).decode({"y": y})

@@ -6,10 +6,10 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro import handlers, plate, sample
-from numpyro.infer.util import log_density
+from numpyro import plate, sample
 
 import probml
+from plain_numpyro import drawn, log_density
 from probml.dataset.read import read
 from probml.interface.functions.meeting import meet
 from probml.jaxpr.walk import equations
@@ -92,17 +92,11 @@ FUNCTIONS = [volatility_by_sites, volatility_stacked, standardised, smoothing]
 OTHERS = [standardised_in_a_plate, averages, counts]
 
 
-def drawn(function, y):
-    trace = handlers.trace(handlers.seed(function, 1)).get_trace(y)
-    return {name: jnp.asarray(site["value"]) for name, site in trace.items()
-            if site["type"] == "sample" and not site["is_observed"]}
-
-
 @pytest.mark.parametrize("function", [
     *FUNCTIONS, *(pytest.param(own, marks=pytest.mark.slow) for own in OTHERS)])
 def test_a_recursion_has_numpyros_density(function):
     params = drawn(function, Y)
-    want = float(log_density(function, (Y,), {}, params)[0])
+    want = log_density(function, (Y,), {}, params)
     got = probml.model(function)().log_density({"y": Y}, params)
     np.testing.assert_allclose(got, want, rtol=1e-9)
 

@@ -91,6 +91,31 @@ def test_links_lead_to_their_sections_and_the_first_skips_them(browser, report):
     page.close()
 
 
+def test_tabs_go_by_arrow_keys_and_all_of_them_print(browser, tmp_path):
+    fit = wards(n=3).fit({"ward": np.repeat(["a", "b", "c"], 4), "y": np.arange(12.0) % 7},
+                         probml.NUTS(draws=50, warmup=50, chains=1, progress=False))
+    page = browser.new_page()
+    page.goto(fit.report(tmp_path / "drawn.html").as_uri())
+    tabs, panels = (page.locator(f"#pictures [role={role}]") for role in ("tab", "tabpanel"))
+    assert tabs.count() == panels.count() >= 4
+
+    def shown():
+        return [i for i in range(panels.count()) if panels.nth(i).is_visible()]
+
+    assert shown() == [0] and tabs.nth(0).get_attribute("aria-selected") == "true"
+    tabs.nth(0).focus()
+    page.keyboard.press("ArrowRight")
+    assert shown() == [1] and page.evaluate("document.activeElement.id") == "picture-tab-1"
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowRight")
+    assert shown() == [0]
+    page.keyboard.press("Tab")  # on into what is shown
+    assert page.evaluate("document.activeElement.id") == "picture-0"
+    page.emulate_media(media="print")
+    assert len(shown()) == panels.count() and not tabs.nth(0).is_visible()
+    page.close()
+
+
 def test_it_prints(browser, report, tmp_path):
     page = browser.new_page()
     page.goto(report.as_uri())

@@ -38,14 +38,15 @@ POINT = {"t": RNG.uniform(0.1, 0.9, size=(2, 7)), "m": np.array([-1.0, 1.5]),
 def by_force(point=POINT):
     """Documents do not look at each other: all joint values of each."""
     kinds, topics = np.zeros((7, 2)), np.zeros((11, 2))
+    says = stats.norm.pdf(VALUES[:, None], point["m"] + point["b"][DOCUMENTS][:, None], 1)
     for d in range(7):
         own = np.flatnonzero(d == DOCUMENTS)
         for kind in (0, 1):
             for topic in itertools.product((0, 1), repeat=len(own)):
                 p = (0.7, 0.3)[kind]
                 for z, word in zip(topic, own, strict=True):
-                    share, loc = point["t"][kind, d], point["m"][z] + point["b"][d]
-                    p *= (share if z else 1 - share) * stats.norm(loc, 1).pdf(VALUES[word])
+                    share = point["t"][kind, d]
+                    p *= (share if z else 1 - share) * says[word, z]
                 kinds[d, kind] += p
                 topics[own, topic] += p
     return tuple(each / each.sum(1, keepdims=True) for each in (kinds, topics))
@@ -123,6 +124,7 @@ def test_steps_of_a_scan_have_the_marginals_of_brute_force(reverse):
     y, row = RNG.normal(3.0, 1.0, size=(4, 2)), RNG.dirichlet(np.ones(3), 3)
     states, others = np.zeros((4, 2, 3)), np.zeros((4, 2, 2))
     best = np.zeros(2), np.zeros((2, 4), int), np.zeros((2, 4), int)
+    says = stats.norm.pdf(y[..., None, None], np.add.outer(np.arange(3), 0.5 * np.array([4, 5])), 1)
     for animal in range(2):
         total = 0.0
         order = range(4)[::-1] if reverse else range(4)
@@ -130,8 +132,7 @@ def test_steps_of_a_scan_have_the_marginals_of_brute_force(reverse):
             for extra in itertools.product(range(2), repeat=4):
                 p, before = 1.0, 0
                 for t in order:
-                    p *= row[before, path[t]] / 2 * stats.norm(
-                        path[t] + 0.5 * (4 + extra[t]), 1).pdf(y[t, animal])
+                    p *= row[before, path[t]] / 2 * says[t, animal, path[t], extra[t]]
                     before = path[t]
                 total += p
                 if p > best[0][animal]:

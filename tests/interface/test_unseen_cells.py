@@ -127,7 +127,7 @@ def test_a_step_of_a_chain_that_is_unseen_is_summed_over():
     for path in itertools.product((0, 1), repeat=6):
         log = 0.0
         for before, z, v in zip((0, *path), path, Y, strict=False):
-            log += np.log(row[before, z]) + (0 if np.isnan(v) else stats.norm(2 * z, 1).logpdf(v))
+            log += np.log(row[before, z]) + (0 if np.isnan(v) else stats.norm.logpdf(v, 2 * z, 1))
         total.append(log)
     got = probml.model(hidden_chain)().log_density({"y": Y}, {"row": row})
     np.testing.assert_allclose(got, logsumexp(total), atol=1e-10)

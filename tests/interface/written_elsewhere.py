@@ -11,8 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
-from numpyro.infer.util import log_density
+from numpyro.infer import util
 from scipy.special import logsumexp
+
+from plain_numpyro import log_density, met
 
 MOST = 2**16  # joint values that brute force goes through
 
@@ -78,28 +80,26 @@ def asked_of_numpyro(case: Case, seed: int = 1) -> Asked:
     arguments |= {name: jnp.asarray(value) if np.ndim(value) else value
                   for name, value in case.data.items() if name not in sites}
     function = handlers.condition(case.function, sites) if sites else case.function
-    trace = handlers.trace(handlers.seed(function, seed)).get_trace(**arguments)
-    unseen = {name: site for name, site in trace.items()
-              if site["type"] == "sample" and not site["is_observed"]}
+    sites = met(function, (), arguments, seed, _values)
+    unseen = {name: site for name, site in sites.items()
+              if site.kind == "sample" and not site.seen}
     # a site under a scan is met there, with the axis of steps in front
-    states = {name: _values(site) for name, site in unseen.items()
-              if site["fn"].support.is_discrete}
-    params = {name: np.asarray(site["value"]) for name, site in unseen.items()
-              if name not in states}
-    weights = {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
+    states = {name: site.told for name, site in unseen.items() if site.told is not None}
+    params = {name: np.asarray(site.value) for name, site in unseen.items() if name not in states}
+    weights = {name: site.value for name, site in sites.items() if site.kind == "param"}
     if not states:
         at = jax.tree.map(jnp.asarray, {**params, **weights})
         params |= {name: _flat(value) for name, value in weights.items()}
-        return Asked(params, float(log_density(function, (), arguments, at)[0]), 1)
-    shapes = {name: np.shape(unseen[name]["value"]) for name in states}
+        return Asked(params, log_density(function, (), arguments, at), 1)
+    shapes = {name: np.shape(unseen[name].value) for name in states}
     cells = [states[name] for name in states for _ in range(math.prod(shapes[name]))]
     assert math.prod(map(len, cells)) <= MOST, case.name
     joint = np.array(list(itertools.product(*cells)))
     ends = np.cumsum([math.prod(shapes[name]) for name in states])[:-1]
     parts = {name: part.reshape(-1, *shapes[name])
              for name, part in zip(states, np.split(joint, ends, 1), strict=True)}
-    logs = jax.vmap(lambda part: log_density(
-        function, (), arguments, {**jax.tree.map(jnp.asarray, params), **part})[0])(parts)
+    logs = jax.jit(jax.vmap(lambda part: util.log_density(
+        function, (), arguments, {**jax.tree.map(jnp.asarray, params), **part})[0]))(parts)
     return Asked(params, float(logsumexp(np.asarray(logs))), len(joint))
 
 
@@ -110,5 +110,8 @@ def _flat(value: Any) -> np.ndarray:
         [np.ravel(leaf) for leaf in leaves]).astype(float)
 
 
-def _values(site: Mapping) -> list[int]:
+def _values(site: Mapping) -> list[int] | None:
+    """Of a site that is discrete and unseen."""
+    if site["type"] != "sample" or site["is_observed"] or not site["fn"].support.is_discrete:
+        return None
     return np.ravel(site["fn"].enumerate_support(expand=False)).tolist()

@@ -16,6 +16,7 @@ SEEN = RNG.integers(2, size=(3, 4))
 
 def by_change(function, z):
     """What changes with which cell, by trying."""
+    function = jax.jit(function)
     before = np.asarray(function(z))
     counts, last = np.zeros(before.shape, int), np.full(before.shape, NONE)
     for i in range(z.size):
@@ -28,7 +29,7 @@ def by_change(function, z):
 
 def found(function, z):
     (out,) = cells(jax.make_jaxpr(function)(z), {0: "z"})
-    return out.get("z", np.full(np.shape(function(z)), NONE))
+    return out.get("z", np.full(jax.eval_shape(function, z).shape, NONE))
 
 
 CASES = {

@@ -255,10 +255,10 @@ def test_promise_holds_in_numbers(name):
     arrays = [ARRAYS[argument]
               for argument in function.__code__.co_varnames[: len(closed.in_avals)]]
 
+    run = jax.jit(jaxpr_as_fun(closed))
+
     def output(t):
-        return np.asarray(
-            jaxpr_as_fun(closed)(*(a + t if i in tracked else a for i, a in enumerate(arrays)))[0]
-        )
+        return np.asarray(run(*(a + t if i in tracked else a for i, a in enumerate(arrays)))[0])
 
     coordinates = {use.coordinate for use in uses.values() if use.level == Level.MOVED}
     for coordinate in coordinates:

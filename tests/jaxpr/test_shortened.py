@@ -40,14 +40,15 @@ def test_values_maps_and_derivatives_stay(name):
     plain, short = FUNCTIONS[name], shortened(FUNCTIONS[name])
     close = lambda a, b: jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-13, atol=1e-14), a, b)  # noqa: E731
     close(short(X[0]), plain(X[0]))
-    close(jax.jit(jax.vmap(short))(X), jax.vmap(plain)(X))
+    close(jax.jit(jax.vmap(short))(X), jax.jit(jax.vmap(plain))(X))
 
     def total(function):
         return lambda x: sum(jnp.sum(leaf) for leaf in jax.tree.leaves(function(x)))
 
     if name != "loops":  # a while loop has no gradient
-        close(jax.vmap(jax.grad(total(short)))(X), jax.vmap(jax.grad(total(plain)))(X))
-    close(jax.jvp(short, (X[0],), (X[1],)), jax.jvp(plain, (X[0],), (X[1],)))
+        close(*(jax.jit(jax.vmap(jax.grad(total(f))))(X) for f in (short, plain)))
+    close(*(jax.jit(lambda x, t, f=f: jax.jvp(f, (x,), (t,)))(X[0], X[1])
+            for f in (short, plain)))
 
 
 def test_what_is_around_may_be_traced():

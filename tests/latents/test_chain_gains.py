@@ -9,8 +9,8 @@ import pytest
 from numpyro import sample
 
 import probml
-from probml.latents import chain_gains
-from probml.latents.linear_chain import Moves
+from probml.latents.chains import chain_gains
+from probml.latents.chains.linear_chain import Moves
 from probml.numerics.semidefinite import log_det, rank, root, standardised
 
 RANDOM = np.random.default_rng(0)

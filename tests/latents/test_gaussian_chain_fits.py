@@ -183,3 +183,34 @@ def test_a_long_sequence_in_blocks_is_what_it_is_in_one_piece(monkeypatch):
         np.testing.assert_allclose(one, other, atol=1e-8)
     drawn = fit.simulate(seed=1, given={"x": x, "y": y})["z"]
     assert np.abs(drawn - whole[1]).max() < 6 * np.sqrt(whole[2].max())
+
+
+@probml.model
+def still():
+    """The same for all rows and steps: sequences that are seen alike share covariances."""
+    turn = sample("turn", dist.Normal(0.0, 1.0).expand([2, 2]).to_event(2))
+    spread = sample("spread", dist.InverseWishart(6.0, jnp.eye(2)))
+    load = sample("load", dist.Normal(0.0, 1.0).expand([3, 2]).to_event(2))
+    noise = sample("noise", dist.LogNormal(0.0, 1.0).expand([3]).to_event(1))
+    with probml.rows():
+        z = sample("z", probml.GaussianChain(jnp.zeros(2), jnp.eye(2), turn, spread))
+        sample("y", dist.Normal(z @ load.T, noise).to_event(2))
+
+
+@pytest.mark.filterwarnings("ignore:EM of model")
+def test_a_row_of_which_nothing_is_seen_changes_nothing():
+    """Complete rows share one recursion of covariances; beside a row with holes none do."""
+    start = {name: POINT[name] for name in ("turn", "spread", "load", "noise")}
+    y = np.asarray(still().at(start).simulate(8, seed=2, steps=12)["y"])
+    beside = np.concatenate([y, np.full_like(y[:1], nan)])
+    engine = probml.EM(max_iterations=3, tolerance=0.0, restarts=1)
+    fits = [still().fit({"y": data}, engine, start=start) for data in (y, beside)]
+    np.testing.assert_allclose(fits[0].history, fits[1].history, rtol=1e-10)
+    for name in start:
+        np.testing.assert_allclose(fits[0].params[name], fits[1].params[name], rtol=1e-7, atol=1e-9)
+    for ask in ("mean", "variance"):
+        one, other = (np.asarray(getattr(fits[0].conditional({"y": data}, "z"), ask))
+                      for data in (y, beside))
+        np.testing.assert_allclose(one, other[:8], atol=1e-10)
+    draws = still().at(start).simulate(given={"y": y}, seed=3)["z"]
+    assert np.isfinite(draws).all() and draws.shape == (8, 12, 2)

@@ -10,10 +10,12 @@ from scipy.stats import multivariate_normal
 
 import probml
 from probml.dataset.sources.parts import opened
+from probml.device import load as loading
 from probml.device.few import added, counted, few, moments
 from probml.device.rows import Chunk, Resident
 from probml.models import factor_analysis
-from probml.plan.second_moments import by_moments
+from probml.plan.effects import effects
+from probml.plan.second_moments import by_members, by_moments
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(1200, 1)) @ [[1.0, -2.0, 0.5]] + 0.7 * RANDOM.normal(size=(1200, 3)) + 5.0
@@ -141,3 +143,70 @@ def test_rows_of_a_source_are_passed_over_twice(monkeypatch):
     fit = model.fit(parts, engine)
     assert fit.history[-1] == pytest.approx(model.fit({"x": X}, engine).history[-1], rel=1e-9)
     assert len(passes) <= 5
+
+
+@probml.model
+def lines(group, kind, t, n: int = 9):
+    level = sample("level", dist.Normal(0.0, 1e2).expand([3]).to_event(1))
+    spread = sample("spread", dist.HalfNormal(1e1).expand([2]).to_event(1))
+    noise = sample("noise", dist.HalfNormal(1e1))
+    with plate("groups", n):
+        own = sample("own", dist.Normal(0.0, spread).to_event(1))
+    with probml.rows():
+        line = level[:2] + own[group]
+        at = level[2] * (kind == 1) + line[..., 0] + line[..., 1] * t
+        sample("y", dist.Normal(at, noise * (1 + kind)))
+
+
+def of_groups(n=1500):
+    group, kind, t = RANDOM.integers(9, size=n), RANDOM.integers(2, size=n), RANDOM.normal(size=n)
+    y = RANDOM.normal(size=9)[group] + (1 + 0.3 * RANDOM.normal(size=9))[group] * t + kind
+    return {"group": group, "kind": kind, "t": t, "y": y + 0.5 * RANDOM.normal(size=n)}
+
+
+@pytest.mark.parametrize("weights", [None, RANDOM.integers(3, size=1500).astype(float)],
+                         ids=["", "weights"])
+def test_rows_of_a_member_are_as_good_as_a_few_of_the_same_moments(monkeypatch, weights):
+    data, engine = of_groups(), probml.MAP(prior=False)
+    counts = []
+    monkeypatch.setattr("probml.fits.fitting.load", lambda data, *more: counts.append(
+        data.table.rows) or loading.load(data, *more))
+    fit = lines().fit(data, engine, weights=weights)
+    assert counts == [9 * 2 * 3]  # groups, kinds, and corners of two numbers
+    monkeypatch.setattr("probml.fits.fitting.by_members", lambda plan: None)
+    plain = lines().fit(data, engine, weights=weights)
+    assert fit.history[-1] == pytest.approx(plain.history[-1], rel=1e-10)
+    for name in ("level", "spread", "noise", "own"):
+        np.testing.assert_allclose(fit.params[name], plain.params[name], atol=1e-5)
+    np.testing.assert_allclose(fit.posterior("own").variance, plain.posterior("own").variance,
+                               rtol=1e-5)
+
+
+def test_what_a_member_tells_by_more_than_moments_keeps_its_rows():
+    data = of_groups(60)
+    assert by_members(plan_with_effects(lines(), data)).inputs == ("t",)
+    assert by_members(plan_with_effects(lines(), data)).codes == ("group", "kind")
+    holes = {**data, "y": np.where(np.arange(60) == 3, np.nan, data["y"])}
+    assert by_members(plan_with_effects(lines(), holes)) is None
+    for form in ("bent", "scaled"):
+        assert by_members(plan_with_effects(others(form=form), data)).inputs == (), form
+    assert by_members(plan_with_effects(others(form="heavy"), data)) is None
+
+
+@probml.model
+def others(group, t, form: str):
+    spread, b = sample("spread", dist.HalfNormal(1e1)), sample("b", dist.Normal(0.0, 1.0))
+    with plate("groups", 9):
+        own = sample("own", dist.Normal(0.0, spread))
+    with probml.rows():
+        if form == "heavy":
+            sample("y", dist.StudentT(4.0, own[group] + b * t, 1.0))
+        else:
+            sample("y", dist.Normal(own[group] + b * (t**2 if form == "bent" else t),
+                                    jnp.exp(t) if form == "scaled" else 1.0))
+
+
+def plan_with_effects(model, data):
+    held = opened(model, {name: data[name] for name in data if name in (
+        "group", "t", "y") or model.name == "lines"}, None)
+    return held.plan(effects=effects(held.plan(), 60, closed=False))

@@ -85,3 +85,43 @@ def test_real_data_have_scikit_learns_fits(shared_data, name):
     mean, spread = face.predict(np.array(found["test_points"], float), return_std=True)
     np.testing.assert_allclose(mean - y.mean(), want["predictive_mean"], rtol=2e-2, atol=0.05)
     np.testing.assert_allclose(spread, want["predictive_sd_observation"], rtol=2e-2)
+
+
+def ukgas(shared_data):
+    found = json.loads((shared_data / "fits" / "gp_ukgas_periodic.json").read_text())
+    table = pd.read_csv(shared_data / "classic" / "ukgas.csv")
+    return found, table[["t"]].to_numpy(float), table["log10_value"].to_numpy() - 2.5
+
+
+def named(told):
+    """The reference's hyper-parameters by the names of sites."""
+    return {"variance": told["signal_variance"], "length": told["length"], "period": told["period"],
+            "waviness": told["length_periodic"], "noise": np.sqrt(told["noise_variance"])}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["periodic_rbf_given", "periodic_rbf_optimised"])
+def test_seasons_have_scikit_learns_density(shared_data, name):
+    found, x, y = ukgas(shared_data)
+    want, model = found["fits"][name], gaussian_process(kernel="periodic", separate=False)
+    at = named(want["hyperparameters"])
+    fit = model.fit({"x": x, "y": y, **at}, probml.MAP(prior=False))
+    assert fit.history[-1] == pytest.approx(want["log_marginal_likelihood"], abs=1e-6)
+
+
+@pytest.mark.slow
+def test_seasons_are_learnt_as_well_as_by_scikit_learn(shared_data):
+    """With its period, and with one that is learnt too, which is a year."""
+    found, x, y = ukgas(shared_data)
+    want = found["fits"]["periodic_rbf_optimised"]
+    model = gaussian_process(kernel="periodic", separate=False, unit=10.0, scale=0.3)
+    fit = model.fit({"x": x, "y": y, "period": 1.0}, probml.MAP(prior=False))
+    assert fit.history[-1] == pytest.approx(want["log_marginal_likelihood"], abs=1e-5)
+    for name, value in named(want["hyperparameters"]).items():
+        assert fit.params.get(name, 1.0) == pytest.approx(value, rel=1e-2)
+    face = GaussianProcess("periodic", separate=False, period=1.0).fit(x, y)
+    assert face.log_marginal_likelihood_ >= want["log_marginal_likelihood"] - 1e-4
+    assert face.parameters_["period"] == pytest.approx(1.0, abs=0.01)
+    mean, spread = face.predict(np.array(found["test_points"], float), return_std=True)
+    np.testing.assert_allclose(mean, want["predictive_mean"], atol=0.02)
+    np.testing.assert_allclose(spread, want["predictive_sd_observation"], rtol=0.05)

@@ -11,6 +11,7 @@ matplotlib = pytest.importorskip("matplotlib")
 
 import probml  # noqa: E402
 from probml.models import pictures  # noqa: E402
+from probml.posteriors.units import Unit  # noqa: E402
 
 
 @dataclasses.dataclass
@@ -31,6 +32,14 @@ def test_effects_stand_in_order_with_their_bars_and_names(tmp_path):
     np.testing.assert_allclose(np.sort(bars, 0), np.sort(
         [[1.02, 2.98], [-1.392, -0.608], [-1.86, 2.06]], 0), atol=1e-9)
     ax.figure.savefig(tmp_path / "effects.png")
+    framed = Told(dist.Normal(np.array([[2.0, 0.0], [-1.0, 0.0]]), np.ones((2, 2))))
+    framed.units = {"driver": Unit(np.array([10.0, 1.0]), names={0: ("s1", "s2"), 1: ("1", "days")})}
+    ax = pictures.effects(framed, "driver")
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["s2", "s1"]
+    assert ax.get_xlabel() == "driver, 1: mean and 95%"
+    bars = np.concatenate([np.array(c.get_segments())[:, :, 0] for c in ax.collections
+                           if c.get_segments()])
+    np.testing.assert_allclose(np.sort(bars.mean(1)), [-10.0, 20.0])
     many = Told(dist.Normal(np.zeros((80, 2)), np.ones((80, 2))))
     assert not pictures.effects(many, "slope", coordinate=1).get_yticklabels()
 

@@ -157,6 +157,7 @@ def test_gaussian_scores_equal_least_squares_in_every_configuration():
     dag = nx.DiGraph([("k", "y"), ("x", "y"), ("m", "z"), ("k", "z"), ("y", "z"), ("x", "z"),
                       ("k", "m")])
     got = structure_score(data, dag, "bic")
+    assert structure_score(dag, data, "bic").equals(got)
     for node, discrete, continuous in (("x", [], []), ("y", ["k"], ["x"]),
                                        ("z", ["k", "m"], ["x", "y"])):
         expected = 0.0

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 from numpyro import plate, sample
 
@@ -34,6 +35,16 @@ def test_hidden_markov_chooses_among_numbers_of_states():
     assert (face.predict(y) == (face.lambdas_[:, 0].argsort().argsort()[path])).mean() > 0.95
     with pytest.raises(probml.ModelError, match="one number of states"):
         HiddenMarkov([1, 2], emission="poisson", start={"rate": [[1.0]]}).fit(y)
+
+
+def test_tables_of_faces_answer_by_column():
+    table = pd.DataFrame({"colour": ["red", "red", "blue", "blue"], "size": [1.0, 1.2, 3.0, 3.3]})
+    face = models.NaiveBayes(alpha=1.0).fit(table, ["a", "a", "b", "b"])
+    found = face.table("colour")
+    assert found.loc["a", "red"] == pytest.approx(3 / 4) and found.columns.name == "colour"
+    assert face.table("size").loc["b", "mean"] == pytest.approx(3.15, abs=0.1)
+    with pytest.raises(probml.ModelError, match="'color'.*did you mean colour"):
+        face.table("color")
 
 
 def test_parameters_drawn_from_the_prior_are_told_if_asked():

@@ -6,6 +6,7 @@ import numpyro
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
+from scipy import stats
 
 pytest.importorskip("sklearn")
 import probml  # noqa: E402
@@ -35,6 +36,20 @@ def test_a_bayesian_regression_tells_slopes_and_the_intercept_at_zero():
     middle = X.mean().to_numpy()
     away = np.sqrt(1 / (face.alpha_ * N) + middle @ face.sigma_ @ middle)
     assert abs(summary.loc["bias", "sd"] / away - 1) < 0.1  # of 1000 draws
+
+
+def test_a_bayesian_regression_goes_to_arviz_in_the_users_units():
+    pytest.importorskip("xarray")
+    face = models.BayesianLinearRegression().fit(X, Y)
+    out = face.fit_.to_arviz(face.as_data(X, Y))
+    beta, bias = (out.posterior[name].values[0] for name in ("beta", "bias"))
+    assert out.posterior["beta"].coords["beta_dim_0"].values.tolist() == ["age", "dose"]
+    np.testing.assert_allclose(beta.mean(0), face.coef_, rtol=0.05)
+    np.testing.assert_allclose(out.constant_data["x"], X, rtol=1e-6)
+    np.testing.assert_allclose(out.observed_data["y"], Y, rtol=1e-5)
+    line = bias[:, None] + beta @ X.to_numpy().T
+    np.testing.assert_allclose(out.log_likelihood["y"].values[0],
+                               stats.norm(line, face.alpha_**-0.5).logpdf(Y), atol=1e-3)
 
 
 def test_planes_between_classes_are_told_as_their_coefficients(tmp_path):

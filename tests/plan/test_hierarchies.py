@@ -299,13 +299,19 @@ def test_members_of_many_rows_are_parameters_like_others():
         ("times a scale", {"z": ("tau",)}),
         ("times a scale of each column", {"z": ("tau",)}),
         ("through a link", {"z": ("tau",)}),
+        ("over the root of a precision", {"z": ("tau",)}),
+        ("times the root of a variance", {"z": ("tau",)}),
+        ("times an exponential", {"z": ("m",)}),
+        ("times a softplus", {"z": ("m",)}),
+        ("beside what it is not times", {}),
         ("a scale of something else", {}),
         ("a network", {}),
         ("one number", {}),
     ],
 )
 def test_a_hierarchy_written_as_a_product_is_one(kind, ties):
-    """tau · z[group], z ~ Normal(0, 1): the same rows at 2 z and tau / 2."""
+    """tau · z[group], z ~ Normal(0, 1): the same rows at 2 z and tau / 2; and of other forms of a
+    width."""
 
     @probml.model
     def product(x, kind: str):
@@ -319,6 +325,16 @@ def test_a_hierarchy_written_as_a_product_is_one(kind, ties):
                 sample("y", dist.Poisson(jnp.exp(m + x @ (tau * z))))
             elif kind == "a scale of something else":
                 sample("y", dist.Normal(m + x @ z, tau))
+            elif kind == "over the root of a precision":
+                sample("y", dist.Normal(m + x @ (z / jnp.sqrt(tau)), 1.0))
+            elif kind == "times the root of a variance":
+                sample("y", dist.Normal(m + x @ (z * jnp.sqrt(tau)), 1.0))
+            elif kind == "times an exponential":
+                sample("y", dist.Normal(x @ (z * jnp.exp(m)), tau))
+            elif kind == "times a softplus":
+                sample("y", dist.Normal(x @ (z * jax.nn.softplus(m)), tau))
+            elif kind == "beside what it is not times":
+                sample("y", dist.Normal(m + jnp.exp(m) * (x @ z), 1.0))
             elif kind == "a network":
                 sample("y", dist.Normal(m + tau * jnp.tanh(x @ z), 1.0))
             else:

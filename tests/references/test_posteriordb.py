@@ -92,14 +92,14 @@ def compare(found, reference):
     return means, deviations
 
 
-@pytest.mark.slow
-@every(CASES)
-def test_nuts_finds_the_means_and_standard_deviations_of_stan(case, shared_data):
+def found_by(integrate, case, shared_data):
+    """NUTS's draws are those of the reference, up to their standard errors: the fit."""
     model, data, reference = case.read(shared_data)
     with warnings.catch_warnings():
         if case.posterior in EXPLAINED:
             warnings.filterwarnings("ignore", "NUTS of model", RuntimeWarning)
-        fit = model.fit(data, probml.NUTS(draws=1000, warmup=1000, chains=4), seed=0)
+        engine = probml.NUTS(draws=1000, warmup=1000, chains=4, integrate=integrate)
+        fit = model.fit(data, engine, seed=0)
     found = case.quantities(fit.drawn.values, lead=2)
     means, deviations = compare(found, reference)
     effective = {name: float(effective_sample_size(found[name])) for name in means}
@@ -111,4 +111,18 @@ def test_nuts_finds_the_means_and_standard_deviations_of_stan(case, shared_data)
     worst = max(deviations, key=deviations.get)
     assert deviations[worst] <= 1, (f"sd of {worst}: {found[worst].std()}, "
                                     f"{reference['parameters'][worst]}")
+    return fit
+
+
+@pytest.mark.slow
+@every(CASES)
+def test_nuts_finds_the_means_and_standard_deviations_of_stan(case, shared_data):
+    fit = found_by("exact", case, shared_data)
     assert fit.drawn.stats["diverging"].mean() <= (FEW if case.posterior in EXPLAINED else 0)
+
+
+@pytest.mark.slow
+@every([case for case in CASES if case.posterior.startswith(("radon_mn-radon_var", "rats"))])
+def test_hierarchies_are_those_of_stan_with_their_effects_among_what_is_sampled(case, shared_data):
+    fit = found_by("none", case, shared_data)
+    assert fit.drawn.stats["diverging"].mean() <= FEW

@@ -10,7 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
-from numpyro import sample
+from numpyro import plate, sample
 
 import probml
 from probml.models import factor_analysis, probabilistic_pca
@@ -209,20 +209,80 @@ def outcomes(within):
         sample("y", dist.MultivariateNormal(own, covariance_matrix=within))
 
 
-def test_trials_of_two_outcomes(shared_data):
-    found, table = reference(shared_data, "meta_berkey")
-    want = found["ML"]
+def berkey(table):
+    """Outcomes AL and PD of each trial, and their covariances."""
     parts = [table[table["outcome"] == name].set_index("trial").loc[table["trial"].unique()]
              for name in ("AL", "PD")]
     # the two rows of a trial hold its covariance, in the order of the file: PD before AL
     trials = [table[table["trial"] == name] for name in table["trial"].unique()]
     within = np.stack([trial[["v1", "v2"]].to_numpy()[::-1, ::-1] for trial in trials])
-    y = np.column_stack([part["yi"] for part in parts])
+    return np.column_stack([part["yi"] for part in parts]), within
+
+
+def test_trials_of_two_outcomes(shared_data):
+    found, table = reference(shared_data, "meta_berkey")
+    want, y, within = found["ML"], *berkey(table)
     fit = outcomes().fit({"within": within, "y": y}, ENGINE)
     assert fit.history[-1] == pytest.approx(want["loglik"], abs=1e-6)
     np.testing.assert_allclose(fit.params["mean"], list(want["beta"].values()), rtol=1e-3)
     np.testing.assert_allclose(np.asarray(fit.params["spread"]) ** 2, want["tau2"], rtol=5e-3)
     assert fit.params["turn"][1, 0] == pytest.approx(want["rho"], abs=2e-3)
+
+
+RESTRICTED = probml.MAP(prior=False, restricted=True)
+
+
+@probml.model
+def effects_of_trials(trial, error, ablat, sloping: bool):
+    """The same with the trials' effects outside the rows, about 0: as restricted maximum likelihood
+    wants them."""
+    mean, spread = sample("mean", dist.Normal(0.0, 1e2)), sample("spread", dist.HalfNormal(1e2))
+    slope = sample("slope", dist.Normal(0.0, 1e2)) if sloping else 0.0
+    with plate("trials", 13):
+        own = sample("own", dist.Normal(0.0, spread))
+    with probml.rows():
+        sample("y", dist.Normal(mean + slope * ablat + own[trial], error))
+
+
+@pytest.mark.parametrize("name", ["REML", "REML_regression"])
+def test_restricted_likelihood_of_trials(shared_data, name):
+    found, table = reference(shared_data, "meta_bcg")
+    want = found["fits"][name]
+    data = {"y": table["yi"].to_numpy(), "error": np.sqrt(table["vi"].to_numpy()),
+            "ablat": table["ablat"].to_numpy(float), "trial": np.arange(13)}
+    fit = effects_of_trials(sloping="regression" in name).fit(data, RESTRICTED)
+    assert fit.history[-1] == pytest.approx(want["restricted_loglik_without_XtX_term"], abs=1e-6)
+    assert fit.params["spread"] ** 2 == pytest.approx(want["tau2"], rel=1e-4)
+    names = [n for n in ("mean", "slope") if n in fit.params]
+    np.testing.assert_allclose([fit.params[n] for n in names], list(want["beta"].values()),
+                               rtol=1e-4)
+    np.testing.assert_allclose([np.sqrt(fit.posterior(n).variance) for n in names],
+                               np.ravel(want["se"]), rtol=1e-4)
+    fixed = sum(fit.params[n] * data[c] if c else fit.params[n]
+                for n, c in (("mean", None), ("slope", "ablat")) if n in names)
+    np.testing.assert_allclose(fixed + fit.params["own"], want["blup"]["mean"], atol=1e-4)
+
+
+@probml.model
+def outcomes_of_trials(trial, within):
+    mean = sample("mean", dist.Normal(0.0, 10.0).expand([2]).to_event(1))
+    spread = sample("spread", dist.HalfNormal(10.0).expand([2]).to_event(1))
+    turn = sample("turn", dist.LKJCholesky(2, 1.0))
+    with plate("trials", 5):
+        own = sample("own", dist.MultivariateNormal(jnp.zeros(2), scale_tril=spread[:, None] * turn))
+    with probml.rows():
+        sample("y", dist.MultivariateNormal(mean + own[trial], covariance_matrix=within))
+
+
+def test_restricted_likelihood_of_trials_of_two_outcomes(shared_data):
+    found, table = reference(shared_data, "meta_berkey")
+    want, y, within = found["REML"], *berkey(table)
+    fit = outcomes_of_trials().fit({"within": within, "y": y, "trial": np.arange(5)}, RESTRICTED)
+    # theirs has ½ log det XᵀX, of two columns of five ones, beside the integral
+    assert fit.history[-1] == pytest.approx(want["loglik"] - np.log(5.0), abs=1e-6)
+    np.testing.assert_allclose(fit.params["mean"], list(want["beta"].values()), rtol=1e-4)
+    np.testing.assert_allclose(np.asarray(fit.params["spread"]) ** 2, want["tau2"], rtol=1e-3)
+    assert fit.params["turn"][1, 0] == pytest.approx(want["rho"], abs=1e-3)
 
 
 @probml.model

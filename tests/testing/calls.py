@@ -227,7 +227,7 @@ def faces():
 
 
 # what verbs of faces take beside X, y and what has a default
-BESIDE = {"amounts": np.ones((6, 2)), "codes": np.ones((6, 2)), "a": 0, "b": 1, "Z": np.zeros((6, 1)), "ability": np.zeros(3), "classes": [0, 1]}
+BESIDE = {"amounts": np.ones((6, 2)), "codes": np.ones((6, 2)), "a": 0, "b": 1, "Z": np.zeros((6, 1)), "column": 0, "ability": np.zeros(3), "classes": [0, 1]}
 # of every object, of files, or of other faces
 LEFT = ("get_params", "set_params", "get_metadata_routing", "save", "report", "merge")
 

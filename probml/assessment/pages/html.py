@@ -33,12 +33,18 @@ pre{background:var(--soft);padding:.7rem;overflow-x:auto;font-size:.84rem}
 .warn{border-left:5px solid #d55e00;padding:.2rem .8rem;background:var(--soft)}
 .good{border-left:5px solid #009e73;padding:.2rem .8rem;background:var(--soft)}
 ul.warn{padding-left:2rem}
-@media print{nav,.skip{display:none}body{max-width:none;font-size:11pt}
+[role=tablist]{display:flex;flex-wrap:wrap;gap:.3rem}[role=tablist][hidden]{display:none}
+[role=tab]{font:inherit;font-size:.88rem;color:inherit;background:none;padding:.15rem .6rem;
+border:1px solid var(--line);border-radius:.3rem;cursor:pointer}
+[role=tab][aria-selected=true]{border-color:var(--blue);box-shadow:inset 0 -3px var(--blue)}
+@media print{nav,.skip,[role=tablist]{display:none}[role=tabpanel][hidden]{display:block}
+body{max-width:none;font-size:11pt}
 figure,table{break-inside:avoid}
 details>*{display:block}}
 """
 
-# a click, or Enter, on a heading sorts a table: numbers as numbers
+# a click, or Enter, on a heading sorts a table: numbers as numbers; tabs go by click, or by arrow
+# keys, Home and End
 SCRIPT = """
 document.querySelectorAll('table.sortable').forEach(function(table){
 table.querySelectorAll('th button').forEach(function(button,column){
@@ -50,6 +56,17 @@ Array.from(body.rows).sort(function(a,b){
 var x=a.cells[column].textContent,y=b.cells[column].textContent,n=parseFloat(x)-parseFloat(y);
 return (up?1:-1)*(isNaN(n)?x.localeCompare(y):n);}).forEach(function(row){body.appendChild(row)});
 });});});
+document.querySelectorAll('.tabs').forEach(function(group){
+var tabs=Array.from(group.querySelectorAll('[role=tab]')),
+panels=Array.from(group.querySelectorAll('[role=tabpanel]'));
+function show(at,go){tabs.forEach(function(tab,i){tab.setAttribute('aria-selected',i===at);
+tab.tabIndex=i===at?0:-1;panels[i].hidden=i!==at;});if(go)tabs[at].focus();}
+tabs.forEach(function(tab,i){
+tab.addEventListener('click',function(){show(i,true)});
+tab.addEventListener('keydown',function(event){
+var n=tabs.length,to={ArrowRight:(i+1)%n,ArrowLeft:(i+n-1)%n,Home:0,End:n-1}[event.key];
+if(to!==undefined){event.preventDefault();show(to,true);}});});
+group.querySelector('[role=tablist]').hidden=false;show(0,false);});
 """
 
 
@@ -114,6 +131,25 @@ def records_of(frame: Any) -> list[dict[str, Any]]:
 def figure(picture: str, caption: str) -> str:
     """A picture, an SVG, with what it shows in words."""
     return f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def tabs(name: str, pages: Sequence[tuple[str, str]], caption: str) -> str:
+    """Parts of a page of which one is shown at a time, behind a list of their titles; one under the
+    other in print, and where no script runs. One alone needs no list.
+
+    Args:
+        name: no other id of the page begins with it. pages: (title, what is shown).
+    """
+    if len(pages) < 2:
+        return "".join(body for _, body in pages)
+    heads = "".join(f'<button type="button" role="tab" id="{name}-tab-{i}" '
+                    f'aria-controls="{name}-{i}">{escape(title)}</button>'
+                    for i, (title, _) in enumerate(pages))
+    bodies = "".join(f'<div role="tabpanel" tabindex="0" id="{name}-{i}" '
+                     f'aria-labelledby="{name}-tab-{i}">{body}</div>'
+                     for i, (_, body) in enumerate(pages))
+    return (f'<div class="tabs"><div role="tablist" aria-label="{escape(caption)}" hidden>{heads}'
+            f"</div>{bodies}</div>")
 
 
 def section(name: str, title: str, parts: Iterable[str]) -> str:

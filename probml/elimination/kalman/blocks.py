@@ -23,6 +23,7 @@ from probml.elimination.kalman.filter import (
     State,
     System,
     adjoint,
+    applied,
     filtered,
     first,
     following,
@@ -66,16 +67,16 @@ def _blocks(system: System) -> _Block:
     (steps, _, lanes), d = system.value.shape, system.mean.shape[0]
 
     def one(carry, now):
-        mean, covariance, info, pull = carry  # mean: (D, 1 + D, M), the offset first
+        offset, slopes, covariance, info, pull = carry  # the mean is offset + slopes · entry
         value, slope, variance, seen = now
         covariance, gain, precision = see(covariance, slope, variance, seen)
-        gap = -(slope[:, None] * mean).sum(0)  # (1 + D, M), affine in the entry
-        gap = gap.at[0].add(value)
-        gap = jnp.where(precision > 0, gap, 0.0)
-        heavy = gap[1:] * precision
-        info = info + heavy[:, None] * gap[None, 1:]
-        pull = pull - heavy * gap[0]
-        return (mean + gain[:, None] * gap[None], covariance, info, pull), None
+        gap = jnp.where(precision > 0, value - (slope * offset).sum(0), 0.0)  # at an entry of 0
+        bent = jnp.where(precision > 0, -(slope[:, None] * slopes).sum(0), 0.0)  # (D, M)
+        heavy = bent * precision
+        info = info + heavy[:, None] * bent[None]
+        pull = pull - heavy * gap
+        slopes = slopes + gain[:, None] * bent[None]
+        return (offset + gain * gap, slopes, covariance, info, pull), None
 
     def step(carry, now):
         sight, moves, alive = now
@@ -83,20 +84,23 @@ def _blocks(system: System) -> _Block:
         numbers = len(sight["value"])
         carry, _ = looped(one, carry, tuple(
             jnp.broadcast_to(sight[name], (numbers, *sight[name].shape[1:])) for name in SIGHT))
-        old, spread, info, pull = carry
-        mean = product(moves["transition"], old)
-        mean = mean.at[:, 0].add(moves["offset"])
-        covariance = symmetric(product(product(moves["transition"], spread),
-                                       transposed(moves["transition"])) + moves["noise"])
+        *old, info, pull = carry
+        transition = moves["transition"]
+        new = [applied(transition, old[0]) + moves["offset"], product(transition, old[1]),
+               symmetric(product(product(transition, old[2]), transposed(transition))
+                         + moves["noise"])]
         if alive is not None:
-            mean, covariance = jnp.where(alive, mean, old), jnp.where(alive, covariance, spread)
-        return (mean, covariance, info, pull), None
+            new = [jnp.where(alive, *pair) for pair in zip(new, old, strict=True)]
+        return (*new, info, pull), None
 
-    eye = jnp.eye(d, 1 + d, 1, dtype=system.value.dtype)[:, :, None]
-    zero = jnp.zeros((d, d, lanes), system.value.dtype)
-    start = (jnp.broadcast_to(eye, (d, 1 + d, lanes)), zero, zero, zero[0])
-    (mean, covariance, info, pull), _ = lax.scan(step, start, (sight, moves, later), length=steps)
-    return _Block(info, pull, mean[:, 1:], mean[:, 0], covariance)
+    own = 1 if system.alike else lanes  # a block's slopes and covariances are the same in all
+    eye = jnp.broadcast_to(jnp.eye(d, dtype=system.value.dtype)[:, :, None], (d, d, own))
+    nothing, zero = jnp.zeros((d, lanes), system.value.dtype), jnp.zeros_like(eye)
+    (offset, slopes, covariance, info, pull), _ = lax.scan(
+        step, (nothing, eye, zero, zero, nothing), (sight, moves, later), length=steps)
+    info, slopes, covariance = (jnp.broadcast_to(leaf, (d, d, lanes))
+                                for leaf in (info, slopes, covariance))
+    return _Block(info, pull, slopes, offset, covariance)
 
 
 def _apart(system: System, leaf: jax.Array) -> jax.Array:

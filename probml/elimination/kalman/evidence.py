@@ -27,8 +27,8 @@ class Noise(NamedTuple):
     nothing."""
 
     mean: jax.Array  # (T, D, M)
-    covariance: jax.Array  # (T, D, D, M)
-    across: jax.Array  # (T, D, D, M) Cov(s_{t−1}, ε_t)
+    covariance: jax.Array  # (T, D, D, M), or of one lane where lanes share it
+    across: jax.Array  # the same: Cov(s_{t−1}, ε_t)
 
 
 def smoothed(system: System) -> Smoothed:
@@ -56,7 +56,7 @@ def _states(system: System, found: Filtered, back: Adjoint) -> Smoothed:
     moved = product(previous(covariance), transposed(system.transition))
     eye = jnp.eye(mean.shape[1], dtype=mean.dtype)[:, :, None]
     across = product(moved, eye - product(back.before[1], found.before[1]))
-    start = begins(len(mean), mean.shape[-1], system.blocks)[:, None, None]
+    start = begins(len(mean), across.shape[-1], system.blocks)[:, None, None]
     return Smoothed(mean + applied(covariance, push), symmetric(whole),
                     jnp.where(start, 0.0, across))
 

@@ -15,12 +15,14 @@ and the smoothed states are f + F λ and F − F N F, F the filtered covariance:
 So the gradient of the evidence in everything that enters it comes with the smoother, in one pass.
 
 Layout: time first, the lanes last, (T, D, D, M); what is the same at all times, or in all lanes,
-has size 1 there. So all is elementwise over lanes. Long sequences are cut into blocks, one lane
-each, lane = sequence · B + block, which are filtered at once (Särkkä & García-Fernández 2021): a
-block's filter begun from a known state, its mean a matrix on that state, tells what the block says
-of its entry and where it leads (blocks.py).
+has size 1 there. So all is elementwise over lanes. Values do not enter covariances and gains:
+sequences that are seen at the same steps share one recursion of them, of one lane. Long sequences
+are cut into blocks, one lane each, lane = sequence · B + block, which are filtered at once (Särkkä
+& García-Fernández 2021): a block's filter begun from a known state, its mean a matrix on that
+state, tells what the block says of its entry and where it leads (blocks.py).
 
-Cost: O(D³ + m D²) a step and lane, m numbers seen; memory of T · D² · M numbers.
+Cost: O(D³ + m D²) a step and lane, m numbers seen; memory of T · D² · M numbers. Where covariances
+are shared, O(D² + m D) a step and lane, and T · D · M numbers.
 """
 
 from dataclasses import dataclass, replace
@@ -51,9 +53,20 @@ class System:
     value: jax.Array  # (T, m, M) less the location at s = 0; any number where unseen
     slope: jax.Array  # (T or 1, m, D, M or 1)
     variance: jax.Array  # (T or 1, m, M or 1)
-    seen: jax.Array  # bool (T, m, M)
-    alive: jax.Array | None  # bool (T, M), the first steps of a sequence that count; None: all
+    seen: jax.Array  # bool (T or 1, m, M or 1)
+    alive: jax.Array | None  # bool (T, M or 1), the first steps of a sequence that count; None: all
     blocks: int = 1  # B
+
+    @property
+    def alike(self) -> bool:
+        """Whether lanes that begin with the same covariance have the same ones from there on."""
+        moved = (self.transition, self.noise, self.slope, self.variance, self.seen, self.alive)
+        return all(leaf is None or leaf.shape[-1] == 1 for leaf in moved)
+
+    @property
+    def shared(self) -> bool:
+        """Whether all lanes have the same covariances."""
+        return self.alike and self.blocks == 1 and self.covariance.shape[-1] == 1
 
 
 jax.tree_util.register_dataclass(
@@ -76,11 +89,11 @@ class Filtered(NamedTuple):
     """The forward pass: predicted states, filtered ones, and of each number seen its innovation
     over its variance, the inverse of that, and its gain."""
 
-    before: State  # with the axis of time first
+    before: State  # with the axis of time first; covariances that lanes share have one lane
     after: State
     error: jax.Array  # (T, m, M)
-    precision: jax.Array  # (T, m, M)
-    gain: jax.Array  # (T, m, D, M)
+    precision: jax.Array  # (T, m, M or 1)
+    gain: jax.Array  # (T, m, D, M or 1)
     log: jax.Array  # (T, M) log p(what is seen at t | before)
 
 
@@ -91,16 +104,16 @@ class Adjoint(NamedTuple):
     before: State  # with the axis of time first
     after: State
     error: jax.Array  # (T, m, M) E[ν | all] / r
-    curvature: jax.Array  # (T, m, M) −∂² log p / ∂ value²
-    pull: jax.Array  # (T, m, D, M) P N k, P the covariance after it is seen
+    curvature: jax.Array  # (T, m, M or 1) −∂² log p / ∂ value²
+    pull: jax.Array  # (T, m, D, M or 1) P N k, P the covariance after it is seen
 
 
 class Smoothed(NamedTuple):
     """States given all that is seen of their lanes."""
 
     mean: jax.Array  # (T, D, M)
-    covariance: jax.Array  # (T, D, D, M)
-    across: jax.Array  # (T, D, D, M) Cov(s_{t−1}, s_t); entry 0 is 0
+    covariance: jax.Array  # (T, D, D, M), or of one lane where lanes share it
+    across: jax.Array  # the same: Cov(s_{t−1}, s_t); entry 0 is 0
 
 
 def outer(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -216,10 +229,10 @@ def filtered(system: System, start: State | None = None) -> Filtered:
 
 
 def first(system: System) -> State:
-    """The states with which sequences begin, one a lane."""
+    """The states with which sequences begin, one a lane; one covariance where lanes share it."""
     d, lanes = system.mean.shape[0], system.value.shape[-1]
     return (jnp.broadcast_to(system.mean, (d, lanes)),
-            jnp.broadcast_to(system.covariance, (d, d, lanes)))
+            jnp.broadcast_to(system.covariance, (d, d, 1 if system.shared else lanes)))
 
 
 def adjoint(system: System, found: Filtered, end: State | None = None) -> Adjoint:
@@ -262,7 +275,7 @@ def adjoint(system: System, found: Filtered, end: State | None = None) -> Adjoin
         before, out = looped(unsee, after, (slope, covariances, error, precision, gain), True)
         return before, (before, after, *out)
 
-    zero = (jnp.zeros((d, lanes), system.value.dtype), jnp.zeros((d, d, lanes), system.value.dtype))
+    zero = (jnp.zeros((d, lanes), system.value.dtype), jnp.zeros_like(found.before[1][0]))
     _, out = lax.scan(step, zero if end is None else end,
                       (sight, moves, found.before[1], found.error, found.precision, found.gain),
                       reverse=True)

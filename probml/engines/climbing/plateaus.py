@@ -70,8 +70,9 @@ def differences(gradient: Callable[[np.ndarray], np.ndarray], u: np.ndarray) -> 
     for _ in range(2):
         ends = [[gradient((u + side * h).astype(u.dtype)) for side in (1, -1)]
                 for h in np.diag(width)]
-        found = np.array([(up - down) / (2 * h)
-                          for (up, down), h in zip(ends, width, strict=True)], float)
+        with np.errstate(invalid="ignore"):  # where the density ends nothing is known
+            found = np.array([(up - down) / (2 * h)
+                              for (up, down), h in zip(ends, width, strict=True)], float)
         found = 0.5 * (found + found.T)
         told = np.diagonal(found) > 0
         width = np.where(told, share / np.sqrt(np.where(told, np.diagonal(found), 1.0)), rough)

@@ -1,6 +1,7 @@
 """Stochastic variational inference (Hoffman et al. 2013): q(θ) moves after every batch of rows, see
 restarting/batches.py."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,15 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.rows import Known, Rows
-from probml.engines.conjugate.runs import begun
-from probml.engines.conjugate.sweep import averaged, bound, updated
+from probml.device.rows import Known, Rows, Summary
+from probml.engines.conjugate.runs import begun, finished
+from probml.engines.conjugate.sweep import averaged, bound, less_prior, updated
 from probml.engines.engine import Engine, Problem, Status
 from probml.engines.restarting import batches
 from probml.engines.start.start import Start
 from probml.evidence.passes import Expected
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
+from probml.posteriors.posterior import Posterior
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,24 @@ class MeanField:
         value = bound(plan, point, known, rows)[1]
         return value, jnp.isfinite(value)
 
+    def standing(self, params: Mapping, posterior: Posterior) -> Closed:
+        assert isinstance(posterior, Closed)
+        return posterior
+
+    def told(self, plan: Plan, point: Closed, known: Known,
+             rows: Rows) -> tuple[Any, jax.Array]:
+        found = averaged(plan, point, known, rows)[0]
+        return found.statistics, found.log_evidence
+
+    def held(self, plan: Plan, point: Closed, known: Known,
+             summary: Summary) -> tuple[jax.Array, jax.Array]:
+        value = less_prior(plan, point, known)
+        return jnp.isfinite(value), value
+
+    def found(self, plan: Plan, point: Closed, known: Known) -> tuple[dict[str, Any], Closed]:
+        closed = jax.device_get(finished(plan, point, known))
+        return dict(closed.mean), closed
+
 
 def refuse(engine: Engine, problem: Problem) -> None:
     """Raise Refusal where statistics are more than a sum over rows of one size."""
@@ -42,9 +62,9 @@ def refuse(engine: Engine, problem: Problem) -> None:
 
 
 def run(problem: Problem, brief: Engine, batch_rows: int, max_iterations: int, tolerance: float,
-        progress: bool) -> tuple[Closed, np.ndarray, Status]:
-    """q(θ) after passes over the rows in batches, the bound of all rows after each, and how it
-    ended.
+        progress: bool) -> tuple[Closed, np.ndarray, Status, Any]:
+    """q(θ) after passes over the rows in batches, the bound of all rows after each, how it ended,
+    and what all rows were expected to show.
 
     Args:
         brief: finds the first point, on a sample of the rows.
@@ -54,4 +74,4 @@ def run(problem: Problem, brief: Engine, batch_rows: int, max_iterations: int, t
     start = begun(problem.plan, first, problem.known, problem.rows, {})
     point = jax.tree.map(lambda leaf: leaf[0], start.closed)
     return batches.passes("VB", MeanField(), problem, point, batch_rows, max_iterations, tolerance,
-                          progress)[:3]
+                          progress)

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from probml.device.rows import Known, Rows
 from probml.engines.conjugate.closed_form import integrated
 from probml.evidence.passes import Expected, expect
-from probml.evidence.surrogates import over_settings
+from probml.evidence.surrogates import Settings
 from probml.factors.prior import log_prior
 from probml.families.links import backward
 from probml.plan.blocks import Block, blocks
@@ -120,7 +120,7 @@ def _marginals(plan: Plan, known: Known, closed: Closed) -> Marginals:
 
 
 def averaged(plan: Plan, closed: Closed, known: Known,
-             rows: Rows) -> tuple[Expected, Marginals, Mapping | None]:
+             rows: Rows) -> tuple[Expected, Marginals, Settings | None]:
     """The E-step at q(θ), q(θ), and the settings over which it averages."""
     marginals = _marginals(plan, known, closed)
     every = settings(marginals) if plan.free else None
@@ -133,10 +133,18 @@ def bound(plan: Plan, closed: Closed, known: Known, rows: Rows) -> tuple[Expecte
     return expected, expected.log_evidence + regularised(plan, marginals, every, known)
 
 
-def regularised(plan: Plan, marginals: Marginals, every: Mapping, known: Known) -> jax.Array:
+def regularised(plan: Plan, marginals: Marginals, every: Settings, known: Known) -> jax.Array:
     """E[log p(θ) − log q(θ)], −KL(q ‖ p)."""
-    return over_settings(lambda params: log_prior(plan, params, known)
-                         - marginals.log_density(params), every)
+    return every.mean(lambda params: log_prior(plan, params, known)
+                      - marginals.log_density(params))
+
+
+def less_prior(plan: Plan, closed: Closed, known: Known) -> jax.Array:
+    """`regularised` of q(θ) by itself, without rows."""
+    if not plan.free:
+        return jnp.zeros(())
+    marginals = _marginals(plan, known, closed)
+    return regularised(plan, marginals, settings(marginals), known)
 
 
 def with_means(plan: Plan, closed: Closed, known: Known) -> Closed:

@@ -22,7 +22,7 @@ import numpy as np
 
 from probml.device.layout import laid
 from probml.device.load import load
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Engine, Problem, Status, check_batch
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.start.race import sample
@@ -31,6 +31,7 @@ from probml.evidence.passes import Expected
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
+from probml.posteriors.posterior import Posterior
 
 FORGETTING = 0.6  # what is new counts 1 / t**FORGETTING at batch t: between 1/2 and 1
 QUIET = 4  # batches before the first update
@@ -51,6 +52,21 @@ class Way(Protocol):
     def objective(self, plan: Plan, point: Any, known: Known,
                   rows: Rows) -> tuple[jax.Array, jax.Array]:
         """The objective of all rows, and whether the point is one that may be kept."""
+
+    # Of rows that come later (fits/stepping.py)
+
+    def standing(self, params: Mapping, posterior: Posterior) -> Any:
+        """The point at which a fit stands."""
+
+    def told(self, plan: Plan, point: Any, known: Known, rows: Rows) -> tuple[Any, jax.Array]:
+        """`statistics`, and the part of the objective that rows have in it."""
+
+    def held(self, plan: Plan, point: Any, known: Known,
+             summary: Summary) -> tuple[jax.Array, jax.Array]:
+        """Whether a point may be kept, and the part of the objective that no row has in it."""
+
+    def found(self, plan: Plan, point: Any, known: Known) -> tuple[dict[str, Any], Posterior]:
+        """The parameters at a point, and what is known beyond them."""
 
 
 def refuse(engine: Engine, problem: Problem, instead: str) -> None:

@@ -13,12 +13,14 @@ import numpy as np
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Outcome, Problem
 from probml.engines.restarting import batches
+from probml.engines.restarting.batches import Way
 from probml.engines.start.race import SHORT
 from probml.evidence.passes import Expected, expect, log_evidence
 from probml.factors.digits import collapsed
 from probml.factors.prior import log_prior
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
+from probml.posteriors.posterior import Point, Posterior
 from probml.updates.updates import maximise
 
 if TYPE_CHECKING:
@@ -46,6 +48,22 @@ class Maximised:
         value = value + (log_prior(plan, point, known, mode=True) if self.prior else 0.0)
         return value, ~collapsed(plan, point, known, rows)
 
+    def standing(self, params: Mapping, posterior: Posterior) -> dict[str, Any]:
+        return dict(params)
+
+    def told(self, plan: Plan, point: Mapping, known: Known,
+             rows: Rows) -> tuple[Any, jax.Array]:
+        found = expect(plan, point, known, rows, self.hard)
+        return found.statistics, found.log_evidence
+
+    def held(self, plan: Plan, point: Mapping, known: Known,
+             summary: Summary) -> tuple[jax.Array, jax.Array]:
+        prior = log_prior(plan, point, known, mode=True) if self.prior else jnp.zeros(())
+        return ~collapsed(plan, point, known, summary), prior
+
+    def found(self, plan: Plan, point: Mapping, known: Known) -> tuple[dict[str, Any], Posterior]:
+        return dict(point), Point()
+
 
 def refuse(engine: "EM", problem: Problem) -> None:
     """Raise Refusal where statistics are more than a sum over rows of one size."""
@@ -67,21 +85,19 @@ def run(engine: "EM", problem: Problem) -> Outcome:
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def shown(plan: Plan, way: Maximised, point: Mapping, known: Known,
-          rows: Rows) -> tuple[Any, jax.Array]:
-    """What rows are expected to show at a point, and their log evidence there."""
-    found = expect(plan, point, known, rows, way.hard)
-    return found.statistics, found.log_evidence
+def shown(plan: Plan, way: Way, point: Any, known: Known, rows: Rows) -> tuple[Any, jax.Array]:
+    """What rows are expected to show at a point, and their part of the objective there."""
+    return way.told(plan, point, known, rows)
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def improved(plan: Plan, way: Maximised, summary: Summary, point: Mapping,
-             known: Known) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
-    """The optimum at statistics, from a point on; whether it may be kept; the log prior of the
-    point before."""
+def improved(plan: Plan, way: Way, summary: Summary, point: Any,
+             known: Known) -> tuple[Any, jax.Array, jax.Array]:
+    """The optimum at statistics, from a point on; whether it may be kept; what the objective at the
+    point before has beside rows."""
     nothing = jnp.zeros(())
     expected = Expected(summary.statistics, {}, [], nothing, nothing, {}, {})
     found = way.moved(plan, expected, point, known, summary)
-    whole = jnp.all(jnp.stack([jnp.all(jnp.isfinite(value)) for value in found.values()]))
-    prior = log_prior(plan, point, known, mode=True) if way.prior else nothing
-    return found, whole & ~collapsed(plan, found, known, summary), prior
+    whole = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(found)]))
+    return (found, whole & way.held(plan, found, known, summary)[0],
+            way.held(plan, point, known, summary)[1])

@@ -63,8 +63,9 @@ def single_steps(data: Data, plan: Plan, weights: np.ndarray | None,
 
 
 def check_distinct(data: Data, plan: Plan) -> None:
-    """See labelling.check_distinct."""
-    check_rows(single_steps(data, plan, None, 0)[0], plan)
+    """See labelling.check_distinct; where every parameter is known no component is found."""
+    if plan.free:
+        check_rows(single_steps(data, plan, None, 0)[0], plan)
 
 
 class Start(NamedTuple):

@@ -31,7 +31,7 @@ from probml.factors.effects.messages import (
     together,
     turned_by,
 )
-from probml.latents.gaussian import LOG_TWO_PI
+from probml.latents.residuals import LOG_TWO_PI
 from probml.numerics import small
 from probml.plan.plan import Plan
 

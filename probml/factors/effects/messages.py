@@ -24,7 +24,8 @@ import numpy as np
 from probml.device.rows import Chunk, Known
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
-from probml.latents.gaussian import KINDS, root_of, standardised
+from probml.latents.gaussian import KINDS
+from probml.latents.residuals import root_of, standardised
 from probml.plan.groupings import Grouping
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
@@ -204,6 +205,7 @@ def located(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, jax.Array]:
         arguments = plan.structure.cells(name, env)
         return arguments["loc"].reshape(site.shape), root_of(site, arguments).reshape(whole)
     loc, root = site.entry.location_scale(plan.structure.distribution(name, env))
+    root = root.whole() if site.entry.coupled else root
     return jnp.broadcast_to(loc, site.shape), jnp.broadcast_to(root, whole)
 
 

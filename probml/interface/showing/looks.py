@@ -10,6 +10,7 @@ import numpy as np
 from probml.assessment.pages.html import noted, records_of, table
 from probml.assessment.pages.scene import Node, Scene, scene
 from probml.assessment.pages.svg import svg
+from probml.assessment.pages.terminal import ended, told
 from probml.dataset import dataset, read
 from probml.errors import DataError, ModelError, Refusal
 from probml.fits.fitting import planned
@@ -114,13 +115,31 @@ def fit_html(fit: Fitted) -> str:
 def fit_text(fit: Fitted) -> str:
     """A fit in a terminal: what, by which engine, how it ended, the first of its parameters. No
     table of fit.summary(): what is shown at every turn must cost nothing, also amid a trace."""
-    lines = [f"{fit.model!r} fitted by {fit.engine.split('(')[0]}", fit.status]
-    point = {**fit.point, **in_units(fit.units, fit.point)}
-    width = max([len(name) for name in [*point][:FEW]], default=0)
-    lines += [f"  {name:<{width}}  {_numbers(value)}" for name, value in [*point.items()][:FEW]]
-    if len(fit.point) > FEW:
-        lines.append(f"  {len(fit.point) - FEW} further parameters: fit.summary()")
-    return "\n".join(lines)
+    first = _first(fit)
+    width = max([len(name) for name in first], default=0)
+    lines = [_headed(fit), fit.status, *(f"  {name:<{width}}  {_numbers(value)}"
+                                         for name, value in first.items())]
+    return "\n".join([*lines, *(f"  {more}" for more in _further(fit))])
+
+
+def fit_rich(fit: Fitted) -> Any:
+    """The same for rich, of which a terminal has colours."""
+    records = [{"parameter": name, "value": _numbers(value)} for name, value in _first(fit).items()]
+    return told([(_headed(fit), "bold"), ended(fit.converged, fit.status),
+                 *((more, "dim") for more in _further(fit))], [("parameters", records)])
+
+
+def _headed(fit: Fitted) -> str:
+    return f"{fit.model!r} fitted by {fit.engine.split('(')[0]}"
+
+
+def _first(fit: Fitted) -> dict[str, Any]:
+    """The first of its parameters."""
+    return dict([*{**fit.point, **in_units(fit.units, fit.point)}.items()][:FEW])
+
+
+def _further(fit: Fitted) -> list[str]:
+    return [f"{len(fit.point) - FEW} further parameters: fit.summary()"] * (len(fit.point) > FEW)
 
 
 def _numbers(value: Any) -> str:

@@ -14,12 +14,12 @@ import numpy as np
 from probml.assessment.dimensions import entry, named_entries
 from probml.assessment.pages import charts
 from probml.assessment.pages.citations import cite
-from probml.assessment.pages.html import figure, page, records_of, section, table
+from probml.assessment.pages.html import figure, page, records_of, section, table, tabs
 from probml.assessment.pages.versions import show_versions
 from probml.assessment.reports import posterior_draws
 from probml.dataset import dataset
 from probml.errors import DataError, ModelError, Refusal
-from probml.interface.showing.checked import made_again, odd, shown
+from probml.interface.showing.checked import made_again, missed, shown
 from probml.interface.showing.looks import graph_html, pictured_of
 from probml.language.given import file_named
 from probml.posteriors.units import in_units
@@ -42,7 +42,7 @@ def write(fit: Fitted, path: str | os.PathLike, data: Any = None) -> Path:
     why = _explained(fit, data)
     title = f"{fit.model.name}: what was found"
     summary, again = fit.summary(), made_again(fit, held)
-    doubts = [*_doubts(fit, summary), *odd(again)]
+    doubts = [*_doubts(fit, summary), *missed(again)]
     parts = [
         ("model", "The model", _model(fit, data, held)),
         ("data", "The data", _data(fit, held)),
@@ -162,7 +162,7 @@ def _intervals(summary: "pd.DataFrame") -> str:
     high = some["95%"] if "95%" in some else middle + 1.645 * some["sd"]
     picture = charts.intervals([(str(name), float(a), float(b), float(c)) for name, a, b, c
                                 in zip(some.index, low, middle, high, strict=True)],
-                               "Parameters with 90% intervals", "value, in the units of the model")
+                               "Parameters with 90% intervals", "value, in the units of the table")
     more = f" The first {INTERVALS} of {len(summary)}." if len(summary) > INTERVALS else ""
     return figure(picture, f"Means and central 90% intervals.{more}") if picture else ""
 
@@ -199,17 +199,18 @@ def _pictures(fit: Fitted) -> list[str]:
     history = np.asarray([] if fit.history is None else fit.history, float).ravel()
     if history.size > 1:
         picture = charts.lines([history], "The objective", "iteration", "objective, nats")
-        out.append(figure(picture, "The objective at each iteration.") if picture else "")
-    if fit.belief.chains is None:
-        return out
-    draws, named = posterior_draws(fit), named_entries(fit, fit.names)
-    draws |= in_units(fit.units, draws)
-    entries = ((name, at) for name, value in draws.items() for at in np.ndindex(value.shape[2:]))
-    for name, at in list(entries)[:PICTURES]:
-        label = entry(name, at, named)
-        picture = charts.lines(list(draws[name][:, :, *at]), f"Draws of {label}", "draw", label)
-        out.append(figure(picture, f"Draws of {label}, a line a chain.") if picture else "")
-    return out
+        out.append(("objective", picture, "The objective at each iteration."))
+    if fit.belief.chains is not None:
+        draws, named = posterior_draws(fit), named_entries(fit, fit.names)
+        draws |= in_units(fit.units, draws)
+        entries = ((name, at) for name, value in draws.items()
+                   for at in np.ndindex(value.shape[2:]))
+        for name, at in list(entries)[:PICTURES]:
+            label = entry(name, at, named)
+            picture = charts.lines(list(draws[name][:, :, *at]), f"Draws of {label}", "draw", label)
+            out.append((label, picture, f"Draws of {label}, a line a chain."))
+    drawn = [(title, figure(picture, words)) for title, picture, words in out if picture]
+    return [tabs("picture", drawn, "pictures")]
 
 
 def _versions(fit: Fitted) -> list[str]:

@@ -6,12 +6,14 @@ what it ended with, and one that was under way goes on from its last turn. The f
 arrays, without pickle: reading it runs nothing.
 """
 
+import hashlib
 import io
 import json
 import os
 import signal
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +64,57 @@ class Past(NamedTuple):
     status: int
     value: float
     held: Any
+
+    def counted(self, limit: int) -> int:
+        """Its iterations, of about so many at the most.
+
+        Raises:
+            ValueError: a file says what cannot be.
+        """
+        if self.done > limit + 1:
+            raise ValueError(f"{self.done} iterations of {limit}")
+        return self.done
+
+
+def alike(own: Any, other: Any, where: str) -> None:
+    """Hold what a file says that a loop held to what the loop holds before its first turn: the same
+    names, and arrays of the same kinds and shapes; what grows with the turns is empty there, and
+    runs that have ended are no longer among the others.
+
+    Raises:
+        ValueError: they differ.
+    """
+    if isinstance(own, Mapping):
+        if not isinstance(other, Mapping) or set(own) != set(other):
+            raise ValueError(f"{where} has the parts {list(other)!r:.200}, expected {list(own)}")
+        for name, value in own.items():
+            alike(value, other[name], f"{where}, '{name}'")
+    elif isinstance(own, list):
+        if not isinstance(other, list):
+            raise ValueError(f"{where} is {other!r:.60}, expected a list")
+        grows = all(np.ndim(value) == 0 for value in own)
+        if not grows and len(own) != len(other):
+            raise ValueError(f"{where} has {len(other)} arrays, expected {len(own)}")
+        left: dict[tuple[int, ...], tuple[int, ...]] = {}  # of so many runs so many, in all arrays
+        for i, (value, found) in enumerate(zip(own, other, strict=False)):
+            alike(value, found, f"{where}, {i}")
+            first = np.shape(value)[:1]
+            if left.setdefault(first, np.shape(found)[:1]) != np.shape(found)[:1]:
+                raise ValueError(f"{where}, {i} has {np.shape(found)[0]} runs, another "
+                                 f"{left[first]}")
+    elif own is not None:
+        here, there = (_form(value) for value in (own, other))
+        if here[:2] != there[:2] or any(not min(a, 1) <= b <= a
+                                        for a, b in zip(here[2], there[2], strict=True)):
+            raise ValueError(f"{where} is {there}, expected {here}")
+
+
+def _form(value: Any) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """(kind of number, axes but the first, the first)."""
+    kind = "key" if isinstance(value, jax.Array) and jax.dtypes.issubdtype(
+        value.dtype, jax.dtypes.prng_key) else np.asarray(value).dtype.kind
+    shape = np.shape(value)
+    return kind, (len(shape), *shape[1:]), shape[:1]
 
 
 class Journal:
@@ -121,6 +174,7 @@ class Journal:
             loops = {key: [past.done, past.status, past.value, _packed(past.held, arrays)]
                      for key, past in self._pasts.items()}
             meta = {"probml checkpoint": FORMAT, "of": self.of, "loops": loops}
+            meta["sum"] = _digest(meta, arrays)
             buffer = io.BytesIO()
             np.savez(buffer, np.frombuffer(json.dumps(meta).encode(), np.uint8), *arrays)
             with replacing(self.path) as temporary:
@@ -129,10 +183,18 @@ class Journal:
 
     def _read(self, content: bytes) -> dict[str, Past]:
         try:
+            with zipfile.ZipFile(io.BytesIO(content)) as packed:
+                long = sum(member.file_size for member in packed.infolist())
+            if long > len(content):
+                raise ValueError(f"it has {len(content):,} bytes, which would unpack to {long:,}")
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
             meta = json.loads(arrays[0].tobytes())
-            form, of, loops = meta["probml checkpoint"], meta["of"], meta["loops"]
+            form, of, loops = meta["probml checkpoint"], dict(meta["of"]), dict(meta["loops"])
+            if meta.pop("sum") != _digest(meta, arrays[1:]):
+                raise ValueError("it holds something else than what was written")
+            pasts = {key: Past(_whole(done), _whole(status), float(value), _unpacked(held, arrays))
+                     for key, (done, status, value, held) in loops.items()}
         except Exception as error:
             raise ModelError(f"'{self.path}' is no checkpoint of probml: {error}. Give another "
                              f"path, or delete it") from None
@@ -145,8 +207,22 @@ class Journal:
                 raise wrong(f"the checkpoint '{self.path}' is that of another {kind}: it was made "
                             f"with {of.get(kind)}, and this fit has {own}. Give another path, or "
                             f"delete it")
-        return {key: Past(done, status, value, _unpacked(held, arrays))
-                for key, (done, status, value, held) in loops.items()}
+        return pasts
+
+
+def _digest(meta: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> str:
+    """Of words and arrays: what a file lost or was given is told."""
+    into = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+    for array in arrays:
+        into.update(f"{array.dtype.str}{array.shape}".encode())
+        into.update(np.ascontiguousarray(array).data)
+    return into.hexdigest()
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
+        raise ValueError(f"it says {value!r:.60} where a count stands")
+    return value
 
 
 def _ended(*_: object) -> None:

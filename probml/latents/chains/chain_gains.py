@@ -24,10 +24,10 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
-from probml.latents.gaussian import LOG_TWO_PI, root_of
+from probml.latents.chains.linear_chain import Moves, below, first, moves, placed
 from probml.latents.latent import Group
-from probml.latents.linear_chain import Moves, below, first, moves, placed
 from probml.latents.pooled_normal import Second, locations, shifted
+from probml.latents.residuals import LOG_TWO_PI, root_of
 from probml.numerics.semidefinite import root, standardised
 from probml.structure.site import Site
 from probml.structure.structure import Structure

@@ -21,9 +21,10 @@ import numpy as np
 from jax.scipy.linalg import block_diag, solve_triangular
 
 from probml.jaxpr.levels import Level
-from probml.latents.gaussian import KINDS, PLAIN, root_of, straight
+from probml.latents.gaussian import KINDS, PLAIN, straight
 from probml.latents.latent import Group
 from probml.latents.pooled_normal import locations
+from probml.latents.residuals import root_of
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
@@ -57,6 +58,7 @@ class LinearChain:
 
     words = "integrated out, exact Gaussian along time (Kalman's filter)"
     pools = exact = True
+    averages = True
     breadth, finer = 1, None
 
     def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
