@@ -22,7 +22,7 @@ from probml.interface.functions.steps.straight import BESIDE, Bent, bent, straig
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, SEVERAL, cells
 from probml.jaxpr.repeats.stored import by_elements
-from probml.jaxpr.shortened import shortened
+from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.walk import evaluate
 
 
