@@ -32,11 +32,7 @@ def as_array(value: Any) -> jax.Array:
     """As jnp.asarray; compiles nothing where nothing is traced."""
     if isinstance(value, jax.Array):
         return value
-    if core.trace_state_clean():
-        return placed(value)
-    # with its type said: without one JAX stages it, which within ensure_compile_time_eval and a
-    # trace comes back here without end
-    return jnp.asarray(value, jax.dtypes.canonicalize_dtype(np.asarray(value).dtype))
+    return placed(value) if core.trace_state_clean() else jnp.asarray(value)
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
