@@ -60,6 +60,17 @@ def plain(on: bool = True) -> Iterator[None]:
                 follow(others)
 
 
+def folding() -> bool:
+    """Whether constants are computed while a trace goes on (jax.ensure_compile_time_eval): not all
+    is traced then."""
+    try:
+        from jax._src import config
+
+        return bool(config.eager_constant_folding.value)
+    except (ImportError, AttributeError):
+        return False
+
+
 def traced_once(function: Callable) -> Callable:
     """The function, traced once for each shape of its arguments, though it is called more often in
     a program."""
