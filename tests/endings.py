@@ -75,6 +75,95 @@ def funnel():
         sample("y", dist.Normal(effect.sum(), 10.0))
 
 
+# Ten more
+
+
+@probml.model
+def zeros():
+    """Counts of nothing: the rate goes to 0."""
+    log_rate = sample("log_rate", FLAT)
+    with probml.rows():
+        sample("y", dist.Poisson(jnp.exp(log_rate)))
+
+
+@probml.model
+def own(member):
+    """One observation a parameter: the spread goes to 0."""
+    at, spread = sample("at", FLAT.expand([6]).to_event(1)), sample("spread", dist.HalfNormal(9.0))
+    with probml.rows():
+        sample("y", dist.Normal(at[member], spread))
+
+
+@probml.model
+def product():
+    """A ridge that is bent: only a b is told."""
+    a, b = sample("a", FLAT), sample("b", FLAT)
+    with probml.rows():
+        sample("y", dist.Normal(a * b, 1.0))
+
+
+@probml.model
+def spreads():
+    """A ridge: only a² + b² is told."""
+    a, b = sample("a", dist.HalfNormal(1e3)), sample("b", dist.HalfNormal(1e3))
+    with probml.rows():
+        sample("y", dist.Normal(0.0, jnp.sqrt(a**2 + b**2)))
+
+
+@probml.model
+def alike():
+    """Rows that are all alike: the concentration goes to infinity."""
+    mean = sample("mean", dist.LogNormal(0.0, 3.0))
+    shape = sample("shape", dist.ImproperUniform(dist.constraints.positive, (), ()))
+    with probml.rows():
+        sample("y", dist.Gamma(shape, shape / mean))
+
+
+@probml.model
+def degrees():
+    """Tails lighter than a normal's: the degrees of freedom go to infinity."""
+    free = sample("free", dist.ImproperUniform(dist.constraints.positive, (), ()))
+    with probml.rows():
+        sample("y", dist.StudentT(free, 0.0, 1.0))
+
+
+@probml.model
+def apart():
+    """Two rows far apart under heavy tails: a maximum at each."""
+    at = sample("at", dist.Normal(0.0, 100.0))
+    with probml.rows():
+        sample("y", dist.Cauchy(at, 1.0))
+
+
+@probml.model
+def waves():
+    """As many maxima as turns."""
+    turn = sample("turn", dist.Normal(0.0, 20.0))
+    with probml.rows():
+        sample("y", dist.Normal(jnp.cos(turn), 0.1))
+
+
+@probml.model
+def choices(x):
+    """Three classes of which one is separated from the others."""
+    slope = sample("slope", FLAT.expand([2]).to_event(1))
+    with probml.rows():
+        sample("y", dist.Categorical(logits=jnp.concatenate(
+            [jnp.zeros_like(x[:, None]), x[:, None] * slope], -1)))
+
+
+@probml.model
+def once():
+    """A chain of one step: nothing tells how it moves."""
+    initial = sample("initial", dist.Dirichlet(jnp.ones(2)))
+    with plate("before", 2):
+        moves = sample("moves", dist.Dirichlet(jnp.ones(2)))
+        rate = sample("rate", dist.Gamma(2.0, 1.0))
+    with probml.rows():
+        z = sample("z", probml.MarkovChain(initial, moves))
+        sample("y", dist.Poisson(rate[z]).to_event(1))
+
+
 RANDOM = np.random.default_rng(0)
 X = np.arange(-4.0, 4.0) + 0.5
 LINE = {"x": X, "y": (X > 0).astype(int)}
@@ -83,6 +172,12 @@ SAME, NINE = {"x": np.full(8, 3.0)}, {"y": np.full(6, 9.0) + 0.1 * RANDOM.normal
 ZERO = {"y": np.zeros(4)}
 MIXED = {"x": np.concatenate([RANDOM.normal(m, 1.0, 30) for m in (-4.0, 0.0, 3.0, 8.0, 12.0)])}
 NUTS = probml.NUTS(draws=200, warmup=200, chains=2)
+ALIKE, LIGHT = {"y": np.full(7, 2.0)}, {"y": np.linspace(-1.0, 1.0, 9)}
+FAR, TURNS = {"y": np.array([-20.0, 20.0])}, {"y": np.full(5, 0.3)}
+NONE, MEMBERS = {"y": np.zeros(9, int)}, {"y": RANDOM.normal(size=6), "member": np.arange(6)}
+THREE = {"x": X, "y": np.array([0, 1, 0, 1, 2, 2, 2, 2])}
+TWO = {"x": np.concatenate([RANDOM.normal(m, 0.5, 20) for m in (-5.0, 5.0)])}
+SHORT = {"y": RANDOM.poisson(3.0, (12, 1))}
 
 
 class Ending(NamedTuple):
@@ -140,6 +235,49 @@ ENDINGS = [
         probml.SVI(steps=300, optimizer=optax.sgd(1e3)): "collapsed"}),
     *_each("a rate that is too high", separated(scale=5.0), LINE, {
         probml.MAP(optimizer=optax.sgd(30.0), steps=300): "wander|limit|collapsed"}),
+    *_each("no maximum: counts of nothing", zeros(), NONE, {probml.MAP(): "no maximum"}),
+    *_each("no maximum: counts of nothing", zeros(), NONE, {
+        probml.Laplace(): "rises for ever|improper",
+        probml.SVI(steps=300): "improper|collapsed", NUTS: "improper|not to be trusted"}, slow=True),
+    *_each("no maximum: one observation a parameter", own(), MEMBERS, {
+        probml.MAP(): "no maximum", probml.Laplace(): "no maximum|no mode|rises|improper",
+        probml.SVI(steps=300): "improper|not to be relied on|has not arrived",
+        NUTS: "improper|not to be trusted"}, slow=True),
+    *_each("a bent ridge: only a times b is told", product(), NINE, {
+        probml.MAP(): "many maxima", probml.Laplace(): "improper|not to be relied on",
+        probml.SVI(steps=300): "improper|not to be relied on", NUTS: "improper|not to be trusted"}, slow=True),
+    *_each("a ridge of two spreads", spreads(), NINE, {
+        probml.MAP(prior=False): "many maxima|do not tell", probml.Laplace(): "not to be relied on",
+        probml.SVI(steps=300): "not to be relied on|has not arrived",
+        NUTS: "not to be trusted|sampled"}, slow=True),
+    *_each("no maximum: rows alike, a shape", alike(), ALIKE, {
+        probml.MAP(): "no maximum|unbounded", probml.Laplace(): "no maximum|no mode|rises|improper",
+        probml.SVI(steps=300): "improper|not to be relied on|has not arrived",
+        NUTS: "improper|not to be trusted"}, slow=True),
+    *_each("no maximum: tails lighter than all", degrees(), LIGHT, {probml.MAP(): "no maximum|do not tell"}),
+    *_each("no maximum: tails lighter than all", degrees(), LIGHT, {
+        probml.Laplace(): "no mode|rises|improper|not to be",
+        probml.SVI(steps=300): "improper|not to be relied on|has not arrived",
+        NUTS: "improper|not to be trusted"}, slow=True),
+    *_each("two rows far apart, heavy tails", apart(), FAR, {probml.MAP(): "one of several maxima"}),
+    *_each("two rows far apart, heavy tails", apart(), FAR, {
+        probml.Laplace(): "one of several modes",
+        probml.SVI(steps=300): "one of several modes|not to be relied on",
+        NUTS: "not to be trusted"}, slow=True),
+    *_each("as many maxima as turns", waves(), TURNS, {
+        probml.MAP(): "one of several maxima", probml.Laplace(): "one of several modes",
+        probml.SVI(steps=300): "one of several modes|not to be relied on|has not arrived",
+        NUTS: "not to be trusted"}, slow=True),
+    *_each("separated: one class of three", choices(), THREE, {
+        probml.MAP(): "diverge", probml.Laplace(): "rises for ever|improper",
+        probml.SVI(steps=300): "improper|collapsed|has not arrived",
+        NUTS: "improper|not to be trusted"}, slow=True),
+    *_each("components without rows", clusters(6), TWO, {
+        probml.EM(**ML): "collapsed|no rows|the next is",
+        NUTS: "not to be trusted|exchang"}, slow=True),
+    *_each("a chain of one step", once(), SHORT, {probml.MAP(**ML): "tell nothing of .*moves"}),
+    *_each("a chain of one step", once(), SHORT, {
+        NUTS: "sampled"}, slow=True),
 ]
 
 

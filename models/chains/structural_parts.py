@@ -21,6 +21,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from numpyro import deterministic, sample
 
@@ -39,6 +40,7 @@ def level_part(name: str = "level", scale: Any = 1.0, centre: Any = 0.0, first: 
             level; None: 10 scales.
         still: it is the same at every step, and has no spread.
     """
+    _checked("level_part", name, scale, centre=centre, first=first)
     spread = 0.0 if still else sample(f"{name}_scale", dist.HalfNormal(scale))
     wide = WIDE * scale if first is None else first
 
@@ -60,6 +62,7 @@ def trend_part(name: str = "trend", scale: Any = 1.0, centre: Any = 0.0, first: 
             None: 10 scales and 1.
         smooth: the slope alone wanders, and `{name}_scale` () is its spread.
     """
+    _checked("trend_part", name, scale, centre=centre, first=first, sizes=(2,))
     prior = dist.HalfNormal(scale)
     spread = sample(f"{name}_scale", prior if smooth else prior.expand([2]).to_event(1))
     wide = jnp.array([WIDE * scale, scale] if first is None else first)
@@ -86,6 +89,7 @@ def seasonal_part(period: int, name: str = "season", scale: Any = 1.0, first: An
     if not whole or period < 2:
         raise probml.ModelError(f"seasonal_part(period={period!r}): expected a whole number of "
                                 f"seasons, at least 2, such as 4 of quarters or 12 of months")
+    _checked("seasonal_part", name, scale, first=first)
     spread = sample(f"{name}_scale", dist.HalfNormal(scale))
     lags, wide = period - 1, scale if first is None else first
     # the present effect is minus the others'; those are copied on, without noise
@@ -103,7 +107,9 @@ def seasonal_part(period: int, name: str = "season", scale: Any = 1.0, first: An
 def cycle_part(shortest: float, longest: float, name: str = "cycle", scale: Any = 1.0) -> Part:
     """A damped wave whose period is learnt: `{name}_period` between two bounds, in steps,
     `{name}_damping` ρ between 0 and 1, `{name}_scale`; its path `name` (steps, 2)."""
-    if not 2 <= shortest < longest:
+    _checked("cycle_part", name, scale)
+    bounds = all(isinstance(one, int | float | np.number) for one in (shortest, longest))
+    if not bounds or not 2 <= shortest < longest < np.inf:
         raise probml.ModelError(f"cycle_part({shortest!r}, {longest!r}): expected the shortest and "
                                 f"the longest period in steps, at least 2, such as 6, 40")
     spread = sample(f"{name}_scale", dist.HalfNormal(scale))
@@ -126,6 +132,7 @@ def autoregressive_part(order: int, name: str = "ar", scale: Any = 1.0) -> Part:
     spread of what is new `{name}_scale`, its path `name` (steps, order), the present first;
     computed: `{name}_coefficients` (order,)."""
     order_of(order, "autoregressive_part")
+    _checked("autoregressive_part", name, scale)
     spread = sample(f"{name}_scale", dist.HalfNormal(scale))
     partial = sample(f"{name}_partial", dist.Uniform(-1.0, 1.0).expand([order]).to_event(1))
     coefficients, correlations = autoregression(partial)
@@ -138,6 +145,29 @@ def autoregressive_part(order: int, name: str = "ar", scale: Any = 1.0) -> Part:
         return z[..., 0]
 
     return path
+
+
+def _checked(where: str, name: Any, scale: Any, centre: Any = 0.0, first: Any = None,
+             sizes: tuple[int, ...] = ()) -> None:
+    """Refuse a name that is none, and numbers that are known and not what a part takes."""
+    if not isinstance(name, str) or not name:
+        raise probml.ModelError(f"{where}(name={name!r:.60}): expected the name of a site, such as "
+                                f"'level'")
+    said = {"scale": (scale, True, ()), "centre": (centre, None, ())}
+    said |= {} if first is None else {"first": (first, False, sizes)}
+    for argument, (value, positive, shape) in said.items():
+        if any(isinstance(one, jax.core.Tracer) for one in jax.tree.leaves(value)):
+            continue  # of a site, or of an input
+        try:
+            numbers = np.asarray(value, float)
+        except (TypeError, ValueError):
+            numbers = np.asarray(np.nan)
+        low = numbers > 0 if positive else numbers >= (-np.inf if positive is None else 0)
+        if numbers.shape != shape or not (np.isfinite(numbers) & low).all():
+            what = {"scale": "a finite number above 0", "centre": "a finite number",
+                    "first": "a finite number of at least 0"}[argument]
+            what = what if not shape else f"{shape[0]} finite numbers of at least 0"
+            raise probml.ModelError(f"{where}({argument}={value!r:.60}): expected {what}")
 
 
 def autoregression(partial: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -14,7 +14,7 @@ from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
-from probml.engines.restarting import stepwise
+from probml.engines.restarting import slices, stepwise
 from probml.engines.restarting.rest import near, rested
 from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs
 from probml.engines.restarting.sizes import narrowed
@@ -127,10 +127,16 @@ class EM(Engine):
         return stepwise.Maximised(self.prior, self.hard)
 
     def copies(self, problem: Problem) -> int:
-        return self.starts(problem.data, problem.plan, problem.start)
+        return self.together(problem, self.runs(problem))
+
+    def together(self, problem: Problem, runs: int) -> int:
+        data = problem.data
+        if data is None or data.survey is not None:
+            return runs
+        return slices.together(problem.plan, _steps(data), runs)
 
     def runs(self, problem: Problem) -> int:
-        return self.copies(problem)
+        return self.starts(problem.data, problem.plan, problem.start)
 
     def from_one(self) -> "EM":
         return replace(self, restarts=1)
@@ -252,8 +258,8 @@ class EM(Engine):
         count = 1 if of is None else len(next(iter(of.values())))
         groups = np.repeat(np.arange(count), made.scouts)
         allowed = {name: table[groups] for name, table in (of or {}).items()}
-        some, shared = load(part, plan, weight, laid(part, plan, len(groups)), len(groups),
-                            params=start)
+        copies = slices.together(plan, _steps(part), len(groups))
+        some, shared = load(part, plan, weight, laid(part, plan, copies), copies, params=start)
         first = starts(part, plan, shared, weight, len(groups), seed, start, self.prior,
                        allowed=allowed)
         short = replace(self, max_iterations=min(self.max_iterations, SHORT))

@@ -92,6 +92,9 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
                                                    else settings.mean(of))
         return Expected(rows.statistics, {}, [], rows.base + value,
                         _size(rows.statistics, natural), {}, {}, squares=rows.squares)
+    if settings is None and additive(plan):
+        return gathered(plan, params, known, *swept(plan, params, known, rows, hard, natural),
+                        natural)
     outer = global_factors(plan, params, known)
     logs = [factor.log for factor in outer]
     middle = integrated.middles(plan, params, known)
@@ -127,6 +130,39 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
         value += more
     return Expected(statistics, {} if again else taps[0], posteriors, value,
                     _size(statistics, natural), middle, pooled, anchor, held)
+
+
+def additive(plan: Plan) -> bool:
+    """Whether an E-step of rows is one number and statistics, which parts of the rows add up to."""
+    return not (plan.touching or plan.rowwise or plan.latents or plan.groupings)
+
+
+def swept(plan: Plan, params: Mapping, known: Known, rows: Rows, hard: bool = False,
+          natural: Mapping | None = None) -> tuple[jax.Array, dict[str, Any]]:
+    """The log evidence of rows of such a plan by themselves, and their expected statistics."""
+    natural = naturals(plan, params, known) if natural is None else natural
+    function = _responsible(plan, params, known, natural, hard, {})
+
+    def both(chunk: Chunk):
+        value, back = function(chunk)
+        return (value, back(jnp.ones_like(value))[0]), ()
+
+    return rows.accumulate(both)[0]
+
+
+def gathered(plan: Plan, params: Mapping, known: Known, total: jax.Array, statistics: dict,
+             natural: Mapping | None = None) -> Expected:
+    """An E-step from what was `swept` of all rows."""
+    natural = naturals(plan, params, known) if natural is None else natural
+    outer = global_factors(plan, params, known)
+
+    def whole(logs):
+        return total_evidence(
+            plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total
+        )
+
+    value, posteriors = jax.value_and_grad(whole)([factor.log for factor in outer])
+    return Expected(statistics, {}, posteriors, value, _size(statistics, natural), {}, {})
 
 
 def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, hard: bool,

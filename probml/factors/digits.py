@@ -84,12 +84,14 @@ def narrow(data: Data, params: Mapping[str, Any]) -> bool:
     eps = np.finfo(np.float32).eps
     for name, column in data.table.columns.items():
         site = data.structure.sites[name]
-        if site.discrete or site.family.mean_of != ("loc",) or site.family.scaling is False:
+        family = site.family  # None: a density of NumPyro's own, of which nothing is known
+        if (site.discrete or family is None or family.mean_of != ("loc",)
+            or family.scaling is False):
             continue
         places = [np.asarray(params[p], float) for p, use in site.uses.get("loc", {}).items()
                   if p in params and use.level <= Level.MOVED and not use.coordinate]
         scales = [_narrowest(argument, np.asarray(params[p], float), use.coordinate)
-                  for argument in site.family.scatter
+                  for argument in family.scatter
                   for p, use in site.uses.get(argument, {}).items()
                   if p in params and use.level <= Level.MOVED]
         if not places or not scales:

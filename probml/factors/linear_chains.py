@@ -144,7 +144,8 @@ def _lanes(steps: Steps, leaf: jax.Array) -> jax.Array:
     """(N or 1, ...) → (T or 1, ..., M or 1)."""
     if len(leaf) == 1:
         return leaf[..., None]
-    return jnp.moveaxis(leaf.reshape(steps.length, -1, *leaf.shape[1:]), 1, -1)
+    lanes = len(leaf) // steps.length  # said, since nothing may be seen of any
+    return jnp.moveaxis(leaf.reshape(steps.length, lanes, *leaf.shape[1:]), 1, -1)
 
 
 def steps_first(leaf: jax.Array) -> jax.Array:
@@ -182,7 +183,7 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
         own = _joined(own, _tilting(plan, group, tilts, steps, size, below, alive))
     lanes = (steps.length, own.seen.shape[1], size * steps.blocks)
     volume = jnp.broadcast_to(jnp.where(own.seen, _lanes(steps, own.log), 0.0), lanes)
-    volume = volume.reshape(*lanes[:2], size, -1).sum((0, 1, 3))
+    volume = volume.reshape(*lanes[:2], size, steps.blocks).sum((0, 1, 3))
     volume += 0.0 if tilts is None else tilts[0].log
     told = kalman.System(
         jnp.moveaxis(begin.offset, 0, -1), jnp.moveaxis(begin.covariance, 0, -1),

@@ -27,6 +27,9 @@ class StickBreaking(dist.Distribution):
     Args:
         concentration1, concentration0: above 0, (..., k − 1) each, or numbers beside an array.
 
+    Raises:
+        ModelError: shapes that do not fit; known values that are not above 0, or not finite.
+
     Cost: O(k) a draw or a log density.
     """
 
@@ -38,9 +41,15 @@ class StickBreaking(dist.Distribution):
     reparametrized_params = ["concentration1", "concentration0"]
 
     def __init__(self, concentration1: Any, concentration0: Any, *, validate_args=None):
-        first, rest = promote_shapes(_numbers("concentration1", concentration1),
-                                     _numbers("concentration0", concentration0))
-        shape = jnp.broadcast_shapes(first.shape, rest.shape)
+        one, other = (_numbers("concentration1", concentration1),
+                      _numbers("concentration0", concentration0))
+        try:
+            first, rest = promote_shapes(one, other)
+            shape = jnp.broadcast_shapes(first.shape, rest.shape)
+        except ValueError:
+            raise ModelError(f"StickBreaking: concentration1 has the shape {one.shape} and "
+                             f"concentration0 {other.shape}; expected the same, (..., k − 1), or a "
+                             f"number beside an array") from None
         self.concentration1 = jnp.broadcast_to(first, shape)
         self.concentration0 = jnp.broadcast_to(rest, shape)
         super().__init__(shape[:-1], (shape[-1] + 1,), validate_args=validate_args)
@@ -86,10 +95,15 @@ def remainders(w: jax.Array) -> jax.Array:
 
 def _numbers(name: str, value: Any) -> jax.Array:
     try:
-        return jnp.atleast_1d(jnp.asarray(value))
+        found = jnp.atleast_1d(jnp.asarray(value))
     except (TypeError, ValueError, OverflowError):
-        raise ModelError(f"StickBreaking({name}={value!r:.200}): expected numbers above 0, "
-                         f"(..., k − 1)") from None
+        found = None
+    known = found is not None and not isinstance(found, jax.core.Tracer)
+    if found is None or found.dtype.kind not in "biuf" or known and not (
+            (found > 0) & jnp.isfinite(found)).all():
+        raise ModelError(f"StickBreaking({name}={value!r:.200}): expected numbers above 0 that are "
+                         f"finite, (..., k − 1)")
+    return found
 
 
 def dirichlet_process(concentration: Any, k: int) -> StickBreaking:

@@ -12,9 +12,9 @@ import numpy as np
 from numpyro import handlers
 
 from probml.interface.model import Model
-from probml.testing.recipe import GROUPS, build, finite, inputs
+from probml.testing.recipe import GROUPS, STEPS, build, finite, inputs, states
 
-ABSENT, PART, SEEN = "absent", "part", "seen"
+ABSENT, PART, SEEN, SOFT = "absent", "part", "seen", "soft"
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Case:
         recipe: see recipe.py.
         rows: how many.
         seed: of the parameters, the values and which cells are unseen.
-        hidden: site → "part" (every third cell, about) or "absent"; all others are seen.
+        hidden: site → "part" (every third cell, about), "absent", or "soft" (a likelihood of each
+            state is seen); all others are seen.
     """
 
     recipe: dict[str, Any]
@@ -51,13 +52,21 @@ class Case:
 
     @property
     def sites(self) -> dict[str, Mapping[str, Any]]:
-        return {site["name"]: site for site in self.recipe["sites"]}
+        """Those inside the rows."""
+        return {site["name"]: site for site in self.recipe["sites"] if not site.get("outside")}
+
+    @property
+    def outside(self) -> dict[str, Mapping[str, Any]]:
+        """The finite sites outside the rows."""
+        return {site["name"]: site for site in self.recipe["sites"] if site.get("outside")}
 
     def renamed(self) -> "Case":
         """The same with other names, whose order is the other way round."""
-        to = {name: f"s{len(self.sites) - i}" for i, name in enumerate(self.sites)}
-        sites = [{key: to[value] if key == "name" else [to.get(each, each) for each in value]
-                  if key in ("parents", "adds") else value for key, value in site.items()}
+        own = [site["name"] for site in self.recipe["sites"]]
+        to = {name: f"s{len(own) - i}" for i, name in enumerate(own)}
+        named = {"name": to.get, "takes": to.get,
+                 **dict.fromkeys(("parents", "adds"), lambda all: [to.get(n, n) for n in all])}
+        sites = [{key: named[key](value) if key in named else value for key, value in site.items()}
                  for site in self.recipe["sites"]]
         return Case({**self.recipe, "sites": sites}, self.rows, self.seed,
                     {to[name]: word for name, word in self.hidden.items()})
@@ -67,10 +76,16 @@ class Case:
         """Whether something is a parameter."""
         return any(site.get("learn") for site in self.recipe["sites"])
 
+    @property
+    def nested(self) -> bool:
+        """Whether effects of groups are learnt, which engines may integrate out."""
+        return any("effect" in site.get("learn", ()) for site in self.recipe["sites"])
+
     @functools.cached_property
     def inputs(self) -> dict[str, np.ndarray]:
         rng = np.random.default_rng([self.seed, 1])
-        own = {"x": rng.normal(size=self.rows), "group": rng.integers(0, GROUPS, self.rows)}
+        own = {"x": rng.normal(size=self.rows), "group": rng.integers(0, GROUPS, self.rows),
+               "t": rng.normal(size=(self.rows, STEPS))}
         return {name: own[name] for name in inputs(self.recipe)}
 
     @functools.cached_property
@@ -97,11 +112,20 @@ class Case:
         """What is shown, unseen cells NaN."""
         rng, out = np.random.default_rng([self.seed, 2]), dict(self.inputs)
         for name, value in self.drawn[1].items():
-            hole = rng.random(value.shape) < 0.35
-            if self.hidden.get(name) == ABSENT:
+            hole, word = rng.random(value.shape) < 0.35, self.hidden.get(name)
+            if word == ABSENT:
                 continue
-            out[name] = np.where(hole, np.nan, value) if self.hidden.get(name) == PART else value
+            if word == SOFT:
+                out[name] = rng.uniform(0.05, 1.0, (self.rows, states(self.sites[name])))
+                continue
+            out[name] = np.where(hole, np.nan, value) if word == PART else value
         return out
+
+    @property
+    def hard(self) -> dict[str, np.ndarray]:
+        """The data, without those that are likelihoods: what a table of one value a cell holds."""
+        return {name: value for name, value in self.data.items()
+                if self.hidden.get(name) != SOFT}
 
     @property
     def unseen(self) -> list[str]:

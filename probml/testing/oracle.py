@@ -15,12 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpyro import handlers
+from numpyro.distributions import biject_to, constraints
 
 from probml.language.markov_chain import MarkovChain
 from probml.language.named_rows import ROWS
 
 MOST = 400  # joint states
-GRID = np.linspace(-16.0, 16.0, 3001)
+NODES = 3001
+REACH, BOUNDED = 11.0, 5.0  # of t, sinh t being the number: of its own, of the logarithm of one
 STRAIGHT = 1e-7  # by how much a log density may miss the parabola that it is
 
 
@@ -36,21 +38,29 @@ class Truth(NamedTuple):
         states: site → its cells in each joint state, (joint states, *cells).
         means: site of numbers → their means given the row and the joint state,
             (n, joint states, *cells); seen cells as they are.
-        prior: log p(parameters).
+        prior: log p(parameters), those that are finite left out.
+        finite: log p(parameters that are finite).
+        together: log p(all rows, parameters), if finite parameters have been summed out.
     """
 
     log: np.ndarray
     states: dict[str, np.ndarray]
     means: dict[str, np.ndarray]
     prior: float
+    finite: float = 0.0
+    together: float | None = None
 
     @property
     def evidence(self) -> np.ndarray:
         """log p(row), (n,)."""
-        top = self.log.max(1)
-        safe = np.where(np.isfinite(top), top, 0.0)[:, None]
-        with np.errstate(divide="ignore"):
-            return np.log(np.exp(self.log - safe).sum(1)) + safe[:, 0]
+        return log_sum(self.log)
+
+    @property
+    def total(self) -> float:
+        """log p(all rows, parameters)."""
+        if self.together is not None:
+            return self.together
+        return self.evidence.sum() + self.prior + self.finite
 
     @property
     def weights(self) -> np.ndarray:
@@ -62,6 +72,12 @@ class Truth(NamedTuple):
         hot = self.states[name][..., None] == np.arange(states)
         return np.tensordot(self.weights, hot.astype(float), (1, 0))
 
+    def pair(self, one: str, other: str, states: tuple[int, int]) -> np.ndarray:
+        """p(two scalar sites = states | row), (n, *states)."""
+        hots = [self.states[name][:, None] == np.arange(k)
+                for name, k in zip((one, other), states, strict=True)]
+        return np.einsum("na,ai,aj->nij", self.weights, *hots)
+
     def mean(self, name: str) -> np.ndarray:
         """The mean of a site of numbers given the row, (n, *cells)."""
         means = self.means[name]
@@ -69,9 +85,35 @@ class Truth(NamedTuple):
         return (weights * means).sum(1)
 
 
+def log_sum(log: np.ndarray) -> np.ndarray:
+    """log Σ exp over the last axis."""
+    top = log.max(-1)
+    safe = np.where(np.isfinite(top), top, 0.0)[..., None]
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(log - safe).sum(-1)) + safe[..., 0]
+
+
+def mixed(parts: Mapping[Any, Truth]) -> Truth:
+    """What is true where finite parameters are unseen: of a row by itself it is a mixture of what
+    is true at each of their values, of all rows together one value holds.
+
+    Args:
+        parts: what is true at each of their joint values.
+    """
+    some = list(parts.values())
+    own = np.concatenate([np.full(part.log.shape[1], part.finite) for part in some])
+    together = log_sum(np.array([part.total for part in some]))
+    return Truth(np.concatenate([part.log for part in some], 1) + own,
+                 {name: np.concatenate([part.states[name] for part in some])
+                  for name in some[0].states},
+                 {name: np.concatenate([part.means[name] for part in some], 1)
+                  for name in some[0].means}, some[0].prior, 0.0, float(together))
+
+
 def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
           inputs: Mapping[str, Any], fill: Mapping[str, np.ndarray],
-          read: Collection[str]) -> Truth:
+          read: Collection[str], soft: Mapping[str, np.ndarray] | None = None,
+          without: Collection[str] = ()) -> Truth:
     """The right answers for rows.
 
     Args:
@@ -82,15 +124,19 @@ def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
         inputs: as the model takes them.
         fill: site inside rows → possible values, (n, *cells), which stand in unseen cells while
             they do not matter.
+        read: the sites that others look at.
+        soft: scalar finite site → likelihoods of its states, (n, states).
+        without: sites whose own densities do not count: they are set, not seen.
 
     Raises:
         Unknown: there is no brute-force answer.
     """
-    n = len(next(iter(fill.values())))
+    n, soft = len(next(iter(fill.values()))), soft or {}
     first = _run(model, params, {}, inputs, n)
     sites = {name: message for name, message in first.items() if ROWS in message}
-    prior = sum(float(jnp.sum(message["fn"].log_prob(message["value"])))
-                for name, message in first.items() if name not in sites)
+    parts = {name: float(jnp.sum(message["fn"].log_prob(message["value"])))
+             for name, message in first.items() if name not in sites}
+    of_states = sum(log for name, log in parts.items() if _states(first[name]["fn"]))
     shown = {name: np.asarray(data.get(name, np.full(fill[name].shape, np.nan)), float)
              for name in sites}
     holes = {name: np.isnan(value) for name, value in shown.items()}
@@ -119,15 +165,18 @@ def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
         wrong = seen & (guess != each(np.nan_to_num(shown[name])))
         possible[wrong.reshape(n * a, -1).any(1)] = -np.inf
         values[name] = guess
+        if name in soft:
+            possible += np.log(each(soft[name])[np.arange(n * a), guess])
     given = {name: each(value) for name, value in inputs.items()}
     masks = {name: each(~holes[name]) for name in sites}
+    places = {name: _place(sites[name]["fn"]) for name in moved}
 
     def log_density(numbers):
-        full = _numbers(values, masks, moved, numbers)
+        full, volume = _numbers(values, masks, moved, places, numbers)
         found = _run(model, params, full, given, n * a)
-        total = jnp.zeros(n * a)
+        total = jnp.zeros(n * a) + volume
         for name, message in found.items():
-            if name in sites:
+            if name in sites and name not in without:
                 unseen_too = name in counted or name in moved
                 total += _log(message, full[name], None if unseen_too else masks[name])
         # a number that is seen, or does not exist, is a standard normal of its own
@@ -135,18 +184,24 @@ def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
                                  -0.5 * numbers**2 - 0.5 * np.log(2 * np.pi), 0.0).sum(-1)
 
     size = sum(int(np.prod(shown[name].shape[1:])) for name in moved)
-    log, at = (_integral(log_density, n * a, size, ~_seen(masks, moved, n * a)) if size
-               else (np.asarray(log_density(jnp.zeros((n * a, 0)))), np.zeros((n * a, 0))))
-    full = _numbers(values, masks, moved, jnp.asarray(at))
-    found = _run(model, params, full, given, n * a)
+    bent = [place for place in places.values() if place is not None]
+    log, at, share = (_integral(log_density, n * a, size, bool(bent)) if size else (
+        np.asarray(log_density(jnp.zeros((n * a, 0)))), np.zeros((1, n * a, 0)), np.ones((1, 1))))
+
+    def means_at(u):
+        full = _numbers(values, masks, moved, places, u)[0]
+        found = _run(model, params, full, given, n * a)
+        return {name: full[name] if name in moved else values[name] if masks[name].all()
+                else jnp.where(masks[name], values[name], _mean(found[name], masks[name].shape))
+                for name in sites if not _states(sites[name]["fn"])}
+
     means = {}
-    for name in sites:
-        if _states(sites[name]["fn"]):
-            continue
-        own = (np.asarray(full[name]) if name in moved
-               else np.where(masks[name], values[name], _mean(found[name], masks[name].shape)))
-        means[name] = own.reshape(n, a, *own.shape[1:])
-    return Truth((log + possible).reshape(n, a), states, means, prior)
+    for name, own in jax.vmap(means_at)(jnp.asarray(at)).items():
+        weight = share.reshape(*share.shape, *(1,) * (own.ndim - 2))
+        mean = np.where(weight > 0, weight * np.asarray(own), 0.0).sum(0)
+        means[name] = mean.reshape(n, a, *mean.shape[1:])
+    return Truth((log + possible).reshape(n, a), states, means, sum(parts.values()) - of_states,
+                 of_states)
 
 
 def _run(model, params, values, inputs, rows):
@@ -197,36 +252,48 @@ def _log(message: Mapping, value: Any, mask: np.ndarray | None) -> jax.Array:
     rows = len(message["fn"].batch_shape) - 1
     log = jnp.moveaxis(jnp.broadcast_to(log, placed.shape[: log.ndim]), rows, 0)
     if mask is not None:
-        log = jnp.where(mask.reshape(log.shape) if mask.ndim == log.ndim else mask.all(-1), log,
-                        0.0)
+        log = jnp.where(mask.reshape(*log.shape, -1).all(-1), log, 0.0)
     return log.reshape(len(log), -1).sum(-1)
 
 
 def _path(fn: MarkovChain, z: jax.Array) -> jax.Array:
-    log = jnp.log(fn.initial)[..., z[:, 0]] if fn.initial.ndim == 1 else jnp.log(
-        jnp.take_along_axis(fn.initial, z[:, :1], -1)[:, 0])
-    table = jnp.log(fn.transition)
-    for t in range(1, z.shape[1]):
-        log = log + (table[z[:, t - 1], z[:, t]] if table.ndim == 2
-                     else table[jnp.arange(len(z)), z[:, t - 1], z[:, t]])
+    (n, steps), k, row = z.shape, fn.states, jnp.arange(len(z))
+    log = jnp.log(jnp.broadcast_to(fn.initial, (n, k)))[row, z[:, 0]]
+    table = fn.transition if fn.inhomogeneous else fn.transition[..., None, :, :]
+    table = jnp.log(jnp.broadcast_to(table, (n, steps, k, k)))
+    for t in range(1, steps):
+        log = log + table[row, t, z[:, t - 1], z[:, t]]
     return log
 
 
-def _mean(message: Mapping, shape: tuple[int, ...]) -> np.ndarray:
+def _mean(message: Mapping, shape: tuple[int, ...]) -> jax.Array:
     fn = message["fn"]
     mean = jnp.broadcast_to(fn.mean, fn.batch_shape + fn.event_shape)
-    return np.broadcast_to(np.asarray(jnp.moveaxis(mean, len(fn.batch_shape) - 1, 0)), shape)
+    return jnp.broadcast_to(jnp.moveaxis(mean, len(fn.batch_shape) - 1, 0), shape)
 
 
-def _numbers(values, masks, moved, numbers):
-    """The values of all sites with the numbers that are integrated in their places."""
-    out, start = dict(values), 0
+def _place(fn: Any) -> Any:
+    """The map from all numbers to where a site lies; None: everywhere."""
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
+        fn = fn.base_dist
+    support = getattr(fn.support, "base_constraint", fn.support)
+    return None if support is constraints.real else biject_to(support)
+
+
+def _numbers(values, masks, moved, places, numbers):
+    """(the values of all sites with the numbers that are integrated in their places, log of the
+    volume of these)."""
+    out, start, volume = dict(values), 0, 0.0
     for name in moved:
         size = int(np.prod(masks[name].shape[1:]))
         own = numbers[:, start : start + size].reshape(masks[name].shape)
+        if places[name] is not None:
+            u, own = own, places[name](own)
+            change = places[name].log_abs_det_jacobian(u, own)
+            volume += jnp.where(masks[name], 0.0, change).reshape(len(own), -1).sum(-1)
         out[name] = jnp.where(masks[name], values[name], own)
         start += size
-    return out
+    return out, volume
 
 
 def _seen(masks, moved, rows):
@@ -234,27 +301,32 @@ def _seen(masks, moved, rows):
                           or [np.zeros((rows, 0), bool)], 1)
 
 
-def _integral(log_density, rows, size, free):
-    """(log of the integral over `size` numbers, their means): (rows,), (rows, size)."""
-    zero = jnp.zeros((rows, size))
-    gradient = jax.grad(lambda u: log_density(u).sum())
-    slope = gradient(zero)
-    curved = -jnp.stack([jax.jvp(gradient, (zero,), (zero.at[:, j].set(1.0),))[1]
-                         for j in range(size)], -1)
-    with np.errstate(all="ignore"):
-        at = np.linalg.solve(np.asarray(curved), np.asarray(slope)[..., None])[..., 0]
-    found = log_density(jnp.asarray(at))
-    probe = np.random.default_rng(0).normal(size=(rows, size))
-    foretold = found - 0.5 * np.einsum("ri,rij,rj->r", probe, np.asarray(curved), probe)
-    error = np.abs(np.asarray(log_density(jnp.asarray(at + probe))) - foretold)
-    if np.all(error < STRAIGHT * (1 + np.abs(foretold))):
-        log = found + 0.5 * size * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(curved)[1]
-        return np.asarray(log), at
-    if np.any(free.sum(1) > 1) or size > 1:
+def _integral(log_density, rows, size, bent):
+    """(log of the integral over `size` numbers, (rows,); nodes of it, (nodes, rows, size), and
+    their weights, (nodes, rows)): of a normal its mean alone."""
+    if not bent:
+        zero = jnp.zeros((rows, size))
+        gradient = jax.grad(lambda u: log_density(u).sum())
+        slope = gradient(zero)
+        curved = -jnp.stack([jax.jvp(gradient, (zero,), (zero.at[:, j].set(1.0),))[1]
+                             for j in range(size)], -1)
+        with np.errstate(all="ignore"):
+            at = np.linalg.solve(np.asarray(curved), np.asarray(slope)[..., None])[..., 0]
+        found = log_density(jnp.asarray(at))
+        probe = np.random.default_rng(0).normal(size=(rows, size))
+        foretold = found - 0.5 * np.einsum("ri,rij,rj->r", probe, np.asarray(curved), probe)
+        error = np.abs(np.asarray(log_density(jnp.asarray(at + probe))) - foretold)
+        if np.all(error < STRAIGHT * (1 + np.abs(foretold))):
+            log = found + 0.5 * size * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(curved)[1]
+            return np.asarray(log), at[None], np.ones((1, rows))
+    if size > 1:
         raise Unknown("several unseen numbers whose density is no normal")
-    logs = np.asarray(jax.vmap(lambda u: log_density(jnp.full((rows, 1), u)))(jnp.asarray(GRID)))
+    t = np.linspace(-1.0, 1.0, NODES) * (BOUNDED if bent else REACH)
+    nodes = np.sinh(t)
+    logs = np.asarray(jax.vmap(lambda u: log_density(jnp.full((rows, 1), u)))(jnp.asarray(nodes)))
+    logs = np.nan_to_num(logs, nan=-np.inf) + np.log(np.cosh(t) * (t[1] - t[0]))[:, None]
     top = logs.max(0)
     share = np.exp(logs - top)
-    step = GRID[1] - GRID[0]
-    return np.log(share.sum(0) * step) + top, ((share * GRID[:, None]).sum(0)
-                                               / share.sum(0))[:, None]
+    whole = share.sum(0)
+    return (np.log(whole) + top, np.broadcast_to(nodes[:, None, None], (NODES, rows, 1)),
+            share / whole)

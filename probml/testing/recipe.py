@@ -8,39 +8,65 @@ A recipe is a mapping that JSON holds:
         {"name": "b", "kind": "normal", "parents": ["a"], "layout": "event", "size": 2,
          "learn": ["loc"], "prior": "normal", "adds": ["x", "c"]}]}
 
-`kind` is one of families.KINDS, or "chain" (a MarkovChain of STEPS steps). `parents` are finite
-sites before it, whose states index the tables of its arguments; `layout` is "scalar", "event"
-(`size` cells, to_event(1)) or "plate" (a plate of `size` nested in the rows). `learn` are the
-arguments that are parameters, the others are numbers. `adds` are what is added, times a number, to
-the argument that says where it lies: the input "x", effects of the index input "group", normal
-scalar sites before it.
+`kind` is one of families.KINDS, or "chain" (a MarkovChain of STEPS steps), or "walk" (a
+GaussianChain of one number). `parents` are finite sites before it, whose states index the tables of
+its arguments; of a chain these are its initial and its transition, a chain before it drives it step
+by step. `layout` is "scalar", "event" (`size` cells, to_event(1)) or "plate" (a plate of `size`
+nested in the rows); `outside`: the site stands outside the rows. `learn` are the arguments that are
+parameters, the others are numbers. `adds` are what is added, times a number, to the argument that
+says where it lies: the input "x", the input "t" of every step, effects of the index input "group"
+(`spread`: the standard deviation of their prior is a parameter too), sites of numbers before it,
+of vectors by a matrix of loadings; `bends` adds squares of these. `takes` is an unseen number
+before it that enters as its argument, or as a factor of it, see families.Kind.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from numpyro import plate, sample
 
 from probml.interface.model import Model, model
+from probml.language.gaussian_chain import GaussianChain
 from probml.language.language import rows
 from probml.language.markov_chain import MarkovChain
-from probml.testing.families import KINDS, TOTAL, constant, prior
+from probml.testing.families import FACTOR, KINDS, SPREAD, UNIT, constant, last, prior
 
 STEPS = 4
 GROUPS = 3
-INPUTS = ("x", "group")
+INPUTS = ("x", "group", "t")
+CHAINS = ("chain", "walk")
 
 
 def states(site: Mapping[str, Any]) -> int:
     """How many values a finite site has."""
-    return {"bernoulli": 2, "logistic": 2, "binomial": TOTAL + 1}.get(site["kind"],
-                                                                      site.get("states", 2))
+    kind = KINDS.get(site["kind"])
+    return (kind.cells if kind else None) or site.get("states", 2)
 
 
 def finite(site: Mapping[str, Any]) -> bool:
-    return site["kind"] == "chain" or KINDS[site["kind"]].finite
+    return site["kind"] == "chain" or site["kind"] != "walk" and KINDS[site["kind"]].finite
+
+
+def counted(site: Mapping[str, Any]) -> bool:
+    """Whether a state is a count among a total."""
+    return site["kind"] not in CHAINS and KINDS[site["kind"]].counted
+
+
+def timed(site: Mapping[str, Any], sites: Mapping[str, Any]) -> bool:
+    """Whether a site has a value a step."""
+    above = (*site.get("parents", ()), *site.get("adds", ()))
+    return site["kind"] in CHAINS or "t" in above or any(
+        timed(sites[name], sites) for name in above if name in sites)
+
+
+def vector(site: Mapping[str, Any]) -> bool:
+    """Whether a site's value is a vector of `size` numbers."""
+    return site.get("layout") == "event" or site["kind"] not in CHAINS and KINDS[
+        site["kind"]].width
 
 
 def inputs(recipe: Mapping[str, Any]) -> tuple[str, ...]:
@@ -56,15 +82,20 @@ def build(recipe: Mapping[str, Any]) -> Model:
 
 
 @model
-def generated(recipe, x, group):
+def generated(recipe, x, group, t):
     """What a recipe says."""
     sites = {site["name"]: site for site in recipe["sites"]}
+    given = {"x": x, "group": group, "t": t}
     numbers = {name: np.random.default_rng([recipe["seed"], i]) for i, name in enumerate(sites)}
     tables = {name: _tables(site, sites, numbers[name]) for name, site in sites.items()}
     values: dict[str, Any] = {}
+    for name, site in sites.items():
+        if site.get("outside"):
+            values[name] = _draw(site, sites, tables[name], values, given)
     with rows():
         for name, site in sites.items():
-            values[name] = _draw(site, sites, tables[name], values, x, group)
+            if not site.get("outside"):
+                values[name] = _draw(site, sites, tables[name], values, given)
 
 
 def _tables(site: Mapping, sites: Mapping, rng: np.random.Generator) -> dict[str, Any]:
@@ -73,18 +104,35 @@ def _tables(site: Mapping, sites: Mapping, rng: np.random.Generator) -> dict[str
     over = tuple(states(sites[parent]) for parent in site.get("parents", ()))
     if site["kind"] == "chain":
         k = site["states"]
-        return {"initial": _argument(site, "initial", "simplex", (), k, rng),
-                "transition": _argument(site, "transition", "simplex", (k,), k, rng)}
+        out = {"initial": _argument(site, "initial", "simplex", _still(site, sites), k, rng),
+               "transition": _argument(site, "transition", "simplex", (*over, k), k, rng)}
+        return out | ({"+t": rng.normal(0.0, 1.0, k)} if "t" in site.get("adds", ()) else {})
+    if site["kind"] == "walk":
+        return {"keeps": _argument(site, "keeps", "unit", (), 1, rng),
+                "noise": _argument(site, "noise", "positive", (), 1, rng)}
     kind, k = KINDS[site["kind"]], states(site)
     shared = site.get("shared") or site.get("layout", "scalar") == "scalar" and not kind.width
     cells = () if shared else (site["size"],)
-    out = {name: _argument(site, name, where,
-                           over if where == "one positive" else (*over, *cells), k, rng)
-           for name, where in kind.arguments.items()}
+    out = {}
+    for name, where in kind.arguments.items():
+        own = over if where in ("one positive", "shares") else (*over, *cells)
+        out[name] = _argument(site, name, where, own, last(where, k, site.get("size", 0)) or k,
+                              rng)
     for name in site.get("adds", ()):
-        out[f"+{name}"] = (_argument(site, "effect", "real", (GROUPS,), k, rng) if name == "group"
-                           else rng.normal(0.0, 1.0))
+        if name == "group":
+            out["+group"] = _argument(site, "effect", "real", (GROUPS,), k, rng)
+        elif name in sites and vector(sites[name]):
+            out[f"+{name}"] = rng.normal(0.0, 1.0, (sites[name]["size"], *(
+                (site["size"],) if vector(site) else ())))
+        else:
+            out[f"+{name}"] = rng.normal(0.0, 1.0)
     return out
+
+
+def _still(site: Mapping, sites: Mapping) -> tuple[int, ...]:
+    """The states of a chain's parents that its first step looks at: those that belong to a row."""
+    return tuple(states(sites[parent]) for parent in site.get("parents", ())
+                 if sites[parent]["kind"] != "chain")
 
 
 def _argument(site: Mapping, name: str, where: str, shape: tuple[int, ...], k: int,
@@ -94,40 +142,98 @@ def _argument(site: Mapping, name: str, where: str, shape: tuple[int, ...], k: i
         return jnp.asarray(number)
     said = prior(where, site.get("prior", ""), k)
     own = f"{site['name']}_{name}"
-    if len(shape) == 1:
+    if name == "effect" and site.get("spread"):
+        said = dist.Normal(0.0, sample(f"{own}_spread", dist.HalfNormal(2.0)))
+    if where == "logits":
+        shape = (*shape, k)
+    if len(shape) == 1 and where != "logits":
         with plate(f"{own}s", shape[0]):
             return sample(own, said)
     return sample(own, said.expand(shape).to_event(len(shape)) if shape else said)
 
 
-def _draw(site: Mapping, sites: Mapping, tables: Mapping, values: Mapping, x: Any,
-          group: Any) -> Any:
+def _draw(site: Mapping, sites: Mapping, tables: Mapping, values: Mapping, given: Mapping) -> Any:
     if site["kind"] == "chain":
-        return sample(site["name"], MarkovChain(tables["initial"], tables["transition"],
-                                                steps=STEPS))
+        return sample(site["name"], _chain(site, sites, tables, values, given))
+    if site["kind"] == "walk":
+        one = jnp.ones((1, 1))
+        return sample(site["name"], GaussianChain(jnp.zeros(1), one, tables["keeps"] * one,
+                                                  tables["noise"] ** 2 * one, steps=STEPS))
     kind, layout, parents = KINDS[site["kind"]], site.get("layout", "scalar"), site.get("parents",
                                                                                        ())
-    timed = any(sites[parent]["kind"] == "chain" for parent in parents)
-    looked = [values[p][..., None] if timed and sites[p]["kind"] != "chain" else values[p]
+    wide = timed(site, sites)
+    looked = [values[p][..., None] if wide and not timed(sites[p], sites) else values[p]
               for p in parents]
     arguments = {name: _at(tables[name], looked, site, where)
                  for name, where in kind.arguments.items()}
     for name in site.get("adds", ()):
-        by = {"x": x, "group": group}.get(name, values.get(name))
-        term = tables["+group"][by] if name == "group" else tables[f"+{name}"] * by
-        wide = timed + (layout == "event" or kind.width)
-        arguments[kind.adds] = arguments[kind.adds] + term.reshape(term.shape + (1,) * wide)
+        arguments[kind.adds] = arguments[kind.adds] + _term(site, sites, name, tables, values,
+                                                            given)
+    if "takes" in site:
+        name, how = kind.takes
+        of = sites[site["takes"]]["kind"]
+        arguments[name] = _taken(arguments[name], values[site["takes"]], how, of,
+                                 layout == "event")
     made = kind.make(**arguments)
-    events = timed + (layout == "event")
+    events = wide + (layout == "event")
     if layout == "plate":
         with plate(f"{site['name']}_cells", site["size"]):
             return sample(site["name"], made)
     return sample(site["name"], made.to_event(events) if events else made)
 
 
+def _chain(site: Mapping, sites: Mapping, tables: Mapping, values: Mapping,
+           given: Mapping) -> MarkovChain:
+    parents = site.get("parents", ())
+    chained = any(sites[p]["kind"] == "chain" for p in parents)
+    initial = tables["initial"][tuple(values[p] for p in parents if sites[p]["kind"] != "chain")]
+    looked = tuple(values[p][..., None] if chained and sites[p]["kind"] != "chain" else values[p]
+                   for p in parents)
+    transition, moved = tables["transition"][looked], "+t" in tables
+    if moved:  # (rows, steps, k, k)
+        away = given["t"][..., None, None] * tables["+t"]
+        transition = transition if chained else transition[..., None, :, :]
+        transition = jax.nn.softmax(jnp.log(transition) + away)
+    return MarkovChain(initial, transition, steps=STEPS, inhomogeneous=chained or moved)
+
+
+def _term(site: Mapping, sites: Mapping, name: str, tables: Mapping, values: Mapping,
+          given: Mapping) -> Any:
+    """What one of `adds` adds, with the axes of the site's value."""
+    kind, wide = KINDS[site["kind"]], timed(site, sites)
+    cells = site.get("layout") == "event" or kind.width
+    if name == "group":
+        term, steps = tables["+group"][given["group"]], False
+    elif name in given:
+        term, steps = tables[f"+{name}"] * given[name], name == "t"
+    else:
+        of, value = sites[name], values[name]
+        steps = timed(of, sites)
+        value = value[..., 0] if of["kind"] == "walk" else value
+        if site.get("bends"):
+            value = value + 0.5 * value**2
+        if vector(of):  # one of a site of several cells has them already
+            term = value @ tables[f"+{name}"]
+            return term[..., None, :] if wide and not steps and vector(site) else (
+                term[..., None] if wide and not steps else term)
+        term = tables[f"+{name}"] * value
+    return term.reshape(term.shape + (1,) * ((wide and not steps) + cells))
+
+
+def _taken(argument: Any, value: Any, how: str, of: str, cells: bool) -> Any:
+    """An argument into which an unseen number enters."""
+    value = value[..., None] if cells else value
+    if how == UNIT:
+        return jnp.broadcast_to(value, jnp.broadcast_shapes(value.shape, argument.shape))
+    if how == FACTOR:
+        return argument * value
+    assert how == SPREAD
+    return argument * value ** {"gamma": -0.5, "inverse": 0.5}.get(of, 1.0)
+
+
 def _at(table: Any, looked: list, site: Mapping, where: str) -> Any:
     """The entries of a table at the parents' states; cells of a nested plate before the rows."""
-    own = where == "simplex"
+    own = bool(last(where, 1, 1))
     if site.get("layout") != "plate" or site.get("shared"):
         return table[tuple(looked)] if looked else table
     cells = jnp.arange(site["size"])[:, None]

@@ -7,13 +7,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from probml.testing.case import ABSENT, PART, SEEN, Case
-from probml.testing.families import KINDS, PRIORS
-from probml.testing.recipe import INPUTS, finite, states
+from probml.testing.case import ABSENT, PART, SEEN, SOFT, Case
+from probml.testing.families import KINDS, PRIORS, UNIT
+from probml.testing.recipe import CHAINS, STEPS, counted, finite, states, timed, vector
 
 NAMES = "abcdefgh"
 CELLS = 2
 JOINT = 200  # joint states of what may be unseen
+COMMON = ("chain", "walk", "categorical", "categorical", "normal", "normal", "bernoulli", "gamma",
+          "poisson")  # beside one of each
 
 
 @st.composite
@@ -22,33 +24,34 @@ def recipes(draw: st.DrawFn, most: int = 4, learn: bool = True) -> dict[str, Any
     sites: list[dict[str, Any]] = []
     for name in NAMES[: draw(st.integers(1, most), label="sites")]:
         sites.append(draw(_site(name, sites, learn), label=name))
+    if all(site.get("outside") for site in sites):
+        sites[-1] = {key: value for key, value in sites[-1].items() if key != "outside"}
     return {"seed": draw(st.integers(0, 9), label="numbers"), "sites": sites}
 
 
 @st.composite
 def _site(draw: st.DrawFn, name: str, before: list[dict], learn: bool) -> dict[str, Any]:
-    kind = draw(st.sampled_from([*KINDS, "chain", "categorical", "normal"]))
+    kind = draw(st.sampled_from([*KINDS, *COMMON]))
     site: dict[str, Any] = {"name": name, "kind": kind}
-    if kind in ("categorical", "chain"):
+    if kind == "walk":
+        return site | _learnt(draw, ["keeps", "noise"], "", learn)
+    if kind in ("categorical", "softmax", "chain"):
         site["states"] = draw(st.integers(2, 3))
     if kind == "chain":
-        return site | _learnt(draw, ["initial", "transition"], "", learn)
-    own = KINDS[kind]
-    able = [other for other in before if finite(other)]
-    parents = draw(st.lists(st.sampled_from([other["name"] for other in able]), max_size=2,
-                            unique=True)) if able else []
-    chains = [p for p in parents if any(o["name"] == p and o["kind"] == "chain" for o in able)]
-    parents = [p for p in parents if p not in chains[1:]]
-    plated = [o for o in able if o["name"] in parents and o.get("layout") == "plate"]
-    vectors = [o for o in able if o["name"] in parents and o.get("layout") == "event"]
-    parents = [p for p in parents if p not in [o["name"] for o in vectors]]
-    parents = [] if chains and plated else parents
-    layouts = ["scalar", "scalar", "event", "plate"]
-    if own.width or chains:
-        layouts = ["scalar"] if own.width else ["scalar", "event"]
+        return draw(_chain(site, before, learn))
+    own, known = KINDS[kind], {one["name"]: one for one in before}
+    able = [one for one in before if finite(one) and not vector(one)]
+    if kind in ("bernoulli", "categorical") and draw(st.integers(0, 7)) == 0:
+        above = [one["name"] for one in able if one.get("outside")][:1]
+        return site | {"outside": True} | ({"parents": above} if above else {}) | _learnt(
+            draw, list(own.arguments), "", learn)
+    parents = _some(draw, [one["name"] for one in able], 2)
+    stepped = [p for p in parents if timed(known[p], known)]
+    plated = [p for p in parents if known[p].get("layout") == "plate"]
+    parents = [] if stepped and plated or plated and own.width else parents
+    layouts = ["scalar"] if own.width else ["scalar", "event"] if stepped else [
+        "scalar", "scalar", "event", "plate"]
     layout = "plate" if plated and parents else draw(st.sampled_from(layouts))
-    if own.width and layout == "plate":
-        parents, layout = [], "scalar"
     if parents:
         site["parents"] = parents
     if layout != "scalar" or own.width:
@@ -57,44 +60,96 @@ def _site(draw: st.DrawFn, name: str, before: list[dict], learn: bool) -> dict[s
         site["layout"] = layout
     if layout == "plate" and draw(st.booleans()):
         site["shared"] = True
-    latents = [o["name"] for o in before if o["kind"] == "normal" and _scalar(o, before)]
     if own.adds:
-        adds = draw(st.lists(st.sampled_from([*INPUTS, *latents]), max_size=2, unique=True))
-        if adds:
-            site["adds"] = adds
+        site |= _added(draw, site, before, layout, known)
+    if own.takes and not timed(site, known):
+        site |= _taken(draw, own.takes[1], before, known)
     names = [*own.arguments, *(["effect"] if "group" in site.get("adds", ()) else [])]
+    if "takes" in site and own.takes[1] == UNIT:
+        names.remove(own.takes[0])
     wheres = [*own.arguments.values(), "real"]
     chosen = draw(st.sampled_from(sorted({p for where in wheres for p in PRIORS[where]})))
-    return site | _learnt(draw, names, chosen, learn)
+    site |= _learnt(draw, names, chosen, learn)
+    if "effect" in site.get("learn", ()) and draw(st.booleans()):
+        site["spread"] = True
+    return site
+
+
+@st.composite
+def _chain(draw: st.DrawFn, site: dict[str, Any], before: list[dict],
+           learn: bool) -> dict[str, Any]:
+    """A chain of its own, or moved by what belongs to its row, by another chain, by an input."""
+    able = [one["name"] for one in before if one["kind"] == "chain" or finite(one)
+            and one.get("layout", "scalar") == "scalar"
+            and not timed(one, {other["name"]: other for other in before})]
+    parents = _some(draw, able, 1) if draw(st.booleans()) else []
+    if parents:
+        site["parents"] = parents
+    if draw(st.integers(0, 3)) == 0:
+        site["adds"] = ["t"]
+    return site | _learnt(draw, ["initial", "transition"], "", learn)
+
+
+def _some(draw: st.DrawFn, names: list[str], most: int) -> list[str]:
+    return draw(st.lists(st.sampled_from(names), max_size=most, unique=True)) if names else []
+
+
+def _added(draw: st.DrawFn, site: dict, before: list[dict], layout: str,
+           known: dict) -> dict[str, Any]:
+    """What is added to where a site lies."""
+    numbers = [one["name"] for one in before if one["kind"] == "walk"
+               or one["kind"] != "chain" and KINDS[one["kind"]].lies == "real"
+               and one.get("layout", "scalar") != "plate"]
+    stepped = timed(site, known)
+    can = ["x", "group", *(["t"] if stepped else []), *numbers]
+    if layout == "plate":
+        can = [name for name in can if name not in known or not timed(known[name], known)]
+    adds = _some(draw, can, 2)
+    if not adds:
+        return {}
+    bends = any(name in known for name in adds) and draw(st.integers(0, 5)) == 0
+    return {"adds": adds} | ({"bends": True} if bends else {})
+
+
+def _taken(draw: st.DrawFn, how: str, before: list[dict], known: dict) -> dict[str, Any]:
+    """An unseen number that enters as an argument, or a factor of it."""
+    lies = "unit" if how == UNIT else "positive"
+    can = [one["name"] for one in before if one["kind"] not in CHAINS
+           and KINDS[one["kind"]].lies == lies and one.get("layout", "scalar") == "scalar"
+           and not timed(one, known)]
+    found = _some(draw, can, 1)
+    return {"takes": found[0]} if found else {}
 
 
 def _learnt(draw: st.DrawFn, names: list[str], prior: str, learn: bool) -> dict[str, Any]:
-    found = draw(st.lists(st.sampled_from(names), unique=True)) if learn else []
+    found = draw(st.lists(st.sampled_from(names), unique=True)) if learn and names else []
     return {"learn": sorted(found), "prior": prior} if found else {}
-
-
-def _scalar(site: dict, sites: list[dict]) -> bool:
-    """Whether a site has one value a row."""
-    timed = {o["name"] for o in sites if o["kind"] == "chain"}
-    return site.get("layout", "scalar") == "scalar" and not timed & set(site.get("parents", ()))
 
 
 @st.composite
 def cases(draw: st.DrawFn, most: int = 4, learn: bool = True, rows: int = 6) -> Case:
     """A recipe with data for it, of which brute force can tell what is true."""
     recipe = draw(recipes(most, learn), label="recipe")
+    known = {site["name"]: site for site in recipe["sites"]}
     hidden, joint = {}, 1
-    for site in recipe["sites"]:
-        said = draw(st.sampled_from([SEEN, PART, ABSENT]), label=f"{site['name']} is")
+    for name, site in known.items():
+        if site.get("outside"):
+            joint *= states(site)
+            continue
+        if site["kind"] not in CHAINS and KINDS[site["kind"]].whole:
+            continue
+        scalar = (finite(site) and not counted(site) and not timed(site, known)
+                  and site.get("layout", "scalar") == "scalar")
+        said = draw(st.sampled_from([SEEN, PART, ABSENT, *([SOFT] if scalar else [])]),
+                    label=f"{name} is")
         cells = site.get("size", 1) if site.get("layout", "scalar") != "scalar" else 1
-        timed = any(o["kind"] == "chain" and o["name"] in (*site.get("parents", ()), site["name"])
-                    for o in recipe["sites"])
-        count = (states(site) ** (cells * (4 if timed else 1))) if finite(site) else 1
+        count = (states(site) ** (cells * (STEPS if timed(site, known) else 1))
+                 if finite(site) else 1)
         if said == SEEN or joint * count > JOINT:
             continue
         joint *= count
-        hidden[site["name"]] = said
-    if len(hidden) == len(recipe["sites"]) and set(hidden.values()) == {ABSENT}:
+        hidden[name] = said
+    inside = [name for name, site in known.items() if not site.get("outside")]
+    if set(hidden) == set(inside) and set(hidden.values()) == {ABSENT}:
         hidden.pop(next(iter(hidden)))  # something is seen
     return Case(recipe, rows, draw(st.integers(0, 9), label="data"), hidden)
-

@@ -26,6 +26,7 @@ import numpyro.distributions as dist
 import optax
 from kills import KILLS
 from numpyro import plate, sample
+from sharing import SHARING
 
 import probml
 
@@ -296,7 +297,7 @@ def _fitted(name, folder, what):
 
 
 FAULTS = (killed_while_saving, two_save_to_one_path, interrupted, disk_full, threads,
-          threads_of_all_kinds, forked, clock_set, killed_while_fitting, *KILLS)
+          threads_of_all_kinds, forked, clock_set, killed_while_fitting, *SHARING, *KILLS)
 
 
 def save(path):

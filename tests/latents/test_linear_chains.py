@@ -194,3 +194,13 @@ def test_paths_given_a_row_have_its_conditional_moments(fit):
     cov = cov[np.ix_(at, at)]
     np.testing.assert_allclose(got.mean(0), mean[at], atol=5 * np.sqrt(np.diag(cov).max() / n))
     np.testing.assert_allclose(np.cov(got.T), cov, atol=0.12 * np.diag(cov).max())
+
+
+def test_a_chain_of_which_nothing_is_seen_is_filled_by_its_own_means():
+    def lone():
+        with probml.rows():
+            sample("y", dist.Normal(0.0, 1.0))
+            sample("z", probml.GaussianChain(jnp.ones(1), jnp.eye(1), 0.5 * jnp.eye(1), jnp.eye(1), steps=3))
+
+    found = probml.model(lone)().at({}).impute({"y": np.array([0.0, 2.0])})["z"]
+    np.testing.assert_allclose(found, np.tile([[1.0], [0.5], [0.25]], (2, 1, 1)), rtol=1e-12)

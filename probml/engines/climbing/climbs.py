@@ -164,6 +164,10 @@ def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
 
         end = np.asarray(top)
         notes = plateaus.level(plan, known, end, np.asarray(ends["last"]), again(end, 0)[1], again)
+        if not many:  # a sample has its maximum elsewhere
+            more, gone = plateaus.endless(plan, known, end, np.asarray(ends["last"]),
+                                          lambda u: again(u, 0)[1])
+            notes, status = notes + more, Status.RUNAWAY if gone else status
     return Outcome(unflat(plan, top, known), history, status, len(history) - 1, notes)
 
 
@@ -186,7 +190,9 @@ def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
     hessian = plateaus.differences(lambda u: climb(u, 0)[2], end)
     notes = plateaus.level(plan, known, end, hessian, climb(end, 0)[1],
                            lambda u: climb(u)[:2])
-    return outcome._replace(notes=(*outcome.notes, *notes))
+    more, gone = plateaus.endless(plan, known, end, hessian, lambda u: climb(u, 0)[1])
+    return outcome._replace(notes=(*outcome.notes, *notes, *more),
+                            status=Status.RUNAWAY if gone else outcome.status)
 
 
 flat = jit(density.flat, static_argnums=0, seldom=ONCE)

@@ -25,6 +25,8 @@ LOWER = 5.0  # nats below the highest at which a maximum is worth a word
 SAME = 1e-6  # of the objective's size, by which one must be higher to be taken
 ALIKE = 1e-3  # of the largest number, within which computed values are the same
 BETWEEN = (0.1, 0.3, 0.5, 0.7, 0.9)  # places on the way between two ends
+# whose tails are those of a power: rows far apart are a maximum each, also of what is affine
+HEAVY = ("Cauchy", "StudentT")
 
 
 def other_side(problem: Problem, prior: bool, outcome: Outcome, begun: Mapping,
@@ -103,7 +105,8 @@ def _asked(problem: Problem, prior: bool, outcome: Outcome) -> bool:
     plan, sites = problem.plan, problem.plan.structure.sites
     size = sum(int(np.prod(sites[name].shape)) for name in plan.free)
     formed = all(block.form for stage in blocks(plan, prior) for block in stage)
-    affine = straight(plan) and not plan.pooled
+    heavy = any(sites[name].kind in HEAVY for name in plan.rowwise)
+    affine = straight(plan) and not plan.pooled and not heavy
     return (outcome.status is Status.CONVERGED and not outcome.notes and not problem.start
             and not problem.in_parts and problem.size is not None and plan.complete
             and not (plan.globals or plan.groupings or plan.latents or formed or affine)

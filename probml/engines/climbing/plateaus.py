@@ -18,6 +18,9 @@ IDLE = 1e-4
 AWAY = 3.0  # such widths that are gone along it, and the share of them that must be left
 LEFT = 0.3
 LEVEL = 1e-3, 64  # nats, and roundings of the height, that are no difference
+HARDLY = 0.02  # nats that are hardly a fall where a width should cost half of one
+FARTHEST = 1e3  # of 1 and the number itself, that a width is at the most
+MOSTLY = 0.7  # of what a step back loses, that one on may lose, by rounding, of what grows so
 
 
 def level(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray, value: float,
@@ -58,6 +61,74 @@ def level(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray, value:
             f"prior=True, or drop a column",)
 
 
+def endless(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray,
+            height: Callable[[np.ndarray], float]) -> tuple[tuple[str, ...], bool]:
+    """What is to be said of coordinates along which the objective does not fall as its curvature
+    has it, by half a nat within one width: of numbers whose likelihood rises for ever, as the
+    logarithm of a rate of counts that are all 0; of positive numbers that grow so, as the degrees
+    of freedom of tails that are a normal's; of parameters that are told nowhere, as the moves of a
+    chain of one step. A spread that has gone to 0 so, or a probability at an edge, is one that is
+    there.
+
+    Args:
+        height: coordinates → the objective. Others as of `level`.
+
+    Returns:
+        the words, and whether there is no maximum but at infinity.
+
+    Cost: two heights a coordinate, three more for each logarithm that matters to nothing.
+    """
+    owners, here = density.owners(plan, known), height(end)
+    rounding = LEVEL[1] * np.finfo(end.dtype).eps * (1 + abs(here))
+    logarithmic, positive = _logarithmic(plan, known), _positive(plan, known)
+    untold, large, gone = [], [], []
+    if not np.isfinite(here) or rounding > HARDLY:
+        return (), False
+
+    def fall(i: int, place: float) -> float:
+        moved = end.copy()
+        moved[i] = place
+        found = here - height(moved)
+        return found if np.isfinite(found) else np.inf
+
+    def level(i: int, place: float) -> bool:
+        return fall(i, place) <= HARDLY
+
+    def grown(i: int) -> bool:
+        farther, nearer, on = (fall(i, end[i] + side * AWAY) for side in (-2, -1, 1))
+        return farther > nearer > rounding and on < MOSTLY * nearer
+
+    for i, curvature in enumerate(np.diagonal(hessian)):
+        farthest = FARTHEST * (1 + abs(float(end[i])))
+        width = min(curvature**-0.5, farthest) if 0 < curvature < np.inf else farthest
+        width = min(width, AWAY) if logarithmic[i] else width
+        if width < np.sqrt(np.finfo(end.dtype).eps) * (1 + abs(end[i])):
+            continue  # what is so narrow has a curvature that is rounding
+        above, below = (level(i, end[i] + side * width) for side in (1, -1))
+        name = owners[i].partition("[")[0]
+        if above and below:
+            if not logarithmic[i] or all(level(i, place) for place in (-AWAY, 0.0, AWAY)):
+                untold += [name] * (name not in untold)
+            elif positive[i] and grown(i):
+                large.append(owners[i])
+        elif above and positive[i]:
+            large.append(owners[i])
+        elif (above or below) and not logarithmic[i]:
+            gone += [name] * (name not in gone)
+    out = [f"there is no maximum: the larger '{name}' the higher the likelihood, to which it "
+           f"hardly matters by now: its value says that it is large, and no more. Give it a prior "
+           f"that holds it, with prior=True, or leave it out" for name in large]
+    if gone:
+        out.append(f"{', '.join(map(repr, gone))} diverge: the likelihood rises the further they "
+                   f"go, ever less (as of counts that are all 0, or of classes that are "
+                   f"separated). Give them a prior that holds them, with prior=True")
+    if untold:
+        out.append(f"one of many maxima, all as high: the data tell nothing of "
+                   f"{', '.join(map(repr, untold))}. Give a prior that does, with prior=True, or "
+                   f"leave out what nothing seen depends on")
+    return tuple(out), bool(gone)
+
+
 def differences(gradient: Callable[[np.ndarray], np.ndarray], u: np.ndarray) -> np.ndarray:
     """Second derivatives (d, d) by central differences of a gradient: once rough, once by a share
     of the width that this told.
@@ -94,6 +165,15 @@ def direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence[str]) ->
 
 def _logarithmic(plan: Plan, known: Known) -> np.ndarray:
     """Which coordinates are logarithms or logits, (d,)."""
+    return _of_domains(plan, known, "logarithmic")
+
+
+def _positive(plan: Plan, known: Known) -> np.ndarray:
+    """Which coordinates are logarithms of positive numbers, (d,)."""
+    return _of_domains(plan, known, "log_scale")
+
+
+def _of_domains(plan: Plan, known: Known, fact: str) -> np.ndarray:
     sites = plan.structure.sites
-    return np.concatenate([np.full(spec.size, sites[name].domain.logarithmic)
+    return np.concatenate([np.full(spec.size, getattr(sites[name].domain, fact))
                            for name, spec in sorted(density.shapes(plan, known).items())])

@@ -77,9 +77,9 @@ class Past(NamedTuple):
 
 
 def alike(own: Any, other: Any, where: str) -> None:
-    """Hold what a file says that a loop held to what the loop holds before its first turn: the same
-    names, and arrays of the same kinds and shapes; what grows with the turns is empty there, and
-    runs that have ended are no longer among the others.
+    """Hold what a file says that a loop held to what it holds before its first turn: the same
+    names, arrays of the same kinds and shapes; what grows with the turns is empty there, and runs
+    that have ended are no longer among the others.
 
     Raises:
         ValueError: they differ.
@@ -95,7 +95,7 @@ def alike(own: Any, other: Any, where: str) -> None:
         grows = all(np.ndim(value) == 0 for value in own)
         if not grows and len(own) != len(other):
             raise ValueError(f"{where} has {len(other)} arrays, expected {len(own)}")
-        left: dict[tuple[int, ...], tuple[int, ...]] = {}  # of so many runs so many, in all arrays
+        left: dict[tuple[int, ...], tuple[int, ...]] = {}  # runs, the same in all arrays
         for i, (value, found) in enumerate(zip(own, other, strict=False)):
             alike(value, found, f"{where}, {i}")
             first = np.shape(value)[:1]

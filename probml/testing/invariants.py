@@ -1,0 +1,258 @@
+"""What two ways must agree on, whatever the model: rows and names in another order, weights, parts,
+files, tables, halves; no oracle is asked."""
+
+import itertools
+import pickle
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from probml.engines import EM, MAP, NUTS, SVI, Exact, Laplace
+from probml.errors import Refusal
+from probml.interface.fit import Fit
+from probml.interface.loading import load
+from probml.testing.case import SOFT, Case
+from probml.testing.comparing import (
+    CLOSE,
+    alike,
+    at,
+    begun,
+    digits,
+    few,
+    fitted,
+    known,
+    same,
+    states_of,
+)
+from probml.testing.recipe import GROUPS, STEPS, counted, finite, timed
+
+SHORT = (Laplace(), SVI(steps=5), NUTS(draws=4, warmup=4, chains=1))
+
+
+def order(case: Case) -> None:
+    """Rows in another order, and sites in another order, give the same fit."""
+    if (fit := few(case)) is None:
+        return
+    turned = {name: np.asarray(value)[::-1] for name, value in reversed(case.data.items())}
+    other = few(case, turned)
+    alike(fit, other, "rows in reverse")
+    same(fit.log_prob(case.data), np.asarray(other.log_prob(turned))[::-1],
+         "log_prob of rows in reverse", 1e-7)
+
+
+def weight(case: Case) -> None:
+    """A row of weight 2 is that row twice; a row of weight 0, or of nothing seen, is none."""
+    if (fit := few(case, weights=np.arange(case.rows) % 3.0)) is None:
+        return
+    twice = np.repeat(np.arange(case.rows), np.arange(case.rows) % 3)
+    alike(fit, few(case, {n: np.asarray(v)[twice] for n, v in case.data.items()}), "weight 2")
+    if not case.inputs and not case.nested and SOFT not in case.hidden.values():
+        more = {n: np.concatenate([np.asarray(v, float), np.full_like(v[:1], np.nan, float)])
+                for n, v in case.data.items()}
+        # the way of EM is slower, as of every unseen cell: its ends are the same
+        same(fit.log_joint(more), fit.log_joint(case.data), "log_joint with a row of NaN", CLOSE)
+
+
+def modes(case: Case) -> None:
+    """Where EM has ended, MAP stays."""
+    if not case.learnt or not case.data:
+        return
+    try:
+        fit = fitted(case, EM(restarts=1, max_iterations=3000, tolerance=1e-12), case.data,
+                     begun(case))
+        other = fitted(case, MAP(), case.data, dict(fit.point))
+    except Refusal:
+        return
+    if fit.converged and other.converged:
+        # two modes may be near: what one finds the other may leave, but never for less
+        gain = float(other.history[-1]) - float(fit.history[-1])
+        assert gain > -1e-6 * (1 + abs(fit.history[-1])), f"MAP ends {-gain:.3g} below EM's end"
+        assert gain < 1e-3 * (1 + abs(fit.history[-1])), f"MAP climbs {gain:.3g} above EM's end"
+
+
+def kept(case: Case) -> None:
+    """What was saved and loaded, or pickled, answers as before."""
+    if (fit := few(case)) is None:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fit"
+        fit.save(path)
+        again = load(path, case.model)
+    for other in (again, pickle.loads(pickle.dumps(fit))):
+        np.testing.assert_array_equal(fit.log_prob(case.data), other.log_prob(case.data))
+        alike(fit, other, "saved and loaded")
+
+
+def parts(case: Case) -> None:
+    """Rows that are read in parts, some at a time, give what rows in memory give."""
+    if (fit := few(case)) is None:
+        return
+    cuts = [0, 1, case.rows // 2, case.rows]
+
+    def read():
+        for low, high in itertools.pairwise(cuts):
+            yield {name: np.asarray(value)[low:high] for name, value in case.data.items()}
+
+    alike(fit, few(case, read), "rows in parts")
+    same(fit.log_prob(read), fit.log_prob(case.data), "log_prob of rows in parts", 1e-7)
+
+
+def names(case: Case) -> None:
+    """What sites are called makes no difference, nor in which order the names stand."""
+    other = case.renamed()
+    own = [[site["name"] for site in one.recipe["sites"]] for one in (case, other)]
+    to = dict(zip(*own, strict=True))
+    fits = [at(one) for one in (case, other)]
+    shown = {to.get(name, name): value for name, value in case.data.items()}
+    same(fits[1].log_prob(shown), fits[0].log_prob(case.data), "log_prob under other names", CLOSE)
+    for name in case.unseen:
+        same(fits[1].predict_proba(shown, to[name]), fits[0].predict_proba(case.data, name),
+             f"predict_proba of '{name}' under another name", CLOSE)
+
+
+def labelled(case: Case) -> None:
+    """Members of groups named by text, of which one has no rows, are those named by numbers."""
+    if "group" not in case.inputs:
+        return
+    words = ("none", "one", "two")[:GROUPS]
+    fit, data, _ = known(case)
+    named = {**data, "group": np.array(words)[data["group"]]}
+    other = at(case, group=words)
+    same(other.log_prob(named), fit.log_prob(data), "log_prob of members in words", CLOSE)
+    first = {name: np.asarray(value)[:1] for name, value in named.items()}
+    same(other.log_prob(first), np.asarray(fit.log_prob(data))[:1], "log_prob of one row", CLOSE)
+
+
+def spelled(case: Case) -> None:
+    """States named by text, in an order that is not that of the alphabet, are those named by
+    numbers."""
+    own = {name: tuple(f"{'zyxw'[i]} {name}" for i in range(states_of(case, name)))
+           for name, site in case.sites.items() if finite(site) and not counted(site)
+           and site["kind"] != "chain"}
+    if not own or not case.data:
+        return
+    fit, data = at(case), dict(case.data)
+    for name, words in own.items():
+        if name in data and case.hidden.get(name) != SOFT:
+            codes, hole = np.nan_to_num(data[name]).astype(int), np.isnan(data[name])
+            data[name] = np.where(hole, None, np.array(words, object)[codes])
+    other = at(case, **own)
+    same(other.log_prob(data), fit.log_prob(case.data), "log_prob of states in words", CLOSE)
+    for name in set(own) & set(case.unseen):
+        p = fit.predict_proba(case.data, name)
+        same(other.predict_proba(data, name), p, f"predict_proba of '{name}' in words", CLOSE)
+        said = np.asarray(other.predict(data, name))
+        got = np.take_along_axis(p, np.vectorize(own[name].index)(said)[..., None], -1)[..., 0]
+        same(got, p.max(-1), f"p of the word that predict says of '{name}'", CLOSE)
+
+
+def framed(case: Case) -> None:
+    """Columns of a table, of whatever kind, are the arrays that they hold."""
+    if not case.data or any(np.ndim(value) != 1 for value in case.data.values()):
+        return
+    fit, columns = at(case), {}
+    for name, value in case.data.items():
+        whole = not np.isnan(np.asarray(value, float)).any()
+        if name not in case.sites or not finite(case.sites[name]):
+            columns[name] = (pd.array(value) if name in case.inputs else pd.Series(
+                value, dtype=object).where(~np.isnan(value), None))
+        elif whole and states_of(case, name) == 2:
+            columns[name] = np.asarray(value).astype(bool)
+        else:
+            columns[name] = pd.array(np.where(np.isnan(np.asarray(value, float)), 0, value)
+                                     .astype(int), "Int8")
+            columns[name][np.isnan(np.asarray(value, float))] = pd.NA
+    frame = pd.DataFrame({name: list(value) if name in case.inputs else value
+                          for name, value in columns.items()})
+    for what, table in (("a table", frame), ("rows of a table", frame.iloc[::-1])):
+        turn = slice(None) if table is frame else slice(None, None, -1)
+        same(np.asarray(fit.log_prob(table))[turn], fit.log_prob(case.data),
+             f"log_prob of {what}", CLOSE)
+        for name in case.unseen:
+            if name in frame:
+                same(np.asarray(fit.predict_proba(table, name))[turn],
+                     fit.predict_proba(case.data, name), f"predict_proba of '{name}' of {what}",
+                     CLOSE)
+
+
+def filtered(case: Case) -> None:
+    """What is filtered is smoothed without what comes after; what is predicted without the step."""
+    chains = [name for name in case.unseen if case.sites[name]["kind"] == "chain"]
+    if not chains:
+        return
+    fit, data = at(case), case.data
+    steps = {name for name in data if name in case.sites and timed(case.sites[name], case.sites)}
+    for given, shown in (("filtered", 1), ("predicted", 0)):
+        found = {name: np.asarray(fit.predict_proba(data, name, given=given)) for name in chains}
+        for t in range(STEPS):
+            cut = {name: np.where((np.arange(STEPS) < t + shown).reshape(
+                STEPS, *(1,) * (np.ndim(value) - 2)), value, np.nan) if name in steps else value
+                for name, value in data.items()}
+            for name in chains:
+                if given == "predicted" and case.hidden.get(name) != "absent":
+                    continue  # a state that is seen is no forecast
+                same(found[name][:, t], np.asarray(fit.predict_proba(cut, name))[:, t],
+                     f"predict_proba(given='{given}') of '{name}' at step {t}", digits(case))
+
+
+def merged(case: Case) -> None:
+    """Two halves merged, and one half with the other as further rows, are the whole."""
+    if not case.learnt or not case.data or case.inputs:
+        return
+    half = case.rows // 2
+    halves = [{name: np.asarray(value)[part] for name, value in case.data.items()}
+              for part in (slice(half), slice(half, None))]
+    for engine in (Exact(), EM(restarts=1, max_iterations=200)):
+        try:
+            whole = fitted(case, engine, case.data, None)
+            one, other = (fitted(case, engine, some, None) for some in halves)
+            found = [one.merge(other), one.update(halves[1])]
+        except Refusal:
+            continue
+        for what, fit in zip(("merge", "update"), found, strict=True):
+            if fit.log_evidence is not None:
+                same(fit.log_evidence, whole.log_evidence, f"{what}: log_evidence", 1e-7)
+            if not case.hidden:
+                same(fit.log_prob(case.data), whole.log_prob(case.data), f"{what}: log_prob",
+                     1e-6 if isinstance(engine, Exact) else 1e-3)
+
+
+def unaided(case: Case) -> None:
+    """Without an engine or a start a fit ends: its numbers are numbers, and its history is what
+    log_joint says of them."""
+    if not case.data:
+        return
+    for engine in (None, EM(restarts=3, max_iterations=5), MAP(steps=5)):
+        try:
+            fit = fitted(case, engine, case.data, None)
+        except Refusal:
+            continue
+        _sound(fit, case)
+        if isinstance(engine, EM | MAP) and not case.nested and len(fit.history):
+            same(fit.log_joint(case.data), fit.history[-1],
+                 f"{type(engine).__name__}'s history against log_joint", 1e-6)
+
+
+def sampled(case: Case) -> None:
+    """An engine that approximates the posterior answers with numbers, and at its point as a model
+    does whose parameters are known."""
+    if not case.learnt or not case.data:
+        return
+    fit = fitted(case, SHORT[case.seed % len(SHORT)], case.data, None)
+    _sound(fit, case)
+    if not case.nested and not case.outside:
+        same(fit.log_prob(case.data, plug_in=True), case.model.at(dict(fit.point)).log_prob(
+            case.data), "log_prob(plug_in=True)", 1e-7)
+    again = pickle.loads(pickle.dumps(fit))
+    same(again.log_prob(case.data), fit.log_prob(case.data), "log_prob of a fit that was pickled",
+         CLOSE)
+
+
+def _sound(fit: Fit, case: Case) -> None:
+    """Numbers that are numbers, and words of how it ended."""
+    assert isinstance(fit.status, str) and fit.status
+    repr(fit), fit.summary()
+    for name, value in {**fit.params, "log_prob": fit.log_prob(case.data)}.items():
+        assert np.isfinite(np.asarray(value, float)).all(), f"'{name}' is {value}"
