@@ -22,6 +22,7 @@ from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs
 from probml.factors.squares import squares_of
+from probml.jaxpr.opened.backward import pulled, value_and_gradient
 from probml.plan.plan import Plan
 from probml.plan.squares import squared
 
@@ -184,11 +185,11 @@ def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, ha
             return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)
 
         if not plan.latents:
-            return jax.vjp(total, natural, taps)
+            return pulled(total)(natural, taps)
         sizes = {group.name: [plan.variables[n].states for n in plan.reach(group)]
                  for group in plan.latents}
         messages = {name: jnp.zeros((len(rows.weights), *size)) for name, size in sizes.items()}
-        value, back = jax.vjp(total, natural, taps | messages)
+        value, back = pulled(total)(natural, taps | messages)
 
         def apart(share):
             statistics, taps = back(share)
@@ -242,7 +243,7 @@ def summarise(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Summary:
     def chunk(rows):
         if not plan.pooled:
             return (jnp.zeros(()), blank), rows.weights.sum()
-        found = jax.value_and_grad(
+        found = value_and_gradient(
             lambda natural: weigh(row_evidence(plan, params, known, natural, rows), rows.weights)
         )(blank)
         return found, rows.weights.sum()

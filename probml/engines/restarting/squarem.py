@@ -23,7 +23,7 @@ from probml.evidence.passes import Expected, expect, gathered, swept
 from probml.factors.digits import collapsed
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
-from probml.jaxpr.shortened import shortened
+from probml.jaxpr.opened.shortened import shortened
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
@@ -164,7 +164,7 @@ def evaluate(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
     if READINGS * restarts * plan.factorising < lapack.WORK:
         return rows.beside(shortened(lambda point, starting, labelled, allowed: step(
             point, starting, labelled, expected(point, allowed)
-        )), pending, starting, labelled, allowed)
+        ), last=True), pending, starting, labelled, allowed)
     natural = jax.lax.map(lambda point: naturals(plan, loose(plan, point), known), pending)
     return jax.lax.map(lambda each: step(*each),
                        (pending, starting, labelled, jax.vmap(expected)(pending, allowed, natural)))
@@ -188,6 +188,20 @@ def _gathered(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array
     expected = gathered(plan, loose(plan, own[0]), known._replace(allowed=own[3]), *total)
     return jax.tree.map(lambda leaf: leaf[None],
                         _step(plan, static, *own[:3], expected, known, rows))
+
+
+def ahead(plan: Plan, static: tuple, first: Start, known: Known, rows: Rows) -> None:
+    """Begin to compile the program of `advance` for such starts, of which shapes will do; of many
+    rows, which come in slices and parts, nothing."""
+    prior, hard, _, closed = static
+    sizes = [math.prod(shape) for bundle in plan.bundles for shape in bundle.shapes]
+    restarts = next(iter(first.params.values())).shape[0]
+    if slices.size(plan, rows, restarts) < restarts or slices.parted(plan, rows, restarts):
+        return
+    pending = jax.ShapeDtypeStruct((restarts, sum(sizes)), jnp.result_type(float))
+    starting = jax.ShapeDtypeStruct((restarts,), bool)
+    evaluate.ahead(plan, (prior, hard, closed), pending, starting, first.expected, first.allowed,
+                   known, rows)
 
 
 def _step(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,

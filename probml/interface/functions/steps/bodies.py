@@ -11,7 +11,7 @@ import numpy as np
 from probml.interface.functions.loops import Loop
 from probml.interface.functions.steps.straight import BESIDE, Bent, bent, straight, told
 from probml.jaxpr import levels
-from probml.jaxpr.shortened import shortened
+from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.walk import evaluate
 
 

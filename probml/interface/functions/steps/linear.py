@@ -16,9 +16,9 @@ from probml.interface.functions.steps.names import Joined
 from probml.interface.functions.steps.outside import Outside, Returned, outside_of
 from probml.interface.functions.steps.straight import BESIDE, Bent, bent, straight, told
 from probml.jaxpr import levels
+from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.repeats.alike import Alike, alike
 from probml.jaxpr.repeats.stored import by_elements
-from probml.jaxpr.shortened import shortened
 
 WIDEST = 16  # numbers of the steps looked at: Kalman's filter costs their cube
 

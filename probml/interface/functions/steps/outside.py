@@ -21,8 +21,8 @@ from probml.errors import ModelError
 from probml.interface.functions.steps.straight import BESIDE, Bent, bent, straight, told
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, SEVERAL, cells
+from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.repeats.stored import by_elements
-from probml.jaxpr.shortened import shortened
 from probml.jaxpr.walk import evaluate
 
 
