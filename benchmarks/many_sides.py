@@ -173,7 +173,7 @@ def made(name, group, work, data, size):
 # What was found, as one number
 
 
-def judged(name, group, work, data, found) -> float | None:
+def judged(name, group, work, data, size, found) -> float | None:
     ours = name.partition(" ")[0] in ("probml", "ours")
     if found is None:
         return None
@@ -206,8 +206,11 @@ def judged(name, group, work, data, found) -> float | None:
                      else np.std(data["y"] - found.predict(data["x"])))
     if group == "experts":
         return float(found.history[-1]) / len(data["y"])
-    if group == "network":
-        return float(found.history[-1]) if hasattr(found, "history") else None
+    if group == "network" and work == "marginals":  # of the rows that the peer gets, or its own
+        return (found if isinstance(found, float) else
+                float(np.mean([p[: size["few"]].max(-1).mean() for p in found.values()])))
+    if group == "network":  # a row; pyAgrum tells none
+        return float(found.history[-1]) / size["n"] if hasattr(found, "history") else None
     if group == "machine":
         return float(np.abs(found.decision_function(data["x"])).mean())
     if group == "posterior":
@@ -237,7 +240,7 @@ def main(name, group, work, folder, size):
         if group == "posterior" and "diverging" in found:  # effective draws are counted elsewhere
             np.savez(folder / f"{name}{turn}.npz", **found)
         print(json.dumps([float(wall), float(processor), most, float(whole)]), flush=True)
-    print(json.dumps(judged(name, group, work, data, found)), flush=True)
+    print(json.dumps(judged(name, group, work, data, size, found)), flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import numpy as np
 ROUNDS = 30  # of Lloyd's, at the most: the last ones move a spread by less than a hundredth
 POWERS = 20  # of a scatter matrix: two directions nearly as wide part the rows as well
 SAMPLE = 10_000  # rows from which the centres are found, at the most
-CHUNK = 65_536  # rows whose distances to all centres are held at once
+CHUNK = 8_192  # rows whose distances to all centres are made at once: they stay in cache
 
 
 def clusters(X, k: int, weights=None) -> np.ndarray:
@@ -32,18 +32,24 @@ def clusters(X, k: int, weights=None) -> np.ndarray:
     seen = weights[few, None] * ~np.isnan(X[few])
     total = np.maximum(seen.sum(0), np.finfo(float).tiny)
     first = np.where(np.isnan(X[0]), 0.0, X[0])  # of large numbers the differences are summed
-    apart = np.where(np.isnan(X), 0.0, X - first)
-    centre = (seen * apart[few]).sum(0) / total
-    unit = np.sqrt((seen * (apart[few] - centre) ** 2).sum(0) / total)
-    z = np.where(np.isnan(X), 0.0, apart - centre) / np.where(unit > 0, unit, 1.0)
-    means = _parted(z[few], weights[few], k)
+    apart = np.where(np.isnan(X[few]), 0.0, X[few] - first)
+    centre = (seen * apart).sum(0) / total
+    unit = np.sqrt((seen * (apart - centre) ** 2).sum(0) / total)
+    unit = np.where(unit > 0, unit, 1.0)
+
+    def standard(x: np.ndarray) -> np.ndarray:
+        return np.nan_to_num(x - first - centre, nan=0.0, posinf=np.inf, neginf=-np.inf) / unit
+
+    z = standard(X[few])
+    means = _parted(z, weights[few], k)
     codes = None
     for _ in range(ROUNDS):
-        before, codes = codes, _nearest(z[few], means)
+        before, codes = codes, _nearest(z, means)
         if before is not None and (codes == before).all():
             break
-        means = _means(z[few], weights[few], codes, means)
-    return _nearest(z, means)
+        means = _means(z, weights[few], codes, means)
+    return np.concatenate([_nearest(standard(X[i : i + CHUNK]), means)
+                           for i in range(0, len(X), CHUNK)])
 
 
 def _parted(z, weights, k: int) -> np.ndarray:
@@ -82,7 +88,4 @@ def _means(z, weights, codes, before) -> np.ndarray:
 
 def _nearest(z, means) -> np.ndarray:
     """The nearest mean of every row."""
-    size = (means**2).sum(1)
-    parts = [np.argmin(size - 2 * z[i : i + CHUNK] @ means.T, 1)
-             for i in range(0, len(z), CHUNK)]
-    return np.concatenate(parts)
+    return np.argmin((means**2).sum(1) - 2 * z @ means.T, 1)

@@ -12,6 +12,7 @@ import numpy as np
 from probml.dataset.digits import ROUNDING
 from probml.models.frames.clusters import clusters
 
+TOGETHER = 2**17  # numbers that are looked at together: they stay in cache
 SHARE = 0.1  # the default of `scale` where nothing parts the rows of a column, in spreads of it
 RATES = ("exponential", "poisson")  # kinds whose prior is of a rate
 TIME = 0.01  # the default of `rate` under a shape of 1, in mean waiting times, or rows of counts
@@ -68,26 +69,36 @@ class Moments(NamedTuple):
 
 def moments(X, weights=None, codes=None, groups: int = 0) -> Moments:
     """Moments of the rows X (n, d), NaN unseen, in the groups that `codes` (n,) name; NaN there, or
-    no codes: the last group."""
-    X = np.asarray(X, float)
-    weights = np.ones(len(X)) if weights is None else np.asarray(weights, float)
-    found = np.zeros((3, groups + 1, X.shape[1]))
-    for group in range(groups + 1):
-        if codes is not None:
-            mine = np.isnan(codes) if group == groups else codes == group
-        else:
-            mine = np.full(len(X), group == groups)
-        if not mine.any():
-            continue
-        x, w = (X, weights) if mine.all() else (X[mine], weights[mine])
-        seen = ~np.isnan(x)
-        x, w = np.where(seen, x, 0.0), w[:, None] * seen
-        total = w.sum(0)
-        safe = np.where(total > 0, total, 1.0)
-        first = x[0]  # of large numbers the differences are summed
-        mean = first + (w * (x - first)).sum(0) / safe
-        found[:, group] = total, np.where(total > 0, mean, 0.0), (w * (x - mean) ** 2).sum(0)
-    return Moments(*found)
+    no codes: the last group.
+
+    Cost: two looks at every number, some rows at a time, and groups × d a row.
+    """
+    X, n = np.asarray(X, float), len(X)
+    weights = np.ones(n) if weights is None else np.asarray(weights, float)
+    codes = np.full(n, groups) if codes is None else np.where(np.isnan(codes), groups,
+                                                              codes).astype(int)
+    first = np.where(np.isnan(X[0]), 0.0, X[0])  # of large numbers the differences are summed
+    each, size = np.arange(groups + 1)[:, None], max(TOGETHER // X.shape[1], 1)
+
+    def summed(about: np.ndarray, power: int) -> tuple[np.ndarray, np.ndarray]:
+        """Σ weight and Σ weight × (x − about)^power of the seen cells of each group."""
+        found = np.zeros((2, groups + 1, X.shape[1]))
+        for begin in range(0, n, size):
+            part = slice(begin, begin + size)
+            own = (codes[part] == each) * weights[part]
+            away = X[part] - (about if about.ndim == 1 else about[codes[part]])
+            hidden = np.isnan(away)
+            if hidden.any():
+                away[hidden] = 0.0
+                found[0] += own @ ~hidden
+            else:
+                found[0] += own.sum(1, keepdims=True)
+            found[1] += own @ (away**2 if power == 2 else away)
+        return found[0], found[1]
+
+    total, sums = summed(first, 1)
+    mean = np.where(total > 0, first + sums / np.where(total > 0, total, 1.0), 0.0)
+    return Moments(total, mean, summed(mean, 2)[1])
 
 
 def rates(mean: np.ndarray, shape: float, waits: bool = False) -> np.ndarray:

@@ -108,8 +108,11 @@ class GaussianMixture(InUnits, Mixture):
     @property
     def _components(self):
         """Clusters in which the prior's scale is measured: of components of which most are to be
-        empty none are known, and the scale is that of all rows."""
-        return int(np.max(self.n_components)) if self.weights == "even" else 1
+        empty none are known, and the scale is that of all rows; nor are any looked for where
+        nothing asks for a prior."""
+        given = (self.weights_init, self.means_init, self.precisions_init)
+        idle = not self.prior and all(value is not None for value in given)
+        return int(np.max(self.n_components)) if self.weights == "even" and not idle else 1
 
     def _model(self, k):
         return gaussian_mixture(
@@ -159,9 +162,9 @@ class GaussianMixture(InUnits, Mixture):
         # without means the engine finds some that suit what is given
         if self.means_init is not None:
             start.setdefault("weights", np.full(k, 1 / k))
-            start.setdefault("precision", np.broadcast_to(
-                precision_near(X, start["mean"], _matrix(self.covariance_type, d)), shape
-            ))
+            if "precision" not in start:
+                start["precision"] = np.broadcast_to(
+                    precision_near(X, start["mean"], _matrix(self.covariance_type, d)), shape)
         return start
 
     def _judge(self, X, codes):

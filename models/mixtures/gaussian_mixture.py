@@ -26,6 +26,7 @@ Perspective", sections 4.6.3 and 11.4, for the updates.
 import contextlib
 
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from numpyro import plate, sample
 from numpyro.distributions import constraints
@@ -42,7 +43,7 @@ def _diagonal(mean, precision):
 # row
 _SHAPES = {
     "full": (
-        lambda s: dist.Wishart(len(s) + 2.0, rate_matrix=jnp.diag(s**2)),
+        lambda s: dist.Wishart(len(s) + 2.0, scale_tril=np.eye(len(s)) / s),
         lambda mean, precision: dist.MultivariateNormal(mean, precision_matrix=precision),
     ),
     "diagonal": (lambda s: dist.Gamma(1.5, s**2 / 2).to_event(1), _diagonal),

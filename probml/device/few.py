@@ -5,9 +5,9 @@ With W = Σ w, x̄ = Σ w x / W and Σ w (x − x̄)(x − x̄)ᵀ = W Σ_j λ_j
     x̄ ± √(m λ_j) v_j,    each at weight W / 2m,
 
 are 2m rows of the same moments. The moments of parts of the rows add up (Chan, Golub & LeVeque
-1983): a monoid, so that fits can be merged. Of rows that read members of a group these are the rows
-of each member: of m numbers m + 1, the corners of a simplex, x̄ + V √λ √(m + 1) h with h the rows
-of m orthonormal columns that each sum to 0.
+1983): a monoid, so that fits can be merged. Of rows that read members of a group these are the
+rows of each member: of m numbers m + 1, the corners of a simplex, x̄ + V √λ √(m + 1) h with h the
+rows of m orthonormal columns that each sum to 0.
 """
 
 import functools

@@ -22,6 +22,9 @@ from probml.numerics.transfer import aligned, placed
 from probml.plan.plan import Plan, bucket
 
 ROOM = 1024  # steps up to which an empty half costs less than another program
+LANES = 32  # sequences of a part at least, for threads
+PARTED = 2**22  # numbers that a pass goes through, from which chunks are a multiple of the parts
+MANY = 32  # chunks from which their number is a multiple of 8
 PART = 2**24  # bytes that are worth a thread to copy
 
 
@@ -60,7 +63,12 @@ def load(
     total = bucket(max(rows, least))
     fitting = fitting_rows(plan.width * bucket(data.steps),
                            copies) if data.steps else plan.chunk_rows(copies)
-    chunks = -(-max(1, round(total / fitting)) // devices) * devices
+    chunks, parts = max(1, round(total / fitting)), devices
+    if total * (data.steps or 1) * plan.effort >= PARTED:
+        # for threads (engines/restarting/slices.py); a step of half the lanes takes half the time
+        chunks = max(chunks, 2 if data.steps and total >= 2 * LANES else 1)
+        parts *= 1 if chunks == 1 else 2 if chunks < MANY else 8
+    chunks = -(-chunks // parts) * parts
     size = -(-total // chunks)
     if tiles:  # chunks of whole ones
         size = -(-size // max(tiles.rows)) * max(tiles.rows)

@@ -14,10 +14,11 @@ from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
-from probml.engines.restarting import stepwise
+from probml.engines.restarting import slices, stepwise
 from probml.engines.restarting.rest import near, rested
 from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs
 from probml.engines.restarting.sizes import narrowed
+from probml.engines.restarting.squarem import ahead as compile_ahead
 from probml.engines.restarting.squarem import held_at
 from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import need_prior, prior_point
@@ -35,7 +36,14 @@ from probml.engines.start.race import (
     promising,
     sample,
 )
-from probml.engines.start.start import Start, check_distinct, stack, starts, tells_apart
+from probml.engines.start.start import (
+    Start,
+    check_distinct,
+    foreseen,
+    stack,
+    starts,
+    tells_apart,
+)
 from probml.errors import Refusal
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
@@ -127,10 +135,16 @@ class EM(Engine):
         return stepwise.Maximised(self.prior, self.hard)
 
     def copies(self, problem: Problem) -> int:
-        return self.starts(problem.data, problem.plan, problem.start)
+        return self.together(problem, self.runs(problem))
+
+    def together(self, problem: Problem, runs: int) -> int:
+        data = problem.data
+        if data is None or data.survey is not None:
+            return runs
+        return slices.together(problem.plan, _steps(data), runs)
 
     def runs(self, problem: Problem) -> int:
-        return self.copies(problem)
+        return self.starts(problem.data, problem.plan, problem.start)
 
     def from_one(self) -> "EM":
         return replace(self, restarts=1)
@@ -181,6 +195,7 @@ class EM(Engine):
         close = self._close(problem)
         found = self._finished(problem, made)
         if not found:
+            self._foresee(problem, made.starts)
             first = starts(problem.data, plan, known, problem.weights, made.starts, problem.seed,
                            problem.start, self.prior)
             race = Race(np.zeros(made.starts, int),
@@ -205,6 +220,13 @@ class EM(Engine):
             outcome = again._replace(history=history, iterations=outcome.iterations
                                      + again.iterations, notes=(*outcome.notes, note))
         return outcome
+
+    def _foresee(self, problem: Problem, count: int) -> None:
+        """While starts are made, the program that goes on from them is compiled."""
+        first = foreseen(problem.plan, problem.known, count, problem.start)
+        if first is not None:
+            compile_ahead(problem.plan, (self.prior, self.hard, self.accelerate, True), first,
+                          problem.known, problem.rows)
 
     def starts(self, data: Data | None, plan: Plan, start: Mapping[str, Any],
                programs: int = 1) -> int:
@@ -252,8 +274,8 @@ class EM(Engine):
         count = 1 if of is None else len(next(iter(of.values())))
         groups = np.repeat(np.arange(count), made.scouts)
         allowed = {name: table[groups] for name, table in (of or {}).items()}
-        some, shared = load(part, plan, weight, laid(part, plan, len(groups)), len(groups),
-                            params=start)
+        copies = slices.together(plan, _steps(part), len(groups))
+        some, shared = load(part, plan, weight, laid(part, plan, copies), copies, params=start)
         first = starts(part, plan, shared, weight, len(groups), seed, start, self.prior,
                        allowed=allowed)
         short = replace(self, max_iterations=min(self.max_iterations, SHORT))

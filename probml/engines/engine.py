@@ -248,6 +248,10 @@ class Engine(ABC):
         """How many parameter values the rows will be met with at once: chunks are made smaller."""
         return 1
 
+    def together(self, problem: Problem, runs: int) -> int:
+        """How many of so many runs side by side are one program's, and so are such copies."""
+        return runs
+
     def runs(self, problem: Problem) -> int:
         """How many runs it makes side by side (Rows.beside), for which devices are worth more than
         for the rows where these are few."""

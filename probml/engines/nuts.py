@@ -162,7 +162,7 @@ class NUTS(Engine):
         carrying.check(problem, "NUTS", self.draws * self.chains)
         known, begun = (self._begun_with_rows if plan.carried else self._begun)(problem)
         begun = jax.device_get(begun)
-        frame = begun.frame.plain() if fits(begun) else begun.frame.diagonal()
+        frame = (begun.frame.plain() if fits(begun) else begun.frame.diagonal()).square()
         begun = begun._replace(starts=jax.tree.map(lambda leaf: leaf[: self.chains], begun.starts))
         z, stats = self._sampled(bar, plan, frame, begun.starts, known, rows, seed)
         u = frame.points(z)
@@ -232,7 +232,9 @@ class NUTS(Engine):
                                        and jax.default_backend() == "cpu" else "vectorized")
         if rows.joint and method == "parallel":
             method = "sequential"  # devices would meet in the passes of different chains
-        states = first(plan, settings, frame, starts, random_key(seed), known, rows)
+        # on the host: no program of theirs has to know how systems are solved
+        moved = Starts(frame.inverse(starts.u), starts.value, frame.pull(starts.gradient))
+        states = first(plan, settings, frame, moved, random_key(seed), known, rows)
         programs = LASTING if rows_work(plan, rows) >= LASTS else QUICK
         total, together = self.warmup + self.draws, method == "vectorized"
         advance, axis = programs[together], 1 if together else 0

@@ -141,9 +141,9 @@ class Mixture(DensityMixin, Face):
         return {k: self._infer(model, data, weights, {}, False) for k, model in models.items()}
 
     def _refuse_few(self, data: Mapping, components: int) -> None:
-        table = np.concatenate([np.asarray(value, float).reshape(len(value), -1)
-                                for value in data.values()], 1)
-        if 1 < components and len(table) <= DISTINCT:
+        if 1 < components and len(next(iter(data.values()))) <= DISTINCT:
+            table = np.concatenate([np.asarray(value, float).reshape(len(value), -1)
+                                    for value in data.values()], 1)
             distinct = len(np.unique(np.where(np.isnan(table), np.inf, table), axis=0))
             if distinct < components:
                 raise DataError(

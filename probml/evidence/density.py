@@ -29,6 +29,8 @@ from probml.factors.prior import log_prior
 from probml.factors.straight import derivatives
 from probml.families import domains
 from probml.families.domains import Domain
+from probml.jaxpr.opened import backward
+from probml.jaxpr.opened.backward import pulled
 from probml.numerics.ascent import second_order
 from probml.plan.plan import Plan
 from probml.plan.straight import straight
@@ -143,7 +145,7 @@ def value_and_gradient(
                 row_evidence(part, params, known, naturals(part, params, known), at), some.weights
             ) + volume)
 
-        return jax.vjp(total, u, carried.own(some)) if moves else jax.vjp(total, u)
+        return pulled(total)(u, carried.own(some)) if moves else pulled(total)(u)
 
     def rest(u, total):
         params, volume = point(u)
@@ -152,11 +154,12 @@ def value_and_gradient(
         return value + (log_prior(plan, params, known, mode) if prior else 0.0)
 
     if isinstance(rows, Summary):  # no rows: one differentiation of all
-        return jax.value_and_grad(lambda u: rest(u,
-                                                 row_totals(plan, point(u)[0], known, rows)))(u)
+        return backward.value_and_gradient(
+            lambda u: rest(u, row_totals(plan, point(u)[0], known, rows)))(u)
 
     def outside(total):
-        whole, (outer, share) = jax.value_and_grad(rest, (0, 1))(u, total)
+        whole, back = pulled(rest)(u, total)
+        outer, share = back(jnp.ones_like(whole))
         return (whole, outer), share
 
     (whole, outer), rowwise, own = returned(chunk, rows, outside, linear=not plan.touching)

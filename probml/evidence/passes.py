@@ -22,6 +22,7 @@ from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs
 from probml.factors.squares import squares_of
+from probml.jaxpr.opened.backward import pulled, value_and_gradient
 from probml.plan.plan import Plan
 from probml.plan.squares import squared
 
@@ -92,6 +93,9 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
                                                    else settings.mean(of))
         return Expected(rows.statistics, {}, [], rows.base + value,
                         _size(rows.statistics, natural), {}, {}, squares=rows.squares)
+    if settings is None and additive(plan):
+        return gathered(plan, params, known, *swept(plan, params, known, rows, hard, natural),
+                        natural)
     outer = global_factors(plan, params, known)
     logs = [factor.log for factor in outer]
     middle = integrated.middles(plan, params, known)
@@ -129,6 +133,39 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
                     _size(statistics, natural), middle, pooled, anchor, held)
 
 
+def additive(plan: Plan) -> bool:
+    """Whether an E-step of rows is one number and statistics, which parts of the rows add up to."""
+    return not (plan.touching or plan.rowwise or plan.latents or plan.groupings)
+
+
+def swept(plan: Plan, params: Mapping, known: Known, rows: Rows, hard: bool = False,
+          natural: Mapping | None = None) -> tuple[jax.Array, dict[str, Any]]:
+    """The log evidence of rows of such a plan by themselves, and their expected statistics."""
+    natural = naturals(plan, params, known) if natural is None else natural
+    function = _responsible(plan, params, known, natural, hard, {})
+
+    def both(chunk: Chunk):
+        value, back = function(chunk)
+        return (value, back(jnp.ones_like(value))[0]), ()
+
+    return rows.accumulate(both)[0]
+
+
+def gathered(plan: Plan, params: Mapping, known: Known, total: jax.Array, statistics: dict,
+             natural: Mapping | None = None) -> Expected:
+    """An E-step from what was `swept` of all rows."""
+    natural = naturals(plan, params, known) if natural is None else natural
+    outer = global_factors(plan, params, known)
+
+    def whole(logs):
+        return total_evidence(
+            plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total
+        )
+
+    value, posteriors = jax.value_and_grad(whole)([factor.log for factor in outer])
+    return Expected(statistics, {}, posteriors, value, _size(statistics, natural), {}, {})
+
+
 def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, hard: bool,
                  middle: Mapping, settings: Settings | None = None) -> Callable:
     """chunk → (Σ log evidence, its cotangent → (statistics, responsibilities of the states))."""
@@ -148,11 +185,11 @@ def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, ha
             return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)
 
         if not plan.latents:
-            return jax.vjp(total, natural, taps)
+            return pulled(total)(natural, taps)
         sizes = {group.name: [plan.variables[n].states for n in plan.reach(group)]
                  for group in plan.latents}
         messages = {name: jnp.zeros((len(rows.weights), *size)) for name, size in sizes.items()}
-        value, back = jax.vjp(total, natural, taps | messages)
+        value, back = pulled(total)(natural, taps | messages)
 
         def apart(share):
             statistics, taps = back(share)
@@ -206,7 +243,7 @@ def summarise(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Summary:
     def chunk(rows):
         if not plan.pooled:
             return (jnp.zeros(()), blank), rows.weights.sum()
-        found = jax.value_and_grad(
+        found = value_and_gradient(
             lambda natural: weigh(row_evidence(plan, params, known, natural, rows), rows.weights)
         )(blank)
         return found, rows.weights.sum()

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known
 from probml.families import finite
+from probml.jaxpr.opened.remembered import remembered
 from probml.latents.latent import SETTINGS
 from probml.plan.plan import Plan
 
@@ -94,6 +95,12 @@ def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known,
         moving: of the sites alone that one of these parameters enters, and of those evaluated with
             them.
     """
+    return _naturals(plan, None if moving is None else frozenset(moving), dict(params), known)
+
+
+@remembered(2)
+def _naturals(plan: Plan, moving: frozenset[str] | None, params: dict[str, jax.Array],
+              known: Known) -> dict[str, Any]:
     out, env, sites = {}, environment(plan, params, known), plan.structure.sites
     for names in plan.alike:
         if moving is not None and not any(p in moving for name in names

@@ -104,7 +104,12 @@ def predictive_factor(plan: Plan, known: Known, rows: Chunk, name: str,
                         [parents.index(p) for p in sliced])
         arguments = {a: jnp.moveaxis(v, where, range(len(where)))[codes]
                      for a, v in arguments.items()}
+    x = x.astype(jnp.result_type(float))
+    if not sliced and site.family.predictive_sum is not None and x.ndim == 2:
+        flat = {a: v.reshape(-1, v.shape[-1]) for a, v in arguments.items()}
+        value = site.family.predictive_sum(flat, x, seen)
+        if value is not None:
+            return Factor(value.reshape(len(x), *(plan.variables[p].states for p in scope)), scope)
     x, seen = (v if v is None else v.reshape(len(v), *(1,) * len(scope), *v.shape[1:])
                for v in (x, seen))
-    return Factor(site.family.predictive(arguments, x.astype(jnp.result_type(float)), seen).sum(-1),
-                  scope)
+    return Factor(site.family.predictive(arguments, x, seen).sum(-1), scope)

@@ -17,6 +17,7 @@ from jax import lax
 from probml.device.rows import Chunk, Known
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
+from probml.jaxpr.opened.backward import gradient, value_and_gradient
 from probml.jaxpr.switches import SETTING
 from probml.plan.plan import Plan
 from probml.plan.straight import entered
@@ -47,8 +48,10 @@ def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows
         def value(eta):
             return jnp.where(weight > 0, scale * weight * jnp.where(weight > 0, log(eta), 0.0), 0.0)
 
-        eta, slope = jax.value_and_grad(lambda c: entering(c).reshape(()))(c)
-        return *jax.value_and_grad(value)(eta), jax.grad(jax.grad(value))(eta), slope
+        eta, slope = value_and_gradient(lambda c: entering(c).reshape(()))(c)
+        first = value_and_gradient(value)
+        (height, bend), (_, turn) = jax.jvp(first, (eta,), (jnp.ones_like(eta),))
+        return height, bend, turn, slope
 
     total, first, second, slope = jax.vmap(one)(
         row_environment(plan, known, rows, name), rows.values[name], rows.seen.get(name),
@@ -91,10 +94,10 @@ def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, kno
 
     def one(varying, x, seen, weight):
         entering, log = _through(plan, name, point, c, known, varying, x, seen)
-        bent = -weight * jnp.diagonal(jax.hessian(
-            lambda eta: jnp.where(weight > 0, log(eta), 0.0))(entering(c).reshape(-1)))
+        bent = -weight * jnp.diagonal(jax.jacfwd(gradient(
+            lambda eta: jnp.where(weight > 0, log(eta), 0.0)))(entering(c).reshape(-1)))
         # a coefficient enters one number, so that the slope of their sum is its own
-        slope = jax.grad(lambda c: entering(c).sum())(c)
+        slope = gradient(lambda c: entering(c).sum())(c)
         return jnp.maximum(bent, 0.0), slope[places]
 
     bent, slope = jax.vmap(one)(row_environment(plan, known, rows, name), rows.values[name],

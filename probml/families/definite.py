@@ -14,7 +14,10 @@ Source: Petersen & Pedersen (2012), "The Matrix Cookbook", equations 43 and 59.
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.scipy.linalg import solve_triangular
+
+from probml.numerics.small import diagonal
 
 
 def _inverse_of(lower: jax.Array) -> jax.Array:
@@ -24,13 +27,17 @@ def _inverse_of(lower: jax.Array) -> jax.Array:
 
 
 def _half_log_det_of(lower: jax.Array) -> jax.Array:
-    return jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
+    return jnp.log(diagonal(lower)).sum(-1)
+
+
+def _factor(matrix: jax.Array) -> jax.Array:
+    return lax.linalg.cholesky(matrix, symmetrize_input=False)
 
 
 @jax.custom_jvp
 def inverse(matrix: jax.Array) -> jax.Array:
     """P⁻¹, (..., d, d)."""
-    return _inverse_of(jnp.linalg.cholesky(matrix))
+    return _inverse_of(_factor(matrix))
 
 
 @inverse.defjvp
@@ -42,10 +49,10 @@ def _inverse_moved(at, moves):
 @jax.custom_jvp
 def half_log_det(matrix: jax.Array) -> jax.Array:
     """½ log|P|, (...)."""
-    return _half_log_det_of(jnp.linalg.cholesky(matrix))
+    return _half_log_det_of(_factor(matrix))
 
 
 @half_log_det.defjvp
 def _half_log_det_moved(at, moves):
-    lower = jnp.linalg.cholesky(*at)
+    lower = _factor(*at)
     return _half_log_det_of(lower), 0.5 * jnp.sum(_inverse_of(lower) * moves[0], (-2, -1))

@@ -334,11 +334,11 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
         same = jax.config.jax_enable_x64 == double
         at = held if same else held._replace(structure=trace(held.model, held.shapes))
         plan = at.plan()
-        copies = len(sizes) * engine.starts(at, plan, {}, len(sizes))
+        runs = len(sizes) * engine.starts(at, plan, {}, len(sizes))
         problem = Problem(at, plan, None, None, weight, seed)
         of = [trace(models[size], at.shapes) for size in sizes]
-        with place.shipped(problem, copies, False, None, engine.whole,
-                           runs=copies) as (rows, known):
+        with place.shipped(problem, engine.together(problem, runs), False, None, engine.whole,
+                           runs=runs) as (rows, known):
             found = engine.grid(replace(problem, rows=rows, known=known), site, sizes, of)
             return [judged(plan, outcome, known, rows) for outcome in found], known
 

@@ -120,6 +120,7 @@ class Devices(Place):
             with joint() if shared(self.mesh) else contextlib.nullcontext():
                 yield sharded.gathered(held, plan, self.mesh, copies)
             return
+        copies = max(copies, runs)  # whatever one device would take by slices
         keep = layout.laid(held, plan, copies, whole)
         few = runs >= self.mesh.size and held.size * held.numbers <= FEW
         rows, known = load.load(held, plan, problem.weights, keep, copies, params=problem.start,

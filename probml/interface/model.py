@@ -5,11 +5,12 @@ A Model lives beside its decorator (not in a `model.py` at the top): `probml.mod
 decorator, and a module of that name would shadow it.
 """
 
+import functools
 import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpyro.primitives import Messenger
@@ -38,7 +39,11 @@ if TYPE_CHECKING:
     import networkx
 
 
-def model(function: Callable) -> "Generative":
+@overload
+def model(function: Callable, *, rows: str | None = None) -> "Generative": ...
+@overload
+def model(function: None = None, *, rows: str | None = None) -> Callable[..., "Generative"]: ...
+def model(function: Callable | None = None, *, rows: str | None = None) -> Any:
     """Decorate a generative NumPyro function that never mentions data.
 
     Arguments with a default, and those given when the result is called, are settings; the arguments
@@ -47,15 +52,21 @@ def model(function: Callable) -> "Generative":
     Args:
         function: samples every site with `numpyro.sample`, the exchangeable ones inside `with
             probml.rows()`.
+        rows: of a function that writes no rows(), the name of the plate of its own that is to be
+            read as these, or of a site along whose last axis they run; None: it is looked for, and
+            where there is none all is one density.
 
     Returns:
         Generative: call it with settings to get a Model.
 
     Raises:
         ModelError: the function has *args, whose names are unknown, or an argument without default
-            that is named rows.
+            that is named rows. When it meets its data: what `rows` names cannot be the rows, and
+            why.
     """
-    return Generative(function)
+    if rows is not None and not isinstance(rows, str):
+        raise ModelError(f"model(rows={rows!r}): expected the name of a plate of the function")
+    return functools.partial(model, rows=rows) if function is None else Generative(function, rows)
 
 
 class Generative:
@@ -65,7 +76,8 @@ class Generative:
     batch: int | None = None
     key = ()  # as it is written
 
-    def __init__(self, function: Callable):
+    def __init__(self, function: Callable, chosen: str | None = None):
+        self.chosen = chosen  # a plate of its own that is to be the rows
         if not callable(function) or isinstance(function, type):
             raise ModelError(f"probml.model({function!r:.60}): expected a generative function, one "
                              f"that samples its sites with numpyro.sample")
@@ -125,7 +137,8 @@ class Generative:
         for part in self.__qualname__.split("."):
             found = getattr(found, part, None)
         # model(f), the function keeping its name
-        return (Generative, (self.function,)) if found is self.function else self.__qualname__
+        return ((Generative, (self.function, self.chosen)) if found is self.function
+                else self.__qualname__)
 
     def __repr__(self):
         return f"<probml.model {self.__name__}{self.signature}>"

@@ -21,6 +21,7 @@ from probml.interface.tables.in_tables import gathered, in_tables, spread_out
 from probml.language.language import whole_seed, whole_steps
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import random_key
+from probml.plan.plan import Plan
 from probml.queries import asking, decoding, members, queries
 from probml.queries.conditionals import conditional
 from probml.queries.simulation import input_rows
@@ -239,29 +240,39 @@ class Questions(Serving):
         wanted = tuple(sites) if sites is not None else tuple(every)
         for name in wanted:
             self._inside(name)
-        question = asking.prepare(self, held, wanted, plug_in).at_point(self)
-        plan, back = question.plan, question.back
-        if sites is not None:
-            self._one_path(plan, wanted)
-        variables = tuple(v for v in plan.variables if v in wanted or sites is None
-                          and self.structure.sites[v].rows)
-        leaves = tuple(
-            name
-            for name in wanted
-            if name not in variables
-            and held.pattern.get(name) != "seen"
-            and all(parent in variables for parent in self.structure.sites[name].parents
-                    if parent in plan.variables)
-        )
-        log, states = decoding.decode(plan, variables, leaves, question.belief, question.known,
-                                     question.rows)
-        asking.warn(self, back(log))
+
+        def split(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+            """Variables whose joint maximum is asked for, and leaves, given these."""
+            variables = tuple(v for v in plan.variables if v in wanted or sites is None
+                              and self.structure.sites[v].rows)
+            return variables, tuple(
+                name
+                for name in wanted
+                if name not in variables
+                and held.pattern.get(name) != "seen"
+                and all(parent in variables for parent in self.structure.sites[name].parents
+                        if parent in plan.variables)
+            )
+
+        def best(question: asking.Question) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+            question = question.at_point(self)
+            if sites is not None:
+                self._one_path(question.plan, wanted)
+            log, states = decoding.decode(question.plan, *split(question.plan), question.belief,
+                                         question.known, question.rows)
+            return question.back(log), {name: question.back(value, name)
+                                        for name, value in states.items()}
+
+        plan, (log, states) = asking.asked(self, held, wanted, plug_in, ("decode", sites is None),
+                                           best)
+        variables, leaves = split(plan)
+        asking.warn(self, log)
         out = {}
         for name in wanted:
             if name in variables:
-                codes = held.kept(name, plan.cells(name, back(states[name], name)))
+                codes = held.kept(name, plan.cells(name, states[name]))
             elif name in leaves:
-                codes = held.kept(name, back(states[name], name))
+                codes = held.kept(name, states[name])
             elif held.pattern.get(name) == "seen":
                 codes = held.table.columns[name].values
             else:

@@ -6,11 +6,14 @@ does, and, for loops, what is true of an array that may be either of two. Everyt
 jaxprs goes this way (levels.py, exchangeability.py).
 """
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from jax._src import core
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
+from probml.jaxpr.opened.lines import opened
 from probml.jaxpr.primitives import Kind, known
 
 _T = TypeVar("_T")
@@ -51,8 +54,13 @@ def interpret(
 
 
 def evaluate(closed: ClosedJaxpr, *values: Any) -> list:
-    """The results of a program."""
-    return jaxpr_as_fun(closed)(*values)
+    """The results of a program; inside a trace its calls are opened."""
+    if core.trace_state_clean():
+        return jaxpr_as_fun(closed)(*values)
+    return _opened(closed).run(values)
+
+
+_opened = functools.lru_cache(maxsize=1024)(opened)
 
 
 def called(eqn: Any) -> tuple[ClosedJaxpr | None, Sequence[int]]:

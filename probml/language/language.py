@@ -187,7 +187,9 @@ class Bound:
         self.generative, self.settings, self.interventions = generative, settings, interventions
         self.context = _context(generative.function)
         self.helpers = _helpers(generative.function)
-        self.code = fingerprint(generative.function), generative.key
+        chosen = getattr(generative, "chosen", None)
+        self.code = fingerprint(generative.function), generative.key if chosen is None else (
+            chosen, *generative.key)
         self._hash = hash((self.code, settings, interventions, self.context))
 
     @property

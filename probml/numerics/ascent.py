@@ -6,6 +6,9 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from probml.jaxpr.opened import backward
+from probml.numerics.process.plain import traced_once
+
 NEWTON = 40  # Newton's steps at the most
 TRIES = 4  # steps by the curvature of the start that are tried for one that is taken
 STIFF = 1e12  # damping, in units of the curvature, from which no step is looked for
@@ -27,7 +30,7 @@ def newton(loss, start):
 
     Keeps the start if that is better: then the objective of the whole never falls.
     """
-    gradient = jax.grad(loss)
+    gradient = backward.gradient(loss)
 
     def step(carry):
         u, _, count = carry
@@ -58,7 +61,7 @@ def second_order(function):
     once."""
 
     def slope(u):
-        value, gradient = jax.value_and_grad(function)(u)
+        value, gradient = backward.value_and_gradient(function)(u)
         return gradient, (value, gradient)
 
     def at(u):
@@ -93,6 +96,8 @@ def chords(value_and_gradient, hessian: jax.Array, start: jax.Array, steps: int)
         value_and_gradient: point (d,) → (value, gradient).
         steps: that are taken at the most; `TRIES` times as many are tried.
     """
+    value_and_gradient = traced_once(value_and_gradient)  # traced once, for the start and the loop
+
     def turn(carry):
         point, value, gradient, damping, count, tries, _ = carry
         step, promise = _ahead(gradient, hessian, damping)
@@ -136,6 +141,8 @@ def damped_newton(evaluate, start: jax.Array, steps: int | jax.Array, tolerance:
         point, value, iterations, values, gradient: as lbfgs; the Hessian at the point, and at the
             start. All are of the last point that was looked at.
     """
+
+    evaluate = traced_once(evaluate)  # traced once, for the start and the loop
 
     def ahead(value, gradient, hessian, damping):
         step, promise = _ahead(gradient, hessian, damping)

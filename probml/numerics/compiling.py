@@ -11,16 +11,18 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import jax
 from numpyro.distributions import Distribution
 
 from probml.numerics import lapack, tiers
 from probml.numerics.kept import disk, holding
-from probml.numerics.kept.programs import Shelf
+from probml.numerics.kept.programs import Awaited, Shelf
 from probml.numerics.outside import feeding, forks
 from probml.numerics.process.alone import alone
 from probml.numerics.process.collector import resting
+from probml.numerics.process.plain import plain
 
 _REFUSED: list[str] = []  # what XLA said of the options
 _CHECKS = threading.RLock()
@@ -57,7 +59,7 @@ def _marked(function: Callable) -> Callable:
     def traced(*args):
         _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
-        with resting(), alone():
+        with resting(), alone(), plain():
             return function(*args)
 
     return traced
@@ -69,8 +71,22 @@ def underway(thread: int) -> float:
     return 0.0 if since is None else time.monotonic() - since
 
 
+class Jitted(Protocol):
+    """A function that is compiled for the shapes of its arguments."""
+
+    def __call__(self, *args: Any) -> Any: ...
+
+    def ahead(self, *args: Any) -> None:
+        """It will be called with arguments of these shapes: it is traced now, if it was not, and
+        another thread compiles it meanwhile.
+
+        Args:
+            args: as of a call; in the place of an array a jax.ShapeDtypeStruct will do.
+        """
+
+
 def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 0.0,
-        **keywords) -> Callable:
+        **keywords) -> Jitted:
     """jax.jit; decided at the first call, since asking for the backend at import would start it.
 
     Args:
@@ -105,6 +121,8 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         try:
             with lapack.guarded(), unchecked():
                 program = shelf.find(args, options)
+                if isinstance(program, Awaited):
+                    _SINCE.setdefault(threading.get_ident(), time.monotonic())
                 if program is not None:
                     dynamic = (a for i, a in enumerate(args) if i not in shelf.static)
                     return feeding.sound(program(*dynamic))
@@ -118,4 +136,16 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
             _SINCE.pop(threading.get_ident(), None)
         return call(*args)
 
-    return call
+    def ahead(*args):
+        forks.check()
+        options = chosen(args, jax.tree.leaves(
+            [a for i, a in enumerate(args) if i not in shelf.static]))
+        try:
+            # what goes wrong goes wrong again when it is called, and is told then
+            with lapack.guarded(), unchecked(), contextlib.suppress(Exception):
+                shelf.find(args, options, ahead=True)
+        finally:
+            _SINCE.pop(threading.get_ident(), None)
+
+    call.ahead = ahead  # type: ignore[attr-defined]
+    return call  # type: ignore[return-value]

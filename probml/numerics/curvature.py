@@ -13,6 +13,7 @@ import numpy as np
 COUPLED = 0.1
 # curvature, relative to the coordinates' own, below which a direction is taken for this flat
 FLAT = 1e-6
+SQUARE = 16  # coordinates up to which a matrix costs no more than a unit for each
 MOST = 1024  # coordinates up to which a curvature is measured
 
 
@@ -69,6 +70,13 @@ class Frame(NamedTuple):
         return self._replace(
             root=jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0)), root)
         )
+
+    def square(self) -> "Frame":
+        """Of few coordinates always by a matrix, on the host: whether they need one depends on the
+        data, the program does not."""
+        if self.root.ndim == 2 or len(self.root) > SQUARE:
+            return self
+        return self._replace(root=np.diag(self.root))
 
     def plain(self) -> "Frame":
         """Without coordinates across one another, unless the density is narrow across them: they

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 
 FLOOR = -(2.0**100)  # stands for log 0 inside a product
+LITTLE = 1 / 64
 
 
 def floored(log: jax.Array) -> jax.Array:
@@ -45,6 +46,17 @@ def exp_below(below: jax.Array) -> jax.Array:
     roundings; with the derivative of exp there too, or the most probable state would lose its
     share."""
     return jnp.exp(straight(below, jnp.minimum(below, 0.0)))
+
+
+def log1p_of_little(u: jax.Array) -> jax.Array:
+    """log(1 + u) of 0 ≤ u ≤ LITTLE by its series: of many numbers twice as fast as the logarithm on
+    a CPU, where XLA (jaxlib 0.10) does not make vectors of the latter."""
+    digits = jnp.finfo(u.dtype).nmant + 1
+    terms = next(n for n in range(1, 64) if LITTLE**n / (n + 1) < 2.0**-digits / 4)
+    total = jnp.full_like(u, 1 / terms)
+    for n in reversed(range(1, terms)):
+        total = 1 / n - u * total
+    return u * total
 
 
 def log_sum(log: jax.Array, axis: int) -> jax.Array:

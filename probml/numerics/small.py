@@ -3,9 +3,17 @@ rows, so that all matrices take a step together; LAPACK takes one after another.
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.scipy.linalg import solve_triangular
 
 FEW = 3  # rows up to which a factor is written out
+
+
+def diagonal(matrix: jax.Array) -> jax.Array:
+    """(..., d, d) → (..., d): every d + 1st entry, where jax.numpy makes a gather of it."""
+    d, lead = matrix.shape[-1], matrix.shape[:-2]
+    flat = lax.reshape(matrix, (*lead, d * d))
+    return lax.slice_in_dim(flat, 0, d * d, d + 1, axis=len(lead))
 
 
 def cholesky(matrix: jax.Array, many: bool = False) -> jax.Array:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src import core
 
 from probml.numerics.outside import forks
 
@@ -25,6 +26,13 @@ def placed(value: Any, dtype: Any = None) -> jax.Array:
         return value if dtype is None or value.dtype == dtype else jnp.asarray(value, dtype)
     forks.check()
     return jax.device_put(np.asarray(value, dtype))
+
+
+def as_array(value: Any) -> jax.Array:
+    """As jnp.asarray; compiles nothing where nothing is traced."""
+    if isinstance(value, jax.Array):
+        return value
+    return placed(value) if core.trace_state_clean() else jnp.asarray(value)
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -369,6 +369,11 @@ class Plan:
                 most = max(most, states * math.prod(site.lattice) * site.event[-1] ** 3)
         return most
 
+    @property
+    def effort(self) -> int:
+        """Numbers that a row, or a step of it, passes through, about."""
+        return max(self.work, self.width, 1)
+
     def chunk_rows(self, copies: int = 1) -> int:
         """Rows a chunk, of which `copies` (restarts) are worked on at once: what a chunk touches
         stays in cache."""

@@ -6,7 +6,7 @@ import functools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -61,6 +61,28 @@ def prepare(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, 
             budget.
     """
     return _loaded(fit, *_posed(fit, data, targets, hidden), plug_in, least)
+
+
+def asked(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ...]], plug_in: bool,
+          about: tuple, ask: Callable[[Question], Any]) -> tuple[Plan, Any]:
+    """The plan of a question, and ask(question) → arrays of the user's rows, in any pytree; of many
+    rows part by part, side by side.
+
+    Args:
+        about: what tells `ask` from others, hashable.
+
+    Raises: as `prepare`.
+    """
+    posed, plan = _posed(fit, data, targets)
+    return plan, _side_by_side(fit, posed, plan, plug_in, about, ask)
+
+
+def _side_by_side(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool, about: tuple,
+                  ask: Callable[[Question], Any]) -> Any:
+    some = blockwise.cut(data, plan)
+    least = some[0].table.rows if len(some) > 1 else None
+    return blockwise.side_by_side(lambda part: ask(_loaded(fit, part, plan, plug_in, least)), some,
+                                  plan, (about, plug_in))
 
 
 def _posed(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ...]],
@@ -225,21 +247,21 @@ def answer(
         if ask:
             warn(fit, log)
         return log, {k: out[k] for k in ask}
-    question = _loaded(fit, posed, plan, plug_in)
-    if view == queries.ALL and not question.averaged:
-        found = small.answer(plan, ask, question.belief, question.known, question.rows,
-                             data.table.rows)
-        if found is not None:
-            log = question.back(found[0][None])
-            if ask:
-                warn(fit, log)
-            return log, {k: question.back(value[None], k[1]) for k, value in found[1].items()}
-    log, out = queries.answer(plan, wanted, question.averaged, question.belief, question.known,
-                              question.rows, view)
-    log = question.back(log)
+
+    def one(question: Question) -> tuple[np.ndarray, list[np.ndarray]]:
+        belief, known, rows, back = (question.belief, question.known, question.rows,
+                                     question.back)
+        if view == queries.ALL and not question.averaged:
+            found = small.answer(plan, ask, belief, known, rows, data.table.rows)
+            if found is not None:
+                return back(found[0][None]), [back(found[1][k][None], k[1]) for k in ask]
+        log, out = queries.answer(plan, wanted, question.averaged, belief, known, rows, view)
+        return back(log), [back(out[k], k[1]) for k in ask]
+
+    log, found = _side_by_side(fit, posed, plan, plug_in, (wanted, view), one)
     if ask:
         warn(fit, log)
-    return log, {k: question.back(out[k], k[1]) for k in ask}
+    return log, dict(zip(ask, found, strict=True))
 
 
 def warn(fit: Fitted, log: np.ndarray) -> None:

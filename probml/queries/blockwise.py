@@ -1,15 +1,29 @@
 """Questions about many rows, answered block by block from where they lie: no copy of all rows is
-made, and one program serves any number of them."""
+made, and one program serves any number of them. And of rows that are held, in parts of one size,
+each asked by a thread of its own: what XLA leaves of a core, as along chains, whose steps are too
+small to be shared, the other part takes."""
 
 import collections
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
 
+from probml.dataset.dataset import Data
 from probml.device.blocks import AHEAD, Blocks
+from probml.numerics.precision import carried
+from probml.numerics.process.cores import cores
+from probml.plan.plan import Plan
 from probml.queries import queries
 from probml.queries.parts import Belief
+
+PARTED = 2**20  # numbers of all rows from which parts are made: some milliseconds each
+LEAST = 32  # of a part at least: fewer lanes of a chain cost what these do
+# plans → sizes of parts that were asked before: their programs are there
+_MET: WeakKeyDictionary[Plan, set[Any]] = WeakKeyDictionary()
 
 
 def answer(blocks: Blocks, ask: tuple, averaged: bool, belief: Belief,
@@ -43,3 +57,34 @@ def answer(blocks: Blocks, ask: tuple, averaged: bool, belief: Belief,
     for found in waiting:
         keep(found)
     return jax.tree.unflatten(form, every)
+
+
+def cut(data: Data, plan: Plan) -> list[Data]:
+    """The rows, as many in each part but the last; one part where more are not worth it. Nothing
+    is copied."""
+    rows = data.table.rows
+    count = min(cores(), rows // LEAST)
+    numbers = rows * (data.steps or 1) * plan.effort
+    if count < 2 or numbers < PARTED or jax.default_backend() != "cpu":
+        return [data]
+    size = -(-rows // count)
+    return [data.taken(slice(begin, min(begin + size, rows))) for begin in range(0, rows, size)]
+
+
+def side_by_side(ask: Callable[[Data], Any], some: list[Data], plan: Plan, about: Any) -> Any:
+    """ask(part) → arrays that lead with its rows, in any pytree; of all parts behind one another.
+
+    Args:
+        about: what is asked, hashable. The first time one part follows the other, so that its
+            programs are compiled once.
+    """
+    if len(some) == 1:
+        return ask(some[0])
+    met, what = _MET.setdefault(plan, set()), (some[0].table.rows, about)
+    if what in met:
+        with ThreadPoolExecutor(len(some)) as pool:
+            found = list(pool.map(carried(ask), some))
+    else:
+        found = [ask(part) for part in some]
+        met.add(what)
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)

@@ -31,6 +31,7 @@ from probml.jaxpr.walk import Literal, evaluate, one_way
 from probml.language.language import Bound
 from probml.numerics.compiling import unchecked
 from probml.numerics.identity import digest
+from probml.numerics.transfer import as_array
 from probml.structure import indices
 from probml.structure.site import Site
 from probml.structure.sites import sites_of
@@ -69,7 +70,7 @@ class Structure:
                 *(jnp.asarray(env[key], aval.dtype)
                   for key, aval in zip(takes, program.in_avals, strict=True))
             )
-        return {key: jnp.asarray(value)
+        return {key: as_array(value)
                 for key, value in zip(self.sites[name].arguments, outputs, strict=True)}
 
     def computed(self, name: str, env: Mapping[str, jax.Array]) -> jax.Array:

@@ -19,9 +19,11 @@ from probml.evidence.surrogates import Settings, row_surrogate, surrogate
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior, outside
 from probml.families.links import backward
-from probml.jaxpr.shortened import shortened
+from probml.jaxpr.opened.backward import gradient, value_and_gradient
+from probml.jaxpr.opened.shortened import shortened
 from probml.numerics.ascent import chords, lbfgs, newton
 from probml.numerics.bundles import Bundle
+from probml.numerics.process.plain import traced_once
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
 
@@ -83,13 +85,11 @@ class Objective:
             names: the parameters that `unpack` makes.
         """
         priors = self._moving(names)
-        total = jax.vmap(jax.grad(shortened(
-            lambda c: self._pooled(unpack, c, priors, None, names)
-        )))(points)
+        total = jax.vmap(gradient(lambda c: self._pooled(unpack, c, priors, None, names)))(points)
         if rowwise and self.passes:
 
             def chunk(rows, taps):
-                part = jax.grad(lambda c: self._averaged(lambda params: row_surrogate(
+                part = gradient(lambda c: self._averaged(lambda params: row_surrogate(
                     self.plan, taps, params, self.known, rows, self.params, self.params
                 ), unpack(c)))
                 return jax.vmap(part)(points)
@@ -107,20 +107,19 @@ class Objective:
             names: the parameters that `unpack` makes.
         """
         priors = self._moving(names)
-        value, gradient = jax.value_and_grad(
+        value, slope = value_and_gradient(
             lambda c: self._pooled(unpack, c, priors, origin, names)
         )(c)
         if rowwise and self.passes:
 
             def chunk(rows, taps):
-                return jax.value_and_grad(lambda c: row_surrogate(
+                return value_and_gradient(lambda c: row_surrogate(
                     self.plan, taps, {**self.params, **unpack(c)}, self.known, rows, self.params
                 ))(c)
 
             more = self._over(chunk)
-            value, gradient = value + more[0], jax.tree.map(jnp.add, gradient, more[1])
-        return value, gradient
-
+            value, slope = value + more[0], jax.tree.map(jnp.add, slope, more[1])
+        return value, slope
 
     def hessian(self, unpack, c):
         """The Hessian of Q(unpack(c)) at a vector c, of blocks that rows see."""
@@ -235,7 +234,7 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
     if rounds == 1:
         natural = once(at)[1]
     else:
-        once = jax.jit(shortened(once))  # traced once, for its shapes and for the loop
+        once = traced_once(shortened(once, last=True))  # for its shapes and for the loop
         blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                              jax.eval_shape(once, at)[1])
         natural = jax.lax.fori_loop(0, rounds, lambda _, carry: once(carry[0]), (at, blank))[1]

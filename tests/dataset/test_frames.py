@@ -1,6 +1,8 @@
 """Names stay: columns and groups name the entries of parameters; tables of any library go in, and
 come out as they went in."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +33,6 @@ def risk(x, ward, wards: int):
 
 
 DATA = {"x": X, "ward": GROUPS, "y": Y}
-FIT = risk(wards=3).fit(DATA, probml.MAP())
 TWO = pd.DataFrame({"a": [1.0, np.nan, 3.0, 2.0], "kind": ["p", "q", None, "p"]},
                    index=[7, 5, 3, 1])
 
@@ -46,13 +47,20 @@ def pair():
         sample("a", dist.Normal(mean[kind], 1.0))
 
 
-PAIR = pair().fit(TWO)
+@functools.cache
+def risks():
+    return risk(wards=3).fit(DATA, probml.MAP())
+
+
+@functools.cache
+def pairs():
+    return pair().fit(TWO)
 
 
 def test_columns_and_groups_name_the_entries_of_parameters():
-    assert set(FIT.summary().index) == {"w[smoke]", "w[age]", "alpha[D1]", "alpha[D2]",
+    assert set(risks().summary().index) == {"w[smoke]", "w[age]", "alpha[D1]", "alpha[D2]",
                                         "alpha[D3]"}
-    assert FIT.summary().loc["w[smoke]", "value"] == pytest.approx(2.0, abs=0.4)
+    assert risks().summary().loc["w[smoke]", "value"] == pytest.approx(2.0, abs=0.4)
 
 
 def test_an_axis_that_mixes_columns_keeps_its_numbers():
@@ -73,11 +81,11 @@ def test_columns_of_a_seen_site_name_means_and_covariances_of_components():
 
 
 def test_states_with_labels_name_what_they_pick():
-    assert {"p[p]", "p[q]", "mean[p]", "mean[q]"} == set(PAIR.summary().index)
+    assert {"p[p]", "p[q]", "mean[p]", "mean[q]"} == set(pairs().summary().index)
 
 
 def test_columns_are_coordinates_of_arviz():
-    names = Dimensions(FIT, FIT._read(DATA))  # what to_arviz takes them from
+    names = Dimensions(risks(), risks()._read(DATA))  # what to_arviz takes them from
     (w,), (alpha,), (_, x) = names.outside("w"), names.outside("alpha"), names.covariate("x")
     assert names.coords[w].tolist() == names.coords[x].tolist() == ["smoke", "age"]
     assert alpha == "wards" and names.coords[alpha].tolist() == ["D1", "D2", "D3"]
@@ -85,19 +93,19 @@ def test_columns_are_coordinates_of_arviz():
 
 def test_columns_in_another_order_are_put_in_that_of_the_fit():
     turned = {**DATA, "x": X[["age", "smoke"]]}
-    np.testing.assert_array_equal(FIT.log_prob(turned), FIT.log_prob(DATA))
+    np.testing.assert_array_equal(risks().log_prob(turned), risks().log_prob(DATA))
     with pytest.raises(probml.DataError, match="lacks the column 'age'"):
-        FIT.log_prob({**DATA, "x": X.rename(columns={"age": "years"})})
+        risks().log_prob({**DATA, "x": X.rename(columns={"age": "years"})})
 
 
 def test_impute_of_a_frame_is_a_frame_with_its_index():
-    filled = PAIR.impute(TWO)
+    filled = pairs().impute(TWO)
     assert isinstance(filled, pd.DataFrame) and list(filled.index) == [7, 5, 3, 1]
     assert list(filled.columns) == ["a", "kind"] and not filled.isna().any().any()
-    plain = PAIR.impute({"a": TWO["a"].to_numpy(), "kind": TWO["kind"].to_numpy()})
+    plain = pairs().impute({"a": TWO["a"].to_numpy(), "kind": TWO["kind"].to_numpy()})
     assert isinstance(plain, dict)
     np.testing.assert_array_equal(filled["a"], plain["a"])
-    assert isinstance(PAIR.impute(pa.Table.from_pandas(TWO, preserve_index=False)), pa.Table)
+    assert isinstance(pairs().impute(pa.Table.from_pandas(TWO, preserve_index=False)), pa.Table)
 
 
 def test_categories_keep_their_order():
@@ -132,29 +140,29 @@ def test_polars_tables_go_in_and_come_out():
     assert fit.labels("kind") == ("p", "q")
     filled = fit.impute(table)
     assert isinstance(filled, pl.DataFrame) and filled["kind"].null_count() == 0
-    np.testing.assert_allclose(fit.log_prob(table), PAIR.log_prob(TWO), rtol=1e-6)
+    np.testing.assert_allclose(fit.log_prob(table), pairs().log_prob(TWO), rtol=1e-6)
     columns = {"x": pl.DataFrame(X.to_dict("list")), "ward": pl.Series(GROUPS), "y": Y}
-    np.testing.assert_allclose(FIT.log_prob(columns), FIT.log_prob(DATA))
+    np.testing.assert_allclose(risks().log_prob(columns), risks().log_prob(DATA))
     np.testing.assert_allclose(fit.log_prob(table.lazy()), fit.log_prob(table))
     assert NaiveBayes().fit(table.select("a"), ["l", "h", "h", "l"]).predict(table.select("a")).size
 
 
 def test_columns_that_a_model_does_not_name_are_left_alone():
     wide = TWO.assign(note=["u", "v", "w", "x"], day=pd.date_range("2024-01-01", periods=4))
-    np.testing.assert_allclose(pair().fit(wide).params["mean"], PAIR.params["mean"])
-    filled = PAIR.impute(wide)
+    np.testing.assert_allclose(pair().fit(wide).params["mean"], pairs().params["mean"])
+    filled = pairs().impute(wide)
     assert list(filled.columns) == ["a", "kind", "note", "day"]
     assert filled["day"].equals(wide["day"]) and filled["note"].tolist() == ["u", "v", "w", "x"]
     arrow = pa.Table.from_pandas(wide, preserve_index=False)
-    assert PAIR.impute(arrow).column("day") == arrow.column("day")
+    assert pairs().impute(arrow).column("day") == arrow.column("day")
     with pytest.warns(RuntimeWarning, match="nothing of 'kind', and the model has no 'note'"):
-        PAIR.predict(wide[["a", "note"]], "kind")
+        pairs().predict(wide[["a", "note"]], "kind")
     with pytest.raises(probml.DataError, match="Did you mean 'kind'"):
-        PAIR.log_prob(TWO.rename(columns={"kind": "kinds"}))
+        pairs().log_prob(TWO.rename(columns={"kind": "kinds"}))
     with pytest.raises(probml.DataError, match="neither a site nor an input"):
         pair().fit(wide[["a", "note"]])  # what is absent would be hidden, and nobody said so
     more = X.assign(note=0.0)
-    np.testing.assert_array_equal(FIT.log_prob({**DATA, "x": more}), FIT.log_prob(DATA))
+    np.testing.assert_array_equal(risks().log_prob({**DATA, "x": more}), risks().log_prob(DATA))
 
 
 def test_what_a_table_shows_comes_back_to_the_last_digit():

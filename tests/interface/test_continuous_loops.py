@@ -145,7 +145,29 @@ def many(y):
         sample(f"y_{t}", dist.Normal(x, 1.0).to_event(1), obs=y[t])
 
 
-LINEAR = [(lagged, {"a": np.array([0.6, 0.3]), "s": 0.5}, Y),
+def seen_at_once(y):
+    """All states are seen by one site, some twice, and beside it."""
+    q, b = sample("q", dist.HalfNormal(1.0)), sample("b", dist.Normal(0.0, 1.0))
+    states, slope = [], 0.3
+    for t in range(20):
+        slope = sample(f"slope_{t}", dist.Normal(0.9 * slope, 0.2))
+        before = states[-1] if states else 0.0
+        states.append(sample(f"x_{t}", dist.Normal(before + slope, q)))
+    path = numpyro.deterministic("path", jnp.stack(states))
+    sample("y", dist.Normal(2.0 * path[jnp.arange(10)] + b, 0.5), obs=y)
+    sample("again", dist.Normal(path[15:18], 0.3), obs=y[:3])
+    sample("z", dist.Normal(states[3] - states[2], 0.4), obs=1.0)
+
+
+def filled(y):
+    """The same in an array."""
+    q, x = sample("q", dist.HalfNormal(1.0)), jnp.zeros(20)
+    for t in range(1, 20):
+        x = x.at[t].set(sample(f"x_{t}", dist.Normal(0.8 * x[t - 1], q)))
+    sample("y", dist.Normal(x[::2], 0.5), obs=y)
+
+
+LINEAR = [(seen_at_once, {"q": 0.5, "b": 0.3}, Y), (filled, {"q": 0.5}, Y), (lagged, {"a": np.array([0.6, 0.3]), "s": 0.5}, Y),
           pytest.param(many, {"s": 0.5}, RNG.normal(size=(8, 10)), marks=pytest.mark.slow),
           (level, {"a": 0.8, "s": 0.5}, Y), (trend, {"s": 0.4, "begin": 1.0}, Y),
           pytest.param(turning, {"s": np.array([0.5, 0.3])}, RNG.normal(size=(9, 2)),

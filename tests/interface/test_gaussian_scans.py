@@ -173,16 +173,7 @@ def not_normal(y):
     scan(step, 0.0, y)
 
 
-def seen_outside(y):
-    def step(x, _):
-        x = sample("x", dist.Normal(x, 0.5))
-        return x, x
-
-    _, path = scan(step, 0.0, None, length=len(y))
-    sample("y", dist.Normal(path, 0.7), obs=y)
-
-
-@pytest.mark.parametrize("function", [bent_link, bent_move, spread, not_normal, seen_outside])
+@pytest.mark.parametrize("function", [bent_link, bent_move, spread, not_normal])
 def test_scans_that_are_not_linear_are_sampled(function):
     x = jnp.asarray(RNG.normal(size=9))
     assert not meet(probml.model(function)(), {"y": Y}).model.generative.integrated

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.repeats.alike import alike
-from probml.jaxpr.shortened import shortened
 
 X = jnp.array([0.5, -1.0, 2.0, 0.3, 0.7])
 M = jnp.array([1.0, 3.0])

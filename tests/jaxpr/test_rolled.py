@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.repeats.rolled import evaluated, recursion
-from probml.jaxpr.shortened import shortened
 from probml.jaxpr.walk import equations, evaluate
 
 RNG = np.random.default_rng(0)

@@ -1,6 +1,7 @@
 """Gaussian chains fitted: gradients, EM and forecasts, held to closed forms and to other
 libraries' figures."""
 
+import functools
 import json
 
 import jax
@@ -44,8 +45,13 @@ POINT = {"turn": np.array([[0.8, 0.2], [-0.3, 0.6]]), "push": np.array([0.2, -0.
          "first": np.array([1.0, 0.0]), "spread": np.array([[0.5, 0.1], [0.1, 0.3]]),
          "load": RNG.normal(size=(3, 2)), "beta": np.array(0.5), "noise": np.array([0.4, 0.5, 0.6])}
 X = RNG.normal(size=(8, 12))
-DATA = {"x": X, **{"y": np.where(RNG.random((8, 12, 3)) < 0.2, nan, free().at(POINT).simulate(
-    seed=1, steps=12, x=X)["y"])}}
+UNSEEN = RNG.random((8, 12, 3)) < 0.2
+
+
+@functools.cache
+def data():
+    y = free().at(POINT).simulate(seed=1, steps=12, x=X)["y"]
+    return {"x": X, "y": np.where(UNSEEN, nan, y)}
 
 
 def log_joint(p, x, y):
@@ -68,16 +74,16 @@ def log_joint(p, x, y):
 
 
 def test_the_gradient_of_the_evidence_is_that_of_the_joint_normal():
-    held = read.read(free(), DATA)
+    held = read.read(free(), data())
     plan = held.plan()
     rows, known = load.load(held, plan)
     at = {name: jnp.asarray(value) for name, value in POINT.items()}
     gradient = jax.jit(jax.grad(lambda p: log_evidence(plan, p, known, rows)))(at)
 
     def total(p):
-        return sum(log_joint(p, x, y) for x, y in zip(DATA["x"], DATA["y"], strict=True))
+        return sum(log_joint(p, x, y) for x, y in zip(data()["x"], data()["y"], strict=True))
 
-    np.testing.assert_allclose(free().at(POINT).log_prob(DATA).sum(), total(POINT), atol=1e-9)
+    np.testing.assert_allclose(free().at(POINT).log_prob(data()).sum(), total(POINT), atol=1e-9)
     for name, cell in (("turn", (0, 1)), ("push", (1,)), ("first", (0,)), ("load", (2, 0)),
                        ("beta", ()), ("noise", (1,)), ("spread", (0, 0))):
         moved = [{**POINT, name: POINT[name] + step * np.eye(1, POINT[name].size, int(
@@ -89,13 +95,13 @@ def test_the_gradient_of_the_evidence_is_that_of_the_joint_normal():
 
 def test_em_never_falls_and_ends_where_the_gradient_is_zero():
     start = {name: value for name, value in POINT.items() if name != "beta"}
-    fit = free().fit(DATA, probml.EM(max_iterations=400, tolerance=1e-12), start=start)
+    fit = free().fit(data(), probml.EM(max_iterations=400, tolerance=1e-12), start=start)
     assert np.all(np.diff(fit.history) > -1e-9), np.diff(fit.history).min()
-    climbed = free().fit(DATA, probml.MAP(), start=fit.params)
+    climbed = free().fit(data(), probml.MAP(), start=fit.params)
     assert climbed.history[-1] - fit.history[-1] < 1e-4 * len(X)
     found = {name: np.asarray(value) for name, value in fit.params.items()}
-    log = sum(log_joint(found, x, y) for x, y in zip(DATA["x"], DATA["y"], strict=True))
-    np.testing.assert_allclose(fit.log_prob(DATA).sum(), log, atol=1e-8)
+    log = sum(log_joint(found, x, y) for x, y in zip(data()["x"], data()["y"], strict=True))
+    np.testing.assert_allclose(fit.log_prob(data()).sum(), log, atol=1e-8)
 
 
 @probml.model

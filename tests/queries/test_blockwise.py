@@ -11,7 +11,8 @@ from numpyro import plate, sample
 
 import probml
 from probml.device import blocks
-from probml.models import naive_bayes
+from probml.models import hidden_markov, naive_bayes
+from probml.queries import blockwise
 
 N = 20_000
 RANDOM = np.random.default_rng(5)
@@ -61,3 +62,25 @@ def test_an_impossible_row_of_many_is_told_by_its_number(monkeypatch):
         found = never.predict_proba({"fault": np.arange(N) == N - 7}, "kind")
     assert len(found) == N and (found[: N - 7] == 0.5).all()
     assert f"rows {N - 7}" in str(told[0].message)
+
+
+@pytest.mark.parametrize("given", ("all", "filtered"))
+def test_sequences_in_parts_side_by_side_have_the_answers_of_all(monkeypatch, given):
+    model = hidden_markov(k=2, d=1)
+    y = [RANDOM.normal(size=(n, 1)) + 3 * (np.arange(n) % 7 > 3)[:, None] for n in (30, 17, 25, 30,
+                                                                                  9)]
+    fit = model.at({"initial": np.ones(2) / 2, "transition": np.full((2, 2), 0.5),
+                    "mean": np.array([[0.0], [3.0]]), "scale": np.ones((2, 1))})
+
+    def asked() -> list:
+        return [fit.predict_proba({"y": y}, "z", given=given), fit.decode({"y": y})["z"],
+                fit.log_prob({"y": y})]
+
+    whole = asked()
+    monkeypatch.setattr(blockwise, "PARTED", 0)
+    monkeypatch.setattr(blockwise, "LEAST", 2)
+    monkeypatch.setattr(blockwise, "cores", lambda: 2)
+    for _ in range(2):  # one part after the other, then side by side
+        for part, all_at_once in zip(asked(), whole, strict=True):
+            for a, b in zip(part, all_at_once, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)

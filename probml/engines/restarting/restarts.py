@@ -10,6 +10,7 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Status
 from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.engines.restarting import slices
 from probml.engines.restarting.squarem import BLOCK, State, advance, initial
 from probml.engines.restarting.vectors import cut, loose
 from probml.engines.start.race import Race, ends
@@ -60,8 +61,9 @@ def runs(engine: "EM", plan: Plan, first: Start, rows: Rows, known: Known, close
         # a fit that may be resumed has no clock: its answer must not depend on one
         clocked = compiled and bar.journal is None and not rows.joint
         slow = slow + 1 if clocked and time.perf_counter() - began > LONG else 0
-        # one may have waited for other work on the machine
-        long = slow > 1 or (racing and race.compact)
+        # one may have waited for other work on the machine; in slices those that ended cost nothing
+        sliced = slices.size(plan, rows, len(where)) < len(where)
+        long = not sliced and (slow > 1 or (racing and race.compact))
         compiled = True
         if ended or (long and 2 * len(running) <= len(where)):
             whole = jax.tree.map(functools.partial(_put, where), whole, state)

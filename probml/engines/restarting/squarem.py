@@ -11,18 +11,19 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
-from probml.engines.restarting import vectors
+from probml.engines.restarting import slices, vectors
 from probml.engines.restarting.vectors import joined, loose
 from probml.engines.start.start import Start
-from probml.evidence.passes import Expected, expect
+from probml.evidence.passes import Expected, expect, gathered, swept
 from probml.factors.digits import collapsed
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
-from probml.jaxpr.shortened import shortened
+from probml.jaxpr.opened.shortened import shortened
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
@@ -96,13 +97,35 @@ def advance(plan: Plan, static: tuple, state: State, first: Start, known: Known,
     """
     prior, hard, accelerate, closed = static
     trail = np.full((len(state.value), BLOCK), np.nan, state.value.dtype)
+    size = slices.size(plan, rows, len(state.value))
+    parts = slices.parted(plan, rows, len(state.value))
+
+    def found_of(state: State, running: np.ndarray, alone: bool) -> Evaluated:
+        every = state.pending, state.phase == START, first.expected, first.allowed
+
+        def some(members: tuple) -> Evaluated:
+            if not parts:
+                return jax.device_get(evaluate(plan, (prior, hard, closed), *members, known, rows))
+            sums = slices.each(lambda part: jax.block_until_ready(
+                _swept(plan, hard, members[0], members[3], known, part)), parts, alone)
+            return jax.device_get(_gathered(plan, (prior, hard, closed), *members, known, rows,
+                                            sums))
+
+        if size == len(running):
+            return some(every)
+        # what has ended stays where it is
+        blank = Evaluated(state.value, np.zeros_like(state.value), np.zeros(len(running), bool),
+                          state.pending)
+        return slices.evaluated(lambda at: some(jax.tree.map(lambda leaf: leaf[at], every)),
+                                running, size, blank, alone)
+
+    if size < len(state.value):
+        first = jax.tree.map(np.asarray, first)
     for i in range(BLOCK):
         running = (state.status == Status.RUNNING) & (state.count < limit)
         if not running.any():
             break
-        found = jax.device_get(evaluate(plan, (prior, hard, closed), state.pending,
-                                        state.phase == START, first.expected, first.allowed, known,
-                                        rows))
+        found = found_of(state, running, i == 0)
         with np.errstate(all="ignore"):  # of those that have collapsed
             new = _decided(plan, accelerate, state, first, found, known, gain)
         trail[:, i] = np.where(running & (state.phase != START), new.value, np.nan)
@@ -141,10 +164,44 @@ def evaluate(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
     if READINGS * restarts * plan.factorising < lapack.WORK:
         return rows.beside(shortened(lambda point, starting, labelled, allowed: step(
             point, starting, labelled, expected(point, allowed)
-        )), pending, starting, labelled, allowed)
+        ), last=True), pending, starting, labelled, allowed)
     natural = jax.lax.map(lambda point: naturals(plan, loose(plan, point), known), pending)
     return jax.lax.map(lambda each: step(*each),
                        (pending, starting, labelled, jax.vmap(expected)(pending, allowed, natural)))
+
+
+@functools.partial(jit, static_argnames=("plan", "hard"), loops=slices.UNEVEN)
+def _swept(plan: Plan, hard: bool, pending: jax.Array, allowed: Mapping, known: Known,
+           rows: Rows) -> tuple[jax.Array, dict]:
+    """Of a single run: what some of the rows tell."""
+    point, own = jax.tree.map(lambda leaf: leaf[0], (pending, allowed))
+    return swept(plan, loose(plan, point), known._replace(allowed=own), rows, hard)
+
+
+@functools.partial(jit, static_argnames=("plan", "static"))
+def _gathered(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
+              labelled: Expected | None, allowed: Mapping, known: Known, rows: Rows,
+              sums: list) -> Evaluated:
+    """`evaluate` of a single run, from what parts of the rows told."""
+    own = jax.tree.map(lambda leaf: leaf[0], (pending, starting, labelled, allowed))
+    total = functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), sums)
+    expected = gathered(plan, loose(plan, own[0]), known._replace(allowed=own[3]), *total)
+    return jax.tree.map(lambda leaf: leaf[None],
+                        _step(plan, static, *own[:3], expected, known, rows))
+
+
+def ahead(plan: Plan, static: tuple, first: Start, known: Known, rows: Rows) -> None:
+    """Begin to compile the program of `advance` for such starts, of which shapes will do; of many
+    rows, which come in slices and parts, nothing."""
+    prior, hard, _, closed = static
+    sizes = [math.prod(shape) for bundle in plan.bundles for shape in bundle.shapes]
+    restarts = next(iter(first.params.values())).shape[0]
+    if slices.size(plan, rows, restarts) < restarts or slices.parted(plan, rows, restarts):
+        return
+    pending = jax.ShapeDtypeStruct((restarts, sum(sizes)), jnp.result_type(float))
+    starting = jax.ShapeDtypeStruct((restarts,), bool)
+    evaluate.ahead(plan, (prior, hard, closed), pending, starting, first.expected, first.allowed,
+                   known, rows)
 
 
 def _step(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,

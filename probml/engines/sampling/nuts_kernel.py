@@ -10,6 +10,7 @@ from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
+from probml.numerics.process.plain import traced_once
 from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 
@@ -30,9 +31,13 @@ def _sampler(settings: Settings, plan: Plan, frame: Frame):
     """NumPyro's functional NUTS, whose density takes the data as arguments: init and step."""
     from numpyro.infer.hmc import hmc  # late: the inference part of NumPyro is slow to import
 
+    @traced_once  # for all places where the sampler asks
+    def both(frame, known, rows, z):
+        found = frame.pulled(density.posterior(plan, known, rows))(z)
+        return jax.tree.map(jnp.negative, found)
+
     def potential(frame, known, rows):
-        both = frame.pulled(density.posterior(plan, known, rows))
-        return density.differentiable(lambda z: jax.tree.map(jnp.negative, both(z)))
+        return density.differentiable(functools.partial(both, frame, known, rows))
 
     return hmc(potential_fn_gen=potential, algo="NUTS")
 
@@ -52,9 +57,13 @@ def _init(settings: Settings, init, z, value, gradient, key, arguments):
 
 def begin_chains(plan: Plan, settings: Settings, frame: Frame, starts: Starts, keys, known: Known,
                  rows: Rows):
-    """The sampler's state of every chain; a start without density goes to the frame's centre."""
+    """The sampler's state of every chain; a start without density goes to the best of the others.
+
+    Args:
+        starts: in the frame's coordinates.
+    """
     init, _ = _sampler(settings, plan, frame)
-    z, values, gradients = frame.coordinates(starts.u), starts.value, frame.pull(starts.gradient)
+    z, values, gradients = starts
     good = jnp.isfinite(values) & jnp.all(jnp.isfinite(gradients), 1)
     best = jnp.argmax(jnp.where(good, values, -jnp.inf))
     index = jnp.where(good, jnp.arange(len(z)), best)

@@ -64,8 +64,9 @@ def _begun(plan: Plan, settings: nuts.Settings, params, known, rows, keys):
         size = density.size(plan, known)
         begun = begin.climb_and_measure(plan, begin.hyper(plan), params, known, rows,
                                         jax.random.normal(spread, (1, size)))
-        states = nuts.begin_chains(plan, settings, begun.frame, begun.starts, first[None], known,
-                                   rows)
+        frame, starts = begun.frame, begun.starts
+        moved = starts._replace(u=frame.coordinates(starts.u), gradient=frame.pull(starts.gradient))
+        states = nuts.begin_chains(plan, settings, frame, moved, first[None], known, rows)
         return begun.frame, jax.tree.map(lambda leaf: leaf[0], states)
 
     return jax.vmap(one)(params, known, rows, keys)

@@ -111,7 +111,7 @@ def rough(problem: Problem) -> dict[str, jax.Array]:
 
 
 def elsewhere(plan: Plan, known: Known, seed: int,
-              start: Mapping[str, Any]) -> dict[str, jax.Array] | None:
+              start: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
     """Other points to climb from, as EM has restarts, where nothing is hidden, forms do not lead to
     a mode, and the prior can be drawn. The second is the first's mirror image about the prior's
     point, in what has no bounds: modes that differ by a sign are both met."""
@@ -124,10 +124,12 @@ def elsewhere(plan: Plan, known: Known, seed: int,
         drawn = prior_draws(plan, known, noise_of(plan, DRAWN, seed))
     except UNDRAWABLE:
         return None
-    point = compiled_prior_point(plan, known)
-    return {name: leaf.at[1].set(2 * point[name] - leaf[0])
-            if plan.structure.sites[name].domain.unbounded and name not in known.centring else leaf
-            for name, leaf in drawn.items()}
+    drawn, point = jax.device_get((drawn, compiled_prior_point(plan, known)))
+    for name in drawn:
+        if plan.structure.sites[name].domain.unbounded and name not in known.centring:
+            drawn[name] = np.array(drawn[name])
+            drawn[name][1] = 2 * point[name] - drawn[name][0]
+    return drawn
 
 
 def climb_and_measure(

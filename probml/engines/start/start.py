@@ -4,7 +4,7 @@ model."""
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +25,10 @@ from probml.engines.start.prior import (
     prior_point,
 )
 from probml.evidence.passes import Expected, expect
+from probml.factors.naturals import naturals
 from probml.jaxpr.levels import Level
-from probml.jaxpr.shortened import shortened
-from probml.numerics.compiling import jit
+from probml.jaxpr.opened.shortened import shortened
+from probml.numerics.compiling import jit, unchecked
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan.blocks import blocks, users
@@ -95,17 +96,18 @@ def _labelled(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mappin
     there."""
     point, others = prior_point(plan, known), {}
     expected = jax.vmap(shortened(
-        lambda rows, allowed: expect(plan, point, known._replace(allowed=allowed), rows)
+        lambda rows, allowed: expect(plan, point, known._replace(allowed=allowed), rows), last=True
     ))(rows, allowed)
     if noise is not None:
         count = len(noise.normal)
         try:
-            draws = jax.vmap(shortened(lambda noise: prior_draw(plan, known, noise)))(noise)
-            near = _near_prior(plan, prior, 1, known, key)
-            others = {name: draws[name].astype(near[name].dtype).at[0].set(near[name][0])
+            draws = jax.vmap(shortened(lambda noise: prior_draw(plan, known, noise), last=True))(
+                noise)
+            near = _near(plan, prior, 1, point, known, key)
+            others = {name: jnp.concatenate([near[name], draws[name][1:].astype(near[name].dtype)])
                       for name in plan.free}
         except UNDRAWABLE:
-            others = _near_prior(plan, prior, count, known, key)
+            others = _near(plan, prior, count, point, known, key)
     return point, expected, others
 
 
@@ -129,7 +131,13 @@ def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
     """The prior means; parameters without a closed form a small random step away, since a prior
     mean is the saddle point of every product of parameters. Those in which all is affine are in no
     product, and a step in some unit of a column may be far."""
-    point, sites = prior_point(plan, known), plan.structure.sites
+    return _near(plan, prior, restarts, prior_point(plan, known), known, key)
+
+
+def _near(plan: Plan, prior: bool, restarts: int, point: Mapping, known: Known,
+          key) -> dict[str, jax.Array]:
+    """The same from the prior means."""
+    sites = plan.structure.sites
     formless = [name for stage in blocks(plan, prior) for block in stage if block.form is None
                 for name in block.names]
     bent = {p for name in users(plan) for uses in sites[name].uses.values()
@@ -210,6 +218,34 @@ def starts(
         point[name][labels.drawn] = (np.asarray(fixed[name])[labels.drawn] if name in fixed
                                      else np.asarray(value))
     return Start(point, expected, fixed, allowed, labels.drawn)
+
+
+def foreseen(plan: Plan, known: Known, restarts: int, start: Mapping) -> Start | None:
+    """The shapes of what `starts` makes by an M-step from labelled rows; None where it makes no
+    such step, or where its shapes depend on more than the plan."""
+    if plan.complete or plan.rowwise or plan.latents or plan.groupings or plan.globals:
+        return None
+    if not hidden(plan) or set(start) >= set(plan.free):
+        return None
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), known)
+    leaves, tree = jax.tree.flatten(shapes)
+    one = _foreseen(plan, tree, tuple(leaves), jnp.result_type(float))
+    params, expected = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((restarts, *leaf.shape), leaf.dtype), one)
+    return Start(params, expected, {})
+
+
+@functools.lru_cache(maxsize=64)
+def _foreseen(plan: Plan, tree: Any, leaves: tuple, kind: Any) -> tuple[dict, Expected]:
+    """The parameters of a plan whose sites in rows all pool, and an E-step there."""
+    params = {name: jax.ShapeDtypeStruct(plan.structure.sites[name].shape, kind)
+              for name in plan.free}
+    number = jax.ShapeDtypeStruct((), kind)
+    # the gradient with respect to the naturals: as these
+    with unchecked():
+        statistics = jax.eval_shape(functools.partial(naturals, plan), params,
+                                    jax.tree.unflatten(tree, leaves))
+    return params, Expected(statistics, {}, [], number, number, {}, {})
 
 
 def _one_each(plan: Plan, restarts: int, seed: int) -> dict[str, np.ndarray]:

@@ -7,6 +7,7 @@ from jax.scipy.linalg import solve_triangular
 
 from probml.families import domains
 from probml.families.form import Form, Prior
+from probml.numerics.small import diagonal
 
 
 def solve(precision, right):
@@ -16,8 +17,8 @@ def solve(precision, right):
     A jitter of a few ulp on the unit diagonal keeps a flat direction (collinear columns) still, a
     larger one where rounding has made it an uphill one.
     """
-    diagonal = jnp.diagonal(precision, axis1=-2, axis2=-1)
-    scale = jnp.where(diagonal > 0, diagonal, 1.0) ** -0.5
+    own = diagonal(precision)
+    scale = jnp.where(own > 0, own, 1.0) ** -0.5
     unit = precision * scale[..., :, None] * scale[..., None, :]
     jitter = 8 * jnp.finfo(precision.dtype).eps * jnp.eye(precision.shape[-1],
                                                           dtype=precision.dtype)

@@ -10,6 +10,7 @@ from probml.families.entry import Entry
 from probml.families.form import Form, Prior, ratio
 from probml.families.forms.inverse_gamma import apart
 from probml.families.log_linear import log_less_digamma
+from probml.numerics.small import diagonal
 
 
 def _symmetric(matrix):
@@ -120,7 +121,7 @@ class WishartPrior(Prior):
     def log_density(self, distribution, value, mode):
         """As NumPyro's, by the precision itself in place of its Cholesky factor."""
         p, degrees = value.shape[-1], distribution.concentration
-        scale = jnp.log(jnp.diagonal(distribution.scale_tril, axis1=-2, axis2=-1)).sum(-1)
+        scale = jnp.log(diagonal(distribution.scale_tril)).sum(-1)
         return ((degrees - p - 1) * definite.half_log_det(value)
                 - 0.5 * jnp.sum(distribution.rate_matrix * value, (-2, -1))
                 - 0.5 * p * degrees * jnp.log(2.0) - multigammaln(0.5 * degrees, p)

@@ -16,6 +16,7 @@ from probml.families.forms.inverse_wishart import INVERSE_WISHART
 from probml.families.likelihood import Likelihood
 from probml.families.location_scale import vector
 from probml.language.gaussian_chain import semidefinite
+from probml.numerics.small import diagonal
 
 
 def statistics(x):
@@ -79,11 +80,11 @@ class MultivariateNormal(Likelihood):
         """The conditional scale of each coordinate given the ones before it, never below the
         smallest principal scale."""
         if "precision_matrix" in arguments:
-            return jnp.diagonal(arguments["precision_matrix"], axis1=-2, axis2=-1) ** -0.5
+            return diagonal(arguments["precision_matrix"]) ** -0.5
         lower = arguments["scale_tril"] if "scale_tril" in arguments else jnp.linalg.cholesky(
             arguments["covariance_matrix"]
         )
-        return jnp.abs(jnp.diagonal(lower, axis1=-2, axis2=-1))
+        return jnp.abs(diagonal(lower))
 
     def arguments(self, base):
         given = base.__dict__
@@ -120,7 +121,7 @@ class MultivariateNormal(Likelihood):
             )
             precision = cho_solve((lower, True),
                                   jnp.broadcast_to(jnp.eye(d, dtype=lower.dtype), lower.shape))
-            half_log_det = -jnp.log(jnp.abs(jnp.diagonal(lower, axis1=-2, axis2=-1))).sum(-1)
+            half_log_det = -jnp.log(jnp.abs(diagonal(lower))).sum(-1)
         linear = (precision @ loc[..., None])[..., 0]
         rows, columns = np.tril_indices(d)
         factor = jnp.asarray(np.where(rows == columns, -0.5, -1.0), loc.dtype)

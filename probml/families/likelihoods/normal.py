@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax import lax
 
 from probml.families import log_linear
 from probml.families.entry import Entry
@@ -10,6 +11,9 @@ from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
 from probml.families.likelihood import Likelihood
 from probml.families.location_scale import plain
+from probml.numerics.logs import LITTLE, log1p_of_little
+
+MANY = 2**14  # cells × states from which the sum of a row's logs is worth a longer program
 
 
 def _plain(eta, constant, x):
@@ -87,12 +91,37 @@ class Normal(Likelihood):
         loc, scale = arguments["loc"], arguments["scale"]
         if "df" not in arguments:
             return log_linear.masked(dist.Normal(loc, scale).log_prob(x), seen)
-        df = arguments["df"]
         # once a table entry, not once a row
-        normaliser = log_linear.rising(df / 2, 0.5) - 0.5 * jnp.log(jnp.pi * df) - jnp.log(scale)
+        df, normaliser = arguments["df"], self._normaliser(arguments)
         return log_linear.masked(
             normaliser - 0.5 * (df + 1) * jnp.log1p(((x - loc) / scale) ** 2 / df), seen
         )
+
+    def predictive_sum(self, arguments, x, seen):
+        """Of Student's t by the series of log(1 + u), u = ((x − loc)/scale)²/df, where all u of
+        these rows are small, as they are from some thousand degrees of freedom on: no logarithm,
+        and no division."""
+        if "df" not in arguments or x.size * len(arguments["loc"]) < MANY:
+            return None
+        loc, df, cells = arguments["loc"], arguments["df"], x.shape[1]
+        near = 1 / (arguments["scale"] * jnp.sqrt(df))
+        normaliser = self._normaliser(arguments)
+        among = None if seen is None else seen[:, None]
+
+        def quick():
+            logs = normaliser - 0.5 * (df + 1) * log1p_of_little(((x[:, None] - loc) * near) ** 2)
+            # a product: XLA adds up along the last axis one by one, and makes the logs there too
+            flat = log_linear.masked(logs, among).reshape(-1, cells)
+            return (flat @ jnp.ones(cells, x.dtype)).reshape(len(x), -1)
+
+        most = ((jnp.abs(x).max(0) + jnp.abs(loc)) * near) ** 2
+        return lax.cond(jnp.max(most) <= LITTLE, quick,
+                        lambda: Normal.predictive(self, arguments, x[:, None], among).sum(-1))
+
+    def _normaliser(self, arguments):
+        """Of Student's t."""
+        df, scale = arguments["df"], arguments["scale"]
+        return log_linear.rising(df / 2, 0.5) - 0.5 * jnp.log(jnp.pi * df) - jnp.log(scale)
 
 
 ENTRIES = (Entry((dist.Normal,), Normal(), GaussianPrior(0), location_scale=plain),)

@@ -15,6 +15,7 @@ from probml.interface.functions.met import Met, bound, named, traced
 from probml.interface.functions.readings import Whole
 from probml.interface.functions.steps.linear import linear_of
 from probml.interface.functions.steps.names import Joined, scans_of, steps_of
+from probml.interface.functions.steps.straight import Bent
 from probml.interface.functions.survey import Survey
 from probml.language.language import Bound
 from probml.language.settings import freeze
@@ -42,8 +43,9 @@ def whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapp
     scans = scans_of(shown)
     if scans is not None:
         integrated = scans.keys().isdisjoint(named)
-        with contextlib.suppress(ModelError):
-            return baking(model, shown, arguments, given, (), why, scans, integrated)
+        if integrated or not shown.hidden:
+            with contextlib.suppress(ModelError):
+                return baking(model, shown, arguments, given, summed, why, scans, integrated)
     try:
         return baking(model, shown, arguments, given, summed, why)
     except DataError:
@@ -109,14 +111,14 @@ def baking(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Map
     given = {name: unseen.filled(value) if name in masks else value
              for name, value in given.items()}
     free = [name for name, value in arguments.items() if isinstance(value, np.ndarray)
-            and value.dtype.kind in "biuf" and name not in own]
+            and value.dtype.kind in "biuf" and name not in own and not np.isinf(value).any()]
     fixed = [name for name in arguments if name not in free]
     failure: Exception | None = None
     for baked in ([], *([name] for name in free), free):
         try:
             return _baked(model, shown, arguments, given, [*fixed, *baked], summed, why,
                           masks if holed else None, loops, integrated)
-        except DataError:
+        except (DataError, Bent):  # whatever is baked
             raise
         except Exception as error:
             failure = failure or error

@@ -5,6 +5,7 @@ which it runs) is read as `rows()`, the arguments that are as long as inputs. Th
 checks say whether its members are independent given the rest.
 """
 
+import contextlib
 import itertools
 import math
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ import numpy as np
 from probml.errors import DataError, ModelError
 from probml.interface.functions.met import Met, bound, named, traced, value_of
 from probml.interface.functions.rowed import Rowed
-from probml.interface.functions.survey import Survey, survey
+from probml.interface.functions.survey import Survey, goes_round, survey
 from probml.language.language import Bound
 from probml.language.settings import freeze
 
@@ -24,9 +25,32 @@ FEW = 64  # joint values of discrete sites outside rows with which these are fou
 WITHIN = 12  # binary digits of joint values within a row
 
 
-def candidates(shown: Survey) -> list[tuple[str | None, tuple[str, ...], int]] | str:
+def candidates(shown: Survey,
+               chosen: str | None = None) -> list[tuple[str | None, tuple[str, ...], int]] | str:
     """What may be the rows: (plate, sites along a common axis, members), the likeliest first; or
-    why nothing may."""
+    why nothing may.
+
+    Args:
+        chosen: the plate, or a site along a common axis, that alone may be.
+    """
+    found = _candidates(shown)
+    if chosen is None:
+        return found
+    plates = {name: None for site in shown.sites.values() for name in site.plates}
+    if chosen not in plates and chosen not in {site.name for site in shown.seen}:
+        return f"it has the plates {list(plates)} and observes {[s.name for s in shown.seen]}"
+    own = [] if isinstance(found, str) else [
+        each for each in found if chosen == each[0] or chosen in each[1]]
+    free = next((site.name for site in shown.sites.values() if chosen in site.plates
+                 and not (site.observed or site.discrete)), None)
+    outside = next((site.name for site in shown.seen if chosen not in site.plates), None)
+    if own or chosen not in plates:
+        return own or (found if isinstance(found, str) else "its last axis is not that of the rest")
+    return (f"'{free}', unseen and continuous, stands in it" if free else
+            f"'{outside}' is observed outside it" if outside else str(found))
+
+
+def _candidates(shown: Survey) -> list[tuple[str | None, tuple[str, ...], int]] | str:
     if shown.loops:
         return "it has a scan"
     if any(site.factor and not site.plates for site in shown.sites.values()):
@@ -69,8 +93,8 @@ def rowed(model: Bound, shown: Survey, arguments: Mapping[str, Any], items: Mapp
     for plate, along, size in found:
         long = {name: value for name, value in arguments.items() if np.ndim(value)
                 and len(value) == size}
-        if not long:
-            why = f"no argument is as long as {_words(plate, along)}, {size}"
+        why = _unlike_rows(model, shown, arguments, long, _words(plate, along), size)
+        if why:
             continue
         # where a number of all rows is asked for, such as int(np.max(labels)) + 1, it is stated
         every = {name: tuple(np.unique(value).tolist()) for name, value in long.items()
@@ -87,6 +111,31 @@ def rowed(model: Bound, shown: Survey, arguments: Mapping[str, Any], items: Mapp
                 failure = failure or error
         why = f"{_words(plate, along)} cannot be the rows: {str(failure).splitlines()[0]}"
     return why
+
+
+def _unlike_rows(model: Bound, shown: Survey, arguments: Mapping[str, Any],
+                 long: Mapping[str, Any], words: str, size: int) -> str:
+    """Why some members cannot be the rows, as is seen without a trace of rows; "" where nothing is
+    seen."""
+    if not long:
+        return f"no argument is as long as {words}, {size}"
+    for site in shown.seen:
+        own = np.shape(site.value)
+        if own[len(own) - len(site.event) :] != site.event:
+            return f"'{site.name}' has values of the shape {own} for events of {site.event}"
+    seen = {id(site.value) for site in shown.seen}
+    endless = next((name for name, value in long.items() if id(value) not in seen
+                    and value.dtype.kind == "f" and np.isinf(value).any()), None)
+    if endless is not None:
+        return f"the argument '{endless}' is infinite somewhere, which inputs of rows are not"
+    if goes_round(model.generative.function):  # is it a loop over rows?
+        few = np.arange(2 if size > 2 else size + 2) % size
+        with contextlib.suppress(Exception):
+            cut = {name: value[few] for name, value in long.items()}
+            grown = shown.size - survey(model, {**arguments, **cut}, {}).size
+            if abs(grown) >= abs(size - len(few)):
+                return f"the function goes over {words} one by one"
+    return ""
 
 
 def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plate: str | None,

@@ -30,6 +30,7 @@ from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, SEVERAL, cells
+from probml.structure.leaves import leaves_of_distribution
 
 MOST = 2**12  # joint states of a cell
 
@@ -75,19 +76,20 @@ class Loop(NamedTuple):
     def name(self) -> str:
         return next(iter(self.hidden))
 
-    def trace(self, carry: Any, x: Any, step: Any, values: Mapping) -> tuple[dict, Any]:
-        """The messages of one step and what it hands on; what is in `values` has them."""
+    def trace(self, carry: Any, x: Any, step: Any, values: Mapping) -> tuple[dict, Any, Any]:
+        """The messages of one step, what it hands on, and what it returns; what is in `values` has
+        them."""
         seen = {name: value[step] for name, value in self.given.items()}
         with (handlers.block(), handlers.trace() as trace, handlers.condition(data=seen),
               handlers.substitute(data=dict(values))):
-            after, _ = self.body(carry, x)
-        return trace, jax.tree.map(jnp.asarray, after)
+            after, said = self.body(carry, x)
+        return trace, *jax.tree.map(jnp.asarray, (after, said))
 
     def run(self, carry: Any, x: Any, step: Any, states: Mapping,
             values: Mapping) -> tuple[list[jax.Array], Any]:
         """The logs of all discrete and observed sites at these states, each flat, and what the step
         hands on."""
-        trace, after = self.trace(carry, x, step, {**states, **values})
+        trace, after, _ = self.trace(carry, x, step, {**states, **values})
         return [log.ravel() for log in logs_of(trace, self.drawn).values()], after
 
 
@@ -107,7 +109,7 @@ def summed_out(msg: dict, leaning: Leaning | None = None) -> None:
     Args:
         leaning: weighs the states of these, step by step.
     """
-    if len(msg["args"]) != 5:  # cond
+    if len(msg["args"]) != 5 or msg["value"] is not None:  # cond, or integrated out already
         return
     body, init, xs, length, reverse = msg["args"]
     first = jax.tree.map(lambda leaf: leaf[0], xs)
@@ -279,8 +281,9 @@ def _depends(loop: Loop, init: Any, x: Any, drawn: Mapping) -> list[bool]:
     states = {name: jnp.full(s.shape, s.low) for name, s in loop.hidden.items()}
 
     def after(states, *leaves):
-        trace, carry = loop.trace(jax.tree.unflatten(tree, leaves), x, 0, {**states, **drawn})
-        drawns = [leaf for name in loop.drawn for leaf in jax.tree.leaves(trace[name]["fn"])]
+        trace, carry, _ = loop.trace(jax.tree.unflatten(tree, leaves), x, 0, {**states, **drawn})
+        drawns = [leaf for name in loop.drawn
+                  for leaf in leaves_of_distribution(trace[name]["fn"])[0]]
         return jax.tree.leaves(carry), drawns
 
     closed = jax.make_jaxpr(after)(states, *flat)

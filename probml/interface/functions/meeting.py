@@ -60,7 +60,10 @@ def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
     several = related(model, data)
     if several is not None:
         return several
-    if writes_rows(model.generative.function) or not _mapping(data):
+    chosen, writes = model.generative.chosen, writes_rows(model.generative.function)
+    if chosen is not None and writes:
+        raise ModelError(f"model '{model.name}' writes rows() itself: leave rows='{chosen}' out")
+    if writes or not _mapping(data):
         return Met(model, data)
     items = _items(data)
     arguments, given = _divided(model, items)
@@ -90,7 +93,14 @@ def _partial(model: Bound, shown: Survey) -> str:
 def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items: Mapping,
           named: Collection[str]) -> Met:
     """A plate as the rows where it can be, else one density."""
-    found = candidates(shown)
+    chosen = model.generative.chosen
+    found = candidates(shown, chosen)
+    if chosen is not None:
+        why = found if isinstance(found, str) else rowed(model, shown, arguments, items, found)
+        if isinstance(why, Met):
+            return why
+        raise ModelError(f"model '{model.name}': rows='{chosen}' cannot be its rows: {why}. Leave "
+                         f"rows= out, and it is read as one density of everything")
     if isinstance(found, list) and all(crowded(shown, plate) for plate, _, _ in found):
         # rows would go through joint states where cells can be summed out one by one
         with contextlib.suppress(ModelError):

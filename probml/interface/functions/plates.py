@@ -33,7 +33,7 @@ from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
 from probml.interface.functions.steps.alone import Keep, alone
 from probml.jaxpr import levels
-from probml.jaxpr.shortened import shortened
+from probml.jaxpr.opened.shortened import shortened
 
 MOST = 2**24  # entries of a table
 

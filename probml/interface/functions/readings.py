@@ -21,6 +21,7 @@ from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.interface.functions.given.held import held
 from probml.interface.functions.given.params import Params, Spec
+from probml.interface.functions.given.scaled import Scaled
 from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.loops import summed_out
 from probml.interface.functions.plates import summed_in_plates
@@ -31,7 +32,7 @@ from probml.interface.functions.steps.joined import joined
 from probml.interface.functions.steps.linear import linear_of
 from probml.interface.functions.steps.names import Joined
 from probml.interface.functions.steps.programs import program_of
-from probml.interface.functions.steps.scans import Scans
+from probml.interface.functions.steps.scans import scans_integrated
 from probml.interface.functions.survey import observed_batch, prepared
 from probml.interface.functions.unseen import Blank, Seen
 from probml.language.settings import thaw
@@ -133,10 +134,16 @@ class Whole(Reading):
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
         call, seen = self._bound(settings, {name: value[0] for name, value in inputs.items()})
-        with Scans(self.steps.scans if self.integrated else ()), _Weighs(seen):
+        with _Weighs(seen):
             if self.loops is not None and not self.steps.scans:
                 return (integrated if self.integrated else joined)(call, self.steps, seen)
+            call = self._without_scans(call, seen)
             return summed_in_plates(call, self.summed, seen) if self.summed else call()
+
+    def _without_scans(self, call: Callable, seen: Mapping[str, Any]) -> Callable:
+        """The function, its scans integrated out where they are."""
+        scans = self.steps.scans if self.integrated else ()
+        return (lambda: scans_integrated(call, scans, seen)[0]) if scans else call
 
     def log_joint(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
                   values: Mapping[str, Any], leaning: Leaning) -> jax.Array:
@@ -146,9 +153,10 @@ class Whole(Reading):
         Args:
             inputs: name of the input → value, without the one row. values: site → value.
         """
-        if self.integrated:  # then nothing discrete is unseen
+        if self.integrated and not self.summed:  # then nothing discrete is unseen
             return jnp.zeros(())
         call, seen = self._bound(settings, inputs)
+        call = self._without_scans(call, seen)
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
               handlers.substitute(data=self.steps.apart(values)), _Weighs(seen, leaning)):
             if self.summed:
@@ -188,14 +196,14 @@ class Whole(Reading):
     def _along_scans(self, call: Callable, seen: Mapping[str, Any], values: Mapping[str, Any],
                      key: jax.Array | None) -> dict[str, Any]:
         """The same of scans."""
-        scans = Scans(self.steps.scans)
-        with (validation_enabled(False), handlers.block(), handlers.substitute(data=dict(values)),
-              scans, _Weighs(seen)):
-            call()
+        met = list[Any]()
+        with validation_enabled(False):
+            alone(lambda: met.extend(scans_integrated(call, self.steps.scans, seen)[1]), seen,
+                  values)
         if key is None:
-            return {name: own for scan in scans.met for name, own in scan.moments().items()}
-        keys = jax.random.split(key, len(scans.met))
-        found = {name: own for scan, key in zip(scans.met, keys, strict=True)
+            return {name: own for scan in met for name, own in scan.moments().items()}
+        keys = jax.random.split(key, len(met))
+        found = {name: own for scan, key in zip(met, keys, strict=True)
                  for name, own in scan.path(key).items()}
         with validation_enabled(False):
             trace = alone(call, seen, {**values, **found})
@@ -326,7 +334,11 @@ class _Weighs(Messenger):
                   for frame in msg.get("cond_indep_stack") or ()]
         if msg["type"] in ("sample", "deterministic"):
             msg["cond_indep_stack"] = frames
-        if msg["type"] != "sample" or not (msg["is_observed"] or msg["name"] in self.given):
+        if msg["type"] != "sample":
+            return
+        if not (msg["is_observed"] or msg["name"] in self.given):
+            if msg["scale"] is not None:
+                msg |= {"fn": Scaled(msg["fn"], msg["scale"]), "scale": None}
             return
         fn = msg["fn"]
         value = self.given.get(msg["name"], msg["value"])

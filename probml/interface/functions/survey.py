@@ -6,9 +6,11 @@ the very array that went in.
 """
 
 import contextlib
+import dis
 import math
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import CodeType
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +26,8 @@ from probml.interface.functions.given.params import Spec
 from probml.interface.functions.loops import names_inside
 from probml.interface.functions.states import states_of
 from probml.jaxpr.repeats.rolled import recursive
+from probml.jaxpr.repeats.stored import by_elements
+from probml.jaxpr.walk import equations
 from probml.language.language import Bound, inner
 from probml.numerics.compiling import jit
 
@@ -39,6 +43,7 @@ class Found(NamedTuple):
         states: how many values a discrete one has that is unseen; None: no finite list.
         masked: some of its elements count for nothing.
         kind: the class of the distribution, axes of plates and events peeled off.
+        event: the event shape of the distribution.
     """
 
     name: str
@@ -53,6 +58,7 @@ class Found(NamedTuple):
     states: int | None = None
     masked: bool = False
     kind: str = ""
+    event: tuple[int, ...] = ()
 
     @property
     def bits(self) -> float:
@@ -75,6 +81,7 @@ class Survey(NamedTuple):
         partial: plate → its subsample_size, where it has one.
         params: what numpyro.param holds, and `begin` with what values it begins.
         recursive: it puts together what a Python loop has computed step by step.
+        size: equations of its program.
     """
 
     sites: dict[str, Found]
@@ -86,6 +93,7 @@ class Survey(NamedTuple):
     params: Mapping[str, Spec]
     begin: Mapping[str, Any]
     recursive: bool = False
+    size: int = 0
 
     @property
     def seen(self) -> tuple[Found, ...]:
@@ -167,7 +175,8 @@ class _Watch(Messenger):
         frames = {frame.name: (frame.dim, frame.size) for frame in msg["cond_indep_stack"]}
         self.sites[name] = Found(name, observed, factor, discrete, frames, tuple(batch),
                                  () if factor else tuple(fn.shape()), value, support, states,
-                                 isinstance(fn, dist.MaskedDistribution), _kind(fn))
+                                 isinstance(fn, dist.MaskedDistribution), _kind(fn),
+                                 tuple(fn.event_shape))
 
 
 def _kind(fn: dist.Distribution) -> str:
@@ -216,17 +225,27 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
     specs = found.specs
     begin = jax.device_get(jit(run)()) if specs else {}
     return Survey(watch.sites, watch.loops, frozenset(watch.inside), tuple(watch.computed),
-                  tuple(watch.twice), dict(watch.partial), specs, begin, recursive(program))
+                  tuple(watch.twice), dict(watch.partial), specs, begin,
+                  recursive(by_elements(program, idle=True)), sum(1 for _ in equations(program)))
 
 
-def writes_rows(function: Callable) -> bool:
-    """Whether the code of a function, or of one inside it, speaks of `rows`."""
+def _codes(function: Callable) -> Iterator[CodeType]:
+    """The code of a function, and of those inside it."""
     stack = []
     with contextlib.suppress(AttributeError):
         stack.append(inner(function).__code__)
     while stack:
         code = stack.pop()
-        if "rows" in code.co_names:
-            return True
+        yield code
         stack += [constant for constant in code.co_consts if hasattr(constant, "co_names")]
-    return False
+
+
+def writes_rows(function: Callable) -> bool:
+    """Whether the code of a function, or of one inside it, speaks of `rows`."""
+    return any("rows" in code.co_names for code in _codes(function))
+
+
+def goes_round(function: Callable) -> bool:
+    """Whether the code of a function, or of one inside it, has a Python loop."""
+    return any(step.opname in ("FOR_ITER", "JUMP_BACKWARD", "POP_JUMP_BACKWARD_IF_TRUE")
+               for code in _codes(function) for step in dis.get_instructions(code))

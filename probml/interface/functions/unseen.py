@@ -18,6 +18,7 @@ from numpyro.primitives import Messenger
 from probml.interface.functions.survey import prepared
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.language.language import Bound
+from probml.structure.leaves import leaves_of_distribution
 
 
 def holed(value: Any) -> bool:
@@ -115,7 +116,7 @@ def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
             if site["type"] != "sample":
                 continue
             # what is true or false, such as a mask by isnan, is so of unseen cells too
-            leaves = [leaf for leaf in map(jnp.asarray, jax.tree.leaves(site["fn"]))
+            leaves = [leaf for leaf in map(jnp.asarray, leaves_of_distribution(site["fn"])[0])
                       if leaf.dtype != bool]
             owners.extend([(site["name"], None)] * len(leaves))
             flat += leaves
@@ -159,7 +160,7 @@ def _left_out(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
     except Exception:
         return False
     found = [leaf for site in trace.values() if site["type"] == "sample"
-             for leaf in (*jax.tree.leaves(site["fn"]), site["value"])]
+             for leaf in (*leaves_of_distribution(site["fn"])[0], site["value"])]
     return not any(bool(jnp.isnan(leaf).any()) for leaf in map(jnp.asarray, found)
                    if jnp.issubdtype(leaf.dtype, jnp.floating))
 

@@ -9,6 +9,7 @@ import numpy as np
 from probml.jaxpr.tapes.operation import CALL, Avals, Operation, Untold
 
 PICKED = 1e-8  # seconds an entry that is found by an index
+FEW = 4096  # entries up to which a copy takes no longer than NumPy's view of a repeated array
 CLIP, DROP, PROMISED = "CLIP", "FILL_OR_DROP", "PROMISE_IN_BOUNDS"
 
 
@@ -19,14 +20,30 @@ def _broadcast(ins: Avals, outs: Avals, broadcast_dimensions: Sequence[int]) -> 
     for axis, place in enumerate(broadcast_dimensions):
         own[place] = ins[0].shape[axis]
     if tuple(own) == shape:
-        return lambda x: np.reshape(x, shape)
-    return lambda x: np.broadcast_to(np.reshape(x, own), shape)
+        return lambda x: x.reshape(shape)
+    spread = _widened(ins, outs)
+    return lambda x: spread(x.reshape(own))
+
+
+def _widened(ins: Avals, outs: Avals) -> Callable:
+    """An array at all places of the shape that it stands for, by NumPy's rules."""
+    shape, dtype = outs[0]
+    if outs[0].size > FEW:
+        return lambda x: np.broadcast_to(x, shape)
+
+    def filled(x):
+        out = np.empty(shape, dtype)
+        out[...] = x
+        return out
+
+    return filled
 
 
 def _reshaped(ins: Avals, outs: Avals, dimensions: Sequence[int] | None = None) -> Callable:
     if dimensions is not None or len(ins) > 1:
         raise Untold("a reshape in another order")
-    return lambda x: np.reshape(x, outs[0].shape)
+    shape = outs[0].shape
+    return lambda x: x.reshape(shape)
 
 
 def _sliced(ins: Avals, outs: Avals, start_indices: Sequence[int], limit_indices: Sequence[int],
@@ -58,20 +75,22 @@ def _put(ins: Avals, outs: Avals) -> Callable:
 
 
 def _padded(ins: Avals, outs: Avals, padding_config: Sequence[tuple[int, int, int]]) -> Callable:
-    shape = outs[0].shape
+    shape, dtype = outs[0]
+    to, of = [], []
+    for (low, _, inner), size, whole in zip(padding_config, ins[0].shape, shape, strict=True):
+        step = inner + 1
+        first = max(0, -(low // step)) if low < 0 else 0
+        last = min(size, -((low - whole) // step)) if whole > low else 0
+        last = max(first, last)
+        at = low + first * step
+        to.append(slice(at, at + (last - first) * step, step))
+        of.append(slice(first, last))
+    there, here = tuple(to), tuple(of)
 
     def padded(x, value):
-        out = np.full(shape, value, x.dtype)
-        to, of = [], []
-        for (low, _, inner), size, whole in zip(padding_config, x.shape, shape, strict=True):
-            step = inner + 1
-            first = max(0, -(low // step)) if low < 0 else 0
-            last = min(size, -((low - whole) // step)) if whole > low else 0
-            last = max(first, last)
-            at = low + first * step
-            to.append(slice(at, at + (last - first) * step, step))
-            of.append(slice(first, last))
-        out[tuple(to)] = x[tuple(of)]
+        out = np.empty(shape, dtype)
+        out[...] = value
+        out[there] = x[here]
         return out
 
     return padded
@@ -82,12 +101,37 @@ def _tiled(ins: Avals, outs: Avals, reps: Sequence[int]) -> Callable:
 
 
 def _parts(ins: Avals, outs: Avals, sizes: Sequence[int], axis: int) -> Callable:
-    ends = np.cumsum(sizes)[:-1]
-    return lambda x: np.split(x, ends, axis)
+    ends = np.cumsum(sizes)
+    before = (slice(None),) * axis
+    where = [(*before, slice(int(end - size), int(end)))
+             for end, size in zip(ends, sizes, strict=True)]
+    return lambda x: [x[at] for at in where]
 
 
 def _unstacked(ins: Avals, outs: Avals, axis: int) -> Callable:
-    return lambda x: list(np.moveaxis(x, axis, 0))
+    before = (slice(None),) * axis
+    where = [(*before, i) for i in range(ins[0].shape[axis])]
+    return lambda x: [x[at] for at in where]
+
+
+def _stacked(ins: Avals, outs: Avals, axis: int) -> Callable:
+    shape, dtype = outs[0]
+    before = (slice(None),) * axis
+    where = [(*before, i) for i in range(len(ins))]
+
+    def stacked(*parts):
+        out = np.empty(shape, dtype)
+        for at, part in zip(where, parts, strict=True):
+            out[at] = part
+        return out
+
+    return stacked
+
+
+def _turned(ins: Avals, outs: Avals, dimensions: Sequence[int]) -> Callable:
+    where = tuple(slice(None, None, -1 if axis in dimensions else 1)
+                  for axis in range(len(ins[0].shape)))
+    return lambda x: x[where]
 
 
 def _iota(ins: Avals, outs: Avals, dimension: int) -> Callable:
@@ -140,22 +184,30 @@ def _mode(mode: Any) -> str:
 
 
 def _gathered(ins: Avals, outs: Avals, dimension_numbers: Any, slice_sizes: Sequence[int],
-              mode: Any, fill_value: Any) -> Callable:
+              mode: Any, fill_value: Any, at: np.ndarray | None = None) -> Callable:
     d, kind = dimension_numbers, _mode(mode)
     paired, batch = tuple(d.operand_batching_dims), tuple(d.start_indices_batching_dims)
     inner = [axis for axis in range(len(slice_sizes))
              if axis not in d.collapsed_slice_dims and axis not in paired]
-    width = len(inner)
+    width, shape, lead = len(inner), ins[0].shape, len(ins[1].shape) - 1
+    # axes of windows, which come last, in their places
+    order = [axis for axis in range(lead + width) if axis not in d.offset_dims]
+    order = [lead + d.offset_dims.index(axis) if axis in d.offset_dims else order.index(axis)
+             for axis in range(lead + width)]
+    turned = order != list(range(lead + width))
+
+    def places(index):
+        return _places(index, shape, slice_sizes, tuple(d.start_index_map), inner, paired, batch)
+
+    known = None if at is None else places(at)
 
     def gathered(x, index):
-        where, inside = _places(index, x.shape, slice_sizes, tuple(d.start_index_map), inner,
-                                paired, batch)
+        where, inside = known or places(index)
         out = x[tuple(where)] if where else np.broadcast_to(x, index.shape[:-1])
-        lead = index.ndim - 1
         if kind == DROP and not inside.all():
             fill = fill_value if fill_value is not None else _filling(x.dtype)
             out = np.where(inside.reshape(inside.shape + (1,) * width), out, fill)
-        return np.moveaxis(out, range(lead, lead + width), d.offset_dims)
+        return out.transpose(order) if turned else out
 
     return gathered
 
@@ -170,7 +222,8 @@ def _filling(dtype: np.dtype) -> Any:
 
 
 def _scattered(write: Callable) -> Callable:
-    def build(ins: Avals, outs: Avals, dimension_numbers: Any, mode: Any) -> Callable:
+    def build(ins: Avals, outs: Avals, dimension_numbers: Any, mode: Any,
+              at: np.ndarray | None = None) -> Callable:
         d, kind = dimension_numbers, _mode(mode)
         paired, batch = tuple(d.operand_batching_dims), tuple(d.scatter_indices_batching_dims)
         shape = ins[0].shape
@@ -181,16 +234,21 @@ def _scattered(write: Callable) -> Callable:
                  for axis in range(len(shape))]
         lead = len(ins[1].shape) - 1
 
+        def places(index):
+            return _places(index, shape, sizes, tuple(d.scatter_dims_to_operand_dims), inner,
+                           paired, batch)
+
+        known = None if at is None else places(at)
+
         def scattered(x, index, update):
-            where, inside = _places(index, shape, sizes, tuple(d.scatter_dims_to_operand_dims),
-                                    inner, paired, batch)
+            where, inside = known or places(index)
             values = np.moveaxis(update, d.update_window_dims,
                                  range(lead, lead + len(inner)))
             out = np.array(x)
             if kind != CLIP and not inside.all():
                 keep = np.broadcast_to(inside.reshape(inside.shape + (1,) * len(inner)),
                                        values.shape)
-                where = [np.broadcast_to(at, values.shape)[keep] for at in where]
+                where = [np.broadcast_to(axis, values.shape)[keep] for axis in where]
                 values = values[keep]
             write(out, tuple(where), values)
             return out
@@ -223,21 +281,22 @@ OPERATIONS: dict[str, Operation] = {
     "dynamic_update_slice": Operation(_put),
     "expand_dims": Operation(_reshaped),
     "gather": Operation(_gathered, ("dimension_numbers", "slice_sizes", "mode", "fill_value"),
-                        cost=_by_index),
+                        cost=_by_index, fixed=1),
     "iota": Operation(_iota, ("dimension",)),
     "optimization_barrier": Operation(lambda ins, outs: lambda *values: list(values), (), True),
     "pad": Operation(_padded, ("padding_config",)),
     "reshape": Operation(_reshaped, ("dimensions",)),
-    "rev": Operation(lambda ins, outs, dimensions: lambda x: np.flip(x, dimensions),
-                     ("dimensions",)),
+    "rev": Operation(_turned, ("dimensions",)),
     "slice": Operation(_sliced, ("start_indices", "limit_indices", "strides")),
     "split": Operation(_parts, ("sizes", "axis"), True),
     "squeeze": Operation(_reshaped),
-    "stack": Operation(lambda ins, outs, axis: lambda *parts: np.stack(parts, axis), ("axis",)),
+    "stack": Operation(_stacked, ("axis",)),
     "tile": Operation(_tiled, ("reps",)),
-    "transpose": Operation(lambda ins, outs, permutation: lambda x: np.transpose(x, permutation),
+    "transpose": Operation(lambda ins, outs, permutation: lambda x: x.transpose(permutation),
                            ("permutation",)),
     "unstack": Operation(_unstacked, ("axis",), True),
+    "widened": Operation(_widened),  # of thin.py alone
 }
-OPERATIONS |= {name: Operation(_scattered(write), ("dimension_numbers", "mode"), cost=_by_index)
+OPERATIONS |= {name: Operation(_scattered(write), ("dimension_numbers", "mode"), cost=_by_index,
+                               fixed=1)
                for name, write in _WRITES.items()}

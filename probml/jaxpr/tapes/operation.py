@@ -25,6 +25,17 @@ class Aval(NamedTuple):
 Avals = Sequence[Aval]
 
 
+class Step(NamedTuple):
+    """One primitive at its places."""
+
+    name: str
+    params: dict[str, Any]
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    ins: tuple[Aval, ...]
+    outs: tuple[Aval, ...]
+
+
 class Untold(Exception):
     """NumPy is not told of something in a program: it is left to XLA."""
 
@@ -46,12 +57,14 @@ class Operation(NamedTuple):
             result, or where `several` a list of results. Raises Untold.
         keys: the parameters that it takes.
         cost: (operands, results, **parameters) → about how many seconds a call takes.
+        fixed: the number of an operand that `build` is given as `at`, where it is a constant.
     """
 
     build: Callable[..., Callable]
     keys: tuple[str, ...] = ()
     several: bool = False
     cost: Callable[..., float] = seconds
+    fixed: int | None = None
 
 
 def plain(function: Callable) -> Operation:

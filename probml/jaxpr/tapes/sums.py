@@ -61,12 +61,30 @@ def _contracted(ins: Avals, outs: Avals, dimension_numbers: Any) -> Callable:
     inner = math.prod(a[i] for i in left)
     rows, columns = math.prod(a[i] for i in free), math.prod(b[i] for i in rest)
 
-    def product(x, y):
-        x = np.transpose(x, order).reshape(*lead, rows, inner)
-        y = np.transpose(y, turned).reshape(*lead, inner, columns)
-        return np.matmul(x, y).reshape(outs[0].shape)
+    first = _arranged(a, order, (*lead, rows, inner))
+    second = _arranged(b, turned, (*lead, inner, columns))
+    shape = outs[0].shape
 
+    def product(x, y):
+        return np.matmul(first(x), second(y)).reshape(shape)
+
+    if first is second is _same and shape == (*lead, rows, columns):
+        return np.matmul
     return product
+
+
+def _same(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+def _arranged(shape: Sequence[int], order: Sequence[int], new: tuple[int, ...]) -> Callable:
+    """Axes in another order, then another shape."""
+    order = tuple(order)
+    if order == tuple(range(len(shape))):
+        return _same if tuple(shape) == new else lambda x: x.reshape(new)
+    if tuple(shape[i] for i in order) == new:
+        return lambda x: x.transpose(order)
+    return lambda x: x.transpose(order).reshape(new)
 
 
 def _contraction(ins: Avals, outs: Avals, dimension_numbers: Any) -> float:

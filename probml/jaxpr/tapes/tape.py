@@ -13,14 +13,15 @@ tape.
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from probml.jaxpr.primitives import name_of
 from probml.jaxpr.tapes import elementwise, moves, randoms, sums
-from probml.jaxpr.tapes.operation import CALL, Aval, Operation, TooLong, Untold
+from probml.jaxpr.tapes.operation import CALL, Aval, Operation, Step, TooLong, Untold
+from probml.jaxpr.tapes.thin import thinned
 from probml.jaxpr.walk import Scan, While, called
 
 KINDS = "biuf"  # of types: truths, integers, floats
@@ -31,28 +32,17 @@ TABLE: dict[str, Operation] = {**elementwise.OPERATIONS, **moves.OPERATIONS,
                                **randoms.OPERATIONS, **sums.OPERATIONS}
 
 
-class Step(NamedTuple):
-    """One primitive at its places."""
+def _operation(step: Step) -> Operation:
+    return LOOPS.get(step.name) or TABLE[step.name]
 
-    name: str
-    params: dict[str, Any]
-    operands: tuple[int, ...]
-    results: tuple[int, ...]
-    ins: tuple[Aval, ...]
-    outs: tuple[Aval, ...]
 
-    def bound(self) -> Any:
-        """Its function of the operands."""
-        return (LOOPS.get(self.name) or TABLE[self.name]).build(self.ins, self.outs, **self.params)
+def _index(name: str) -> int | None:
+    return TABLE[name].fixed if name in TABLE else None
 
-    @property
-    def several(self) -> bool:
-        return self.name in LOOPS or TABLE[self.name].several
 
-    @property
-    def cost(self) -> float:
-        """Seconds, about."""
-        return (LOOPS.get(self.name) or TABLE[self.name]).cost(self.ins, self.outs, **self.params)
+def _bound(step: Step) -> Any:
+    """Its function of the operands."""
+    return _operation(step).build(step.ins, step.outs, **step.params)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +69,27 @@ class Tape:
 
     @functools.cached_property
     def _code(self) -> list[tuple]:
-        return [(step.bound(), step.operands, step.results if step.several else step.results[0],
-                 None if step.several else step.outs[0].dtype) for step in self.steps]
+        """Of each step its function, its first and second operand, or all where there are others;
+        where its result is, and of which type; None where it has several."""
+        out = []
+        for step in self.steps:
+            several, (a, b, *_) = _operation(step).several, (*step.operands, None, None)
+            out.append((_bound(step), a, b, step.operands if len(step.operands) not in (1, 2)
+                        else None, step.results if several else step.results[0],
+                        None if several else step.outs[0].dtype))
+        return out
+
+    @functools.cached_property
+    def equations(self) -> int:
+        """How many steps there are, those of loops and branches counted once."""
+        inner = [part for step in self.steps for value in step.params.values()
+                 for part in (value if isinstance(value, tuple) else (value,))
+                 if isinstance(part, Tape)]
+        return len(self.steps) + sum(part.equations for part in inner)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_code"}
+        made = ("_code", "equations")
+        return {key: value for key, value in self.__dict__.items() if key not in made}
 
     def run(self, args: Sequence[Any]) -> list[np.ndarray]:
         """The results, in arrays of their own.
@@ -110,13 +116,18 @@ class Tape:
         for taken, value in zip(self.inputs, args, strict=True):
             if taken is not None:
                 held[taken[0]] = value
-        for function, operands, results, dtype in self._code:
-            found = function(*[held[i] for i in operands])
+        for function, a, b, operands, results, dtype in self._code:
+            if operands is not None:
+                found = function(*[held[i] for i in operands])
+            elif b is None:
+                found = function(held[a])
+            else:
+                found = function(held[a], held[b])
             if dtype is None:
                 for place, value in zip(results, found, strict=True):
                     held[place] = value
             else:
-                held[results] = found if found.dtype == dtype else found.astype(dtype)
+                held[results] = found if found.dtype is dtype else found.astype(dtype, copy=False)
         return [held[place] for place, _ in self.outputs]
 
 
@@ -220,14 +231,15 @@ class _Recorder:
         places = [self._place(var.aval) for var in closed.jaxpr.invars]
         results = self._walk(closed, places)
         steps = self._asked(results)
+        seconds = sum(_operation(step).cost(step.ins, step.outs, **step.params) for step in steps)
+        known, keys = tuple(map(self._known, results)), tuple(r in self.keys for r in results)
+        steps, results = thinned(steps, self._known, self._fresh, self.constants, results)
         used = {place for step in steps for place in step.operands} | {*results}
         inputs = [(place, None if place in self.keys else self._known(place).dtype)
                   if place in used else None for place in places]
         start = tuple((place, value) for place, value in self.constants.items() if place in used)
         return Tape(tuple(steps), start, len(self.avals), tuple(inputs),
-                    tuple((place, self._known(place)) for place in results),
-                    sum(step.cost for step in steps),
-                    tuple(place in self.keys for place in results))
+                    tuple(zip(results, known, strict=True)), seconds, keys)
 
     def _place(self, aval: Any) -> int:
         """A new place for such an array."""
@@ -239,6 +251,11 @@ class _Recorder:
         if isinstance(dtype, np.dtype) and dtype.kind in KINDS and shape is not None:
             known = Aval(tuple(shape), dtype)
         self.avals.append(known)
+        return len(self.avals) - 1
+
+    def _fresh(self, aval: Aval) -> int:
+        """A new place."""
+        self.avals.append(aval)
         return len(self.avals) - 1
 
     def _known(self, place: int) -> Aval:
@@ -288,14 +305,17 @@ class _Recorder:
         key = self._key(name, params, operands, results)
         if key is not None and key in self.made:
             return self.made[key]
+        index = _index(name)
+        if index is not None and operands[index] in self.constants:
+            params = {**params, "at": self.constants[operands[index]]}
         step = Step(name, params, tuple(operands), results,
                     tuple(map(self._known, operands)), tuple(map(self._known, results)))
-        function = step.bound()  # which may refuse
+        function, several = _bound(step), _operation(step).several  # which may refuse
         if (all(place in self.constants for place in operands) and name not in LOOPS
                 and all(aval.size <= FOLDED for aval in step.outs)):
             with np.errstate(all="ignore"):
                 found = function(*[self.constants[place] for place in operands])
-            for place, value, aval in zip(results, found if step.several else [found], step.outs,
+            for place, value, aval in zip(results, found if several else [found], step.outs,
                                           strict=True):
                 self.constants[place] = np.asarray(value, aval.dtype)
         else:

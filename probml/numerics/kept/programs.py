@@ -12,11 +12,14 @@ it, as reading one of JAX's cache does.
 """
 
 import contextlib
+import functools
 import inspect
 import pickle
+import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,24 +30,36 @@ from jax.experimental import serialize_executable
 
 from probml.jaxpr.tapes.operation import TooLong
 from probml.jaxpr.tapes.tape import Tape, record
-from probml.numerics import identity
+from probml.numerics import identity, tiers
 from probml.numerics.kept import disk, holding
+from probml.numerics.precision import carried
 from probml.numerics.process.collector import resting
 
 FORMAT = 2  # of the files
+COMPILING = "probml compiles"  # a thread
 _LAPACK = b"lapack_"
 _CALLS_BACK = (b"_python_cpu_callback", b"_python_gpu_callback")  # by address, into this process
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Taped:
-    """A program that NumPy runs; its results lie where compiled ones do."""
+    """A program that NumPy runs; its results lie where compiled ones do.
+
+    It may be asked for again and again. So once its calls have taken about as long as it takes to
+    compile it, it is: whoever asks how often, it takes at most twice what the better of the two
+    would have. Both are told by the program, no clock, so that the same calls have the same
+    answers to the last digit.
+    """
 
     tape: Tape
     results: Any  # the tree of the results
     otherwise: Callable  # the same by XLA, for a loop that turns out to be long
+    calls: int = 0
 
     def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        if self.calls * self.tape.seconds > tiers.compiling(self.tape.equations):
+            return self.otherwise(*args)
         try:
             found = self.tape.run(jax.tree.leaves(args))
         except TooLong:
@@ -52,6 +67,41 @@ class Taped:
         placed = [jax.random.wrap_key_data(value) if key else value
                   for value, key in zip(jax.device_put(found), self.tape.keys, strict=True)]
         return jax.tree.unflatten(self.results, placed)
+
+
+class Awaited:
+    """A program that a thread of its own compiles; who calls it waits for it.
+
+    Args:
+        lowered: what is compiled.
+        then: is called with the program, behind the backs of those who wait.
+        settled: is called with the program by the first who has waited, or with None where it
+            cannot be compiled.
+    """
+
+    def __init__(self, lowered: Any, then: Callable, settled: Callable):
+        self._found: Future = Future()
+        self._settled = settled
+        threading.Thread(target=carried(self._compile), args=(lowered, then),
+                         name=COMPILING).start()
+
+    def _compile(self, lowered: Any, then: Callable) -> None:
+        try:
+            program = lowered.compile()
+        except BaseException as error:  # told to who waits
+            self._found.set_exception(error)
+            return
+        self._found.set_result(program)
+        then(program)
+
+    def __call__(self, *args: Any) -> Any:
+        try:
+            program = self._found.result()
+        except Exception:
+            self._settled(None)
+            raise
+        self._settled(program)
+        return program(*args)
 
 
 class Shelf:
@@ -73,10 +123,16 @@ class Shelf:
         named = (named,) if isinstance(named, str) else tuple(named)
         self.static = frozenset((*numbers, *map(names.index, named)))
 
-    def find(self, args: Sequence[Any], options: dict | None) -> Callable | None:
+    def find(self, args: Sequence[Any], options: dict | None,
+             ahead: bool = False) -> Callable | None:
         """The program for these arguments, to be called with those that are not static: from
         memory, from disk, or made now and kept. None: it has no name, or nothing is kept on disk,
-        and jax.jit is asked."""
+        and jax.jit is asked.
+
+        Args:
+            ahead: it will be called later, for arguments of these shapes; so where it is compiled,
+                another thread does that.
+        """
         folder, taped = disk.folder(), self._seldom > 0 and jax.default_backend() == "cpu"
         if any(isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
                for leaf in jax.tree.leaves(args)):
@@ -107,7 +163,7 @@ class Shelf:
         held = _read(folder, name, tree)
         made = (fixed, folder, name, args, options)
         if held is None:
-            found = self._made(*made)
+            found = self._made(*made, key if ahead else None)
         elif isinstance(held[0], Tape):
             found = Taped(held[0], held[1], self._compiled(fixed, options))
         else:
@@ -146,17 +202,35 @@ class Shelf:
         return call
 
     def _made(self, fixed: list, folder: disk.Folder, name: str, args: Sequence[Any],
-              options: dict | None) -> Callable:
-        """The program, traced now, and kept."""
+              options: dict | None, awaited: tuple | None = None) -> Callable:
+        """The program, traced now, and kept.
+
+        Args:
+            awaited: its key, where it is not to be waited for.
+        """
         traced = self._traced(args, options)
         taped = self._tape(traced, fixed, options)
         if taped is not None:
             _keep(folder, name, taped.tape, taped.results)
             return taped
         with resting():
-            program = traced.lower().compile()
-        _write(folder, name, program)
+            lowered = traced.lower()
+
+            def write(program: Any) -> None:
+                _write(folder, name, program)
+
+            if awaited is not None:
+                return Awaited(lowered, write, functools.partial(self._settle, awaited))
+            program = lowered.compile()
+        write(program)
         return program
+
+    def _settle(self, key: tuple, program: Callable | None) -> None:
+        """A program that was waited for; None: it is none."""
+        if program is None:
+            self._held.pop(key, None)
+        else:
+            self._held[key] = program
 
     def _tried(self, key: tuple, program: Callable, *again: Any) -> Callable:
         """A program from disk, compiled after all if its first call fails: XLA finds out only then

@@ -8,21 +8,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.errors import ModelError
 from probml.interface.functions.loops import Loop
-from probml.interface.functions.steps.linear import BESIDE, bent, straight, told
+from probml.interface.functions.steps.straight import BESIDE, Bent, bent, straight, told
 from probml.jaxpr import levels
-from probml.jaxpr.shortened import shortened
+from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.walk import evaluate
 
 
 class Body(NamedTuple):
     """The program of one step: leaves of what is handed on, the sites in `order`, inputs →
-    `owners`, then what it hands on.
+    `owners`, then what it hands on, and what it returns.
 
     Attributes:
         moved: the leaves that look at sites; copies: of these, leaf → site that it is.
-        looked: the leaves at which what is observed looks.
+        looked: the leaves at which what is observed looks, or what it returns and is `told`.
         normal: what is observed and looks at them or at sites.
         mixing: whether sites of a step look at each other.
     """
@@ -37,25 +36,31 @@ class Body(NamedTuple):
     looked: tuple[int, ...]
     normal: tuple[str, ...]
     mixing: bool
+    told: tuple[int, ...]
 
 
-def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any) -> Body:
+def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
+            told_of: Sequence[int] = ()) -> Body:
     """The program of a step.
 
+    Args:
+        told_of: the leaves of what it hands on and returns, one after the other, at which something
+            outside looks.
+
     Raises:
-        ModelError: it is not linear and Gaussian in its sites.
+        Bent: it is not linear and Gaussian in its sites.
     """
     owners: list[tuple[str, str]] = []
 
     def every(carry: list, sites: Mapping, x: Any, t: Any) -> list[jax.Array]:
-        trace, after = loop.trace(jax.tree.unflatten(tree, carry), x, t, sites)
+        trace, after, said = loop.trace(jax.tree.unflatten(tree, carry), x, t, sites)
         owners.clear()
         out = []
         for name, site in trace.items():
             for kind, value in told(name, site):
                 owners.append((name, kind))
                 out.append(value)
-        return out + jax.tree.leaves(after)
+        return out + jax.tree.leaves(after) + jax.tree.leaves(said)
 
     order = tuple(sorted(loop.drawn))
     shapes = {name: loop.shapes[name] for name in order}
@@ -72,31 +77,35 @@ def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any) -> Body:
     named = {i: ("handed", i) if i < count else ("site", order[i - count])
              for i in (*moved, *sites)}
     uses, turned = levels.classify(closed, named), bent(closed, list(named))
+    told_at = tuple(n + i for i in told_of)
     for i, own in enumerate(uses):
+        if i >= n + count and i not in told_at:
+            continue
         name, kind = owners[i] if i < n else ("what a step hands on", "loc")
         if kind == "loc" and own and (i in turned or not all(map(straight, own.values()))):
-            raise ModelError(f"{name} is not affine in sites of the scan")
+            raise Bent(f"{name} is not affine in sites of the scan")
         if kind in BESIDE and own:
-            raise ModelError(f"the {kind} of '{name}' looks at sites of the scan")
+            raise Bent(f"the {kind} of '{name}' looks at sites of the scan")
         if kind == "log" and (own or name in order) and (name, "loc") not in owners:
-            raise ModelError(f"site '{name}' is not normal")
+            raise Bent(f"site '{name}' is not normal")
     look = {name: uses[owners.index((name, "loc"))] for name, kind in owners if kind == "loc"}
     outs, ins = closed.jaxpr.outvars, closed.jaxpr.invars
     return Body(
         closed, tuple(owners), order, shapes, count, tuple(sorted(moved)),
         {i: order[j - count] for i in moved for j in sites if outs[n + i] is ins[j]},
-        tuple(i for i in sorted(moved) if any(("handed", i) in own for name, own in look.items()
-                                              if name not in order)),
+        tuple(i for i in sorted(moved) if any(("handed", i) in own for own in (
+            *(own for name, own in look.items() if name not in order),
+            *(uses[i] for i in told_at)))),
         tuple(name for name, own in look.items() if own and name not in order),
-        any(kind == "site" for name in order for kind, _ in look[name]))
+        any(kind == "site" for name in order for kind, _ in look[name]), told_at)
 
 
 class Step(NamedTuple):
     """Every step's numbers, time first.
 
     Attributes:
-        loc, after, seen: (values at 0, slopes in m, slopes in z) of sites, of what is handed on, of
-            what is observed and normal.
+        loc, after, seen, said: (values at 0, slopes in m, slopes in z) of sites, of what is handed
+            on, of what is observed and normal, of what is told outside.
         root: of the covariance of sites; noise, value, mask: of what is observed.
         rest: log density of all else.
     """
@@ -104,6 +113,7 @@ class Step(NamedTuple):
     loc: tuple[jax.Array, jax.Array, jax.Array]
     after: tuple[jax.Array, jax.Array, jax.Array]
     seen: tuple[jax.Array, jax.Array, jax.Array]
+    said: tuple[jax.Array, jax.Array, jax.Array]
     root: jax.Array
     noise: jax.Array
     value: jax.Array
@@ -148,7 +158,8 @@ def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray
     def of(names: Sequence[str], kind: str) -> list[int]:
         return [body.owners.index((name, kind)) for name in names]
 
-    groups = [of(body.order, "loc"), [n + i for i in body.moved], of(body.normal, "loc")]
+    groups = [of(body.order, "loc"), [n + i for i in body.moved], of(body.normal, "loc"),
+              list(body.told)]
     roots = of(body.order, "root")
     others = [of(body.normal, kind) for kind in ("scale", "value", "mask")]
     beside_them = [i for i, (name, kind) in enumerate(body.owners) if name not in body.order
@@ -159,6 +170,8 @@ def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray
 
     def one(plain: list, x: Any, t: Any) -> Step:
         def affine(outputs: Sequence[int]) -> tuple[jax.Array, jax.Array, jax.Array]:
+            if not outputs:
+                return jnp.zeros(0), jnp.zeros((0, m.size)), jnp.zeros((0, z.size))
             own = lambda m, z: joined(run(outputs, m, z, plain, x, t))  # noqa: E731
             return own(m, z), *jax.jacfwd(own, (0, 1))(m, z)
 

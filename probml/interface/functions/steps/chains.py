@@ -26,6 +26,7 @@ from probml.elimination.kalman import paths as kalman_paths
 from probml.interface.functions.steps.alone import Keep
 from probml.interface.functions.steps.linear import Affine, Linear, affine, linear_of
 from probml.interface.functions.steps.names import Joined
+from probml.interface.functions.steps.outside import slots
 
 
 def integrated(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> Any:
@@ -43,7 +44,8 @@ def integrated(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
     with (handlers.block(hide_fn=lambda msg: msg.get("name") in linear.gone), keep,
           handlers.condition(data=dict(given)), handlers.substitute(data=dict(linear.still))):
         out = call()
-    numpyro.factor(next(iter(linear.times)), evidence(linear, steps, keep.values))
+    first = next(iter((*linear.times, *(linear.outside.near if linear.outside else ()))))
+    numpyro.factor(first, evidence(linear, steps, keep.values))
     return out
 
 
@@ -57,6 +59,8 @@ def evidence(linear: Linear, steps: Joined, values: Mapping[str, Any]) -> jax.Ar
     logs = [i for i, (_, kind) in enumerate(linear.owners) if kind in ("log", "beside")]
     beside = sum((part.offset.sum() for part in affine(linear, steps, logs, values)),
                  jnp.zeros(()))
+    if linear.outside is not None:
+        beside = beside + linear.outside.beside(values)
     return kalman_evidence.evidence(system)[0] + beside
 
 
@@ -130,7 +134,10 @@ def _system(linear: Linear, steps: Joined,
          jnp.broadcast_to(along, (count, rest, whole))], 1)
     offset = jnp.pad(offset, ((0, 0), (0, rest)))
     noise = jnp.pad(noise, ((0, 0), (0, rest), (0, rest)))
-    value, slope, variance, seen = _sight(linear, steps, first, (count, d), flat)
+    sight = _sight(linear, steps, first, (count, d), flat)
+    if linear.outside is not None:
+        sight = _beside(sight, linear, first, values)
+    value, slope, variance, seen = sight
     lane = lambda leaf: leaf[..., None]  # noqa: E731
     system = kalman.System(lane(offset[0]), lane(noise[0]), lane(transition), lane(offset),
                            lane(noise), lane(value), lane(slope), lane(variance), lane(seen), None)
@@ -144,9 +151,9 @@ def _sight(linear: Linear, steps: Joined, first: Mapping[str, int], shape: tuple
     seen; (T, m, ...)."""
     places, (count, d) = steps.places, shape
     sizes = {name: linear.closed.out_avals[linear.at(name, "loc")].size for name in linear.times}
-    used, slots = [0] * count, {}
+    used, begins = [0] * count, {}
     for name, at in linear.times.items():
-        slots[name] = used[at]
+        begins[name] = used[at]
         used[at] += sizes[name]
     width = max(used)
     value, slope = jnp.zeros((count, width)), jnp.zeros((count, width, d * linear.back))
@@ -156,7 +163,7 @@ def _sight(linear: Linear, steps: Joined, first: Mapping[str, int], shape: tuple
 
         def index(members: Sequence[str], size: int = size) -> tuple[np.ndarray, np.ndarray]:
             at = np.array([linear.times[name] for name in members])
-            return at[:, None], np.array([slots[name] for name in members])[:, None] + np.arange(
+            return at[:, None], np.array([begins[name] for name in members])[:, None] + np.arange(
                 size)
 
         for members, part in flat(names, "value"):
@@ -176,3 +183,20 @@ def _sight(linear: Linear, steps: Joined, first: Mapping[str, int], shape: tuple
                     slope = slope.at[at[mine][..., None], rows[mine][..., None],
                                      columns + d * lag[:, None, None]].add(own[mine])
     return jnp.where(seen, value, 0.0), slope, variance, seen
+
+
+def _beside(sight: tuple[jax.Array, ...], linear: Linear, first: Mapping[str, int],
+            values: Mapping[str, Any]) -> tuple[jax.Array, ...]:
+    """The same, and what looks at all steps from outside."""
+    rows, = linear.outside.rows(values)
+    count, titles = len(sight[0]), list(linear.sizes)
+    slot, width = slots(rows.at, count)
+    columns = np.concatenate([first[titles[i]] + np.arange(linear.sizes[titles[i]][0])
+                              for i in rows.looked])
+    value, slope, variance, seen = (
+        jnp.pad(own, ((0, 0), (0, width), *((0, 0),) * (own.ndim - 2)), constant_values=blank)
+        for own, blank in zip(sight, (0.0, 0.0, 1.0, False), strict=True))
+    where, mask = (rows.at, sight[0].shape[1] + slot), rows.mask.astype(bool)
+    return (value.at[where].set(jnp.where(mask, rows.value - rows.loc, 0.0)),
+            slope.at[where[0][:, None], where[1][:, None], columns].set(rows.slopes),
+            variance.at[where].set(rows.scale**2), seen.at[where].set(mask))

@@ -2,7 +2,6 @@
 some before (jaxpr/levels.py proves it), every spread without a look at steps; and their locations'
 slopes. Alike steps are computed together (jaxpr/repeats/alike.py)."""
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,18 +11,15 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.errors import ModelError
-from probml.interface.functions.states import logs_of
 from probml.interface.functions.steps.alone import alone
 from probml.interface.functions.steps.names import Joined
+from probml.interface.functions.steps.outside import Outside, Returned, outside_of
+from probml.interface.functions.steps.straight import BESIDE, Bent, bent, straight, told
 from probml.jaxpr import levels
-from probml.jaxpr.levels import Level
+from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.repeats.alike import Alike, alike
-from probml.jaxpr.shortened import shortened
-from probml.jaxpr.walk import Literal, bodies, equations
-from probml.latents.gaussian import PLAIN
+from probml.jaxpr.repeats.stored import by_elements
 
-POWERS = frozenset({"sqrt", "rsqrt", "cbrt", "square", "pow", "integer_pow"})
-BESIDE = ("root", "scale", "value", "mask", "beside")  # what may not look at steps
 WIDEST = 16  # numbers of the steps looked at: Kalman's filter costs their cube
 
 
@@ -40,6 +36,7 @@ class Linear(NamedTuple):
         sizes: name of all steps → numbers of one, and its shape.
         others: the other continuous sites that are unseen.
         gone: what nobody outside hears of.
+        outside: what looks at more steps than a state has, each of its numbers at one of them.
     """
 
     closed: Any
@@ -51,6 +48,7 @@ class Linear(NamedTuple):
     still: Mapping[str, jax.Array]
     others: tuple[str, ...]
     gone: frozenset[str]
+    outside: Outside | None = None
 
     def at(self, site: str, kind: str) -> int:
         return self.owners.index((site, kind))
@@ -95,22 +93,27 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
                 out.append(value)
         return out
 
-    closed = jax.make_jaxpr(shortened(every))(still, others)
+    closed = by_elements(jax.make_jaxpr(shortened(every))(still, others))
     takes = (*sorted(still), *sorted(others))
     turned = bent(closed, range(len(still)))
     uses = levels.classify(closed, {i: name for i, name in enumerate(takes) if name in places})
     found = dict(zip(owners, uses, strict=True))
     computed = {name for name, kind in owners if kind == "computed" and found[name, kind]}
-    near = {name for name, kind in owners if kind == "log" and (found[name, kind]
-                                                                or name in places)}
+    near = [name for name, kind in owners if kind == "log" and (found[name, kind]
+                                                                or name in places)]
+    numbers = sum(size for size, _ in sizes.values())
+    late = {name for name in near if name not in free and _span(found, name, places) * numbers
+            > WIDEST}
     times, back = {}, 1
     for name in near:
+        if name in late:
+            continue
         loc = found.get((name, "loc"))
         looks = [found.get((name, kind)) for kind in BESIDE]
         if loc is None or not all(map(straight, loc.values())) or any(looks) or (
             owners.index((name, "loc")) in turned
         ):
-            raise ModelError(f"site '{name}' is not linear and Gaussian in steps of a loop")
+            raise Bent(f"site '{name}' is not linear and Gaussian in steps of a loop")
         seen = {places[step][1] for step in loc}
         if name in places:
             own = places[name][1]
@@ -122,77 +125,39 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
         else:
             times[name] = max(seen)
             back = max(back, max(seen) - min(seen) + 1)
-    if not times:
+    if not times and not late:
         raise ModelError("nothing that is observed looks at steps")
-    if sum(size for size, _ in sizes.values()) * back > WIDEST:
+    if numbers * back > WIDEST:
         raise ModelError("the steps that are looked at have many numbers")
-    wanted = [i for i, (name, kind) in enumerate(owners)
-              if (kind in ("loc", *BESIDE) if name in near
-                  else kind == "log" and name not in others)]
+    outside = _outside(call, steps, given, still, others, late) if late else None
+    wanted = [i for i, (name, kind) in enumerate(owners) if name not in late
+              and (kind in ("loc", *BESIDE) if name in near
+                   else kind == "log" and name not in others)]
     part, needed = levels.restrict(closed, wanted)
     kept = tuple(owners[i] for i in wanted)
     return Linear(part, tuple(takes[i] for i in needed), kept, times, back, sizes, still,
-                  tuple(sorted(others)), frozenset({name for name, _ in kept} | computed))
+                  tuple(sorted(others)), frozenset({name for name, _ in kept} | computed | late),
+                  outside)
 
 
-def straight(use: levels.Use) -> bool:
-    """Whether a result is affine in an input, as it is."""
-    return use.level <= Level.AFFINE and all(step in PLAIN for step, _ in use.coordinate)
+def _span(found: Mapping[tuple[str, str], Mapping], name: str, places: Mapping) -> int:
+    """How many steps there are from the first to the last at which a location looks."""
+    seen = [places[step][1] for step in found.get((name, "loc")) or ()]
+    return max(seen) - min(seen) + 1 if seen else 0
 
 
-def bent(closed: Any, inputs: Collection[int]) -> set[int]:
-    """The results on whose way from some inputs a power stands, which levels.py reads on the
-    positive half line alone."""
-    near, raised = {closed.jaxpr.invars[i] for i in inputs}, set()
-    for eqn in closed.jaxpr.eqns:
-        own = [atom for atom in eqn.invars if not isinstance(atom, Literal) and atom in near]
-        if own:
-            near.update(eqn.outvars)
-            inside = (each.primitive.name for body in bodies(eqn) for each in equations(body))
-            if any(atom in raised for atom in own) or not POWERS.isdisjoint(
-                (eqn.primitive.name, *inside)
-            ):
-                raised.update(eqn.outvars)
-    return {i for i, atom in enumerate(closed.jaxpr.outvars)
-            if not isinstance(atom, Literal) and atom in raised}
+def _outside(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any], still: Mapping,
+             others: Mapping, late: Collection[str]) -> Outside:
+    """What looks at all steps."""
+    paths = [jnp.zeros((len(names), *still[names[0]].shape)) for names in steps.groups.values()]
 
+    def run(paths: Sequence[jax.Array], values: Mapping[str, Any]) -> Mapping[str, Any]:
+        single = steps.apart(dict(zip(steps.groups, paths, strict=True)))
+        return alone(call, given, {**single, **values})
 
-def told(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:
-    """What a message of a run says of its site: (kind, value)."""
-    if site["type"] == "deterministic":
-        return [("computed", jnp.asarray(site["value"]))]
-    if site["type"] != "sample":
-        return []
-    out = [("log", logs_of({name: site})[name].sum())]
-    fn, mask = site["fn"], None
-    while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
-        if isinstance(fn, dist.MaskedDistribution):
-            mask = jnp.reshape(fn._mask, (*jnp.shape(fn._mask), *(1,) * fn.event_dim))
-        fn = fn.base_dist
-    if type(fn) not in (dist.Normal, dist.MultivariateNormal) or site["scale"] is not None:
-        return out
-    shape = np.broadcast_shapes(site["fn"].shape(), jnp.shape(site["value"]))
-    value = site["value"] if mask is None else jnp.where(mask, site["value"], 0.0)
-    seen = {"value": value, "mask": True if mask is None else mask} if site["is_observed"] else {}
-    found = {"loc": fn.loc, **seen}
-    if type(fn) is dist.Normal:
-        spread = jnp.broadcast_to(fn.scale, shape)
-        found |= {"scale": spread} if seen else {"root": jnp.diag(spread.ravel())}
-    elif seen:  # in coordinates of no covariance
-        inverse = jnp.linalg.inv(fn.scale_tril)
-        white = lambda vector: (inverse @ vector[..., None])[..., 0]  # noqa: E731
-        size = jnp.log(jnp.abs(jnp.diagonal(fn.scale_tril, axis1=-2, axis2=-1))).sum(-1)
-        lost = jnp.broadcast_to(size, shape[:-1])
-        found |= {kind: white(jnp.broadcast_to(found[kind], shape)) for kind in ("loc", "value")}
-        found |= {"scale": jnp.ones(()), "beside": -jnp.where(
-            True if mask is None else mask[..., 0], lost, 0.0).sum()}
-    else:
-        roots = jnp.broadcast_to(fn.scale_tril, (*shape, shape[-1])).reshape(-1, *2 * shape[-1:])
-        apart = jnp.eye(len(roots))[:, None, :, None] * roots[:, :, None]
-        found["root"] = apart.reshape(2 * (math.prod(shape),))
-    flat = lambda own: jnp.broadcast_to(own, shape).ravel()  # noqa: E731
-    return out + [(kind, own if kind in ("root", "beside") else flat(own))
-                  for kind, own in found.items()]
+    count = len(paths[0])
+    returned = Returned(tuple(range(len(paths))), (np.arange(count),) * len(paths), count)
+    return outside_of(run, [returned], paths, others, late)
 
 
 def affine(linear: Linear, steps: Joined, outputs: Sequence[int],

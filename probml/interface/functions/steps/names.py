@@ -39,7 +39,7 @@ def steps_of(shown: Survey) -> dict[str, tuple[str, ...]] | None:
 def scans_of(shown: Survey) -> dict[str, tuple[str, ...]] | None:
     """The unseen sites of scans, each the name of all its steps; None where there are none, or one
     is discrete."""
-    if shown.params or shown.hidden:
+    if shown.params:
         return None
     inside = [site for name, site in shown.sites.items()
               if name in shown.inside and not (site.observed or site.factor)]

@@ -16,9 +16,10 @@ from probml.interface.functions.states import logs_of
 from probml.interface.functions.steps.alone import alone
 from probml.interface.functions.steps.names import LEAST, Joined, stem_of
 from probml.jaxpr import levels
+from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.repeats.alike import alike
 from probml.jaxpr.repeats.rolled import evaluated, recursion
-from probml.jaxpr.shortened import shortened
+from probml.jaxpr.repeats.stored import by_elements
 from probml.structure.leaves import leaves_of_distribution
 
 SAME = 4  # results that must be alike to be computed together
@@ -171,7 +172,7 @@ def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
                 out.append(value)
         return out
 
-    closed = jax.make_jaxpr(shortened(every))(still, others)
+    closed = by_elements(jax.make_jaxpr(shortened(every))(still, others))
     takes = (*sorted(still), *sorted(others))
     looks = [frozenset(takes[i] for i in used) for used in levels.dependencies(closed)]
     near = [not own.isdisjoint(places) for own in looks]

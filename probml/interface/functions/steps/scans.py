@@ -7,17 +7,21 @@ Let m be the numbers that a step hands on and that look at its sites, and z its 
 
 where L, Z (strictly triangular), l, S, … may look at parameters, inputs, and what a step hands on
 beside m. The state is z_t, what of m_t is no copy of it, and what of m_{t−1} y_t looks at. The body
-is traced once, whatever the number of steps; levels.py proves that it is affine.
+is traced once, whatever the number of steps; levels.py proves that it is affine. What is observed
+outside and looks at what the scan returns stands beside y_t (outside.py).
 Cost: as elimination/kalman.py has it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
+from numpyro import handlers
 from numpyro.contrib.control_flow.scan import PytreeTrace
 from numpyro.primitives import Messenger
 
@@ -26,20 +30,94 @@ from probml.elimination.kalman import filter as kalman
 from probml.elimination.kalman import paths as kalman_paths
 from probml.errors import ModelError
 from probml.interface.functions.loops import Loop, Summed, conditioned, loop_of, names_inside
+from probml.interface.functions.steps.alone import Keep, alone
 from probml.interface.functions.steps.bodies import Body, Step, body_of, steps_of_body
 from probml.interface.functions.steps.linear import WIDEST
+from probml.interface.functions.steps.outside import Outside, Returned, Rows, outside_of, slots
+from probml.interface.functions.steps.straight import Bent
 
 
-class Scans(Messenger):
-    """Integrates sites of scans out; keeps what it has met of them.
+def scans_integrated(call: Callable[[], Any], names: Collection[str],
+                     given: Mapping[str, Any]) -> tuple[Any, list["Scanned"]]:
+    """Run a function, the sites of its scans integrated out: those outside hear of the other
+    parameters, of what looks at no scan, and of one factor a scan. What the function returns, and
+    the scans that were met.
 
     Args:
-        names: the continuous sites of scans that are unseen.
+        names: the continuous sites of scans that are unseen; given: values of sites that are data.
+
+    Raises:
+        Bent: they are not linear and Gaussian, or what looks at them is not.
+        ModelError: nothing that is observed looks at them; a number looks at several steps; a state
+            has many numbers.
+    """
+    outside = _outside(call, names, given)
+    scans = _Scans(names, given, None if outside is None else outside.paths)
+    if outside is None:
+        with scans:
+            out = call()
+        rows, beside = [None] * len(scans.met), jnp.zeros(())
+    else:
+        keep = Keep(outside.others, ())
+        with (handlers.block(hide_fn=lambda msg: msg.get("name") in outside.gone), keep,
+              handlers.condition(data=dict(given)), scans):
+            out = call()
+        rows, beside = outside.rows(keep.values), outside.beside(keep.values)
+    found, taken = [], set[str]()
+    for k, (met, own) in enumerate(zip(scans.met, rows, strict=True)):
+        one = scanned(*met, own)
+        name = one.seen or outside.near[0]  # where nothing is observed inside
+        name = f"{name} by {next(iter(one.sizes))}" if name in taken else name
+        taken.add(name)
+        log = kalman_evidence.evidence(one.system)[0] + one.beside
+        numpyro.factor(name, log if k else log + beside)
+        found.append(one)
+    return out, found
+
+
+def _outside(call: Callable[[], Any], names: Collection[str],
+             given: Mapping[str, Any]) -> Outside | None:
+    """What looks at scans from outside; None where nothing does."""
+    with contextlib.suppress(Exception):  # it is looked at, which may end in any error
+        trace = alone(_within(_Scans(names, given), call), given, {})
+        if not any(isinstance(leaf, Summed) for site in trace.values()
+                   for leaf in jax.tree.leaves(site["value"])):
+            return None
+    first = _Scans(names, given, ())
+    trace = alone(_within(first, call), given, {})
+    others = {name: jnp.asarray(site["value"]) for name, site in trace.items()
+              if site["type"] == "sample" and not site["is_observed"]
+              and not isinstance(site["fn"], dist.Unit)}
+
+    def run(paths: Sequence[jax.Array], values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return alone(_within(_Scans(names, given, paths), call), given, values)
+
+    return outside_of(run, first.returned, first.paths, others)
+
+
+def _within(scans: "_Scans", call: Callable[[], Any]) -> Callable[[], Any]:
+    def run() -> Any:
+        with scans:
+            return call()
+
+    return run
+
+
+class _Scans(Messenger):
+    """Keeps scans from being run, and what they are.
+
+    Args:
+        paths: what they return, leaf by leaf, one after the other; where these run out, zeros;
+            None: what nothing may look at.
     """
 
-    def __init__(self, names: Collection[str]):
+    def __init__(self, names: Collection[str], given: Mapping[str, Any],
+                 paths: Sequence[jax.Array] | None = None):
         super().__init__()
-        self.names, self.met = set(names), list[Scanned]()
+        self.names, self.given = set(names), given
+        self.paths = None if paths is None else list(paths)
+        self.met = list[tuple]()
+        self.returned = list[Returned]()
 
     def process_message(self, msg: dict) -> None:
         if not self.names or msg["type"] != "control_flow" or len(msg["args"]) != 5:
@@ -47,14 +125,36 @@ class Scans(Messenger):
         if self.names.isdisjoint(names_inside(msg)):
             return
         body, init, xs, length, reverse = msg["args"]
-        found = scanned(loop_of(body, init, jax.tree.map(lambda leaf: leaf[0], xs),
-                                conditioned(msg)), init, xs, length, reverse)
-        self.met.append(found)
-        numpyro.factor(found.seen, kalman_evidence.evidence(found.system)[0] + found.beside)
-        left = Summed(next(iter(found.sizes)), "continuous and unseen, stands in a scan and is "
-                                               "integrated out there")
-        carry = jax.tree.map(lambda _: left, init)
-        msg["value"] = ((found.length, None, carry), (PytreeTrace({}), left))
+        first = jax.tree.map(lambda leaf: leaf[0], xs)
+        loop = loop_of(body, init, first, {**conditioned(msg), **self.given})
+        length = len(jax.tree.leaves(xs)[0]) if length is None else length
+        self.met.append((loop, init, xs, length, reverse))
+        left = Summed(next(iter(loop.drawn), ""), "continuous and unseen, stands in a scan and is "
+                                                  "integrated out there")
+        if self.paths is None:
+            carry, said = jax.tree.map(lambda _: left, init), left
+        else:
+            carry, said = self._told(loop, init, first, length, reverse, left)
+        msg["value"] = ((length, None, carry), (PytreeTrace({}), said))
+
+    def _told(self, loop: Loop, init: Any, first: Any, length: int, reverse: bool,
+              left: Summed) -> tuple[Any, Any]:
+        """What a scan hands on last, and what it returns."""
+        blank = {name: jnp.zeros(shape) for name, shape in loop.shapes.items()}
+        init = jax.tree.map(jnp.asarray, init)
+        carry, said = jax.eval_shape(lambda: loop.trace(init, first, 0, blank)[1:])
+        start = sum(len(returned.leaves) for returned in self.returned)
+        every, tree = jax.tree.flatten((carry, said))
+        last, steps = np.array([0 if reverse else length - 1]), np.arange(length)
+        at = tuple(last if i < len(jax.tree.leaves(carry)) else steps for i in range(len(every)))
+        self.returned.append(Returned(tuple(range(start, start + len(every))), at, length))
+        out = []
+        for i, (leaf, own) in enumerate(zip(every, at, strict=True), start):
+            if i == len(self.paths):
+                self.paths.append(jnp.zeros((len(own), *leaf.shape)))
+            path = self.paths[i][0] if own is last else self.paths[i]
+            out.append(path if jnp.issubdtype(leaf.dtype, jnp.floating) else left)
+        return jax.tree.unflatten(tree, out)
 
 
 class Scanned(NamedTuple):
@@ -64,7 +164,7 @@ class Scanned(NamedTuple):
         system: what Kalman's filter takes; centre: the state that is its 0.
         beside: log density of what is observed and looks at no site.
         sizes: site → numbers of a step, and its shape, in the order of a state.
-        seen: a name of what is observed.
+        seen: a name of what is observed inside; None: nothing is.
         length: steps; reverse: the last is the first.
     """
 
@@ -72,7 +172,7 @@ class Scanned(NamedTuple):
     centre: jax.Array
     beside: jax.Array
     sizes: Mapping[str, tuple[int, tuple[int, ...]]]
-    seen: str
+    seen: str | None
     length: int
     reverse: bool
 
@@ -96,16 +196,19 @@ class Scanned(NamedTuple):
         return out
 
 
-def scanned(loop: Loop, init: Any, xs: Any, length: int | None, reverse: bool) -> Scanned:
+def scanned(loop: Loop, init: Any, xs: Any, length: int, reverse: bool,
+            rows: Rows | None) -> Scanned:
     """A scan, its sites integrated out.
 
+    Args:
+        rows: what looks at it from outside.
+
     Raises:
-        ModelError: it is not linear and Gaussian in its sites; nothing in it is observed; a state
-            has many numbers.
+        Bent: it is not linear and Gaussian in its sites.
+        ModelError: nothing that is observed looks at it; a state has many numbers.
     """
     if loop.hidden:
-        raise ModelError(f"site '{loop.name}' in a scan is discrete")
-    length = len(jax.tree.leaves(xs)[0]) if length is None else length
+        raise Bent(f"site '{loop.name}' in a scan is discrete")
     init, xs = jax.tree.map(jnp.asarray, (init, xs))
     xs = jax.tree.map(lambda leaf: leaf[::-1], xs) if reverse else xs
     at = np.arange(length)[::-1] if reverse else np.arange(length)
@@ -114,15 +217,38 @@ def scanned(loop: Loop, init: Any, xs: Any, length: int | None, reverse: bool) -
     shaped = jax.eval_shape(lambda: jax.tree.leaves(loop.trace(init, first, 0, {
         name: jnp.zeros(loop.shapes[name]) for name in loop.drawn})[1]))
     flat = [leaf.astype(own.dtype) for leaf, own in zip(flat, shaped, strict=True)]
-    body = body_of(loop, flat, tree, first)
+    body = body_of(loop, flat, tree, first, () if rows is None else rows.looked)
     seen = [name for name, kind in body.owners if kind == "log" and name not in body.order]
-    if not body.normal:
-        raise ModelError("nothing that is observed in the scan looks at its sites")
+    if not body.normal and rows is None:
+        raise ModelError("nothing that is observed looks at the scan's sites")
     step = steps_of_body(body, flat, xs, at)
+    if rows is not None:
+        step = _with_rows(step, rows, at)
     system = _system(body, step, flat)
     return Scanned(kalman.about(system, system.mean), system.mean, step.rest.sum(),
                    {name: (int(np.prod(shape)), shape) for name, shape in body.shapes.items()},
-                   seen[0], length, reverse)
+                   seen[0] if seen else None, length, reverse)
+
+
+def _with_rows(step: Step, rows: Rows, at: np.ndarray) -> Step:
+    """What is observed outside beside what is observed inside, at the step at which it looks."""
+    when = np.argsort(at)[rows.at]  # in the order in which steps are taken
+    slot, width = slots(when, len(at))
+    count = len(at)
+
+    def placed(own: jax.Array, blank: float) -> jax.Array:
+        return jnp.full((count, width, *own.shape[1:]), blank).at[when, slot].set(own)
+
+    value, m, z = (own[when] for own in step.said)
+    seen = (rows.loc + (rows.slopes * value).sum(-1), (rows.slopes[..., None] * m).sum(1),
+            (rows.slopes[..., None] * z).sum(1))
+    beside = lambda one, other: jnp.concatenate([one, other], 1)  # noqa: E731
+    return step._replace(
+        seen=tuple(beside(one, placed(own, 0.0))
+                   for one, own in zip(step.seen, seen, strict=True)),
+        noise=beside(step.noise, placed(rows.scale, 1.0)),
+        value=beside(step.value, placed(rows.value, 0.0)),
+        mask=beside(step.mask, placed(rows.mask, 0.0)))
 
 
 def _system(body: Body, step: Step, init: Sequence[jax.Array]) -> kalman.System:

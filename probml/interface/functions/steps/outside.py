@@ -1,0 +1,212 @@
+"""What stands outside a scan and looks at what it returns, or outside a loop and looks at all its
+steps: each of its numbers at one step.
+
+The function is run once by itself, what scans return its inputs, for its program: jaxpr/levels.py
+proves that a location is affine in these, jaxpr/cells.py at which step each of its numbers looks.
+Then number e, seen at step t, is
+
+    y_e = a_e + S_e r_t + ν,    r_t what the scan returns at step t
+
+and one push of every number of a step, at all steps at once, gives all slopes S.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.errors import ModelError
+from probml.interface.functions.steps.straight import BESIDE, Bent, bent, straight, told
+from probml.jaxpr import levels
+from probml.jaxpr.cells import NONE, SEVERAL, cells
+from probml.jaxpr.opened.shortened import shortened
+from probml.jaxpr.repeats.stored import by_elements
+from probml.jaxpr.walk import evaluate
+
+
+class Returned(NamedTuple):
+    """What one scan returns: the places of its leaves among all paths, of each leaf the steps that
+    its first axis runs along, and how many steps there are."""
+
+    leaves: tuple[int, ...]
+    at: tuple[np.ndarray, ...]
+    steps: int
+
+
+class Rows(NamedTuple):
+    """The numbers that look at one scan.
+
+    Attributes:
+        at: the step, as the scan returns them; looked: the leaves that they look at, by their
+            place in the scan.
+        loc: where what is returned is 0; slopes: in all numbers of `looked` at that step.
+        scale, value, mask: of each.
+    """
+
+    at: np.ndarray
+    looked: tuple[int, ...]
+    loc: jax.Array
+    slopes: jax.Array
+    scale: jax.Array
+    value: jax.Array
+    mask: jax.Array
+
+
+def slots(when: np.ndarray, count: int) -> tuple[np.ndarray, int]:
+    """Of numbers that are seen at steps, the place of each among those of its step, and how many
+    the fullest step has."""
+    order = np.argsort(when, kind="stable")
+    starts = np.searchsorted(when[order], np.arange(count))
+    slot = np.empty(len(when), int)
+    slot[order] = np.arange(len(when)) - starts[when[order]]
+    return slot, int(slot.max()) + 1
+
+
+class Outside(NamedTuple):
+    """What looks at scans from outside.
+
+    Attributes:
+        closed: the paths, then `others` by name → a result for each of `owners`.
+        near: the sites that look at paths; looked: the paths at which they look; where: of each
+            site, the scan and the step at which its numbers look.
+        gone: what nobody outside hears of.
+    """
+
+    closed: Any
+    owners: tuple[tuple[str, str], ...]
+    scans: tuple[Returned, ...]
+    paths: tuple[jax.Array, ...]
+    others: tuple[str, ...]
+    near: tuple[str, ...]
+    looked: tuple[int, ...]
+    where: tuple[tuple[np.ndarray, np.ndarray], ...]
+    gone: frozenset[str]
+
+    def _program(self, kinds: Sequence[tuple[str, str]], values: Mapping[str, Any]) -> Callable:
+        """The paths → results."""
+        part, takes = levels.restrict(self.closed, [self.owners.index(own) for own in kinds])
+        count = len(self.paths)
+
+        def run(paths: Sequence[jax.Array]) -> list[jax.Array]:
+            inputs = [paths[i] if i < count else values[self.others[i - count]] for i in takes]
+            return evaluate(part, *(jnp.asarray(value, aval.dtype)
+                                    for value, aval in zip(inputs, part.in_avals, strict=True)))
+
+        return run
+
+    def beside(self, values: Mapping[str, Any]) -> jax.Array:
+        """The log density of what looks at paths that does not."""
+        kinds = [(name, "beside") for name in self.near if (name, "beside") in self.owners]
+        return sum((part.sum() for part in self._program(kinds, values)(self.paths)),
+                   jnp.zeros(())) if kinds else jnp.zeros(())
+
+    def rows(self, values: Mapping[str, Any]) -> list[Rows | None]:
+        """For each scan the numbers that look at it.
+
+        Args:
+            values: of the unseen sites outside scans.
+        """
+        if not self.near:
+            return [None] * len(self.scans)
+        run = self._program([(name, "loc") for name in self.near], values)
+        loc, push = jax.linearize(lambda *paths: jnp.concatenate(
+            [own.ravel() for own in run(paths)]), *self.paths)
+        rest = {kind: jnp.concatenate([jnp.ravel(own) for own in self._program(
+            [(name, kind) for name in self.near], values)(self.paths)])
+            for kind in ("scale", "value", "mask")}
+        scan, step = (np.concatenate([own[side] for own in self.where]) for side in (0, 1))
+        out: list[Rows | None] = []
+        for k, returned in enumerate(self.scans):
+            own = np.flatnonzero(scan == k)
+            looked = tuple(i for i in returned.leaves if i in self.looked)
+            if not len(own) or not looked:
+                out.append(None)
+                continue
+            slopes = jnp.concatenate([self._slopes(i, push)[own] for i in looked], 1)
+            out.append(Rows(step[own], tuple(returned.leaves.index(i) for i in looked), loc[own],
+                            slopes, *(rest[kind][own] for kind in ("scale", "value", "mask"))))
+        return out
+
+    def _slopes(self, i: int, push: Callable) -> jax.Array:
+        """Of all numbers, in the numbers of one step of a path, (numbers, numbers of a step)."""
+        shape = self.paths[i].shape
+        size = int(np.prod(shape[1:]))
+        zeros = [jnp.zeros_like(path) for path in self.paths]
+
+        def one(unit: jax.Array) -> jax.Array:
+            return push(*(jnp.broadcast_to(unit, shape) if j == i else zero
+                          for j, zero in enumerate(zeros)))
+
+        return jax.vmap(one)(jnp.eye(size).reshape(size, *shape[1:])).T
+
+
+def outside_of(run: Callable[[Sequence[jax.Array]], Mapping[str, Any]],
+               scans: Sequence[Returned], paths: Sequence[jax.Array],
+               others: Mapping[str, jax.Array], only: Collection[str] | None = None) -> Outside:
+    """What looks at scans from outside.
+
+    Args:
+        run: (paths, values of other unseen sites) → the messages of the function.
+        paths: of every leaf of every scan, some numbers of its shape.
+        only: the sites that are asked about; None: all.
+
+    Raises:
+        Bent: it is not normal about a location affine in what is returned.
+        ModelError: one of its numbers looks at several steps.
+    """
+    owners: list[tuple[str, str]] = []
+
+    def every(paths: Sequence[jax.Array], others: Mapping) -> list[jax.Array]:
+        owners.clear()
+        out = []
+        for name, site in run(paths, others).items():
+            for kind, value in told(name, site):
+                owners.append((name, kind))
+                out.append(value)
+        return out
+
+    closed = by_elements(jax.make_jaxpr(shortened(every))(list(paths), dict(others)))
+    count = len(paths)
+    uses = levels.classify(closed, {i: f"{i}" for i in range(count)})
+    turned, found = bent(closed, range(count)), dict(zip(owners, uses, strict=True))
+    computed = {name for name, kind in owners if kind == "computed" and found[name, kind]}
+    near = tuple(name for name, kind in owners if kind == "log" and found[name, kind]
+                 and (only is None or name in only))
+    for name in near:
+        loc = found.get((name, "loc"))
+        if name in others or loc is None or not all(map(straight, loc.values())) or any(
+            found.get((name, kind)) for kind in BESIDE
+        ) or owners.index((name, "loc")) in turned:
+            raise Bent(f"site '{name}' is not linear and Gaussian in what a scan returns")
+    looked = tuple(sorted({int(i) for name in near for i in found[name, "loc"]}))
+    outside = Outside(closed, tuple(owners), tuple(scans), tuple(paths), tuple(sorted(others)),
+                      near, looked, (), frozenset({*near, *computed}))
+    return outside._replace(where=_where(outside)) if near else outside
+
+
+def _where(outside: Outside) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """The scan and the step at which each number looks; some step for one that looks at none."""
+    paths, near = outside.paths, outside.near
+    part, takes = levels.restrict(outside.closed,
+                                  [outside.owners.index((name, "loc")) for name in near])
+    first = np.cumsum([0, *(returned.steps for returned in outside.scans)])
+    numbers, some = {}, 0
+    for k, returned in enumerate(outside.scans):
+        for i, at in zip(returned.leaves, returned.at, strict=True):
+            own = (first[k] + at).reshape(-1, *(1,) * (paths[i].ndim - 1))
+            numbers[f"{i}"] = np.broadcast_to(own, paths[i].shape)
+            some = int(own.flat[0]) if i == outside.looked[0] else some
+    tracked = {k: f"{i}" for k, i in enumerate(takes) if i < len(paths)}
+    out = []
+    for name, var, own in zip(near, part.out_avals, cells(part, tracked, numbers), strict=True):
+        where = np.full(var.shape, NONE)
+        for marks in own.values():
+            if ((marks == SEVERAL) | (marks != NONE) & (where != NONE) & (marks != where)).any():
+                raise ModelError(f"a number of '{name}' looks at several steps of a scan")
+            where = np.where(marks != NONE, marks, where)
+        where = np.where(where == NONE, some, where).ravel()
+        scan = np.searchsorted(first, where, side="right") - 1
+        out.append((scan, where - first[scan]))
+    return tuple(out)

@@ -1,0 +1,85 @@
+"""What a message of a run says of its site as a linear Gaussian one: its location, its spread, what
+is seen of it; and whether a location is affine in steps (jaxpr/levels.py proves it)."""
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from probml.errors import ModelError
+from probml.interface.functions.states import logs_of
+from probml.jaxpr import levels
+from probml.jaxpr.levels import Level
+from probml.jaxpr.walk import Literal, bodies, equations
+from probml.latents.gaussian import PLAIN
+
+POWERS = frozenset({"sqrt", "rsqrt", "cbrt", "square", "pow", "integer_pow"})
+BESIDE = ("root", "scale", "value", "mask", "beside")  # what may not look at steps
+
+
+class Bent(ModelError):
+    """Steps that are not linear and Gaussian, whatever of their arguments is known."""
+
+
+def straight(use: levels.Use) -> bool:
+    """Whether a result is affine in an input, as it is."""
+    return use.level <= Level.AFFINE and all(step in PLAIN for step, _ in use.coordinate)
+
+
+def bent(closed: Any, inputs: Collection[int]) -> set[int]:
+    """The results on whose way from some inputs a power stands, which levels.py reads on the
+    positive half line alone."""
+    near, raised = {closed.jaxpr.invars[i] for i in inputs}, set()
+    for eqn in closed.jaxpr.eqns:
+        own = [atom for atom in eqn.invars if not isinstance(atom, Literal) and atom in near]
+        if own:
+            near.update(eqn.outvars)
+            inside = (each.primitive.name for body in bodies(eqn) for each in equations(body))
+            if any(atom in raised for atom in own) or not POWERS.isdisjoint(
+                (eqn.primitive.name, *inside)
+            ):
+                raised.update(eqn.outvars)
+    return {i for i, atom in enumerate(closed.jaxpr.outvars)
+            if not isinstance(atom, Literal) and atom in raised}
+
+
+def told(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:
+    """What a message of a run says of its site: (kind, value)."""
+    if site["type"] == "deterministic":
+        return [("computed", jnp.asarray(site["value"]))]
+    if site["type"] != "sample":
+        return []
+    out = [("log", logs_of({name: site})[name].sum())]
+    fn, mask = site["fn"], None
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
+        if isinstance(fn, dist.MaskedDistribution):
+            mask = jnp.reshape(fn._mask, (*jnp.shape(fn._mask), *(1,) * fn.event_dim))
+        fn = fn.base_dist
+    if type(fn) not in (dist.Normal, dist.MultivariateNormal) or site["scale"] is not None:
+        return out
+    shape = np.broadcast_shapes(site["fn"].shape(), jnp.shape(site["value"]))
+    value = site["value"] if mask is None else jnp.where(mask, site["value"], 0.0)
+    seen = {"value": value, "mask": True if mask is None else mask} if site["is_observed"] else {}
+    found = {"loc": fn.loc, **seen}
+    if type(fn) is dist.Normal:
+        spread = jnp.broadcast_to(fn.scale, shape)
+        found |= {"scale": spread} if seen else {"root": jnp.diag(spread.ravel())}
+    elif seen:  # in coordinates of no covariance
+        inverse = jnp.linalg.inv(fn.scale_tril)
+        white = lambda vector: (inverse @ vector[..., None])[..., 0]  # noqa: E731
+        size = jnp.log(jnp.abs(jnp.diagonal(fn.scale_tril, axis1=-2, axis2=-1))).sum(-1)
+        lost = jnp.broadcast_to(size, shape[:-1])
+        found |= {kind: white(jnp.broadcast_to(found[kind], shape)) for kind in ("loc", "value")}
+        found |= {"scale": jnp.ones(()), "beside": -jnp.where(
+            True if mask is None else mask[..., 0], lost, 0.0).sum()}
+    else:
+        roots = jnp.broadcast_to(fn.scale_tril, (*shape, shape[-1])).reshape(-1, *2 * shape[-1:])
+        apart = jnp.eye(len(roots))[:, None, :, None] * roots[:, :, None]
+        found["root"] = apart.reshape(2 * (math.prod(shape),))
+    flat = lambda own: jnp.broadcast_to(own, shape).ravel()  # noqa: E731
+    return out + [(kind, own if kind in ("root", "beside") else flat(own))
+                  for kind, own in found.items()]

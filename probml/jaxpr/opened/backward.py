@@ -1,0 +1,363 @@
+"""Gradients by one walk back over a short list of equations.
+
+JAX's reverse mode pushes every equation forwards, makes a program of the pushes and turns that
+round: ten times the work of tracing the equation itself, of which nothing is left in the program.
+For most equations the pull is one or two others, which are bound here at once, with JAX's own
+formulas; all else (loops, branches, functions with derivatives of their own, matrices) is left to
+`jax.vjp`, an equation at a time. It is the same gradient (tests/jaxpr/test_backward.py).
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from probml.jaxpr.opened.lines import Line, Lines, bind, opened
+
+# whose gradient is 0
+FLAT = frozenset({"stop_gradient", "sign", "floor", "ceil", "round", "argmax", "argmin"})
+
+Pull = Callable[[Any, Sequence[Any], Any, dict[str, Any]], Sequence[Callable[[], Any] | None]]
+"""(cotangent of the result, operands, the result, parameters) → how those of the operands are made,
+each of which is made only where it is asked for."""
+
+
+def pulled(function: Callable) -> Callable:
+    """As functools.partial(jax.vjp, function), of a function of trees of floats: args → (its
+    results, their cotangents → the arguments')."""
+
+    @functools.wraps(function)
+    def both(*args: Any) -> tuple[Any, Callable]:
+        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+        program, tree = opened(closed), jax.tree.structure(shapes)
+        leaves, taken = jax.tree.flatten(args)
+        leaves = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf, jnp.result_type(leaf))
+                  for leaf in leaves]
+        moving = _moving(program)
+        values, pulls = _forward(program, leaves, moving)
+
+        def back(cotangents: Any) -> tuple:
+            found = _back(program, values, pulls, moving, tree.flatten_up_to(cotangents))
+            return tuple(jax.tree.unflatten(taken, [
+                jnp.zeros(np.shape(leaf), jnp.result_type(leaf)) if each is None else each
+                for leaf, each in zip(leaves, found, strict=True)]))
+
+        return jax.tree.unflatten(tree, [values[i] for i in program.results]), back
+
+    return both
+
+
+def value_and_gradient(function: Callable) -> Callable:
+    """As jax.value_and_grad, with respect to the first argument."""
+
+    @functools.wraps(function)
+    def both(first: Any, *others: Any) -> tuple[Any, Any]:
+        value, back = pulled(lambda first: function(first, *others))(first)
+        return value, back(lax.full((), 1, jnp.result_type(value)))[0]
+
+    return both
+
+
+def gradient(function: Callable) -> Callable:
+    """As jax.grad, with respect to the first argument."""
+
+    @functools.wraps(function)
+    def slope(*args: Any) -> Any:
+        return value_and_gradient(function)(*args)[1]
+
+    return slope
+
+
+def _moving(program: Lines) -> set[int]:
+    """The places through which results depend on arguments, but for whole numbers and truths."""
+    moved = set(program.inputs)
+    for eqn, operands, results in program.lines:
+        if not moved.isdisjoint(operands) and eqn.primitive.name not in FLAT:
+            moved.update(place for place, var in zip(results, eqn.outvars, strict=True)
+                         if _real(var.aval))
+    seen = moved.intersection(program.results)
+    for eqn, operands, results in reversed(program.lines):
+        if not seen.isdisjoint(results) and eqn.primitive.name not in FLAT:
+            seen.update(moved.intersection(operands))
+    return seen
+
+
+def _real(aval: Any) -> bool:
+    return jnp.issubdtype(getattr(aval, "dtype", np.dtype(bool)), jnp.inexact)
+
+
+def _forward(program: Lines, args: Sequence[Any],
+             moving: set[int]) -> tuple[list[Any], list[Callable | None]]:
+    """Values by place; and of each line how its cotangents are pulled back, None where that is
+    nothing."""
+    for leaf in args:
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+            raise TypeError(f"a gradient with respect to {jnp.result_type(leaf)}")
+    values = program.begun(args)
+    pulls: list[Callable | None] = []
+    for line in program.lines:
+        eqn, operands, results = line
+        ins, pull = [values[i] for i in operands], None
+        if moving.isdisjoint(results):
+            found = bind(eqn, ins)
+        else:
+            own = PULLS.get(eqn.primitive.name)
+            if own is None or not own.fits(eqn):
+                found, pull = _alone(line, ins, moving)
+            else:
+                found = bind(eqn, ins)
+                pull = functools.partial(own.pull, ins=ins, out=found, params=eqn.params)
+        for place, value in zip(results, found, strict=True):
+            values[place] = value
+        pulls.append(pull)
+    return values, pulls
+
+
+def _alone(line: Line, ins: Sequence[Any], moving: set[int]) -> tuple[Sequence[Any], Callable]:
+    """The results of one equation, and its pull, by JAX."""
+    eqn, operands, _ = line
+    at = [i for i, place in enumerate(operands) if place in moving]
+    inexact = [_real(var.aval) for var in eqn.outvars]
+
+    def one(*some: Any) -> tuple[list[Any], list[Any]]:
+        every = list(ins)
+        for i, value in zip(at, some, strict=True):
+            every[i] = value
+        found = bind(eqn, every)
+        return ([value for value, real in zip(found, inexact, strict=True) if real],
+                [value for value, real in zip(found, inexact, strict=True) if not real])
+
+    real, back, rest = jax.vjp(one, *(ins[i] for i in at), has_aux=True)
+    first, second = iter(real), iter(rest)
+    found = [next(first if each else second) for each in inexact]
+
+    def pull(shares: Sequence[Any]) -> list[Callable | None]:
+        told = [jnp.zeros(var.aval.shape, var.aval.dtype) if share is None else share
+                for share, var, each in zip(shares, eqn.outvars, inexact, strict=True) if each]
+        out: list[Callable | None] = [None] * len(operands)
+        for i, share in zip(at, back(told), strict=True):
+            out[i] = functools.partial(_itself, share)
+        return out
+
+    return found, pull
+
+
+def _itself(share: Any) -> Any:
+    return share
+
+
+def _back(program: Lines, values: Sequence[Any], pulls: Sequence[Callable | None],
+          moving: set[int], cotangents: Sequence[Any]) -> list[Any]:
+    """The cotangents of arguments, None where there are none."""
+    held: dict[int, Any] = {}
+
+    def add(place: int, share: Any) -> None:
+        held[place] = lax.add(held[place], share) if place in held else share
+
+    for place, share in zip(program.results, cotangents, strict=True):
+        if place in moving:
+            add(place, jnp.asarray(share, jnp.result_type(values[place])))
+    for (_, operands, results), pull in zip(reversed(program.lines), reversed(pulls), strict=True):
+        if pull is None or not any(place in held for place in results):
+            continue
+        shares = pull([held.pop(place, None) for place in results])
+        for place, share in zip(operands, shares, strict=True):
+            if share is not None and place in moving:
+                add(place, share())
+    return [held.get(place) for place in program.inputs]
+
+
+# the pulls that are known
+
+
+class _Known:
+    """How the cotangents of one primitive are pulled back.
+
+    Args:
+        pull: see Pull; given those of all results, and all results, where it has `several`.
+        fits: whether it is told of such an equation.
+    """
+
+    def __init__(self, pull: Pull, several: bool = False,
+                 fits: Callable[[Any], bool] = lambda eqn: True):
+        self._pull, self._several, self.fits = pull, several, fits
+
+    def pull(self, shares: Sequence[Any], ins: Sequence[Any], out: Sequence[Any],
+             params: dict[str, Any]) -> Sequence[Callable[[], Any] | None]:
+        if self._several:
+            return self._pull(shares, ins, out, params)
+        return self._pull(shares[0], ins, out[0], params)
+
+
+def _like(number: float, x: Any) -> Any:
+    return np.asarray(number, x.dtype)
+
+
+def _fit(share: Any, x: Any) -> Any:
+    """A cotangent of a number that stood for many, by its own shape."""
+    shape = np.shape(x)
+    if share.shape == shape:
+        return share
+    if not shape:
+        return lax.reduce_sum(share, tuple(range(share.ndim)))
+    axes = tuple(i for i, (a, b) in enumerate(zip(shape, share.shape, strict=True)) if a != b)
+    return lax.expand_dims(lax.reduce_sum(share, axes), axes)
+
+
+def _entry(slope: Callable[[Any, Any, Any], Any]) -> _Known:
+    """Of (cotangent, operand, result)."""
+    return _Known(lambda g, ins, y, params: [lambda: slope(g, ins[0], y)])
+
+
+def _pair(first: Callable, second: Callable) -> _Known:
+    """Of (cotangent, operands), for each of two operands, before it is fitted to that."""
+    return _Known(lambda g, ins, y, params: [lambda: _fit(first(g, *ins), ins[0]),
+                                             lambda: _fit(second(g, *ins), ins[1])])
+
+
+def _power(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+    (x,), n = ins, params["y"]
+    return [lambda: lax.mul(g, lax.mul(_like(n, x), x if n == 2 else lax.integer_pow(x, n - 1)))]
+
+
+def _chosen(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable | None]:
+    which, no, yes = ins
+    blank = lax.full(g.shape, 0, g.dtype)
+    return [None, lambda: _fit(lax.select_n(which, g, blank), no),
+            lambda: _fit(lax.select_n(which, blank, g), yes)]
+
+
+def _summed(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+    shape, axes = ins[0].shape, params["axes"]
+    kept = tuple(i for i in range(len(shape)) if i not in axes)
+    return [lambda: lax.broadcast_in_dim(g, shape, kept)]
+
+
+def _repeated(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+    own, places = np.shape(ins[0]), params["broadcast_dimensions"]
+    units = tuple(axis for axis, (size, place) in enumerate(zip(own, places, strict=True))
+                  if size != g.shape[place])
+    kept = {place for axis, place in enumerate(places) if axis not in units}
+    axes = tuple(i for i in range(g.ndim) if i not in kept)
+
+    def made() -> Any:
+        found = lax.reduce_sum(g, axes) if axes else g
+        return lax.expand_dims(found, units) if units else found
+
+    return [made]
+
+
+def _shaped(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+    return [lambda: lax.reshape(g, np.shape(ins[0]))]
+
+
+def _turned(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+    return [lambda: lax.transpose(g, tuple(int(i) for i in np.argsort(params["permutation"])))]
+
+
+def _parted(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+    axis = params["dimension"]
+    ends = np.cumsum([x.shape[axis] for x in ins]).tolist()
+    return [functools.partial(lax.slice_in_dim, g, end - x.shape[axis], end, axis=axis)
+            for x, end in zip(ins, ends, strict=True)]
+
+
+def _joined(shares: Sequence[Any], ins: Sequence[Any], out: Sequence[Any],
+            params: dict) -> list[Callable]:
+    parts = [lax.full(y.shape, 0, y.dtype) if g is None else g
+             for g, y in zip(shares, out, strict=True)]
+    return [lambda: lax.concatenate(parts, params["axis"])]
+
+
+def _windowed(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+    shape, low = ins[0].shape, params["start_indices"]
+    steps = params["strides"] or (1,) * len(shape)
+    around = [(a, size - (a + (n - 1) * step + 1) if n else size - a, step - 1) for a, size, n, step
+              in zip(low, shape, g.shape, steps, strict=True)]
+    return [lambda: lax.pad(g, _like(0, g), around)]
+
+
+def _products(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+    (left, right), (batch, other) = params["dimension_numbers"]
+    a, b = ins
+    return [lambda: _factor(g, a, b, (left, right), (batch, other), params, False),
+            lambda: _factor(g, b, a, (right, left), (other, batch), params, True)]
+
+
+def _factor(g: Any, x: Any, y: Any, contracted: Any, batched: Any, params: dict,
+            second: bool) -> Any:
+    """Of x in x·y, or where it is the second in y·x: the product of the cotangent with y, its axes
+    in the order of x's."""
+    (own, its), (batch, other) = contracted, batched
+    kept = [i for i in range(x.ndim) if i not in own and i not in batch]
+    rest = [i for i in range(y.ndim) if i not in its and i not in other]
+    count = len(batch)
+    # in the result: batch, then what the first operand keeps, then the second
+    there = range(count, count + len(rest)) if second else range(g.ndim - len(rest), g.ndim)
+    found = lax.dot_general(g, y, ((tuple(there), tuple(rest)), (tuple(range(count)), other)),
+                            precision=params["precision"],
+                            preferred_element_type=params["preferred_element_type"])
+    # its axes: batch, what x keeps, what was contracted in the order of y's axes
+    order = [*batch, *kept, *(own[its.index(i)] for i in sorted(its))]
+    if order == sorted(order):
+        return found
+    return lax.transpose(found, tuple(int(i) for i in np.argsort(order)))
+
+
+def _extreme(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+    """Of the one that is it; of equal ones half each."""
+
+    def share(one: Any, other: Any) -> Any:
+        nothing, whole, half = (lax.full(g.shape, n, g.dtype) for n in (0, 1, 0.5))
+        alike = lax.select_n(lax.eq(other, y), whole, half)
+        return _fit(lax.mul(g, lax.select_n(lax.eq(one, y), nothing, alike)), one)
+
+    return [lambda: share(*ins), lambda: share(*ins[::-1])]
+
+
+def _one_type(eqn: Any) -> bool:
+    return len({var.aval.dtype for var in (*eqn.invars, *eqn.outvars)}) == 1
+
+
+PULLS: dict[str, _Known] = {
+    "add": _pair(lambda g, a, b: g, lambda g, a, b: g),
+    "add_any": _pair(lambda g, a, b: g, lambda g, a, b: g),
+    "broadcast_in_dim": _Known(_repeated, fits=lambda eqn: len(eqn.invars) == 1),
+    "concatenate": _Known(_parted),
+    "convert_element_type": _entry(lambda g, x, y: lax.convert_element_type(g, x.dtype)),
+    "copy": _entry(lambda g, x, y: g),
+    "copy_p": _entry(lambda g, x, y: g),
+    "cos": _entry(lambda g, x, y: lax.neg(lax.mul(g, lax.sin(x)))),
+    "div": _pair(lambda g, a, b: lax.div(g, b),
+                 lambda g, a, b: lax.mul(lax.mul(lax.neg(g), a), lax.integer_pow(b, -2))),
+    "dot_general": _Known(_products, fits=_one_type),
+    "exp": _entry(lambda g, x, y: lax.mul(g, y)),
+    "expand_dims": _Known(_shaped),
+    "expm1": _entry(lambda g, x, y: lax.mul(g, lax.add(y, _like(1, y)))),
+    "integer_pow": _Known(_power),
+    "lgamma": _entry(lambda g, x, y: lax.mul(g, lax.digamma(x))),
+    "log": _entry(lambda g, x, y: lax.div(g, x)),
+    "log1p": _entry(lambda g, x, y: lax.div(g, lax.add(x, _like(1, x)))),
+    "logistic": _entry(lambda g, x, y: lax.mul(lax.mul(g, y), lax.sub(_like(1, y), y))),
+    "max": _Known(_extreme),
+    "min": _Known(_extreme),
+    "mul": _pair(lambda g, a, b: lax.mul(g, b), lambda g, a, b: lax.mul(g, a)),
+    "neg": _entry(lambda g, x, y: lax.neg(g)),
+    "reduce_sum": _Known(_summed),
+    "reshape": _Known(_shaped, fits=lambda eqn: len(eqn.invars) == 1
+                      and eqn.params.get("dimensions") is None),
+    "select_n": _Known(_chosen, fits=lambda eqn: len(eqn.invars) == 3),
+    "sin": _entry(lambda g, x, y: lax.mul(g, lax.cos(x))),
+    "slice": _Known(_windowed),
+    "split": _Known(_joined, several=True),
+    "sqrt": _entry(lambda g, x, y: lax.mul(g, lax.div(_like(0.5, y), y))),
+    "square": _entry(lambda g, x, y: lax.mul(g, lax.mul(_like(2, x), x))),
+    "squeeze": _Known(_shaped),
+    "sub": _pair(lambda g, a, b: g, lambda g, a, b: lax.neg(g)),
+    "tanh": _entry(lambda g, x, y: lax.mul(lax.add(g, lax.mul(g, y)), lax.sub(_like(1, y), y))),
+    "transpose": _Known(_turned),
+}

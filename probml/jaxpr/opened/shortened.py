@@ -1,0 +1,32 @@
+"""Functions as one short list of equations, before they are mapped, differentiated or looped over.
+
+Most functions of jax.numpy are calls of compiled functions. A `vmap` or `grad` around such a call
+traces its inside again, and another around that once more: of an M-step under a map over restarts
+these were the half of its tracing. So the function is traced by itself, where calls are found as
+they were traced before; calls are opened, equations that nothing asks for are left out, and equal
+ones are made once. What is left is bound under whatever is around.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from probml.jaxpr.opened.lines import opened
+
+
+def shortened(function: Callable, last: bool = False) -> Callable:
+    """The same function of trees of arrays; what it closes over may be traced.
+
+    Args:
+        last: nothing around differentiates it, see lines.opened.
+    """
+
+    @functools.wraps(function)
+    def short(*args: Any) -> Any:
+        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+        found = opened(closed, last).run(jax.tree.leaves(args))
+        return jax.tree.unflatten(jax.tree.structure(shapes), found)
+
+    return short

@@ -1,0 +1,180 @@
+"""Arrays that a Python loop fills element by element, x = x.at[t].set(f(x[t − 1])): what is read of
+one is what was stored there, and the whole is its elements side by side.
+
+Each `.at[t].set` leaves a scatter into the whole array, of which the next step slices an element:
+so every step looks at the whole, and no two are alike. Told by its elements, the program is that of
+a list to which the loop appends, which rolled.py reads.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from probml.jaxpr.opened.lines import CALLS, bind
+from probml.jaxpr.walk import equations
+from probml.jaxpr.whole_numbers import folded
+
+LEAST = 8  # elements that are stored, from which an array is told by its elements
+
+
+class _Filled:
+    """An array into which elements were stored along an axis."""
+
+    def __init__(self, base: Any, axis: int, stored: Mapping[int, Any]):
+        self.base, self.axis, self.stored = base, axis, stored
+        self.goes_on = False  # more is stored into it
+        self._whole: Any = None
+
+    def element(self, i: int) -> Any:
+        return self.stored[i] if i in self.stored else lax.index_in_dim(
+            self.base, i, self.axis, keepdims=False)
+
+    def whole(self) -> Any:
+        if self._whole is None:
+            self._whole = self._together()
+        return self._whole
+
+    def _together(self) -> Any:
+        if len(self.stored) < LEAST:
+            out = jnp.moveaxis(self.base, self.axis, 0)
+            for i, value in self.stored.items():
+                out = out.at[i].set(value)
+            return jnp.moveaxis(out, 0, self.axis)
+        first, last, count = min(self.stored), max(self.stored) + 1, self.base.shape[self.axis]
+        run = jnp.stack([jnp.asarray(self.element(i), self.base.dtype)
+                         for i in range(first, last)], self.axis)
+        beside = [lax.slice_in_dim(self.base, *ends, axis=self.axis)
+                  for ends in ((0, first), (last, count))]
+        parts = [part for part in (beside[0], run, beside[1]) if part.shape[self.axis]]
+        return run if len(parts) == 1 else jnp.concatenate(parts, self.axis)
+
+    def sliced(self, starts: Sequence[int], limits: Sequence[int]) -> Any:
+        rows = range(starts[self.axis], limits[self.axis])
+        if len(rows) >= LEAST:
+            return lax.slice(self.whole(), starts, limits)
+        part = jnp.concatenate([jnp.expand_dims(self.element(i), self.axis) for i in rows],
+                               self.axis)
+        starts, limits = list(starts), list(limits)
+        starts[self.axis], limits[self.axis] = 0, len(rows)
+        if tuple(limits) == part.shape and not any(starts):
+            return part
+        return lax.slice(part, starts, limits)
+
+
+def by_elements(closed: ClosedJaxpr, idle: bool = False) -> ClosedJaxpr:
+    """The same program, arrays that are filled element by element told by these.
+
+    Args:
+        idle: put those together too of which nothing is asked.
+
+    Cost: one pass over the equations; nothing is compiled.
+    """
+    stores = sum(eqn.primitive.name == "scatter" for eqn in equations(closed))
+    if stores < LEAST:
+        return closed
+
+    def run(*inputs: Any) -> list[Any]:
+        made: list[_Filled] = []
+        found = _run(closed.jaxpr, closed.consts, [(value, None) for value in inputs], made)
+        for filled in made if idle else ():
+            if not filled.goes_on and len(filled.stored) >= LEAST:
+                filled.whole()
+        return [_plain(value) for value, _ in found]
+
+    return jax.make_jaxpr(run)(*(jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+                                 for aval in closed.in_avals))
+
+
+def _plain(value: Any) -> Any:
+    return value.whole() if isinstance(value, _Filled) else value
+
+
+def _run(jaxpr: Jaxpr, consts: Sequence[Any], inputs: Sequence[tuple],
+         made: list[_Filled]) -> list[tuple]:
+    """The results of a program, each with the whole numbers that it is, where these are known.
+
+    Args:
+        made: to which arrays that are filled are added.
+    """
+    env = dict(zip(jaxpr.invars, inputs, strict=True))
+    env |= {var: (value, _number(value)) for var, value
+            in zip(jaxpr.constvars, consts, strict=True)}
+
+    def read(atom: Any) -> tuple:
+        return (atom.val, _number(atom.val)) if isinstance(atom, Literal) else env[atom]
+
+    for eqn in jaxpr.eqns:
+        operands = list(map(read, eqn.invars))
+        inner = eqn.params.get("jaxpr") if eqn.primitive.name in CALLS else None
+        if inner is not None:
+            results = _run(inner.jaxpr, inner.consts, operands, made)
+        else:
+            values, known = map(list, zip(*operands, strict=True)) if operands else ([], [])
+            number = folded(eqn, known) if len(eqn.outvars) == 1 else None
+            own = _told(eqn, values, known)
+            made += [own] if isinstance(own, _Filled) else []
+            found = bind(eqn, list(map(_plain, values))) if own is None else [own]
+            results = [(value, number) for value in found]
+        env.update(zip(eqn.outvars, results, strict=True))
+    return list(map(read, jaxpr.outvars))
+
+
+def _number(value: Any) -> np.ndarray | None:
+    kind = getattr(getattr(value, "dtype", None), "kind", "i" if isinstance(value, int) else "")
+    if isinstance(value, jax.core.Tracer) or kind not in ("b", "i", "u"):
+        return None
+    return np.asarray(value, float)
+
+
+def _told(eqn: Any, values: Sequence[Any], known: Sequence[np.ndarray | None]) -> Any:
+    """What is stored, or read, element by element; None where it is neither."""
+    name, filled = eqn.primitive.name, values[0] if values else None
+    if name == "scatter":
+        at = _stored_at(eqn, known[1])
+        if at is None:
+            return None
+        axis, i = at
+        value = _plain(values[2])
+        if isinstance(filled, _Filled) and filled.axis == axis:
+            filled.goes_on = True
+            return _Filled(filled.base, axis, {**filled.stored, i: value})
+        return _Filled(_plain(filled), axis, {i: value})
+    if not isinstance(filled, _Filled):
+        return None
+    if name == "slice" and not eqn.params["strides"]:
+        return filled.sliced(eqn.params["start_indices"], eqn.params["limit_indices"])
+    if name == "dynamic_slice" and all(one is not None and not np.isnan(one).any()
+                                       for one in known[1:]):
+        sizes = eqn.params["slice_sizes"]
+        starts = [min(max(int(np.asarray(one)), 0), whole - size) for one, whole, size
+                  in zip(known[1:], filled.base.shape, sizes, strict=True)]
+        return filled.sliced(starts, [a + b for a, b in zip(starts, sizes, strict=True)])
+    if name == "convert_element_type" and eqn.params["new_dtype"] == filled.base.dtype:
+        return filled
+    if name == "copy":
+        return filled
+    return None
+
+
+def _stored_at(eqn: Any, index: np.ndarray | None) -> tuple[int, int] | None:
+    """The axis and the place of the one element that a scatter stores."""
+    dims, shape = eqn.params["dimension_numbers"], eqn.invars[0].aval.shape
+    axes = tuple(dims.scatter_dims_to_operand_dims)
+    if (index is None or index.shape != (1,) or np.isnan(index).any() or len(axes) != 1
+            or tuple(dims.inserted_window_dims) != axes or dims.operand_batching_dims
+            or eqn.params["update_jaxpr"] is not None and _combines(eqn)):
+        return None
+    i = int(index[0])
+    return (axes[0], i) if 0 <= i < shape[axes[0]] else None
+
+
+def _combines(eqn: Any) -> bool:
+    """Whether a scatter joins what it stores with what was there."""
+    body = eqn.params["update_jaxpr"]
+    body = getattr(body, "jaxpr", body)
+    return body.outvars[0] is not body.invars[1]

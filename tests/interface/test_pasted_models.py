@@ -1,0 +1,29 @@
+"""Models pasted from BPA, the BUGS volumes, Gelman and Hill, Statistical Rethinking, formulas and
+NumPyro's forum: each has NumPyro's own density, what is discrete and unseen summed by brute force."""
+
+import numpy as np
+import pasted_bugs
+import pasted_ecology
+import pasted_forum
+import pasted_rethinking
+import pytest
+from written_elsewhere import asked_of_numpyro
+
+import probml
+
+LISTS = (pasted_ecology, pasted_bugs, pasted_rethinking, pasted_forum)
+CASES = [case for own in LISTS for case in own.CASES]
+QUICK: set[str] = set()
+
+
+@pytest.mark.parametrize("case", [
+    pytest.param(case, id=case.name, marks=[] if case.name in QUICK else [pytest.mark.slow])
+    for case in CASES])
+def test_a_pasted_model_has_its_density(case):
+    model, want = probml.model(case.function)(**case.settings), asked_of_numpyro(case)
+    got = model.log_density(case.data, want.params)
+    np.testing.assert_allclose(got, want.log, rtol=1e-10, atol=1e-8)
+
+
+def test_names_of_pasted_models_are_their_own():
+    assert len({case.name for case in CASES}) == len(CASES) >= 80
