@@ -11,11 +11,12 @@ from probml.device.rows import Known
 from probml.engines.climbing import training
 from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved, told
 from probml.engines.climbing.coordinates import objective, to_coordinates
-from probml.engines.climbing.edges import off_edge
+from probml.engines.climbing.edges import edges, off_edge
 from probml.engines.climbing.mirrored import other_side
 from probml.engines.climbing.strung import by_strands, strung
 from probml.engines.climbing.vanishing import lost
 from probml.engines.climbing.ways_up import moved, unstuck
+from probml.engines.em import EM
 from probml.engines.engine import (
     Engine,
     Outcome,
@@ -31,6 +32,8 @@ from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import effects, hierarchy
 from probml.plan.blocks import blocks
+
+FIRST = 50  # iterations of EM from which a climb that ended without noise is taken up again
 
 
 @dataclass(frozen=True)
@@ -231,4 +234,27 @@ class MAP(Engine):
 
         found = off_edge(problem, self.prior, unstuck(problem, self.prior, climb, plain, params),
                          plain)
+        found = self._from_em(problem, found, plain)
         return other_side(problem, self.prior, told(self, problem, found), params, plain)
+
+    def _from_em(self, problem: Problem, found: Outcome, climb) -> Outcome:
+        """A climb that ended where a column has no noise about its latents, or that which ends
+        higher from some steps of EM: L-BFGS may go there from far away, past other maxima."""
+        plan = problem.plan
+        if not plan.latents or plan.groupings or problem.start or not all(
+                group.kind.exact for group in plan.latents):
+            return found
+        end = {name: np.asarray(found.params[name]) for name in plan.free}
+        if not any(edge.seen for edge in edges(plan, problem.known, end)):
+            return found
+        engine = EM(prior=self.prior, restarts=1, max_iterations=FIRST)
+        try:
+            engine.refuse(replace(problem, asked=False))
+        except Refusal:
+            return found
+        begun = engine.run(problem)
+        if begun.status is Status.COLLAPSED:
+            return found
+        other = off_edge(problem, self.prior, climb(placed_all({
+            name: np.asarray(begun.params[name]) for name in plan.free})), climb)
+        return other if other.history[-1] > found.history[-1] else found

@@ -32,7 +32,8 @@ def _switch() -> Any:
         own = config.config_ext.Config("probml_plain", False, include_in_jit_key=False,
                                        include_in_trace_context=False)
         own.set_local(own.swap_local(True))  # as it will be used
-        return own, config.disable_jit, jax_jit.set_disable_jit_state
+        return (own, config.disable_jit, jax_jit.set_disable_jit_state,
+                config.eager_constant_folding)
     except (ImportError, AttributeError, TypeError):
         return None
 
@@ -45,11 +46,12 @@ def plain(on: bool = True) -> Iterator[None]:
     if found is None:
         yield
         return
-    own, others, follow = found
+    own, others, follow, folding = found
     with _LOCK:
         _INSIDE[0] += 1
         follow(own)
-    before = own.swap_local(on)
+    # what is computed at once amid a trace calls compiled functions, whose calls would call them
+    before = own.swap_local(on and not folding.value)
     try:
         yield
     finally:
@@ -58,6 +60,17 @@ def plain(on: bool = True) -> Iterator[None]:
             _INSIDE[0] -= 1
             if not _INSIDE[0]:
                 follow(others)
+
+
+def folding() -> bool:
+    """Whether constants are computed while a trace goes on (jax.ensure_compile_time_eval): not all
+    is traced then."""
+    try:
+        from jax._src import config
+
+        return bool(config.eager_constant_folding.value)
+    except (ImportError, AttributeError):
+        return False
 
 
 def traced_once(function: Callable) -> Callable:
