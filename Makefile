@@ -64,7 +64,7 @@ links:  ## let editors and `make docs` find probml.models, by links
 demo: env  ## fit mixtures to the Old Faithful eruptions and draw the best
 	@$(BIN)/python -m probml.demo
 
-# mypy has one core for half a minute, the tests have the others meanwhile
+# mypy has one core for some seconds, the tests have the others meanwhile
 define TEST
 @$(BIN)/ruff check .
 @mkdir -p .cache

@@ -42,7 +42,7 @@ def met(function: Callable, args: tuple = (), more: Mapping[str, Any] = {}, seed
     sites: dict[str, Site] = {}
 
     def run() -> dict[str, Any]:
-        filled = handlers.substitute(function, substitute_fn=lambda site: _some(site, seed))
+        filled = handlers.substitute(function, substitute_fn=lambda site: _given(site, seed))
         trace = handlers.trace(handlers.seed(filled, seed)).get_trace(*args, **more)
         for name, site in trace.items():
             if site["type"] in ("sample", "param"):
@@ -53,6 +53,12 @@ def met(function: Callable, args: tuple = (), more: Mapping[str, Any] = {}, seed
     return {name: site._replace(value=values[name]) for name, site in sites.items()}
 
 
+def _given(site: Mapping[str, Any], seed: int) -> Any:
+    """The same as JAX's, which may be indexed by what is traced."""
+    value = _some(site, seed)
+    return None if value is None else jnp.asarray(value)
+
+
 def _some(site: Mapping[str, Any], seed: int) -> Any:
     """Random numbers within the support of a site; None where NumPyro is to draw: what is discrete,
     and the steps of a scan, of which each has its own."""
@@ -60,7 +66,8 @@ def _some(site: Mapping[str, Any], seed: int) -> Any:
         return None
     if isinstance(jnp.zeros(()), jax.core.Tracer):
         return None
-    support, shape = site["fn"].support, site["fn"].shape()
+    support = site["fn"].support
+    shape = (*site["kwargs"].get("sample_shape", ()), *site["fn"].shape())
     random = np.random.default_rng([seed, zlib.crc32(site["name"].encode())])
     within = support
     while isinstance(within, constraints.independent):

@@ -231,7 +231,10 @@ def _float(name, values: np.ndarray) -> np.ndarray:
         row = int(np.argmax(np.isinf(values)))
         raise DataError(f"column {name!r} must be finite, got {values[row]} in row {row}: drop "
                         f"the row")
-    if np.isnan(values).all() or np.nanmin(values) == np.nanmax(values):
+    if np.isnan(values).all():
+        raise DataError(f"column {name!r} is unseen in every row ({len(values)} in all): nothing "
+                        f"is learnt of it. Drop it")
+    if np.nanmin(values) == np.nanmax(values):
         raise DataError(
             f"column {name!r} is continuous and constant: a normal that is fitted to it has "
             f"variance 0 and no maximum of the likelihood. "

@@ -320,7 +320,10 @@ def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> 
     plan = data.plan(lenient=lenient)
     if plan.carried or engine is not None and not engine.integrates:
         return plan
-    names = effects.effects(plan, data.table.rows, engine is not None and not engine.approximates)
+    # of a likelihood the effects' own prior is a part: without it their spread is told by nothing
+    likelihood = engine is not None and not getattr(engine, "prior", True)
+    names = effects.effects(plan, data.table.rows, engine is not None and not engine.approximates,
+                            likelihood or engine is not None and engine.restricts)
     nodes = None if engine is None else engine.quadrature
     if engine is not None and engine.restricts:
         flat = effects.coefficients(plan, names)

@@ -21,14 +21,17 @@ CROSS = 2**24  # entries of the table between the first and the others at the mo
 APART = 24  # numbers that a row reads of several groupings at the most, whose integral is not exact
 
 
-def effects(plan: Plan, rows: int, closed: bool = True) -> tuple[str, ...]:
+def effects(plan: Plan, rows: int, closed: bool = True, few: bool = False) -> tuple[str, ...]:
     """The parameters of a plan that are to be integrated out: none where nothing ties them.
 
     Args:
         closed: in closed form only; False: also by quadrature and Laplace's approximation.
+        few: also those of fewer members than FEWEST, as maximum likelihood must: without their
+            prior they would be coefficients, and nothing would tell their spread.
     """
     tied = {tie.name: tie for tie in hierarchy.ties(plan, rows)}
-    return tuple(name for name in found(plan, tuple(tied), closed) if _shared(plan, tied[name]))
+    return tuple(name for name in found(plan, tuple(tied), closed)
+                 if few or _shared(plan, tied[name]))
 
 
 def coefficients(plan: Plan, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -128,6 +128,11 @@ def test_inputs_of_a_model_come_from_a_table(place):
     drawn = pd.read_csv(ask_file(place, "simulate", "@line.probml", "-m", spec, "--data",
                                  str(place / "line.csv")))
     assert list(drawn.columns) == ["t", "y"] and drawn["t"].tolist() == [0, 1, 2, 3]
+    wide = pd.DataFrame({"day": ["mon", "tue"], "t": [0, 1], "y": [0.1, np.nan]})
+    wide.to_csv(place / "wide.csv", index=False)
+    filled = pd.read_csv(ask_file(place, "impute", "@line.probml", "@wide.csv", "-m", spec))
+    assert list(filled.columns) == list(wide.columns) and filled["y"].iloc[0] == 0.1
+    assert filled["y"].iloc[1] == pytest.approx(2.0, abs=0.1)
 
 
 @pytest.mark.slow

@@ -166,7 +166,7 @@ def several_places(history):
                       [s[1] * psi[1], s[1] * (1 - psi[1]), 1 - s[1]], [0.0, 0.0, 1.0]])
     see = jnp.array([[1 - p[0], p[0], 0.0], [1 - p[1], 0.0, p[1]], [1.0, 0.0, 0.0]])
     for i in range(len(history)):
-        z = int(history[i, 0]) - 1
+        z = int(np.asarray(history)[i, 0]) - 1
         for t in range(1, 3):
             z = sample(f"z_{i}_{t}", dist.Categorical(move[z]))
             sample(f"y_{i}_{t}", dist.Categorical(see[z]), obs=history[i, t])

@@ -13,7 +13,8 @@ import probml
 
 LISTS = (pasted_ecology, pasted_bugs, pasted_rethinking, pasted_forum)
 CASES = [case for own in LISTS for case in own.CASES]
-QUICK: set[str] = set()
+QUICK = {"occupancy", "closed_population_of_unlike_animals", "population_by_state_space", "bones",
+         "milk_with_imputed_cells", "a_power_posterior", "submodels_in_scopes"}
 
 
 @pytest.mark.parametrize("case", [

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import minimize
 
 import probml
 from probml.models import MixedModel
@@ -148,3 +149,26 @@ def test_two_effects_of_three_members_are_integrated_out():
     assert face.fit_.converged
     # no parameters, whose mode together with their spread is no answer
     assert (face.effects_table()["standard error"] > 0).all()
+
+
+@pytest.mark.parametrize("reml", [True, False], ids=["REML", "ML"])
+def test_two_members_are_effects_and_no_coefficients(reml):
+    """Without their prior they would be coefficients beside an intercept, which no rows tell apart."""
+    rng = np.random.default_rng(0)
+    g, x = np.arange(40) % 2, rng.normal(size=40)
+    y = 1 + 2 * x + np.array([-1.0, 1.5])[g] + rng.normal(size=40)
+    face = MixedModel({"g": ["1"]}, reml=reml).fit(pd.DataFrame({"g": g, "a": x}), y)
+    design, z = np.column_stack([np.ones(40), x]), np.eye(2)[g]
+
+    def height(logs):
+        spread, noise = np.exp(logs)
+        inverse = np.linalg.inv(noise**2 * np.eye(40) + spread**2 * z @ z.T)
+        told = design.T @ inverse @ design
+        left = y - design @ np.linalg.solve(told, design.T @ inverse @ y)
+        log_det = np.linalg.slogdet(inverse)[1] - (np.linalg.slogdet(told)[1] if reml else 0.0)
+        return 0.5 * (log_det - left @ inverse @ left - (40 - 2 * reml) * np.log(2 * np.pi))
+
+    best = minimize(lambda logs: -height(logs), [0.0, 0.0], method="Nelder-Mead",
+                    options={"xatol": 1e-9, "fatol": 1e-12})
+    np.testing.assert_allclose([face.spreads_["g"].iloc[0], face.noise_], np.exp(best.x), rtol=1e-5)
+    np.testing.assert_allclose(face.loglik_, -best.fun, rtol=1e-9)

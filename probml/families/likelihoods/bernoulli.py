@@ -8,7 +8,6 @@ from probml.families.entry import Entry
 from probml.families.forms.beta import BETA
 from probml.families.likelihood import Likelihood
 from probml.families.likelihoods.categorical import look_up
-from probml.families.log_linear import masked
 from probml.numerics.logs import log_of
 
 
@@ -48,16 +47,6 @@ class Bernoulli(Likelihood):
 
     def log_density(self, natural, x, seen):
         return look_up(natural["log"], x, seen)
-
-    def direct(self, arguments, x, seen):
-        """No table of two for each cell."""
-        if "logits" not in arguments:
-            p = arguments["probs"]
-            return masked(log_of(jnp.where(x > 0, p, 1 - p)), seen)
-        own = jnp.where(x > 0, arguments["logits"], -arguments["logits"])
-        low = own < 0  # one choice throughout, as above
-        rest = jnp.log1p(jnp.exp(jnp.where(low, own, -own)))
-        return masked(jnp.where(low, own, 0.0) - rest, seen)
 
 
 ENTRIES = (Entry((dist.BernoulliProbs, dist.BernoulliLogits), Bernoulli()),)
