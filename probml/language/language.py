@@ -278,12 +278,14 @@ class Bound:
         Args:
             rows: the size of `probml.rows()`; by default the leading axis of the inputs. Of several
                 tables the size of each, name → size.
-            **inputs: the covariates, rows first.
+            **inputs: the covariates, rows first; of a function written for NumPyro also what it
+                observes, an argument that is None else.
 
         Raises:
             ModelError: no rows and no inputs; an input is missing or unknown.
         """
-        self.check_inputs(inputs)
+        nothing = {name for name, value in self.bound.items() if value is None}
+        self.check_inputs({name: own for name, own in inputs.items() if name not in nothing})
         self.check_context()
         if rows is None and inputs:
             lengths = {name: np.shape(value)[0] for name, value in inputs.items() if np.ndim(value)}
