@@ -92,10 +92,10 @@ class Quadrature:
             return None
         # a row's own density is the narrower the more it says: as one over the root of its cells
         count = 3 * math.ceil(self.nodes * max(1.0, math.sqrt(cells / CELLS)) / 3)
-        u = np.linspace(-FAR, FAR, count)
+        u = jnp.asarray(np.linspace(-FAR, FAR, count))
         joint, _ = joint_density(structure, group, env, {})
         values, volumes = jax.vmap(lambda u: _moved(structure, group, env, u))(u)
-        return values, jax.vmap(joint)(values, volumes) + np.log(u[1] - u[0])
+        return values, jax.vmap(joint)(values, volumes) + jnp.log(u[1] - u[0])
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         site = structure.sites[group.name]
@@ -250,7 +250,7 @@ def again(function: Callable) -> Callable:
 def _two_highest(height: Callable) -> jax.Array:
     """Near which of a few places the two highest peaks of a function of one number are; twice the
     one, where there is no other."""
-    grid = np.sinh(np.linspace(-LOOKED, LOOKED, NODES))
+    grid = jnp.asarray(np.sinh(np.linspace(-LOOKED, LOOKED, NODES)))
     found = jax.vmap(height)(grid)
     found = jnp.where(jnp.isfinite(found), found, -jnp.inf)
     first = jnp.argmax(found)
