@@ -73,6 +73,15 @@ def folding() -> bool:
         return False
 
 
+@contextlib.contextmanager
+def at_once() -> Iterator[None]:
+    """Inside, what looks at nothing that is traced is computed at once, as in
+    jax.ensure_compile_time_eval, also amid a trace in which calls are opened: there each would call
+    itself without end."""
+    with plain(False), jax.ensure_compile_time_eval():
+        yield
+
+
 def traced_once(function: Callable) -> Callable:
     """The function, traced once for each shape of its arguments, though it is called more often in
     a program."""
