@@ -19,7 +19,6 @@ from jax.extend import core
 from probml.jaxpr.primitives import Kind, entry_of, known, name_of
 from probml.jaxpr.walk import Scan, interpret
 from probml.jaxpr.whole_numbers import MOVED, folded
-from probml.numerics.process.plain import at_once
 
 NONE, SEVERAL = -1, -2  # in the place of a cell
 LONGEST = 1024  # steps of a loop that is followed step by step
@@ -193,7 +192,7 @@ def _run(eqn: Any, marked: Sequence, end: _End, numbers: Sequence) -> list[np.nd
     for i, (atom, marks, number) in enumerate(zip(eqn.invars, marked, numbers, strict=True)):
         blank = np.full(atom.aval.shape, end.blank) if marks is None else marks
         operands.append(np.asarray(blank if every or i == 0 else number, np.int32))
-    with at_once():
+    with jax.ensure_compile_time_eval():
         out = eqn.primitive.bind(*operands, **eqn.params)
     out = out if eqn.primitive.multiple_results else [out]
     return [_inside(np.asarray(array), end) for array in out]

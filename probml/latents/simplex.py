@@ -25,7 +25,7 @@ from probml.jaxpr.levels import Level
 from probml.latents.latent import Group, Seen, over
 from probml.latents.quadrature import Nodes, joint_density
 from probml.numerics.compiling import jit
-from probml.numerics.process.plain import at_once
+from probml.numerics.process.plain import evaluated
 from probml.structure.densities import example
 from probml.structure.structure import Structure
 
@@ -138,6 +138,6 @@ def _whole(structure: Structure, latent: str, name: str) -> bool:
     def probabilities(env: Mapping, p: jax.Array) -> jax.Array:
         return structure.cells(name, {**env, latent: sites[latent].place(p)})["probs"]
 
-    with at_once():
+    with evaluated():
         found = np.asarray(probabilities(env, jnp.asarray(p)))
     return found.shape[-1] == len(p) and bool(np.all(np.abs(found - p) <= CLOSE))

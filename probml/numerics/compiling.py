@@ -22,7 +22,7 @@ from probml.numerics.kept.programs import Awaited, Shelf
 from probml.numerics.outside import feeding, forks
 from probml.numerics.process.alone import alone
 from probml.numerics.process.collector import resting
-from probml.numerics.process.plain import folding, plain
+from probml.numerics.process.plain import plain
 
 _REFUSED: list[str] = []  # what XLA said of the options
 _CHECKS = threading.RLock()
@@ -59,8 +59,13 @@ def _marked(function: Callable) -> Callable:
     def traced(*args):
         _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
-        with resting(), alone(), plain(not folding()):
-            return function(*args)
+        with resting(), alone():
+            try:
+                with plain():
+                    return function(*args)
+            except RecursionError:
+                # somebody's code computes numbers within the trace, for which calls are needed
+                return function(*args)
 
     return traced
 

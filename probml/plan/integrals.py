@@ -21,7 +21,7 @@ import numpy as np
 from probml.jaxpr.levels import Level, classify
 from probml.latents.gaussian import CLOSE, KINDS, PLAIN, straight
 from probml.numerics.compiling import jit
-from probml.numerics.process.plain import at_once
+from probml.numerics.process.plain import evaluated
 from probml.plan.groupings import Grouping
 from probml.structure.densities import example
 from probml.structure.structure import Structure
@@ -74,7 +74,7 @@ def linked(structure: Structure, names: tuple[str, ...], site: str) -> bool:
             site, {**env, **{key: env[key] + shift for key in mine}}
         ))(shifts)
 
-    with at_once():
+    with evaluated():
         found = jax.device_get(arguments(env, jnp.asarray(SHIFTS)))
     return all(_on_a_line(np.asarray(value, float)) for value in found.values())
 

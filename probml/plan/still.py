@@ -9,7 +9,7 @@ import numpy as np
 
 from probml.errors import Refusal
 from probml.numerics.compiling import jit
-from probml.numerics.process.plain import at_once
+from probml.numerics.process.plain import evaluated
 from probml.plan.plan import Plan
 from probml.structure.densities import example
 
@@ -52,7 +52,7 @@ def _held(structure, name: str) -> tuple[tuple[str, str, int], ...]:
         return {key: jax.jvp(lambda step, key=key: at(key, step), (jnp.zeros(()),),
                              (jnp.ones(()),)) for key in mine}
 
-    with at_once():
+    with evaluated():
         found = jax.tree.map(np.asarray, moved(env))
     out = []
     for key, (values, slopes) in found.items():

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from probml.jaxpr.cells import NONE, SEVERAL, cells
-from probml.numerics.process.plain import at_once
+from probml.numerics.process.plain import evaluated
 from probml.plan.plan import Plan
 
 MOST = 64  # combinations of states that are looked at
@@ -92,5 +92,5 @@ def _values(plan: Plan, parent: str) -> list[np.ndarray]:
     site = plan.structure.sites[parent]
     states = (plan.variables[parent].values if parent in plan.variables
               else np.arange(site.states).reshape(site.states, *site.cells))
-    with at_once():
+    with evaluated():
         return [np.asarray(site.place(value)) for value in states]

@@ -9,7 +9,7 @@ import numpy as np
 
 from probml.jaxpr import levels
 from probml.jaxpr.walk import evaluate
-from probml.numerics.process.plain import at_once
+from probml.numerics.process.plain import evaluated
 from probml.structure.structure import Structure
 
 
@@ -35,7 +35,7 @@ def _check(structure: Structure, names: Sequence[str], params: Mapping[str, Any]
         if not at:
             continue
         part, inputs = levels.restrict(program, at)
-        with at_once():  # numbers, also within somebody's trace
+        with evaluated():  # numbers, also within somebody's trace
             known = evaluate(part, *(jnp.reshape(jnp.asarray(params[takes[k]], aval.dtype),
                                                  aval.shape)
                                      for k, aval in zip(inputs, part.in_avals, strict=True)))

@@ -18,7 +18,6 @@ from probml.language.named_rows import ROWS
 from probml.language.sequences import as_chain
 from probml.language.settings import thaw
 from probml.numerics.process.alone import alone
-from probml.numerics.process.plain import plain
 from probml.structure import deterministics
 
 
@@ -207,7 +206,7 @@ def run_of(
     """The messages of the sites, and those of the deterministics."""
     recorder = _Recorder(model, values, index, lows)
     # NumPyro's validation runs eagerly: dozens of small compilations
-    with alone(), plain(), validation_enabled(False), recorder, chains_of(steps, True):
+    with alone(), validation_enabled(False), recorder, chains_of(steps, True):
         model(rows=rows, **inputs)
     return recorder.messages, recorder.computed
 

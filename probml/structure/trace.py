@@ -18,7 +18,7 @@ from probml.jaxpr import levels
 from probml.jaxpr.walk import evaluate
 from probml.language.language import Bound
 from probml.language.settings import freeze
-from probml.numerics.process.plain import at_once
+from probml.numerics.process.plain import evaluated
 from probml.structure.checks import by_use, check_rows, check_steps
 from probml.structure.possible import check_chains, check_covariances
 from probml.structure.recorder import peel, run_of
@@ -181,7 +181,7 @@ def _listed(model: Bound, found: Mapping[str, Site], closed, depends: list,
         at = [first + 2 * i, first + 2 * i + 1]
         if any(depends[k] for k in at):
             continue
-        with at_once():  # numbers, also within somebody's trace
+        with evaluated():  # numbers, also within somebody's trace
             low, high = evaluate(levels.restrict(closed, at)[0])
         values = finite.listed(np.asarray(low), np.asarray(high))
         if values is not None:

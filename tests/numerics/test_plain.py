@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.jaxpr.walk import equations
-from probml.numerics.process.plain import plain, traced_once
+from probml.numerics.compiling import jit
+from probml.numerics.process.plain import evaluated, plain, traced_once
 
 X = np.arange(6.0).reshape(2, 3)
 
@@ -60,6 +61,29 @@ def test_outside_and_in_other_threads_calls_are_compiled():
     assert len(traces) == 3  # one of the thread, two of ours
     ask()
     assert len(traces) == 3
+
+
+def test_numbers_may_be_computed_within_a_trace():
+    def inside(x):
+        with evaluated():
+            scale = float(jnp.where(jnp.arange(3) > 1, 2.0, 0.0).sum())
+        return x * scale
+
+    def plainly(x):
+        with plain():
+            return inside(x)
+
+    np.testing.assert_array_equal(jax.jit(plainly)(X), 2 * X)
+
+    def foreign(x):
+        with jax.ensure_compile_time_eval():
+            scale = float(jnp.where(jnp.arange(3) > 1, 2.0, 0.0).sum())
+        return x * scale
+
+    np.testing.assert_array_equal(jit(foreign)(X), 2 * X)
+    with jax.ensure_compile_time_eval():
+        np.testing.assert_array_equal(jit(lambda x: jnp.where(x > 1, x, 0.0) + jnp.arange(3))(X),
+                                      np.where(X > 1, X, 0) + np.arange(3))
 
 
 def test_what_is_traced_once_is_an_equation_of_calls_that_have_none():

@@ -30,7 +30,7 @@ from probml.jaxpr.repeats.stored import by_elements
 from probml.jaxpr.walk import equations
 from probml.language.language import Bound, inner
 from probml.numerics.compiling import jit
-from probml.numerics.process.plain import at_once
+from probml.numerics.process.plain import evaluated
 
 
 class Found(NamedTuple):
@@ -115,7 +115,7 @@ def prepared(msg: dict) -> None:
     if msg["type"] == "plate":
         size = msg["args"][0]
         msg["args"] = (size, None)
-        with at_once():
+        with evaluated():
             msg["value"] = jnp.arange(size)
     fn = msg.get("fn")
     if msg["type"] == "sample" and msg["kwargs"].get("sample_shape") and not msg["is_observed"]:

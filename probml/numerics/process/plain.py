@@ -32,10 +32,17 @@ def _switch() -> Any:
         own = config.config_ext.Config("probml_plain", False, include_in_jit_key=False,
                                        include_in_trace_context=False)
         own.set_local(own.swap_local(True))  # as it will be used
-        return (own, config.disable_jit, jax_jit.set_disable_jit_state,
-                config.eager_constant_folding)
+        return own, config.disable_jit, jax_jit.set_disable_jit_state, config.eager_constant_folding
     except (ImportError, AttributeError, TypeError):
         return None
+
+
+@contextlib.contextmanager
+def evaluated() -> Iterator[None]:
+    """As jax.ensure_compile_time_eval, also within `plain`: numbers are computed there and then, by
+    compiled functions."""
+    with plain(False), jax.ensure_compile_time_eval():
+        yield
 
 
 @contextlib.contextmanager
@@ -43,15 +50,14 @@ def plain(on: bool = True) -> Iterator[None]:
     """Inside, calls of compiled functions in this thread are calls of the functions; or, within
     such, calls of compiled ones again. Only to be entered where all is traced."""
     found = _switch()
-    if found is None:
+    if found is None or on and found[3].value:  # what computes numbers at once needs its calls
         yield
         return
-    own, others, follow, folding = found
+    own, others, follow, _ = found
     with _LOCK:
         _INSIDE[0] += 1
         follow(own)
-    # what is computed at once amid a trace calls compiled functions, whose calls would call them
-    before = own.swap_local(on and not folding.value)
+    before = own.swap_local(on)
     try:
         yield
     finally:
@@ -60,26 +66,6 @@ def plain(on: bool = True) -> Iterator[None]:
             _INSIDE[0] -= 1
             if not _INSIDE[0]:
                 follow(others)
-
-
-def folding() -> bool:
-    """Whether constants are computed while a trace goes on (jax.ensure_compile_time_eval): not all
-    is traced then."""
-    try:
-        from jax._src import config
-
-        return bool(config.eager_constant_folding.value)
-    except (ImportError, AttributeError):
-        return False
-
-
-@contextlib.contextmanager
-def at_once() -> Iterator[None]:
-    """Inside, what looks at nothing that is traced is computed at once, as in
-    jax.ensure_compile_time_eval, also amid a trace in which calls are opened: there each would call
-    itself without end."""
-    with plain(False), jax.ensure_compile_time_eval():
-        yield
 
 
 def traced_once(function: Callable) -> Callable:
