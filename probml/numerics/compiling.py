@@ -90,8 +90,8 @@ class Jitted(Protocol):
         """
 
 
-def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 0.0,
-        **keywords) -> Jitted:
+def jit(function: Callable, long: bool = False, loops: int = 1,
+        seldom: tiers.Seldom | None = None, **keywords) -> Jitted:
     """jax.jit; decided at the first call, since asking for the backend at import would start it.
 
     Args:

@@ -15,11 +15,20 @@ is not compiled at all (jaxpr/tapes).
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-# seconds that a call may take by NumPy: of what is asked once a fit, to compile which takes longer;
-# and of questions, until they have been asked often (kept/programs.py)
-ONCE, ASKED = 0.02, 0.02
+
+class Seldom(NamedTuple):
+    """How long a call may take by NumPy, in seconds; and whether it may be asked again and again,
+    so that it is compiled after all (kept/programs.py)."""
+
+    seconds: float
+    again: bool = False
+
+
+# What is asked once a fit stays with NumPy: a fit that is repeated has the same digits, of which a
+# sampler makes other draws. Questions are answered to rounding.
+ONCE, ASKED = Seldom(0.02), Seldom(0.02, True)
 LEVEL = "xla_backend_optimization_level"
 FULL = {"xla_cpu_use_fusion_emitters": False, LEVEL: 3}  # XLA's own, whatever XLA_FLAGS say
 QUICK = {**FULL, LEVEL: 0}
