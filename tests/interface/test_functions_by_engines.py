@@ -87,10 +87,7 @@ FUNCTIONS = [(line, {}, {"x": X, "y": 1.0 + 2.0 * X}, "b", 2.0, 0.2),
 ENGINES = {"Exact": probml.Exact(), "EM": probml.EM(), "MAP": probml.MAP(),
            "NUTS": probml.NUTS(draws=300, warmup=300, chains=2), "SVI": probml.SVI(steps=4000),
            "Laplace": probml.Laplace()}
-REFUSED = {("schools", "Exact"), ("mixture", "Exact"), ("states", "Exact"), ("level", "Exact"),
-           ("weights", "Exact"), ("weights", "NUTS"), ("weights", "SVI"), ("weights", "Laplace"),
-           ("states", "EM"), ("level", "EM"), ("schools", "EM"), ("schools", "MAP"),
-           ("weights", "EM")}
+REFUSED = {(name, "Exact") for name in ("schools", "mixture", "states", "level", "weights")}
 
 
 @pytest.mark.slow
@@ -104,7 +101,7 @@ def test_every_engine_answers_or_refuses_in_words(case, engine):
         fit = model.fit(data, ENGINES[engine])
     except probml.Refusal as refusal:
         assert (function.__name__, engine) in REFUSED, str(refusal)
-        assert function.__name__ in str(refusal) and "probml." in str(refusal), str(refusal)
+        assert function.__name__ in str(refusal) and "Try " in str(refusal), str(refusal)
         return
     assert (function.__name__, engine) not in REFUSED
     np.testing.assert_allclose(fit.params[name], want, atol=atol)
