@@ -25,7 +25,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from probml.jaxpr.primitives import Kind, name_of, named
-from probml.jaxpr.walk import Scan, While, interpret, settled
+from probml.jaxpr.walk import Scan, While, equations, interpret, settled
 
 
 class Level(enum.IntEnum):
@@ -83,6 +83,7 @@ _MAPS |= {name: (name,) for name in ("exp", "log", "logistic")}
 _MOVES = named(Kind.MOVE)
 _COPIES = named(Kind.COPY)
 _LARGEST_CONSTANT_READ = 4096
+_LOOPS = ("scan", "while", "cond")
 
 
 def classify(closed_jaxpr: ClosedJaxpr, tracked: Mapping[int, str]) -> list[dict[str, Use]]:
@@ -102,8 +103,14 @@ def classify(closed_jaxpr: ClosedJaxpr, tracked: Mapping[int, str]) -> list[dict
     inputs = [_Value({tracked[i]: Level.MOVED}, _COPY) if i in tracked else _CONSTANT
               for i in range(len(jaxpr.invars))]
     outputs = interpret(closed_jaxpr, inputs, _constant, _propagate)
-    return [{name: _use(level, value.chain) for name, level in value.levels.items()}
-            for value in outputs]
+    found = [{name: _use(level, value.chain) for name, level in value.levels.items()}
+             for value in outputs]
+    if not any(eqn.primitive.name in _LOOPS for eqn in equations(closed_jaxpr)):
+        return found
+    # a loop mixes all that enters it: which results take what is told by its body
+    return [{name: use for name, use in uses.items()
+             if any(tracked.get(i) == name for i in taken)}
+            for uses, taken in zip(found, dependencies(closed_jaxpr), strict=True)]
 
 
 def dependencies(closed_jaxpr: ClosedJaxpr) -> list[frozenset[int]]:

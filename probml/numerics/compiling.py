@@ -91,7 +91,7 @@ class Jitted(Protocol):
 
 
 def jit(function: Callable, long: bool = False, loops: int = 1,
-        seldom: tiers.Seldom | None = None, **keywords) -> Jitted:
+        seldom: float = 0.0, **keywords) -> Jitted:
     """jax.jit; decided at the first call, since asking for the backend at import would start it.
 
     Args:

@@ -15,35 +15,18 @@ is not compiled at all (jaxpr/tapes).
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Seldom(NamedTuple):
-    """How long a call may take by NumPy, in seconds; and whether it may be asked again and again,
-    so that it is compiled after all (kept/programs.py)."""
-
-    seconds: float
-    again: bool = False
-
-
-# What is asked once a fit stays with NumPy: a fit that is repeated has the same digits, of which a
-# sampler makes other draws. Questions are answered to rounding.
-ONCE, ASKED = Seldom(0.02), Seldom(0.02, True)
+# seconds that a call may take by NumPy: of what is asked once a fit, to compile which takes longer;
+# and of questions, which may be asked again and again. A program keeps to what it was: by its count
+# the last digits of an answer would be others, of which a sampler makes other draws
+ONCE, ASKED = 0.02, 0.002
 LEVEL = "xla_backend_optimization_level"
 FULL = {"xla_cpu_use_fusion_emitters": False, LEVEL: 3}  # XLA's own, whatever XLA_FLAGS say
 QUICK = {**FULL, LEVEL: 0}
 # entries of tables in a pass over its arguments up to which a program is small: the seconds that
 # are lost by running it at the lowest level stay below what compiling it at the full one takes
 SMALL = 2**17
-
-
-# seconds that it takes to lower and compile a program, and each of its equations
-BEGUN, EACH = 0.05, 5e-4
-
-
-def compiling(equations: int) -> float:
-    """Seconds, about, that it takes to lower and compile so many equations."""
-    return BEGUN + EACH * equations
 
 
 def options(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1,

@@ -330,6 +330,18 @@ def test_dependencies_are_those_of_each_result_of_a_loop():
     assert dependencies(jax.make_jaxpr(branch)(1.0, 2.0, 3.0)) == [{0, 1, 2}, {1, 2}, {2}]
 
 
+def test_levels_of_a_loop_are_those_of_each_result():
+    def stepped(a, b, xs):
+        def step(carry, x):
+            return x, (a * carry, b + 0.0 * x, jnp.exp(x))
+
+        return jax.lax.scan(step, a, xs)[1]
+
+    closed = jax.make_jaxpr(stepped)(1.0, 2.0, jnp.arange(3.0))
+    found = classify(closed, {0: "a", 1: "b", 2: "x"})
+    assert [set(uses) for uses in found] == [{"a", "x"}, {"b", "x"}, {"x"}]
+
+
 def test_restrict_takes_nothing_for_the_other_results_of_a_call_or_a_loop():
     def function(a, b):
         doubled, more = jax.jit(lambda a, b: (2 * a, jnp.exp(b)))(a, b)

@@ -15,7 +15,7 @@ import pytest
 import probml
 from compilations import counted
 from probml.device.rows import Known, Steps
-from probml.numerics import compiling, identity, tiers
+from probml.numerics import compiling, identity
 from probml.numerics.identity import Nameless, digest
 from probml.numerics.kept import disk, programs
 
@@ -268,7 +268,7 @@ def _summed(x):
     return {"total": jnp.exp(x).sum(), "none": None}
 
 
-LITTLE = tiers.Seldom(1e-3)
+LITTLE = 1e-3  # seconds by NumPy
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -311,18 +311,6 @@ def test_what_would_take_numpy_long_is_compiled_and_traced_once(monkeypatch):
 
 def _counted(x, end):
     return jax.lax.while_loop(lambda s: s[0] < end, lambda s: s + 1.0, x)
-
-
-@pytest.mark.parametrize("again", [True, False])
-def test_what_is_asked_often_is_compiled_and_what_is_asked_once_never(monkeypatch, again):
-    monkeypatch.setattr(disk, "folder", lambda: None)
-    program = compiling.jit(_summed, seldom=LITTLE._replace(again=again))
-    program(X)
-    # so often that compiling it pays
-    monkeypatch.setattr(tiers, "compiling", lambda equations: 0.0)
-    with counted() as made:
-        program(X)
-    assert bool(made) == again
 
 
 def test_a_loop_that_turns_out_long_is_compiled_after_all(monkeypatch):

@@ -48,6 +48,7 @@ def test_a_wrong_answer_without_a_word_is_found():
 def test_a_wrong_answer_that_says_so_is_none():
     def answers(table):
         y = jnp.asarray(table.y)
-        return {"": f"of {y.dtype}", "predict": (y + 1e6) - 1e6}
+        said = "in few digits" if y.dtype == jnp.float32 else ""  # other numbers are no other words
+        return {"": said, "predict": (y + 1e6) - 1e6}
 
     assert single.compared(answers, single.plain()) == ""

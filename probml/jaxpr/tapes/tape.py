@@ -79,17 +79,8 @@ class Tape:
                         None if several else step.outs[0].dtype))
         return out
 
-    @functools.cached_property
-    def equations(self) -> int:
-        """How many steps there are, those of loops and branches counted once."""
-        inner = [part for step in self.steps for value in step.params.values()
-                 for part in (value if isinstance(value, tuple) else (value,))
-                 if isinstance(part, Tape)]
-        return len(self.steps) + sum(part.equations for part in inner)
-
     def __getstate__(self) -> dict[str, Any]:
-        made = ("_code", "equations")
-        return {key: value for key, value in self.__dict__.items() if key not in made}
+        return {key: value for key, value in self.__dict__.items() if key != "_code"}
 
     def run(self, args: Sequence[Any]) -> list[np.ndarray]:
         """The results, in arrays of their own.

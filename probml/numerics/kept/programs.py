@@ -30,7 +30,7 @@ from jax.experimental import serialize_executable
 
 from probml.jaxpr.tapes.operation import TooLong
 from probml.jaxpr.tapes.tape import Tape, record
-from probml.numerics import identity, tiers
+from probml.numerics import identity
 from probml.numerics.kept import disk, holding
 from probml.numerics.precision import carried
 from probml.numerics.process.collector import resting
@@ -43,24 +43,13 @@ _CALLS_BACK = (b"_python_cpu_callback", b"_python_gpu_callback")  # by address, 
 
 @dataclass(eq=False)
 class Taped:
-    """A program that NumPy runs; its results lie where compiled ones do.
-
-    It may be asked for again and again, and is marked so. Then, once its calls have taken about as
-    long as it takes to compile it, it is: whoever asks how often, it takes at most twice what the
-    better of the two would have. Both are told by the program, no clock, so that the same calls
-    have the same answers to the last digit.
-    """
+    """A program that NumPy runs; its results lie where compiled ones do."""
 
     tape: Tape
     results: Any  # the tree of the results
     otherwise: Callable  # the same by XLA, for a loop that turns out to be long
-    again: bool
-    calls: int = 0
 
     def __call__(self, *args: Any) -> Any:
-        self.calls += self.again
-        if self.calls * self.tape.seconds > tiers.compiling(self.tape.equations):
-            return self.otherwise(*args)
         try:
             found = self.tape.run(jax.tree.leaves(args))
         except TooLong:
@@ -111,11 +100,10 @@ class Shelf:
     Args:
         function: what is compiled; of ours, and no closure, if it is to be found again.
         keywords: of jax.jit.
-        seldom: how long a call may take by NumPy, without being compiled.
+        seldom: seconds that a call may take by NumPy, without being compiled.
     """
 
-    def __init__(self, function: Callable, keywords: dict[str, Any],
-                 seldom: tiers.Seldom | None = None):
+    def __init__(self, function: Callable, keywords: dict[str, Any], seldom: float = 0.0):
         self._function, self._keywords, self._seldom = function, keywords, seldom
         self._held: OrderedDict[tuple, Callable | None] = OrderedDict()  # last used, last
         holding.kept_by(self)
@@ -135,7 +123,7 @@ class Shelf:
             ahead: it will be called later, for arguments of these shapes; so where it is compiled,
                 another thread does that.
         """
-        folder, taped = disk.folder(), self._seldom is not None and jax.default_backend() == "cpu"
+        folder, taped = disk.folder(), self._seldom > 0 and jax.default_backend() == "cpu"
         if any(isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
                for leaf in jax.tree.leaves(args)):
             return None  # where its arguments lie is part of such a program
@@ -167,7 +155,7 @@ class Shelf:
         if held is None:
             found = self._made(*made, key if ahead else None)
         elif isinstance(held[0], Tape):
-            found = self._taped(held[0], held[1], fixed, options)
+            found = Taped(held[0], held[1], self._compiled(fixed, options))
         else:
             found = self._tried(key, held[0], *made)
         self._held[key] = found
@@ -185,16 +173,12 @@ class Shelf:
     def _tape(self, traced: Any, fixed: list, options: dict | None) -> Taped | None:
         """What was traced as NumPy runs it; None where that would take too long, or cannot be."""
         jaxpr, taken = traced.jaxpr, len(jax.tree.leaves(traced.args_info))
-        if self._seldom is None or len(jaxpr.in_avals) != taken:
+        if not self._seldom or len(jaxpr.in_avals) != taken:
             return None
         with resting():
-            tape = record(jaxpr, self._seldom.seconds)
+            tape = record(jaxpr, self._seldom)
         results = jax.tree.structure(traced.out_info)
-        return None if tape is None else self._taped(tape, results, fixed, options)
-
-    def _taped(self, tape: Tape, results: Any, fixed: list, options: dict | None) -> Taped:
-        assert self._seldom is not None
-        return Taped(tape, results, self._compiled(fixed, options), self._seldom.again)
+        return None if tape is None else Taped(tape, results, self._compiled(fixed, options))
 
     def _compiled(self, fixed: list, options: dict | None) -> Callable:
         """The program by jax.jit, a function of what is not static."""
