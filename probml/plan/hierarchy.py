@@ -6,7 +6,8 @@ Three kinds of tie make the joint mode of all parameters meaningless:
     or rate, and that parameter reaches the data through `alpha` alone. Where the effects are all
     alike and their spread is 0 the joint density has its peak, whatever the data say. (A dependence
     through a location alone makes none; a spread that the rows' own distribution takes too is held
-    by the rows.)
+    by the rows, but where nothing looks at `alpha`, as at missing values that are sites of their
+    own: as many of them as there are rows, all at their mode, halve a variance.)
   - the same written as a product: `tau * z[group]` with z ~ Normal(0, 1), or `z[group] / sqrt(p)`.
     The density of what reaches the rows stays as it is when tau grows and z shrinks in proportion,
     which z's prior rewards: only tau's prior ends that.
@@ -64,12 +65,14 @@ def ties(plan: Plan, rows: int | None = None) -> tuple[Tie, ...]:
 def _spreads(plan: Plan) -> tuple[Tie, ...]:
     sites, out = plan.structure.sites, []
     direct = {p for name in (*plan.pooled, *plan.rowwise, *plan.integrated, *plan.globals)
-              for uses in sites[name].uses.values() for p in uses}
+              if _told(plan, name) for uses in sites[name].uses.values() for p in uses}
     for name in plan.free:
         site, found = sites[name], {}
+        alone = not plan.structure.children[name]
         for argument, uses in site.uses.items():
             if argument not in site.locations:
-                found |= {p: argument for p in uses if p in plan.free and p not in direct}
+                found |= {p: argument for p in uses
+                          if p in plan.free and (alone or p not in direct)}
         if found:
             unseen = " and ".join(f"'{parent}'" for parent in found)
             words = sorted({argument for argument in found.values()
@@ -78,6 +81,13 @@ def _spreads(plan: Plan) -> tuple[Tie, ...]:
             out.append(Tie(name, tuple(found), f"the prior of '{name}' ({site.kind}) takes the "
                            f"unseen {unseen} as {role} it", "spread"))
     return tuple(out)
+
+
+def _told(plan: Plan, name: str) -> bool:
+    """Whether a site has to do with data: a factor of parameters alone is a prior."""
+    structure = plan.structure
+    site, (program, _) = structure.sites[name], structure.programs[name]
+    return site.kind != "factor" or bool(site.inputs) or any(np.ndim(c) for c in program.consts)
 
 
 @functools.lru_cache(maxsize=512)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax.flatten_util import ravel_pytree
@@ -343,3 +344,22 @@ def test_a_hierarchy_written_as_a_product_is_one(kind, ties):
     x = np.random.default_rng(0).normal(size=(40, 3))
     found = effects_of(product(kind=kind), {"x": x, "y": np.ones(40)})
     assert found == ties
+
+
+def test_a_prior_by_a_factor_holds_no_spread_and_missing_values_of_their_own_tell_none():
+    def tumours(n, y):  # Gelman et al. (2013), section 5.3
+        ab = sample("ab", dist.HalfNormal(10.0).expand([2]))
+        numpyro.factor("hyper", -2.5 * jnp.log(ab.sum()))
+        with plate("rats", len(n)):
+            theta = sample("theta", dist.Beta(ab[0], ab[1]))
+            sample("y", dist.Binomial(n, theta), obs=y)
+
+    def missing(y):
+        mu, sigma = sample("mu", dist.Normal(0.0, 3.0)), sample("sigma", dist.HalfNormal(2.0))
+        sample("unseen", dist.Normal(mu, sigma).expand([4]).to_event(1))
+        sample("y", dist.Normal(mu, sigma), obs=y)
+
+    tables = {"n": np.array([20, 20, 19]), "y": np.array([0, 1, 3])}, {"y": np.arange(4.0)}
+    for function, data, tied in zip((tumours, missing), tables, ("theta", "unseen"), strict=True):
+        told = str(probml.model(function)().explain(data))
+        assert f"the spread of {tied}" in told and "NUTS     chosen" in told
