@@ -8,6 +8,7 @@ import pytest
 from joint_normal import integral, joint_normal
 from numpyro import plate, sample
 from numpyro.contrib.control_flow import scan
+from stan_guide import stochastic_volatility_of_stan
 
 import probml
 from plain_numpyro import log_density
@@ -205,22 +206,9 @@ def test_steps_of_a_scan_are_answered_for_given_what_was_seen():
     assert "x[3]" in fit.summary().index and fit.to_arviz().posterior["x"].shape == (2, 300, 9)
 
 
-def volatility(y):
-    """The Stan guide's: the scale of the steps stands in their prior alone."""
-    phi, mu = sample("phi", dist.Uniform(-1, 1)), sample("mu", dist.Cauchy(0, 10))
-    sigma = sample("sigma", dist.HalfCauchy(5))
-
-    def step(h, v):
-        h = sample("h", dist.Normal(mu + phi * (h - mu), sigma))
-        sample("y", dist.Normal(0.0, jnp.exp(h / 2)), obs=v)
-        return h, None
-
-    scan(step, mu, y)
-
-
 def test_a_scan_whose_steps_have_an_unseen_scale_is_a_hierarchy():
     """Its joint mode has no scale at all: nothing but 'h' tells 'sigma'."""
-    model, data = probml.model(volatility)(), {"y": np.array([0.3, -1.0, 0.2, 1.5, -0.4])}
+    model, data = probml.model(stochastic_volatility_of_stan)(), {"y": np.array([0.3, -1.0, 0.2, 1.5, -0.4])}
     told = str(model.explain(data))
     assert "the spread of h" in told and "its spread is unseen" in told
     assert "(Normal) takes the unseen 'sigma' as the scale of it), whose joint mode" in told
