@@ -117,6 +117,7 @@ _FUNCTIONS: dict[str, Callable] = {
     "min": np.minimum, "mul": np.multiply, "ne": np.not_equal, "neg": np.negative,
     "nextafter": np.nextafter, "not": np.invert, "or": np.bitwise_or, "pow": np.power,
     "rem": np.fmod, "rsqrt": lambda x: 1 / np.sqrt(x), "sign": np.sign, "sin": np.sin,
+    "one_minus_square": lambda x: 1 - x * x,  # since JAX 0.11
     "sinh": np.sinh, "sqrt": np.sqrt, "square": np.square, "stop_gradient": lambda x: x,
     "sub": np.subtract, "tan": np.tan, "tanh": np.tanh, "xor": np.bitwise_xor,
 }
