@@ -8,6 +8,7 @@ import numpy as np
 from probml.device.rows import Known
 from probml.evidence import density
 from probml.plan.plan import Plan
+from probml.plan.spreads import spreads
 
 # coordinates up to which a climb without second derivatives is looked at: four gradients each
 FEW = 32
@@ -81,6 +82,7 @@ def endless(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray,
     owners, here = density.owners(plan, known), height(end)
     rounding = LEVEL[1] * np.finfo(end.dtype).eps * (1 + abs(here))
     logarithmic, positive = _logarithmic(plan, known), _positive(plan, known)
+    powers = {width.name: width.power for width in spreads(plan) if not width.plain}
     untold, large, gone = [], [], []
     if not np.isfinite(here) or rounding > HARDLY:
         return (), False
@@ -114,7 +116,9 @@ def endless(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray,
         elif above and positive[i]:
             large.append(owners[i])
         elif (above or below) and not logarithmic[i]:
-            gone += [name] * (name not in gone)
+            # the logarithm of a spread on its way to 0 is at an edge, and told as one (edges.py)
+            narrow = name in powers and below == (powers[name] > 0)
+            gone += [name] * (name not in gone and not narrow)
     out = [f"there is no maximum: the larger '{name}' the higher the likelihood, to which it "
            f"hardly matters by now: its value says that it is large, and no more. Give it a prior "
            f"that holds it, with prior=True, or leave it out" for name in large]
