@@ -16,6 +16,7 @@ from probml.device.rows import Chunk, Known, Steps
 from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman.filter import applied, previous, product, transposed
 from probml.factors.linear_chains import (
+    at_first,
     over,
     starts,
     states_second,
@@ -127,7 +128,7 @@ def _before(steps: Steps, leaf: jax.Array) -> jax.Array:
 
 def _begins(steps: Steps, leaf: jax.Array) -> jax.Array:
     """Of the first steps of rows, (rows, ...), or (1, ...) of what rows share."""
-    return leaf.reshape(steps.length, -1, *leaf.shape[1:])[0, :: steps.blocks]
+    return at_first(steps, leaf)[:: steps.blocks]
 
 
 def _moved(weight: jax.Array, before: jax.Array, noise: jax.Array, spread_before: jax.Array,

@@ -135,7 +135,7 @@ def _led(function: Callable[[Mapping], Any], env: Mapping, moving: Mapping) -> A
     return jax.vmap(lambda own: function({**env, **own}))(moving)
 
 
-def _first(steps: Steps, leaf: jax.Array) -> jax.Array:
+def at_first(steps: Steps, leaf: jax.Array) -> jax.Array:
     """(N, ...) → (rows, ...) at the first step."""
     return leaf.reshape(steps.length, -1, *leaf.shape[1:])[0]
 
@@ -229,7 +229,7 @@ def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk, group: Group)
     `env`, with what the mean has beside them, else None."""
     structure, steps = plan.structure, rows.steps
     own = varying(plan, known, steps, group.names)
-    begun = {name: _first(steps, leaf) for name, leaf in own.items()}
+    begun = {name: at_first(steps, leaf) for name, leaf in own.items()}
     below = varying(plan, known, steps, linear_chain.below(group))
     of: Any = averaged if env.get(SETTINGS) else linear_chain
     begin, moves, sight = (_led(lambda at, made=made: made(structure, group, at), env, moving)

@@ -14,17 +14,7 @@ import probml
 from probml.engines.restarting import batches
 from probml.errors import DataError, ModelError
 from probml.numerics.outside import checkpoint
-
-
-@probml.model
-def mixture(k: int):
-    weights = sample("weights", dist.Dirichlet(jnp.ones(k)))
-    with plate("component", k):
-        mean = sample("mean", dist.Normal(0.0, 10.0))
-        scale = sample("scale", dist.LogNormal(0.0, 1.0))
-    with probml.rows():
-        z = sample("z", dist.Categorical(weights))
-        sample("x", dist.Normal(mean[z], scale[z]))
+from small_models import mixture
 
 
 @probml.model
