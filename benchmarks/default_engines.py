@@ -2,7 +2,7 @@
 beside the means and standard deviations of a long run of NUTS in which nothing is integrated out.
 
 python benchmarks/default_engines.py [--choose] [word ...]: a row for each case of tests/interface
-whose name, or whose list, holds one of the words; --choose names the engines alone.
+whose name, or whose list, is one of the words; --choose names the engines alone.
 """
 
 import importlib
@@ -72,14 +72,14 @@ def row(case, choose: bool) -> str:
 
 def main() -> None:
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
-    for name in LISTS:
-        for case in importlib.import_module(name).CASES:
-            if words and not any(word in case.name or word in name for word in words):
-                continue
+    cases = [(name, case) for name in LISTS for case in importlib.import_module(name).CASES]
+    for word in words or [""]:  # in the order that is asked for
+        for case in (case for name, case in cases if word in (case.name, name, "")):
             try:
                 print(row(case, "--choose" in sys.argv), flush=True)
             except Exception as error:
-                print(f"| {case.name} | fails | {type(error).__name__}: {str(error)[:300]} |", flush=True)
+                print(f"| {case.name} | fails | {type(error).__name__}: {str(error)[:300]} |",
+                      flush=True)
 
 
 if __name__ == "__main__":

@@ -62,11 +62,12 @@ def ties(plan: Plan, rows: int | None = None) -> tuple[Tie, ...]:
     """The ties of a plan's free parameters; of incidental ones only where the number of rows is
     told (one row stands for none)."""
     found = _spreads(plan) + _products(plan)
-    told = {tie.name for tie in found}
-    found += tuple(tie for tie in _grown(plan) if tie.name not in told)
-    told |= {tie.name for tie in found}
-    return found + tuple(tie for tie in (_incidental(plan, rows) if rows is not None
-                                         and rows > 1 else ()) if tie.name not in told)
+    kinds = [_grown(plan)] if plan.structure.model.whole else []
+    kinds += [_incidental(plan, rows)] if rows is not None and rows > 1 else []
+    for more in kinds:
+        told = {tie.name for tie in found}
+        found += tuple(tie for tie in more if tie.name not in told)
+    return found
 
 
 @functools.lru_cache(maxsize=512)
@@ -120,7 +121,7 @@ def _grown(plan: Plan) -> tuple[Tie, ...]:
     others are told, and whose width depends on these others."""
     structure, sites, out = plan.structure, plan.structure.sites, []
     # programs that cannot be pushed forwards, as of differential equations, are long to look at
-    for name in plan.free if structure.model.whole and not structure.one_way else ():
+    for name in plan.free if not structure.one_way else ():
         size = math.prod(sites[name].shape)
         base = sites[name].domain.base
         if size < SEVERAL or base is None or base.event_dim:
