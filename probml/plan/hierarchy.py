@@ -47,6 +47,7 @@ FALLEN = 7.0
 # numbers of a vector, below which it is none that grows; its share of what is seen from which one
 # that is told as a whole does
 SEVERAL, SHARE = 3, 2 / 3
+SOME = 5  # of its numbers, of which it is asked which others they touch
 
 
 class Tie(NamedTuple):
@@ -122,30 +123,34 @@ def _grown(plan: Plan) -> tuple[Tie, ...]:
     structure, sites, out = plan.structure, plan.structure.sites, []
     # programs that cannot be pushed forwards, as of differential equations, are long to look at
     for name in plan.free if not structure.one_way else ():
-        size = math.prod(sites[name].shape)
-        base = sites[name].domain.base
-        if size < SEVERAL or base is None or base.event_dim:
+        base, shape = sites[name].domain.base, sites[name].shape
+        shares = sites[name].domain.sums_to_one
+        if base is None or base.event_dim and not shares:
+            continue
+        together = shape[-1] if shares else 1
+        size = math.prod(shape) - shares * math.prod(shape[:-1])
+        if size < SEVERAL:
             continue
         most = (FEW if size >= MANY else LEAST) * size
         above = _widths_above(plan, name)
-        numbers = sum(_numbers(plan, user) for user in plan.rowwise
-                      if above & set(structure.programs[user][1]))
-        if above and numbers < most:
-            out.append(_crowd(plan, name, tuple(p for p in plan.free if p in above), numbers))
-            continue
         near = [user for user in structure.children[name] if user in plan.rowwise
                 and sites[user].factor]
-        beside = {p: [user for user in near if p in structure.programs[user][1]]
-                  for p in plan.free if p != name}
-        others = {p: seen for p, both in beside.items() if both
+        # whatever takes a width of its prior tells it; of others what looks at both
+        beside = {p: [user for user in (plan.rowwise if p in above else near)
+                      if p in structure.programs[user][1]] for p in plan.free if p != name}
+        others = {p: seen for p, both in beside.items() if near and both
                   and (seen := sum(_numbers(plan, user) for user in both)) < most}
         if not others:
             continue
-        reach, moves, turns = map(np.asarray, _widened(plan, name, tuple(others), tuple(near)))
-        apart = 0 < reach <= max(1, size // 2)
-        found = tuple(p for p, move, turn in zip(others, moves, turns, strict=True)
-                      if move and (apart or size >= SHARE * others[p]
-                                   and (turn or sites[p].domain.from_zero)))
+        asked = tuple(p for p in others if any(p in structure.programs[u][1] for u in near))
+        reach, moves, turns = map(np.asarray, _widened(plan, name, asked, tuple(near)))
+        apart = 0 < reach <= max(together, size // 2)
+        turning = {p for p, turn in zip(asked, turns, strict=True)
+                   if turn or sites[p].domain.from_zero} | above
+        moving = {p for p, move in zip(asked, moves, strict=True) if move} | above
+        found = tuple(p for p, seen in others.items() if p in moving
+                      and (apart or p in turning and size >= SHARE * seen
+                           and not sites[name].entry.improper))
         if found:
             out.append(_crowd(plan, name, found, max(others[p] for p in found)))
     return tuple(out)
@@ -178,15 +183,17 @@ def _numbers(plan: Plan, name: str) -> int:
 @functools.partial(jit, static_argnums=(0, 1, 2, 3), seldom=ONCE)
 def _widened(plan: Plan, name: str, others: tuple[str, ...], near: tuple[str, ...]):
     """Of the curvature of some factors in a vector: in how many of its numbers the slope moves with
-    the middle one; for each of others, whether it moves with that, (others,), and whether by the
-    same ratio from step to step, as by the exponential of a number without bounds, (others,)."""
+    one of them, the most; for each of others, whether it moves with that, (others,), and whether by
+    the same ratio from step to step, as by the exponential of a number without bounds."""
     structure, sites = plan.structure, plan.structure.sites
     env = {}
     for i, key in enumerate(dict.fromkeys(t for user in near for t in structure.programs[user][1])):
         site, spec = sites.get(key), next(
             aval for user in near for t, aval in zip(*_taken(plan, user), strict=True) if t == key)
         env[key] = filled(i, spec, site is not None)
-        if site is not None and key in plan.free and site.domain.fixed and site.domain.rank == 0:
+        if key in plan.free and site.domain.sums_to_one:
+            env[key] /= env[key].sum(-1, keepdims=True)
+        elif key in plan.free and site.domain.fixed and site.domain.rank == 0:
             env[key] = site.domain.bijection(env[key])
 
     z, count = env[name], len(others)
@@ -202,21 +209,22 @@ def _widened(plan: Plan, name: str, others: tuple[str, ...], near: tuple[str, ..
         small = 1e-2 if z.dtype == jnp.float32 else 1e-4
         return (slope(z + small * along, at) - slope(z - small * along, at)) / (2 * small)
 
-    middle = jnp.zeros(z.size, z.dtype).at[z.size // 2].set(1.0).reshape(z.shape)
+    some = np.linspace(0, z.size - 1, SOME).astype(int)
+    single = jnp.asarray(np.eye(z.size)[some], z.dtype).reshape(SOME, *z.shape)
     every = jnp.cos(jnp.arange(1.0, z.size + 1.0)).reshape(z.shape).astype(z.dtype)
-    # one point more for the middle number, then three for each of the others
+    # some numbers one by one, then all at three points for each of the others
     moved = {}
     for i, other in enumerate(others):
         domain, value = sites[other].domain, env[other]
         step = 0.2 * value if domain.from_zero else 0.05 if domain.bounds else 0.3
-        times = np.zeros(1 + 3 * count)
-        times[1 + 3 * i :][:3] = range(3)
+        times = np.zeros(SOME + 3 * count)
+        times[SOME + 3 * i :][:3] = range(3)
         moved[other] = value + step * times.reshape(-1, *(1,) * value.ndim).astype(value.dtype)
-    along = jnp.concatenate([middle[None], jnp.broadcast_to(every, (3 * count, *z.shape))])
-    bends = jax.vmap(curvature)(moved, along)
-    beside = jnp.abs(bends[0])
-    reach = jnp.sum(beside > 1e-3 * jnp.max(beside))
-    found = jnp.sum((bends * along)[1:].reshape(count, 3, -1), -1)
+    along = jnp.concatenate([single, jnp.broadcast_to(every, (3 * count, *z.shape))])
+    bends = jax.vmap(curvature)(moved, along).reshape(len(along), z.size)
+    beside = jnp.abs(bends[:SOME])
+    reach = jnp.max(jnp.sum(beside > 1e-3 * jnp.max(beside), 1))
+    found = (bends[SOME:] @ every.reshape(-1)).reshape(count, 3)
     moves = jnp.abs(found[:, 1] - found[:, 0]) > 1e-3 * jnp.abs(found[:, 0])
     turns = jnp.abs(found[:, 2] * found[:, 0] - found[:, 1] ** 2) < 1e-3 * found[:, 1] ** 2
     return reach, moves, turns
