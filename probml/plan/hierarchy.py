@@ -319,3 +319,22 @@ def vanished(plan: Plan, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> 
     named = ", ".join(f"'{name}'" for name in gone)
     return (f"{named} shrinks for ever: the density rises without bound as the effects become all "
             f"alike. Use NUTS()",)
+
+
+def paths(plan: Plan) -> bool:
+    """Whether steps of loops are integrated out of one density of everything: the plan knows no
+    spreads of theirs."""
+    model = plan.structure.model
+    return model.whole and model.generative.integrated
+
+
+def next_to_zero(plan: Plan, begun: Mapping[str, Any],
+                 ended: Mapping[str, Any]) -> tuple[str, ...]:
+    """Positive numbers, ranges from 0 included, that a climb over what paths share carried next to
+    0, in words; arguments as of `vanished`."""
+    low = [name for name in plan.free if name in begun
+           and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None
+           and np.all(np.asarray(plan.structure.sites[name].domain.bounds["lower_bound"]) == 0)
+           and np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
+    return tuple(f"'{name}' is at its boundary: what is seen does not tell it from 0"
+                 for name in low)

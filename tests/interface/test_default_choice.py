@@ -3,6 +3,8 @@ is seen, or what multiplies them is unseen."""
 
 import made_hierarchies
 import numpyro_more
+import pasted_bugs
+import pasted_ecology
 import pasted_forum
 import pasted_rethinking
 import pymc_gallery
@@ -11,7 +13,8 @@ import stan_guide
 
 import probml
 
-LISTS = made_hierarchies, stan_guide, pymc_gallery, pasted_rethinking, pasted_forum, numpyro_more
+LISTS = (made_hierarchies, stan_guide, pymc_gallery, pasted_rethinking, pasted_forum, numpyro_more,
+         pasted_ecology, pasted_bugs)
 CASES = {case.name: case for own in LISTS for case in own.CASES}
 SAMPLED = ("rounded_data", "process_of_two_classes", "milk_with_imputed_cells",
            "cells_imputed_by_an_argument", "stochastic_volatility_of_stan", "rat_tumours",
@@ -21,7 +24,8 @@ SAMPLED = ("rounded_data", "process_of_two_classes", "milk_with_imputed_cells",
            "a_prior_by_a_factor", "censored_times_filled_in", "occupancy_with_unlike_sites",
            "innovations_through_a_recursion", "shares_with_their_concentration",
            "a_rate_of_their_own", "seasons_with_effects", "counts_of_a_walk_by_scan",
-           "innovations_summed_up", "studies_by_a_regression", "cutpoints_of_raters")
+           "innovations_summed_up", "studies_by_a_regression", "cutpoints_of_raters", "ice",
+           "supervised_topics")
 INTEGRATED = {"slopes_with_a_correlation": "b", "slopes_of_two_classes_by_a_precision": "b",
               "uncentred_by_softplus": "z", "uncentred_by_a_logarithm": "z",
               "spline_with_its_smoothing": "w", "zeros_and_groups": "e"}
@@ -70,3 +74,10 @@ def test_the_reason_is_said_of_the_vector_and_of_map():
     assert roles["z"].endswith("as many as what tells them") and roles["mu"] == "parameter"
     why = next(row[""] for row in told.engines if row["engine"] == "MAP")
     assert "the 8 numbers of 'z' are many beside the 8" in why and "'sigma'" in why
+
+
+@pytest.mark.slow
+def test_a_spread_of_paths_that_ends_next_to_zero_is_told():
+    case = CASES["population_by_state_space"]
+    fit = probml.model(case.function)().fit(case.data)
+    assert fit.params["sigma.proc"] < 1e-3 and "'sigma.proc' is at its boundary" in fit.status
