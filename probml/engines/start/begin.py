@@ -221,7 +221,8 @@ def climb_and_measure(
     return Begin(frame, hessian, value, climbed | (left < AWAY), trail, chains, ends)
 
 
-measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE)(climb_and_measure)
+measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
+                             steps=True)(climb_and_measure)
 
 
 def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarray,
@@ -251,7 +252,7 @@ def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarr
     return begun, left
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, steps=True)
 def _chords(plan: Plan, frame: Frame, known: Known, rows: Rows):
     """Newton's steps by one curvature for all, while each halves the gradient: the point, its
     value, the gradient left, the way."""
