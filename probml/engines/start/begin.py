@@ -93,7 +93,7 @@ def rough(problem: Problem) -> dict[str, jax.Array]:
         first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
         point = {**compiled_prior_point(plan, known), **given_start(plan, start)}
         apart = {name for tie in tied
-                 for name in (tie.name, *(tie.others if tie.kind != "incidental" else ()))}
+                 for name in (tie.name, *(tie.others if tie.kind in ("spread", "product") else ()))}
         return {name: placed(point[name] if name in apart else np.asarray(value)[0])
                 for name, value in first.params.items()}
     # latents or effects alone: the mode over their spreads may be 0, where no sampler begins

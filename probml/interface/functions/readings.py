@@ -33,9 +33,8 @@ from probml.interface.functions.steps.scans import scans_integrated
 from probml.interface.functions.steps.smoothed import smoothed
 from probml.interface.functions.survey import observed_batch, prepared
 from probml.interface.functions.unseen import Blank, Seen
+from probml.language.named_rows import OBSERVED
 from probml.language.settings import thaw
-
-OBSERVED = "probml.observed"  # the mark that holds what a message observed before it was a weight
 
 
 class Reading:
