@@ -145,8 +145,15 @@ def _inferred(
         if checkpoint is not None:
             bar.journal = stack.enter_context(journal_of(checkpoint, model, held, asked, weight,
                                                          seed, start))
-        return held, *precise(attempt, lambda found: found.outcome, ladder[0].held,
-                              digits.lost(held) or _squared(ladder[0], plan, held))
+        try:
+            run, note = precise(attempt, lambda found: found.outcome, ladder[0].held,
+                                digits.lost(held) or _squared(ladder[0], plan, held))
+        except Refusal:
+            digits.refuse_vast(held)
+            raise
+    if run.outcome.status is Status.COLLAPSED:
+        digits.refuse_vast(held)
+    return held, run, note
 
 
 def _squared(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
