@@ -57,14 +57,21 @@ def level(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray, value:
         return ()
     way = np.zeros(len(end))
     way[kept] = unit * axes[:, low]
-    other, height = again((end + AWAY * way).astype(end.dtype))
     nats, roundings = LEVEL
     rounding = roundings * np.finfo(end.dtype).eps * (1 + abs(value))
-    same = value - height <= nats + rounding
-    gone = float((np.asarray(other) - end)[kept] / unit @ axes[:, low])
-    if not (same and abs(gone) >= LEFT * AWAY) or _told(
-            lambda away: value - height_at((end + away * way).astype(end.dtype)),
-            HARDLY + rounding):
+
+    def elsewhere(away: float) -> bool:
+        other, height = again((end + away * way).astype(end.dtype))
+        gone = float((np.asarray(other) - end)[kept] / unit @ axes[:, low])
+        return bool(value - height <= nats + rounding and abs(gone) >= LEFT * away)
+
+    def fall(away: float) -> float:
+        return value - height_at((end + away * way).astype(end.dtype))
+
+    if not elsewhere(AWAY):
+        return ()
+    farther = _parabola(fall, HARDLY + rounding)
+    if farther is not None and not elsewhere(farther):
         return ()
     named = direction(way, diagonal, density.owners(plan, known))
     return (f"one of many maxima, all as high: the data do not tell the direction {named} (a "
@@ -72,17 +79,17 @@ def level(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray, value:
             f"prior=True, or drop a column",)
 
 
-def _told(fall: Callable[[float], float], least: float) -> bool:
-    """Whether a direction that is nearly level falls as a parabola does further out: four times as
-    much at twice the distance, on either side."""
-    for side in (1.0, -1.0):
-        away = side * AWAY
-        while abs(away) < RIDGE and not fall(away) > 4 * least:
+def _parabola(fall: Callable[[float], float], least: float) -> float | None:
+    """How far out a direction that is nearly level falls as a parabola does, four times as much at
+    twice the distance, on either side; None where it does not."""
+    for side in (-1.0, 1.0):
+        away = AWAY
+        while away < RIDGE and not fall(side * away) > 4 * least:
             away *= 2
-        near, far = fall(away / 2), fall(away)
+        near, far = fall(side * away / 2), fall(side * away)
         if not (np.isfinite(far) and PARABOLA[0] * far < near < PARABOLA[1] * far):
-            return False
-    return True
+            return None
+    return away
 
 
 def endless(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray,
