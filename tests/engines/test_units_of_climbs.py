@@ -1,6 +1,7 @@
 """MAP's climbs end at the maximum whatever the units of coordinates are, and say of a ridge that
 the data tell that they do."""
 
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
@@ -94,3 +95,17 @@ def test_an_end_at_the_maximum_stays_where_it_is():
 
     end, heights, _ = righted(counted, top)
     assert end is top and len(heights) == 1 and len(calls) <= 1 + 2 + 8
+
+
+def test_a_posterior_is_begun_at_the_priors_point_where_draws_have_no_density():
+    @probml.model
+    def rates(x):
+        level = sample("level", dist.Normal(0.0, 1e4))
+        slope = sample("slope", dist.Normal(0.0, 10.0))
+        with probml.rows():
+            sample("y", dist.Poisson(jnp.exp(level + slope * x)))
+
+    y, x = np.arange(12) % 5, np.arange(12.0) + 20_000  # exp(−0.1 · 20,000) is 0
+    fit = rates().fit({"x": x, "y": y}, probml.Laplace())
+    mode = rates().fit({"x": x, "y": y}, probml.MAP())
+    assert fit.params["slope"] == pytest.approx(mode.params["slope"], rel=1e-3)
