@@ -64,7 +64,7 @@ def load(
     fitting = fitting_rows(plan.width * bucket(data.steps),
                            copies) if data.steps else plan.chunk_rows(copies)
     chunks, parts = max(1, round(total / fitting)), devices
-    if total * (data.steps or 1) * plan.effort >= PARTED:
+    if total * (data.steps or 1) * max(plan.effort, plan.brought) >= PARTED:
         # for threads (engines/restarting/slices.py); a step of half the lanes takes half the time
         chunks = max(chunks, 2 if data.steps and total >= 2 * LANES else 1)
         parts *= 1 if chunks == 1 else 2 if chunks < MANY else 8

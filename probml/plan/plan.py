@@ -152,10 +152,10 @@ class Plan:
             )
 
         def entries(group: Group) -> int:
-            own = sum(math.prod(sites[name].cells) for name in group.names)
-            cells = sum(math.prod(sites[name].cells) for name in group.sites)
-            return cells * (1 + own) ** 2 * math.prod(self.variables[v].states
-                                                      for v in self.reach(group))
+            own, cells = (sum(math.prod(sites[name].cells) for name in names)
+                          for names in (group.names, group.sites))
+            states = math.prod(self.variables[v].states for v in self.reach(group))
+            return cells * (1 + own) ** 2 * states
 
         return tuple(group for group in self.latents if group.kind.pools
                      and all(map(plain, group.sites)) and entries(group) <= TABLE)
@@ -163,8 +163,8 @@ class Plan:
     @functools.cached_property
     def scattered(self) -> tuple[str, ...]:
         """The sites of the groups whose statistics do not pool, and those that look at effects."""
-        return (*(name for group in self.latents if group not in self.even
-                  for name in group.sites), *self.grouped)
+        uneven = (group for group in self.latents if group not in self.even)
+        return (*(name for group in uneven for name in group.sites), *self.grouped)
 
     def groups(self, name: str) -> tuple[Group, ...]:
         """The groups whose latents a site is, or looks at."""
@@ -351,8 +351,7 @@ class Plan:
 
     @functools.cached_property
     def eliminated(self) -> int:
-        """Columns of the matrix by which effects of groups are eliminated together; 0: there are
-        none."""
+        """Columns of the matrix by which effects of groups are eliminated together, or 0."""
         first, *others = self.groupings or (None,)
         return 0 if first is None else max(first.cells, sum(each.size for each in others))
 
@@ -374,12 +373,17 @@ class Plan:
         """Numbers that a row, or a step of it, passes through, about."""
         return max(self.work, self.width, 1)
 
+    @functools.cached_property
+    def brought(self) -> int:
+        """Numbers that inputs of sites evaluated by row bring with each row."""
+        used = {i for name in self.rowwise for i in self.structure.named[name].inputs}
+        return sum(math.prod(s) for i, s, _ in self.structure.specs if i in used and None not in s)
+
     def chunk_rows(self, copies: int = 1) -> int:
-        """Rows a chunk, of which `copies` (restarts) are worked on at once: what a chunk touches
-        stays in cache."""
+        """Rows a chunk, of which `copies` (restarts) are worked on at once: they stay in cache."""
         fitting = max(BUDGET // (TABLES * max(self.work, 1)), 1)
-        return int(np.clip(2 ** round(math.log2(CHUNK / max(self.width, 1))), min(16, fitting),
-                           min(8192, max(2**15 // copies, 128))))
+        best = 2 ** round(math.log2(CHUNK / max(self.width, self.brought, 1)))
+        return int(np.clip(best, min(16, fitting), min(8192, max(2**15 // copies, 128))))
 
 
 def bucket(count: int) -> int:
