@@ -25,6 +25,7 @@ BUDGET = 2**30  # bytes one row's largest table may take
 TABLE = 2**20  # entries of a pooled argument table, over all its discrete parents
 TABLES = 32  # bytes that an entry takes while its gradient is made
 CHUNK = 2**18  # numbers a chunk of rows should touch: it stays in cache
+ABREAST = 256  # rows of one, beside which what an operation costs by itself is little
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,9 +377,13 @@ class Plan:
 
     def chunk_rows(self, copies: int = 1) -> int:
         """Rows a chunk, of which `copies` (restarts) are worked on at once: what a chunk touches
-        stays in cache."""
+        stays in cache, also where that are many small tables, as of a network."""
         fitting = max(BUDGET // (TABLES * max(self.work, 1)), 1)
-        return int(np.clip(2 ** round(math.log2(CHUNK / max(self.width, 1))), min(16, fitting),
+
+        def rows(numbers: int) -> int:
+            return 2 ** round(math.log2(CHUNK / max(numbers, 1)))
+
+        return int(np.clip(min(rows(self.width), max(rows(self.work), ABREAST)), min(16, fitting),
                            min(8192, max(2**15 // copies, 128))))
 
 
