@@ -33,11 +33,12 @@ ENTRIES = 2**10  # of a table that is met, at the most
 
 
 class _Bucket(NamedTuple):
-    """The tables that meet where a name goes: their numbers, the axes of each among (*others,
-    name), and which of them lead with rows... all static."""
+    """The tables that meet where a name goes: their numbers, and the axes of each among (*others,
+    name); in groups that are one table each."""
 
     tables: tuple[int, ...]
     axes: tuple[tuple[int, ...], ...]
+    groups: tuple[tuple[int, ...], ...]  # of these, by place: those over names of their first
     sizes: tuple[int, ...]  # of others, then of the name
     message: int  # its own number
 
@@ -54,17 +55,28 @@ class _Schedule(NamedTuple):
 
 
 @functools.lru_cache(maxsize=128)
-def _schedule(scopes: tuple, shapes: tuple, order: tuple) -> _Schedule:
+def _schedule(scopes: tuple, shapes: tuple, order: tuple, single: bool) -> _Schedule:
     size = {u: k for scope, shape in zip(scopes, shapes, strict=True)
-            for u, k in zip(scope, shape, strict=True)}
-    held = dict(enumerate(scopes))
+            for u, k in zip(scope, shape[1:], strict=True)}
+    held, rows = dict(enumerate(scopes)), {i: shape[0] for i, shape in enumerate(shapes)}
     buckets: list[_Bucket] = []
     for name in order:
         near = tuple(i for i, scope in held.items() if name in scope)
         others = tuple(dict.fromkeys(u for i in near for u in held[i] if u != name))
         place = {u: i for i, u in enumerate((*others, name))}
         number = len(scopes) + len(buckets)
+        groups: list[list[int]] = []
+        for j in sorted(range(len(near)), reverse=True,
+                        key=lambda j: (len(held[near[j]]), rows[near[j]], -near[j])):
+            i = near[j]
+            host = next((g for g in groups if set(held[i]) <= set(held[near[g[0]]])
+                         and rows[i] <= rows[near[g[0]]]
+                         # messages in double precision reach far enough as they are
+                         and (single or min(i, near[g[0]]) < len(scopes))), None)
+            groups.append([j]) if host is None else host.append(j)
+        rows[number] = max(rows[i] for i in near)
         buckets.append(_Bucket(near, tuple(tuple(place[u] for u in held[i]) for i in near),
+                               tuple(map(tuple, groups)),
                                tuple(size[u] for u in (*others, name)), number))
         held = {i: scope for i, scope in held.items() if i not in near} | {number: others}
     return _Schedule(tuple(buckets), tuple(held.items()))
@@ -80,8 +92,8 @@ def fits(factors: Sequence[Factor], order: Sequence[Any]) -> bool:
 
 
 def _planned(factors: Sequence[Factor], order: Sequence[Any]) -> _Schedule:
-    return _schedule(tuple(f.names for f in factors), tuple(f.log.shape[1:] for f in factors),
-                     tuple(order))
+    return _schedule(tuple(f.names for f in factors), tuple(f.log.shape for f in factors),
+                     tuple(order), factors[0].log.dtype == jnp.float32)
 
 
 def sum_out(factors: Sequence[Factor], order: Sequence[Any]) -> list[Factor]:
@@ -102,22 +114,42 @@ def _left(schedule: _Schedule, logs: list[jax.Array]) -> list[jax.Array]:
 
 
 def _forward(schedule: _Schedule, logs: list[jax.Array]) -> tuple[list[jax.Array], tuple]:
-    tables, inverses, scale = {}, [], jnp.zeros(1, logs[0].dtype)
-    met = {i for bucket in schedule.buckets for i in bucket.tables}
-    for i in range(len(logs)):
-        if i in met:
-            tables[i], top = _linear(logs[i])
-            scale = scale + top
+    given = [jnp.moveaxis(jnp.minimum(log, huge(log)), 0, -1) for log in logs]
+    messages: dict[int, jax.Array] = {}
+    met, inverses, scale = [], [], jnp.zeros(1, logs[0].dtype)
     for bucket in schedule.buckets:
+        tables = []
+        for group in bucket.groups:
+            table, top = _table(bucket, group, given, messages)
+            tables.append(table)
+            scale = scale if top is None else scale + top
         message = _along(_product(bucket, tables), [len(bucket.sizes) - 1], operator.add)
         top = _along(message, range(message.ndim - 1), jnp.maximum)
         top = jnp.where(top >= least(top), top, 1)
+        met.append(tables)
         inverses.append(1 / top)
-        tables[bucket.message] = jnp.where(message >= least(message), message * inverses[-1], 0)
+        messages[bucket.message] = jnp.where(message >= least(message), message * inverses[-1], 0)
         scale = scale + jnp.log(top)
-    left = [jnp.moveaxis(log_of(tables[i]), -1, 0) if i >= len(logs) else logs[i]
+    left = [jnp.moveaxis(log_of(messages[i]), -1, 0) if i in messages else logs[i]
             for i, _ in schedule.left]
-    return [*left, scale], (tables, inverses, _Static(log.shape for log in logs))
+    return [*left, scale], (met, messages, inverses, _Static(log.shape for log in logs))
+
+
+def _table(bucket: _Bucket, group: tuple[int, ...], given: list[jax.Array],
+           messages: dict[int, jax.Array]) -> tuple[jax.Array, jax.Array | None]:
+    """The product of a group's tables on the axes of the bucket, of weights of at most 1, and the
+    logs of their scales, (rows,); of a message by itself it is that. It is made in logs, where no
+    distance between two tables is too far."""
+    count, first = len(bucket.sizes), bucket.tables[group[0]]
+    if len(group) == 1 and first in messages:
+        return _spread(messages[first], bucket.axes[group[0]], count), None
+    total: Any = None
+    for j in reversed(group):
+        i = bucket.tables[j]
+        log = _spread(log_of(messages[i]) if i in messages else given[i], bucket.axes[j], count)
+        total = log if total is None else total + log
+    top = finite(_along(total, range(count), jnp.maximum))
+    return jnp.exp(jnp.minimum(total - top, 0.0)), top
 
 
 @jax.tree_util.register_static
@@ -125,23 +157,11 @@ class _Static(tuple):
     """Shapes that travel beside arrays."""
 
 
-def _linear(log: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A log table, (rows, *states), as weights of at most 1, rows last, and the logs of their
-    scales, (rows,)."""
-    log = jnp.moveaxis(jnp.minimum(log, huge(log)), 0, -1)
-    top = finite(_along(log, range(log.ndim - 1), jnp.maximum))
-    return jnp.exp(jnp.minimum(log - top, 0.0)), top
-
-
-def _product(bucket: _Bucket, tables: dict[int, jax.Array]) -> jax.Array:
+def _product(bucket: _Bucket, tables: list[jax.Array]) -> jax.Array:
     """Φ, (*others, name, rows)."""
-    total = None
     # what all rows share first, then small tables
-    for axes, table in sorted(((axes, tables[i]) for i, axes in
-                               zip(bucket.tables, bucket.axes, strict=True)),
-                              key=lambda each: (each[1].shape[-1], each[1].size)):
-        table = _spread(table, axes, len(bucket.sizes))
-        total = table if total is None else total * table
+    ordered = sorted(tables, key=lambda table: (table.shape[-1], table.size))
+    total = functools.reduce(operator.mul, ordered)
     return jnp.broadcast_to(total, (*bucket.sizes, total.shape[-1]))
 
 
@@ -153,29 +173,30 @@ def _spread(table: jax.Array, axes: tuple[int, ...], count: int) -> jax.Array:
 
 def _margins(schedule: _Schedule, kept: tuple, slopes: list[jax.Array]) -> tuple:
     """The gradients with respect to all logs."""
-    tables, inverses, shapes = kept
+    met, messages, inverses, shapes = kept
     *of_left, of_scale = slopes
-    margins = {}
+    margins: dict[int, jax.Array] = {}
     for (i, names), slope in zip(schedule.left, of_left, strict=True):
         # a sum over all states is scaled to 1: its own slope is that of its scale
-        margins[i] = (jnp.moveaxis(slope, 0, -1) if names or i < len(shapes) else of_scale)
-    for bucket, inverse in zip(schedule.buckets[::-1], inverses[::-1], strict=True):
-        message = tables[bucket.message]
+        margins[i] = jnp.moveaxis(slope, 0, -1) if names or i < len(shapes) else of_scale
+    for bucket, tables, inverse in reversed([*zip(schedule.buckets, met, inverses, strict=True)]):
+        message = messages[bucket.message]
         margin = _reduced(margins.pop(bucket.message), message.shape)
         ratio = jnp.where(message > 0, margin / jnp.where(message > 0, message, 1), 0)
         belief = _product(bucket, tables) * inverse * ratio[..., None, :]
         for i, axes in zip(bucket.tables, bucket.axes, strict=True):
-            margins[i] = _margin(belief, axes, tables[i].shape)
-    return ([jnp.moveaxis(margins[i], -1, 0).reshape(shape) if i in margins else jnp.zeros(shape)
-             for i, shape in enumerate(shapes)],)
+            rows = messages[i].shape[-1] if i in messages else shapes[i][0]
+            margins[i] = _margin(belief, axes, rows)
+    return ([jnp.moveaxis(margins[i], -1, 0) for i in range(len(shapes))],)
 
 
-def _margin(belief: jax.Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> jax.Array:
+def _margin(belief: jax.Array, axes: tuple[int, ...], rows: int) -> jax.Array:
     """What `_spread` made a table's axes of, back."""
     count = belief.ndim - 1
     found = _along(belief, [a for a in range(count) if a not in axes], operator.add)
     ranks = sorted(axes)
-    return _reduced(jnp.transpose(found, (*(ranks.index(a) for a in axes), len(axes))), shape)
+    found = jnp.transpose(found, (*(ranks.index(a) for a in axes), len(axes)))
+    return _reduced(found, (*found.shape[:-1], rows))
 
 
 def _along(array: jax.Array, axes: Sequence[int], both: Callable) -> jax.Array:

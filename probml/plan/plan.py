@@ -370,6 +370,14 @@ class Plan:
                 most = max(most, states * math.prod(site.lattice) * site.event[-1] ** 3)
         return most
 
+    @functools.cached_property
+    def met(self) -> int:
+        """Entries of tables that each number of a row meets, about: of chains those of a step's
+        moves."""
+        along = math.prod(self.variables[name].states for name in (*self.along, *self.chains))
+        moves = along * math.prod(self.variables[name].states for name in self.chains)
+        return max(self.work, moves if self.chains else 0)
+
     @property
     def effort(self) -> int:
         """Numbers that a row, or a step of it, passes through, about."""
