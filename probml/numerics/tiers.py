@@ -39,8 +39,8 @@ def options(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1,
 
     Args:
         leaves: what it is given.
-        static: what it is made for. Whole numbers are sizes of what it makes; a plan's `work` is
-            the entries of tables for each number of a row.
+        static: what it is made for. Whole numbers are sizes of what it makes; what a plan has
+            `met` are the entries of tables for each number of a row.
         loops: how many times as often as an ascent it passes over what it is given.
         fed: numbers that come to it in a pass while it runs.
     """
@@ -51,5 +51,5 @@ def work(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1, fed: int 
     """Entries of tables, about, in a pass over its arguments and over what it is fed."""
     numbers = fed + sum(getattr(leaf, "size", 1) for leaf in leaves)
     made = sum(each for each in static if type(each) is int)
-    entries = max((getattr(each, "work", 1) for each in static), default=1)
+    entries = max((getattr(each, "met", 1) for each in static), default=1)
     return loops * (numbers + made) * max(entries, 1)

@@ -25,6 +25,7 @@ BUDGET = 2**30  # bytes one row's largest table may take
 TABLE = 2**20  # entries of a pooled argument table, over all its discrete parents
 TABLES = 32  # bytes that an entry takes while its gradient is made
 CHUNK = 2**18  # numbers a chunk of rows should touch: it stays in cache
+ABREAST = 256  # rows of one, beside which what an operation costs by itself is little
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,6 +369,14 @@ class Plan:
                 most = max(most, states * math.prod(site.lattice) * site.event[-1] ** 3)
         return most
 
+    @functools.cached_property
+    def met(self) -> int:
+        """Entries of tables that each number of a row meets, about: of chains those of a step's
+        moves."""
+        along = math.prod(self.variables[name].states for name in (*self.along, *self.chains))
+        moves = along * math.prod(self.variables[name].states for name in self.chains)
+        return max(self.work, moves if self.chains else 0)
+
     @property
     def effort(self) -> int:
         """Numbers that a row, or a step of it, passes through, about."""
@@ -380,10 +389,13 @@ class Plan:
         return sum(math.prod(s) for i, s, _ in self.structure.specs if i in used and None not in s)
 
     def chunk_rows(self, copies: int = 1) -> int:
-        """Rows a chunk, of which `copies` (restarts) are worked on at once: they stay in cache."""
+        """Rows a chunk, of which `copies` (restarts) are worked on at once: what a chunk touches
+        stays in cache, also where that are many small tables, as of a network."""
         fitting = max(BUDGET // (TABLES * max(self.work, 1)), 1)
-        best = 2 ** round(math.log2(CHUNK / max(self.width, self.brought, 1)))
-        return int(np.clip(best, min(16, fitting), min(8192, max(2**15 // copies, 128))))
+        wide, tables = (2 ** round(math.log2(CHUNK / max(numbers, 1)))
+                        for numbers in (max(self.width, self.brought), self.work))
+        return int(np.clip(min(wide, max(tables, ABREAST)), min(16, fitting),
+                           min(8192, max(2**15 // copies, 128))))
 
 
 def bucket(count: int) -> int:
