@@ -183,12 +183,10 @@ class HiddenMarkov(OfEmissions):
     def _refuse_unconjugate(self) -> None:
         if self.engine is None and self.transitions != "even" and named(self.emission) == "normal":
             raise Refusal(
-                f"HiddenMarkov(transitions={self.transitions!r}, emission={self.emission!r}): "
-                f"states that empty themselves are found by VB, which needs conjugate priors, and "
-                f"a mean whose prior is as wide as each column's own standard deviation has none. "
-                f"Take emission='full', or 'spherical' of columns in one unit, 'categorical', "
-                f"'bernoulli' or 'poisson'; or transitions='even' with several n_states, of which "
-                f"`criterion` keeps one")
+                f"HiddenMarkov(transitions={self.transitions!r}, emission={self.emission!r}): VB "
+                f"finds states that empty themselves, and needs conjugate priors, which a mean as "
+                f"wide as each column's own standard deviation lacks. Take emission='full', "
+                f"'categorical', 'bernoulli' or 'poisson', or transitions='even' and n_states=…")
 
     def _told(self, fit: Fit) -> dict[str, Unit]:
         """Entries of what states emit by the columns they are of, behind the states."""

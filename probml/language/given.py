@@ -67,7 +67,7 @@ def labels(value: Any, where: str) -> list:
         ModelError: no list of what can be labels.
     """
     several = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
-    found = list(value) if several and getattr(value, "ndim", 1) else []
+    found = list(value) if several and getattr(value, "ndim", 1) != 0 else []
     if not found or not all(isinstance(each, Hashable) for each in found):
         raise ModelError(f"{where}: expected a list of labels, got a {type(value).__name__}, "
                          f"{reprlib.repr(value)}")
