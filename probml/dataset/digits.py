@@ -18,8 +18,8 @@ ROUNDING = 64 * np.finfo(float).eps  # of a value: less is no spread, but its ro
 
 
 def lost(data: Data) -> str | None:
-    """Where the seen numbers, weights and inputs are such that they, and the parameters near them, need
-    double, in words; None: nowhere.
+    """Where weights, the seen numbers and inputs are such that they, and the parameters near them,
+    need double, in words; None: nowhere.
 
     Cost: one look at TOLD rows.
     """
