@@ -11,7 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml import DataError
-from probml.estimators.face import Face
+from probml.estimators.face import Face, absent
 from probml.estimators.rules import SEED, check, number, optional, parameter, whole
 from probml.estimators.validation import check_is_fitted, column_or_1d
 from probml.models.frames.standing import middle_and_unit
@@ -235,6 +235,8 @@ class Boosted(Face):
     def distribution(self, X) -> dist.Distribution:
         """p(y | x) of every row, a NumPyro distribution of n."""
         return self._likelihood()(jnp.asarray(self.decision_function(X)))
+
+    predict_proba = absent("predict_proba", "distribution(X) has the probabilities of y")
 
     def predict(self, X):
         """The mean of y given x, (n,)."""

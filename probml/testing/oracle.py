@@ -63,6 +63,12 @@ class Truth(NamedTuple):
         return self.evidence.sum() + self.prior + self.finite
 
     @property
+    def likelihood(self) -> float:
+        """The total without the prior, also at a point where that is 0."""
+        return (self.evidence.sum() + self.finite if self.together is None
+                else self.together - self.prior)
+
+    @property
     def weights(self) -> np.ndarray:
         """p(joint state | row)."""
         return np.exp(self.log - self.evidence[:, None])

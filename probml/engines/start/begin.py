@@ -93,7 +93,7 @@ def rough(problem: Problem) -> dict[str, jax.Array]:
         first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
         point = {**compiled_prior_point(plan, known), **given_start(plan, start)}
         apart = {name for tie in tied
-                 for name in (tie.name, *(tie.others if tie.kind != "incidental" else ()))}
+                 for name in (tie.name, *(tie.others if tie.kind in ("spread", "product") else ()))}
         return {name: placed(point[name] if name in apart else np.asarray(value)[0])
                 for name, value in first.params.items()}
     # latents or effects alone: the mode over their spreads may be 0, where no sampler begins
@@ -221,7 +221,20 @@ def climb_and_measure(
     return Begin(frame, hessian, value, climbed | (left < AWAY), trail, chains, ends)
 
 
-measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE)(climb_and_measure)
+_measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE)(climb_and_measure)
+
+
+def measured(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
+             spread: Any, others: Mapping | None = None, steps: Any = STEPS) -> Begin:
+    """As `climb_and_measure`, compiled. Where the density is nowhere finite that was chosen by
+    chance, as of rates exp(a + b · year), from the prior's own point."""
+    begun = _measured(plan, held, params, known, rows, spread, others, steps)
+    if others is None or np.isfinite(np.asarray(begun.starts.value)).any():
+        return begun
+    middle = compiled_prior_point(plan, known)
+    point = {name: middle[name] for name in params}
+    again = _measured(plan, held, point, known, rows, spread, others, steps)
+    return again if np.isfinite(np.asarray(again.starts.value)).any() else begun
 
 
 def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarray,
