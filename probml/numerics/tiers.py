@@ -17,12 +17,16 @@ is not compiled at all (jaxpr/tapes).
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+
 # seconds that a call may take by NumPy: of what is asked once a fit, to compile which takes longer;
 # and of questions, which may be asked again and again. A program keeps to what it was: by its count
 # the last digits of an answer would be others, of which a sampler makes other draws
 ONCE, ASKED = 0.02, 0.002
 LEVEL = "xla_backend_optimization_level"
-FULL = {"xla_cpu_use_fusion_emitters": False, LEVEL: 3}  # XLA's own, whatever XLA_FLAGS say
+# JAX 0.11 has no switch for them; an option that XLA does not know costs all of them
+EMITTERS = {} if jax.__version_info__ >= (0, 11) else {"xla_cpu_use_fusion_emitters": False}
+FULL = {**EMITTERS, LEVEL: 3}  # XLA's own, whatever XLA_FLAGS say
 QUICK = {**FULL, LEVEL: 0}
 # entries of tables in a pass over its arguments up to which a program is small: the seconds that
 # are lost by running it at the lowest level stay below what compiling it at the full one takes
