@@ -15,11 +15,11 @@ from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.device.lanes import Lanes, fitting_rows, sparse
-from probml.device.layout import Layout
+from probml.device.layout import Layout, bucket
 from probml.device.rows import Chunk, Coordinates, Known, Resident
 from probml.families.marginal_normal import Tiles, locate
 from probml.numerics.transfer import aligned, placed
-from probml.plan.plan import Plan, bucket
+from probml.plan.plan import Plan
 
 ROOM = 1024  # steps up to which an empty half costs less than another program
 LANES = 32  # sequences of a part at least, for threads

@@ -371,11 +371,9 @@ class Plan:
 
     @functools.cached_property
     def met(self) -> int:
-        """Entries of tables that each number of a row meets, about: of chains those of a step's
-        moves."""
-        along = math.prod(self.variables[name].states for name in (*self.along, *self.chains))
-        moves = along * math.prod(self.variables[name].states for name in self.chains)
-        return max(self.work, moves if self.chains else 0)
+        """Entries of tables that each number of a row meets, about; of chains of a step's moves."""
+        met = (*self.along, *self.chains, *self.chains) if self.chains else ()
+        return max(self.work, math.prod(self.variables[name].states for name in met))
 
     @property
     def effort(self) -> int:
@@ -396,15 +394,6 @@ class Plan:
                         for numbers in (max(self.width, self.brought), self.work))
         return int(np.clip(min(wide, max(tables, ABREAST)), min(16, fitting),
                            min(8192, max(2**15 // copies, 128))))
-
-
-def bucket(count: int) -> int:
-    """The next size of which only sixteen lie between a power of two and the next: few shapes,
-    little padding."""
-    if count <= 16:
-        return 1 << max(count - 1, 0).bit_length()
-    step = 1 << ((count - 1).bit_length() - 5)
-    return -(-count // step) * step
 
 
 def _factorised(site: Site) -> bool:
