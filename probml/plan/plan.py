@@ -80,8 +80,7 @@ class Plan:
 
     @functools.cached_property
     def free(self) -> tuple[str, ...]:
-        """The parameters: continuous sites outside rows whose value is not data, and which are not
-        integrated out."""
+        """The parameters: continuous sites outside rows that are not data, nor integrated out."""
         return tuple(name for name in self.structure.parameters if name not in self.given
                      and name not in self.effects)
 
@@ -387,8 +386,8 @@ class Plan:
         return sum(math.prod(s) for i, s, _ in self.structure.specs if i in used and None not in s)
 
     def chunk_rows(self, copies: int = 1) -> int:
-        """Rows a chunk, of which `copies` (restarts) are worked on at once: what a chunk touches
-        stays in cache, also where that are many small tables, as of a network."""
+        """Rows a chunk, of which `copies` (restarts) are worked on at once: what it touches stays in
+        cache."""
         fitting = max(BUDGET // (TABLES * max(self.work, 1)), 1)
         wide, tables = (2 ** round(math.log2(CHUNK / max(numbers, 1)))
                         for numbers in (max(self.width, self.brought), self.work))
