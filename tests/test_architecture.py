@@ -3,6 +3,7 @@ files that are read at one sitting."""
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 import tomllib
@@ -138,6 +139,17 @@ def test_a_file_keeps_to_the_manners_of_the_house(name):
     assert read(path)[1], (
         f"{path.name} does not say what it is for"
     )
+
+
+def test_files_that_docstrings_name_are_there():
+    """A reader who follows "factors/effects.py" is to find it."""
+    there = ["/" + path.relative_to(ROOT).as_posix()
+             for path in (*MODULES.values(), *(ROOT / "tests").rglob("*.py"))]
+    for path in MODULES.values():
+        for named in re.findall(r"(?<![\w.:/])[a-z_]+(?:/[a-z_]+)*\.py(?=[\s),;.\]])",
+                                read(path)[1] or ""):
+            assert any(each.endswith("/" + named) for each in there), (
+                f"{path.relative_to(ROOT)} sends its reader to {named}, which is not there")
 
 
 def test_no_room_bears_the_name_of_a_public_function():

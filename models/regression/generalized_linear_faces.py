@@ -44,7 +44,7 @@ class GeneralizedLinearModel(Numeric):
         family: "normal", "bernoulli" (y is 0 or 1), "binomial" (y successes of `trials`),
             "poisson", "negative binomial", "gamma".
         link: "identity", "log", "logit", "probit", "cloglog" or "inverse"; None: the family's own
-            (models/generalized_linear.py).
+            (models/regression/generalized_linear.py).
         penalty: of |β|²/2, in squared units of each column.
         fit_intercept: with b.
         max_iter: Newton's or L-BFGS iterations.

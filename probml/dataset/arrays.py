@@ -78,8 +78,10 @@ def _from_numpy(what, value, rows):
         return Raw(a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("=")))
     if a.dtype.kind == "f" or a.dtype.name.startswith(("bfloat", "float")):
         return Raw(a.astype(np.float32 if a.dtype.itemsize < 4 else np.float64))
+    how = (": (t - t.min()) / pandas.Timedelta(days=1), or text where they name groups"
+           if a.dtype.kind in "mM" else ".")
     raise DataError(f"{what} has the dtype {a.dtype}, expected numbers, labels or booleans: "
-                    f"convert it first.")
+                    f"convert it first{how}")
 
 
 def _from_objects(what, a, rows):

@@ -139,6 +139,41 @@ def _flat(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return out
 
 
+def check_order(data: Any) -> None:
+    """
+    Raises:
+        DataError: columns of a mapping that are pandas' have the same index in another order, which
+            would put what is of one row beside what is of another; records of NumPy.
+    """
+    if isinstance(data, np.ndarray) and data.dtype.names:
+        raise DataError(f"data are records of NumPy with the fields {list(data.dtype.names)}: pass "
+                        f"pandas.DataFrame(data)")
+    if not isinstance(data, Mapping):
+        return
+    held = [(name, value.index) for name, value in data.items()
+            if type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "iloc")]
+    for (one, first), (name, index) in zip(held, held[1:], strict=False):
+        if (len(first) == len(index) and not first.equals(index) and first.is_unique
+                and index.is_unique and first.isin(index).all()):
+            raise DataError(f"'{name}' has the index of '{one}' in another order, and rows are "
+                            f"read as they stand: give both in one order, {one}.loc[{name}.index], "
+                            f"or without an index, {name}.to_numpy()")
+
+
+def check_once(data: Any, names: Iterable[str]) -> None:
+    """
+    Raises:
+        DataError: a table has two columns of a name that the model knows.
+    """
+    if not is_table(data):
+        return
+    held = [str(name) for name in names_of(data)]
+    name = next((name for name in names if held.count(name) > 1), None)
+    if name is not None:
+        raise DataError(f"the table has {held.count(name)} columns '{name}': keep the one that is "
+                        f"meant, table.loc[:, ~table.columns.duplicated()] the first of each")
+
+
 def is_far(data: Any) -> bool:
     """Whether data are a table that lies elsewhere, as Dask's: its length is work."""
     return type(data).__module__.partition(".")[0] in ("dask", "dask_expr")

@@ -46,7 +46,9 @@ def read(
     Raises:
         DataError: see tables.read and codes.read.
     """
+    frames.check_order(data)
     known = {} if data is None else as_table(frames.plain(data))
+    frames.check_once(known, model.inputs)
     if isinstance(known, str | bytes | jax.Array):
         tables.read(known, {}, model=model.name)  # raises
     done = next((name for name, _ in model.interventions
@@ -87,6 +89,7 @@ def read(
             tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
     structure = kinds.settled(model, raws, shapes or {}, specs)
     shown = getattr(known, "column_names", known if hasattr(known, "__contains__") else ())
+    frames.check_once(known, structure.sites)
     computed = next((name for name in structure.deterministics if name in shown), None)
     if computed is not None:
         raise errors.DataError(

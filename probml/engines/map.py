@@ -217,7 +217,10 @@ class MAP(Engine):
             begin = compiled_prior_point(plan, known) | given_start(plan, start)
 
             def newton(params):
-                return by_newton(self, problem, params)
+                found = by_newton(self, problem, params)
+                if found.status is not Status.MAX_ITERATIONS or self.steps is not None:
+                    return found
+                return plain(placed_all(dict(found.params)))
 
             found = unstuck(problem, self.prior, newton, plain, begin)
             return other_side(problem, self.prior, found, begin, newton)

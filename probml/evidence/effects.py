@@ -1,9 +1,9 @@
 """Effects of groups over all rows: their part of the evidence, its gradient, and what an M-step
 needs of them.
 
-Rows add up; the effects are eliminated after the last (factors/effects.py). In float32 rows are
-taken twice: about the prior's locations, and again about what was found, so that squares are those
-of what is left.
+Rows add up; the effects are eliminated after the last (factors/effects/messages.py). In float32
+rows are taken twice: about the prior's locations, and again about what was found, so that squares
+are those of what is left.
 """
 
 import math

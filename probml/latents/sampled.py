@@ -1,5 +1,5 @@
 """Numbers of a row that have no integral: a label, for engines that give them coordinates of their
-own (engines/sampling/carried.py) and for `explain`."""
+own (engines/sampling/carrying.py) and for `explain`."""
 
 from typing import Any
 

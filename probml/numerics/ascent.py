@@ -197,7 +197,10 @@ def level(value, gradient):
 def arrived(value, gradient, hessian):
     """Newton's step from a minimum's neighbourhood, and whether it promises nothing any more:
     whatever the units, as `level` is not."""
-    step = jnp.linalg.lstsq(hessian, gradient)[0]
+    own = jnp.abs(jnp.diagonal(hessian))  # small ones are not to count as none
+    unit = jnp.where(own > 0, 1 / jnp.sqrt(jnp.where(own > 0, own, 1.0)), 1.0)
+    scaled = hessian * unit[:, None] * unit
+    step = unit * jnp.linalg.lstsq(scaled, unit * gradient)[0]
     promise = 0.5 * jnp.vdot(gradient, step)
     return step, (promise >= 0) & (promise <= nothing(value))
 

@@ -1,7 +1,7 @@
 """Effects of groups given parameters at one point: normal, and exactly so.
 
 u = mean + R (L⁻ᵀ z): the parts of that root are those by which the effects were eliminated
-(factors/effects.py), so that draws and covariances need no row.
+(factors/effects/eliminated.py), so that draws and covariances need no row.
 """
 
 import functools

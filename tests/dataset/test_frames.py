@@ -185,3 +185,33 @@ def test_single_numbers_are_told_by_their_shortest_decimals():
 def test_names_of_a_table_are_those_of_its_kind():
     assert frames.columns_of({"x": X, "y": Y}) == {"x": ("smoke", "age")}
     assert frames.columns_of(X) == {} and frames.plain(X) is X
+
+
+@probml.model
+def shared_mean():
+    mean = sample("mean", dist.Normal(0.0, 10.0))
+    with probml.rows():
+        sample("y", dist.Normal(mean, 1.0))
+        sample("w", dist.Normal(2 * mean, 1.0))
+
+
+def test_columns_of_pandas_whose_rows_stand_in_another_order_are_refused():
+    table = pd.DataFrame({"y": [1.0, 2.0, 3.0], "w": [2.0, 4.0, 6.0]})
+    with pytest.raises(probml.DataError, match="'w' has the index of 'y' in another order"):
+        shared_mean().fit({"y": table["y"], "w": table["w"].iloc[::-1]})
+    other = pd.Series([2.0, 4.0, 6.0], index=[7, 8, 9])  # other rows' names are another matter
+    assert shared_mean().fit({"y": table["y"], "w": other}).params["mean"] > 0
+
+
+def test_a_column_twice_and_records_are_refused_by_name():
+    table = pd.DataFrame({"y": [1.0, 2.0], "w": [2.0, 4.0]})
+    with pytest.raises(probml.DataError, match="2 columns 'y'"):
+        shared_mean().fit(pd.concat([table, table[["y"]]], axis=1))
+    with pytest.raises(probml.DataError, match="records of NumPy with the fields"):
+        shared_mean().fit(table.to_records(index=False))
+
+
+def test_dates_are_told_how_to_become_numbers():
+    table = pd.DataFrame({"y": pd.to_datetime(["2020-01-01", "2020-01-02"]), "w": [2.0, 4.0]})
+    with pytest.raises(probml.DataError, match=r"pandas.Timedelta\(days=1\)"):
+        shared_mean().fit(table)

@@ -1,4 +1,4 @@
-"""The evidence of Gaussian chains with its gradient, and their smoothed states (kalman.py)."""
+"""The evidence of Gaussian chains with its gradient, and their smoothed states (filter.py)."""
 
 from typing import NamedTuple
 

@@ -12,11 +12,13 @@ from jax.flatten_util import ravel_pytree
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing import plateaus
 from probml.engines.climbing.coordinates import from_coordinates, to_coordinates, unflat
+from probml.engines.climbing.framed import ascend, framed, passes
+from probml.engines.climbing.righted import righted
 from probml.engines.climbing.runaway import runaway
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.evidence import density
-from probml.evidence.density import climbed, value_and_gradient, value_gradient_hessian
+from probml.evidence.density import climbed, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level, nothing
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
@@ -36,6 +38,8 @@ CHUNK = 2**11  # of these at once
 SURE = 0.5
 # a tolerance that is met where L-BFGS stops; a smaller one asks for a gradient of zero
 ASKED = 1e-12
+WORK = 2**22  # rows times coordinates up to which the curvature at an end is taken by differences
+LOST = 1e-3  # nats that a climb in float32 may miss, of which double finds more
 TAKEN = 0.1  # of what a step of Newton's promises, what may be left after it where it leads to 0
 
 
@@ -64,9 +68,30 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
         return u, value, count, trail, bool(flat)
 
     u, history, status = climb_in_blocks(engine, block, to_coordinates(plan, params, known))
+    adrift = False
+    if _judged(engine, problem, history):
+        end, climb = _vectors(engine, problem, u)
+        top, heights, promise = righted(lambda u: climb(u, 0)[1:], end)
+        if len(heights) > 1:
+            u, history = ravel_pytree(u)[1](jnp.asarray(top)), np.append(history, heights[1:])
+            status = (Status.CONVERGED if promise <= nothing(np.asarray(heights[-1], end.dtype))
+                      else status)
+            adrift = end.dtype == np.float32 and heights[-1] - heights[0] > LOST
     if status is Status.STALLED and not problem.in_parts and _settled(engine, problem, u):
         status = Status.CONVERGED
-    return Outcome(from_coordinates(plan, u, known), history, status, len(history) - 1)
+    return Outcome(from_coordinates(plan, u, known), history, status, len(history) - 1,
+                   adrift=adrift)
+
+
+def _judged(engine: "MAP", problem: Problem, history: np.ndarray) -> bool:
+    """Whether the end of a climb is looked at whatever the units: of few coordinates and rows, of a
+    smooth density, where the user set no limit."""
+    plan, size = problem.plan, density.size(problem.plan, problem.known)
+    few = 0 < size <= plateaus.FEW and not problem.in_parts and (
+        isinstance(problem.rows, Summary) or problem.size * size <= WORK)
+    sites = (plan.structure.sites[name] for name in (*plan.rowwise, *plan.free))
+    return (few and engine.steps is None and bool(np.isfinite(history[-1]))
+            and not any(site.entry.kinked for site in sites))
 
 
 def _settled(engine: "MAP", problem: Problem, u: Any) -> bool:
@@ -84,10 +109,13 @@ def _settled(engine: "MAP", problem: Problem, u: Any) -> bool:
     hessian = plateaus.differences(lambda u: climb(u, 0)[2], end)
     if not np.isfinite(hessian).all():
         return False
-    step = np.linalg.lstsq(hessian, gradient)[0]
+    own = np.abs(np.diagonal(hessian))
+    unit = np.where(own > 0, 1 / np.sqrt(np.where(own > 0, own, 1.0)), 1.0)
+    inverse = unit[:, None] * np.linalg.pinv(hessian * unit[:, None] * unit) * unit
+    step = inverse @ gradient
     promise = 0.5 * np.vdot(gradient, step)
     after = climb((end - step).astype(end.dtype), 0)[2]
-    left = 0.5 * abs(np.vdot(after, np.linalg.lstsq(hessian, after)[0]))
+    left = 0.5 * abs(after @ inverse @ after)
     return bool(0 <= promise <= nothing_left and left <= TAKEN * promise)
 
 
@@ -134,15 +162,15 @@ def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
     top, history, status = climb_in_blocks(engine, block, u, ends)
     if many:
         centre, root, sound = _frame(u, top, ends["last"])
-        enough = np.where(sound, SURE * engine.tolerance, 0.0)
+        enough = SURE * engine.tolerance if sound else 0.0
+        rounding, root = float(jnp.finfo(u.dtype).eps), np.asarray(root, float)
+        both = framed(passes(plan, engine.prior, known, rows), np.asarray(centre, float), root)
 
         def block(z, count):
-            z, value, count, trail, flat = _framed(plan, engine.prior, z, centre, root, known, rows,
-                                                   np.asarray(count), engine.tolerance, enough)
-            return z, value, count, trail, bool(flat)
+            return ascend(both, z, count, engine.tolerance, enough, rounding)
 
-        z, history, status = climb_in_blocks(engine, block, jnp.zeros_like(u))
-        top = centre + root @ z
+        z, history, status = climb_in_blocks(engine, block, np.zeros(u.size))
+        top = np.asarray(centre + root @ z, u.dtype)
     free = unheld(plan, engine.prior)
 
     def fall(way):  # by the program of the climb, which takes no step here
@@ -163,7 +191,8 @@ def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
             return np.asarray(found[0]), float(found[1])
 
         end = np.asarray(top)
-        notes = plateaus.level(plan, known, end, np.asarray(ends["last"]), again(end, 0)[1], again)
+        notes = plateaus.level(plan, known, end, np.asarray(ends["last"]), again(end, 0)[1], again,
+                               lambda u: again(u, 0)[1])
         if not many:  # a sample has its maximum elsewhere
             more, gone = plateaus.endless(plan, known, end, np.asarray(ends["last"]),
                                           lambda u: again(u, 0)[1])
@@ -189,7 +218,7 @@ def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
                           to_coordinates(plan, placed_all(dict(outcome.params)), known))
     hessian = plateaus.differences(lambda u: climb(u, 0)[2], end)
     notes = plateaus.level(plan, known, end, hessian, climb(end, 0)[1],
-                           lambda u: climb(u)[:2])
+                           lambda u: climb(u)[:2], lambda u: climb(u, 0)[1])
     more, gone = plateaus.endless(plan, known, end, hessian, lambda u: climb(u, 0)[1])
     return outcome._replace(notes=(*outcome.notes, *notes, *more),
                             status=Status.RUNAWAY if gone else outcome.status)
@@ -262,23 +291,6 @@ def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scal
                                                                          tolerance, trail=BLOCK)
     _, there = arrived(value, gradient, hessian)
     return point, -value, count, -trail, level(value, gradient) | there, hessian, first
-
-
-@functools.partial(jit, static_argnames=("plan", "prior"))
-def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, rows: Rows, steps,
-            tolerance, enough):
-    """L-BFGS in coordinates z, u = centre + root z."""
-
-    def both(z):
-        def point(z):
-            return density.unflat(plan, centre + root @ z, known)[0], 0.0
-
-        value, gradient = value_and_gradient(plan, point, z, known, rows, prior, mode=True)
-        return -value, -gradient
-
-    point, value, count, trail, gradient = lbfgs(both, z, steps, tolerance, trail=BLOCK,
-                                                 framed=True, enough=enough)
-    return point, -value, count, -trail, level(value, gradient)
 
 
 @jit

@@ -21,20 +21,27 @@ LEFT = 0.3
 LEVEL = 1e-3, 64  # nats, and roundings of the height, that are no difference
 HARDLY = 0.02  # nats that are hardly a fall where a width should cost half of one
 FARTHEST = 1e3  # of 1 and the number itself, that a width is at the most
+# widths, other coordinates standing still, within which a ridge that the data tell is to fall; and
+# the share of a fall that is there half the way, if it is a parabola's
+RIDGE, PARABOLA = 1e7, (0.15, 0.4)
 MOSTLY = 0.7  # of what a step back loses, that one on may lose, by rounding, of what grows so
 
 
 def level(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray, value: float,
-          again: Callable[[np.ndarray], tuple[np.ndarray, float]]) -> tuple[str, ...]:
+          again: Callable[[np.ndarray], tuple[np.ndarray, float]],
+          height_at: Callable[[np.ndarray], float]) -> tuple[str, ...]:
     """What is to be said of a climb's end: nothing, or along which direction it might as well have
     ended elsewhere.
 
     A direction without curvature may still lead down, further out, or round a bend; so the climb is
     taken up again from some way along it: where that ends as high and not back here, it is level.
+    Not so what falls as a parabola, only further out: the ridge of a level and a slope beside a
+    calendar year.
 
     Args:
         end: (d,) unbounded coordinates. hessian: (d, d) of what is minimised. value: its height.
         again: coordinates → the end of the climb from there, and its height.
+        height_at: coordinates → the height there.
     """
     if not np.isfinite(hessian).all():
         return ()
@@ -50,16 +57,39 @@ def level(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray, value:
         return ()
     way = np.zeros(len(end))
     way[kept] = unit * axes[:, low]
-    other, height = again((end + AWAY * way).astype(end.dtype))
     nats, roundings = LEVEL
-    same = value - height <= nats + roundings * np.finfo(end.dtype).eps * (1 + abs(value))
-    gone = float((np.asarray(other) - end)[kept] / unit @ axes[:, low])
-    if not (same and abs(gone) >= LEFT * AWAY):
+    rounding = roundings * np.finfo(end.dtype).eps * (1 + abs(value))
+
+    def elsewhere(away: float) -> bool:
+        other, height = again((end + away * way).astype(end.dtype))
+        gone = float((np.asarray(other) - end)[kept] / unit @ axes[:, low])
+        return bool(value - height <= nats + rounding and abs(gone) >= LEFT * away)
+
+    def fall(away: float) -> float:
+        return value - height_at((end + away * way).astype(end.dtype))
+
+    if not elsewhere(AWAY):
+        return ()
+    farther = _parabola(fall, HARDLY + rounding)
+    if farther is not None and not elsewhere(farther):
         return ()
     named = direction(way, diagonal, density.owners(plan, known))
     return (f"one of many maxima, all as high: the data do not tell the direction {named} (a "
             f"column that is constant, or the sum of others?). Give it a prior that does, with "
             f"prior=True, or drop a column",)
+
+
+def _parabola(fall: Callable[[float], float], least: float) -> float | None:
+    """How far out a direction that is nearly level falls as a parabola does, four times as much at
+    twice the distance, on either side; None where it does not."""
+    for side in (-1.0, 1.0):
+        away = AWAY
+        while away < RIDGE and not fall(side * away) > 4 * least:
+            away *= 2
+        near, far = fall(side * away / 2), fall(side * away)
+        if not (np.isfinite(far) and PARABOLA[0] * far < near < PARABOLA[1] * far):
+            return None
+    return away
 
 
 def endless(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray,

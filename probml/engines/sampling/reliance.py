@@ -16,6 +16,7 @@ from probml.plan.plan import Plan
 from probml.posteriors.drawn import Normal
 from probml.posteriors.pareto import k_hat
 
+SLIGHT = 0.2  # standard deviations by which means may be off and nothing is said of them
 BAD = 0.7  # k above which a normal does not stand for the posterior
 EACH, FEWEST, MOST = 40, 200, 400  # draws a coordinate, and of all
 WIDEST = 20_000  # coordinates
@@ -62,11 +63,24 @@ def doubts(problem: Problem, normal: Normal, most: float = MOST, best: str = "")
     names = [owners[i] if i < len(owners) else "a number of a row" for i in range(d)]
     notes = unarrived(found, unit, names, best) if best else ()
     k = k_hat(found + 0.5 * square)
-    if k > BAD:
+    if k > BAD and _moved(found + 0.5 * square) > SLIGHT:
         return (*notes, f"not to be relied on: the posterior has more in its tails than this "
                         f"normal (PSIS k-hat {k:.1f}, above {BAD}): means and intervals may be "
                         f"wrong. Compare with NUTS()")
     return (*notes, *tails(far, [names[i] for i in at]))
+
+
+def _moved(ratios: np.ndarray) -> float:
+    """Standard deviations by which a mean can be off at the most, √χ², of logarithms of ratios of
+    densities at draws.
+
+    |E_p z − E_q z| ≤ sd_q(z) √(Σ w² S / (Σ w)² − 1), by Cauchy and Schwarz. k tells how thick the
+    tail of the ratios is and not how far it reaches: of a normal's logarithm of a spread it is 0.4
+    to 0.9 for 50 rows and for 5,000, when all ratios are within a few hundredths of 1.
+    """
+    weights = np.exp(np.nan_to_num(ratios - np.max(ratios, where=np.isfinite(ratios),
+                                                   initial=-np.inf), nan=-np.inf))
+    return float(np.sqrt(max(np.mean(weights**2) / np.mean(weights) ** 2 - 1.0, 0.0)))
 
 
 def tails(far: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:

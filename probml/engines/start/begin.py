@@ -221,7 +221,21 @@ def climb_and_measure(
     return Begin(frame, hessian, value, climbed | (left < AWAY), trail, chains, ends)
 
 
-measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE)(climb_and_measure)
+_measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
+                              steps=True)(climb_and_measure)
+
+
+def measured(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
+             spread: Any, others: Mapping | None = None, steps: Any = STEPS) -> Begin:
+    """As `climb_and_measure`, compiled. Where the density is nowhere finite that was chosen by
+    chance, as of rates exp(a + b · year), from the prior's own point."""
+    begun = _measured(plan, held, params, known, rows, spread, others, steps)
+    if others is None or np.isfinite(np.asarray(begun.starts.value)).any():
+        return begun
+    middle = compiled_prior_point(plan, known)
+    point = {name: middle[name] for name in params}
+    again = _measured(plan, held, point, known, rows, spread, others, steps)
+    return again if np.isfinite(np.asarray(again.starts.value)).any() else begun
 
 
 def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarray,
@@ -251,7 +265,7 @@ def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarr
     return begun, left
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, steps=True)
 def _chords(plan: Plan, frame: Frame, known: Known, rows: Rows):
     """Newton's steps by one curvature for all, while each halves the gradient: the point, its
     value, the gradient left, the way."""

@@ -9,7 +9,7 @@ one state s_t, parents first:
 each b and location affine in the numbers before it in that order. One linearisation of the traced
 programs of a step gives s_t = A s_{t−1} + b + ε and what is seen, y_t = C s_t + c + ν, so that sums
 of structural parts, regressions with moving coefficients and holes in what feeds others are all
-one case. factors/linear_chains.py takes it over steps and rows, elimination/kalman.py along time.
+one case. factors/linear_chains.py takes it over steps and rows, elimination/kalman/ along time.
 """
 
 from collections.abc import Mapping

@@ -8,7 +8,7 @@ With s_t all sites of step t,
 where A, b, C, d and the spreads of ε and ν may look at parameters (linear.py reads them). A state
 is as many steps as are looked at, (s_t, s_{t−1}, …), of which those behind the first move along
 without noise.
-Cost: as elimination/kalman.py has it.
+Cost: as elimination/kalman/filter.py has it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -9,7 +9,7 @@ where L, Z (strictly triangular), l, S, … may look at parameters, inputs, and 
 beside m. The state is z_t, what of m_t is no copy of it, and what of m_{t−1} y_t looks at. The body
 is traced once, whatever the number of steps; levels.py proves that it is affine. What is observed
 outside and looks at what the scan returns stands beside y_t (outside.py).
-Cost: as elimination/kalman.py has it.
+Cost: as elimination/kalman/filter.py has it.
 """
 
 import contextlib
