@@ -154,7 +154,9 @@ def _grown(plan: Plan) -> tuple[Tie, ...]:
         found = tuple(p for p, seen in others.items() if p in moving
                       and (apart or p in turning and size >= SHARE * seen
                            and not sites[name].entry.improper))
-        if found:
+        # tables of chances beside such tables, as of hidden chains, grow with their states
+        if any(not sites[p].domain.probabilities and not sites[p].domain.sums_to_one
+               for p in found):
             why = _crowd(plan, names, found, max(others[p] for p in found))
             out += [Tie(n, found, why, "grown") for n in names]
     return tuple(out)
