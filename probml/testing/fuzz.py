@@ -46,7 +46,6 @@ def main(arguments: list[str] | None = None) -> int:
     said = parser.parse_args(arguments)
     # programs run once: compiling is what costs
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 "
-                                       "--xla_cpu_use_fusion_emitters=false "
                                        "--xla_cpu_parallel_codegen_split_count=1")
     jax.config.update("jax_enable_x64", True)
     print(f"seed {said.seed}", flush=True)
