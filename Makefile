@@ -33,6 +33,9 @@ pathlib.Path(sysconfig.get_path("purelib"), "probml_for_editors.pth").write_text
 endef
 export EDITORS
 
+# Else every process of every test would compile all of our files anew, and pytest all of the tests: a minute.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help env links demo test test-all test-versions fuzz faults kills nightly times lint bench notebooks gallery docs dist lock clean
@@ -64,12 +67,13 @@ links:  ## let editors and `make docs` find probml.models, by links
 demo: env  ## fit mixtures to the Old Faithful eruptions and draw the best
 	@$(BIN)/python -m probml.demo
 
-# mypy has one core for some seconds, the tests have the others meanwhile
+# mypy has one core for some seconds, the tests have the others meanwhile; each worker has one half of the tests until it
+# runs out of them, so that files stay whole, and what they compile is compiled once
 define TEST
 @$(BIN)/ruff check .
 @mkdir -p .cache
 @$(BIN)/mypy --no-error-summary > .cache/types.txt 2>&1 & types=$$!; \
-  $(BIN)/python -m pytest -n $(WORKERS) --durations=10 $(1); tests=$$?; \
+  $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=10 $(1); tests=$$?; \
   wait $$types || { cat .cache/types.txt; exit 1; }; exit $$tests
 endef
 

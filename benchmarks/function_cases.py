@@ -14,7 +14,8 @@ from pathlib import Path
 import jax
 
 jax.config.update("jax_enable_x64", True)
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "tests" / "interface")]
+TESTS = Path(__file__).resolve().parent.parent / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "interface")]
 
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402

@@ -4,6 +4,7 @@ reference data."""
 import gc
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,20 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 # Through the environment, before JAX is imported: kernels and command lines that a test starts
-# share the cache.
+# share the cache: the smallest program takes twice as long to compile as to read, and two workers
+# ask for the same ones.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-# of what tests jit themselves; programs of ours say their level (numerics/tiers.py)
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# of what tests jit themselves, and of what jnp does at once; programs of ours say their level and
+# leave out the emitters (numerics/tiers.py), of which JAX 0.11 has no switch. In one piece a program
+# takes a fifth less to compile than in pieces for several threads, which the workers have no cores
+# for, and half the mappings
+FLAGS = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
+if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):
+    FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
+# else a program tells of a hundred frames of pytest's where each of its operations was asked for
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "1")
 
 from long_tests import long_tests  # noqa: E402
 

@@ -275,7 +275,8 @@ ENDINGS = [
     *_each("components without rows", clusters(6), TWO, {
         probml.EM(**ML): "collapsed|no rows|the next is",
         NUTS: "not to be trusted|exchang"}, slow=True),
-    *_each("a chain of one step", once(), SHORT, {probml.MAP(**ML): "tell nothing of .*moves"}),
+    *_each("a chain of one step", once(), SHORT, {
+        engine: "tell nothing of .*moves" for engine in (probml.MAP(**ML), probml.EM(**ML))}),
     *_each("a chain of one step", once(), SHORT, {
         NUTS: "sampled"}, slow=True),
 ]

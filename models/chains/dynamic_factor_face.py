@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
-from probml.estimators.face import flat
+from probml.estimators.face import absent, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, parameter, whole
 from probml.estimators.validation import TransformerMixin, check_is_fitted
 from probml.models.chains.dynamic_factor import dynamic_factor
@@ -114,6 +114,8 @@ class DynamicFactor(TransformerMixin, OfSequences):
         check_is_fitted(self, "fit_")
         steps = self._steps(X, lengths, reset=False)
         return steps, self._scaled(steps)
+
+    predict_proba = absent("predict_proba", "transform(X) tells the factors of steps")
 
     def transform(self, X, lengths=None):
         """The factors of each step given the whole sequence, smoothed, (n_steps, k), or a list of

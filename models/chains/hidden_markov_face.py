@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from probml import EM, VB, DataError, Fit, ModelError, stationary
+from probml import EM, VB, DataError, Fit, ModelError, Refusal, stationary
 from probml.estimators.face import goes_on, n_parameters
 from probml.estimators.rules import (
     ENGINE,
@@ -151,6 +151,7 @@ class HiddenMarkov(OfEmissions):
         if sample_weight is not None and np.shape(sample_weight) != (len(steps.lengths),):
             raise DataError(f"sample_weight has the shape {np.shape(sample_weight)}: expected "
                             f"({len(steps.lengths)},), one number a sequence")
+        self._refuse_unconjugate()
         padded = self._padded(steps)
         if y is None and numbers[-1] > 1 and self.emission not in ("categorical", "bernoulli",
                                                                      "poisson"):
@@ -178,6 +179,14 @@ class HiddenMarkov(OfEmissions):
             max(self.fit_.iterations, 1), self.fit_.converged, np.asarray(self.fit_.history)
         )
         return self
+
+    def _refuse_unconjugate(self) -> None:
+        if self.engine is None and self.transitions != "even" and named(self.emission) == "normal":
+            raise Refusal(
+                f"HiddenMarkov(transitions={self.transitions!r}, emission={self.emission!r}): VB "
+                f"finds states that empty themselves, and needs conjugate priors, which a mean as "
+                f"wide as each column's own standard deviation lacks. Take emission='full', "
+                f"'categorical', 'bernoulli' or 'poisson', or transitions='even' and n_states=…")
 
     def _told(self, fit: Fit) -> dict[str, Unit]:
         """Entries of what states emit by the columns they are of, behind the states."""

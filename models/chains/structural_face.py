@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
+from probml.estimators.face import absent
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -231,6 +232,8 @@ class StructuralTimeSeries(OfSequences):
         check_is_fitted(self, "fit_")
         steps = self._steps(X, None, reset=False)
         return steps, self._scaled(steps, exog)
+
+    predict_proba = absent("predict_proba", "components(X) and forecast(X) tell the series")
 
     def score(self, X, y=None, exog=None):
         """log p(X), nats, summed over all series, in units of X."""

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from probml import DataError
+from probml.estimators.face import absent
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -136,13 +137,8 @@ class MixtureOfExperts(RegressorMixin, ExpertsFace):
         return np.asarray(self.fit_.predict(data, "y"),
                           float) * self._answer_unit + self._answer_centre
 
-    @property
-    def predict_proba(self):
-        """A regression has no classes."""
-        raise AttributeError(
-            f"{type(self).__name__} has no predict_proba: gates(X) tells p(expert | x), "
-            f"responsibilities(X, y) that given y"
-        )
+    predict_proba = absent("predict_proba", "gates(X) tells p(expert | x), "
+                           "responsibilities(X, y) that given y")
 
     @property
     def scale_(self):

@@ -7,7 +7,7 @@ import numpy as np
 
 from probml import DataError, Fit, ModelError
 from probml.estimators.classifier import Classifier
-from probml.estimators.face import Face
+from probml.estimators.face import Face, absent
 from probml.estimators.rules import SEED, Rule, check, check_count, one_of, parameter
 from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.models.kernels.kernel_density import factor, kernel_density, left_out, parzen_classifier
@@ -180,10 +180,7 @@ class KernelDensity(DensityMixin, _Kernels):
         return ((params["centre"][which] + random.normal(size=(len(which), len(self._unit))))
                 * self._unit + self._centre)
 
-    @property
-    def predict_proba(self):
-        """There are no classes."""
-        raise AttributeError(f"{type(self).__name__} has no predict_proba: ParzenClassifier has")
+    predict_proba = absent("predict_proba", "ParzenClassifier has")
 
 
 @dataclass(eq=False, repr=False)

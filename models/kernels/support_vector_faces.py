@@ -54,21 +54,24 @@ GAMMA: Rule = (
 class _Machine:
     """What both faces share: the kernel, the dual, sums over support vectors."""
 
-    def _kernel(self, X: np.ndarray) -> Kernel:
-        gamma, spread = self.gamma, X.var()
+    def _kernel(self, X: np.ndarray, weights: np.ndarray) -> Kernel:
+        gamma = self.gamma
         if isinstance(gamma, str):
+            # a row of weight 2 is two
+            spread = X.var() if np.ptp(weights) == 0 else np.average(
+                ((X - np.average(X.mean(1), weights=weights)) ** 2).mean(1), weights=weights)
             gamma = (1 / X.shape[1] if gamma == "auto" else 1 / (X.shape[1] * spread)
                      if spread > 0 else 1.0)
         return Kernel(self.kernel, float(gamma), float(self.degree), float(self.coef0))
 
-    def _settle(self, X: np.ndarray) -> np.ndarray:
+    def _settle(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Learn the kernel, and where it has its origin, if that changes nothing but the digits:
         of a linear kernel Σβ = 0 says so. X about it.
 
         Raises:
             ModelError: the kernel has numbers that LIBSVM cannot hold.
         """
-        self.kernel_ = self._kernel(X)
+        self.kernel_ = self._kernel(X, weights)
         self._origin = X.mean(0) if self.kernel == "linear" else np.zeros(X.shape[1])
         X = X - X.mean(0) if self.kernel == "rbf" else self._about(X)
         with np.errstate(over="ignore"):
@@ -173,7 +176,8 @@ class SupportVectorMachine(_Machine, Margin):
         kernel: "linear", "poly", "rbf" or "sigmoid" (which is no inner product: the solution is
             then a local one).
         degree, gamma, coef0: of the kernel: poly (γ a·b + coef0)^degree, rbf exp(−γ|a − b|²),
-            sigmoid tanh(γ a·b + coef0). gamma "scale" is 1/(d · variance of all cells), "auto" 1/d.
+            sigmoid tanh(γ a·b + coef0). gamma "scale" is 1/(d · variance of all cells, by
+            the weights of their rows), "auto" 1/d.
             Distances are in the columns' own units, as scikit-learn's: standardise columns of
             different units or means, which enter that variance. One offset of all columns matters
             to poly and sigmoid alone.
@@ -217,7 +221,7 @@ class SupportVectorMachine(_Machine, Margin):
                 be used, by name; one class only.
         """
         X, codes, weights, kept = self._read(X, y, sample_weight)
-        solver = self._solve(SVC, self._settle(X), codes,
+        solver = self._solve(SVC, self._settle(X, weights), codes,
                              weights * self._class_weights(codes)[codes])
         self.support_, self.support_vectors_ = kept[solver.support_], X[solver.support_]
         self.n_support_, self.dual_coef_ = solver.n_support_.astype(int), solver.dual_coef_
@@ -330,7 +334,7 @@ class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
         if not len(y):
             raise DataError("there is no row to learn from")
         weights = np.ones(len(y)) if weights is None else weights
-        solver = self._solve(SVR, self._settle(X), y, weights, epsilon=self.epsilon)
+        solver = self._solve(SVR, self._settle(X, weights), y, weights, epsilon=self.epsilon)
         self.support_, self.support_vectors_ = kept[solver.support_], X[solver.support_]
         self._dual = self.dual_coef_ = solver.dual_coef_
         self._bias = solver.intercept_

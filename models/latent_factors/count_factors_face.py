@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from probml import DataError, ModelError
-from probml.estimators.face import Face
+from probml.estimators.face import Face, absent
 from probml.estimators.rules import PARTS, SEED, check, number, parameter, whole
 from probml.estimators.validation import TransformerMixin, check_is_fitted, places_of
 from probml.models.latent_factors.count_factors import Factors, factorised
@@ -82,6 +82,8 @@ class PoissonFactors(TransformerMixin, Face):
             raise DataError(f"Negative values in data: {self._column(int(j))} of X is "
                             f"{X[row, j]:g} in row {row}, expected counts, 0 or more, or NaN")
         return X
+
+    predict_proba = absent("predict_proba", "transform(X) tells the parts of rows")
 
     def transform(self, X):
         """Mean amounts of the parts in rows, (n, k), given the parts that were learnt."""

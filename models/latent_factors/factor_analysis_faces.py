@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
-from probml.estimators.face import Face, flat
+from probml.estimators.face import Face, absent, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, number, parameter, whole
 from probml.estimators.validation import (
     ClassNamePrefixFeaturesOutMixin,
@@ -201,11 +201,7 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         return self.fit_.simulate(int(n_samples),
                                   seed=self._seed())["x"] * self._unit + self._centre
 
-    @property
-    def predict_proba(self):
-        """There are no classes."""
-        raise AttributeError(f"{type(self).__name__} has no predict_proba: transform(X) tells "
-                             f"where a row lies")
+    predict_proba = absent("predict_proba", "transform(X) tells where a row lies")
 
 
 def _means(X, weights) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from probml import MAP, DataError
-from probml.estimators.face import Face
+from probml.estimators.face import Face, absent
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, one_of, parameter
 from probml.estimators.validation import TransformerMixin, check_is_fitted
 from probml.language.given import numbers
@@ -82,6 +82,8 @@ class ItemResponse(TransformerMixin, Face):
             raise DataError(f"{self._column(int(j))} of X is {X[row, j]:g} in row {row}: expected "
                             f"answers 0 or 1, or NaN where there is none")
         return X
+
+    predict_proba = absent("predict_proba", "transform(X) tells abilities")
 
     def transform(self, X):
         """Abilities of persons given their answers, expected a posteriori, (persons, 1); 0 of one

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from probml import MAP, DataError, Fit
-from probml.estimators.face import Face
+from probml.estimators.face import Face, absent
 from probml.estimators.rules import ENGINE, FLAG, PARTS, SEED, STARTS, check, one_of, parameter
 from probml.models.latent_factors.scaling import (
     GUESS,
@@ -129,11 +129,7 @@ class MultidimensionalScaling(Face):
         together with these."""
         return self.fit(X).embedding_
 
-    @property
-    def predict_proba(self):
-        """There is none: scikit-learn asks hasattr."""
-        raise AttributeError(f"{type(self).__name__} has no predict_proba: embedding_ "
-                             f"has the points")
+    predict_proba = absent("predict_proba", "embedding_ has the points")
 
     def _distances(self, X) -> np.ndarray:
         X = self._numbers(X, reset=True).astype(float)

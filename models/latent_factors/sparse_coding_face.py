@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from probml import DataError
-from probml.estimators.face import Face
+from probml.estimators.face import Face, absent
 from probml.estimators.rules import PARTS, SEED, STARTS, check, number, parameter, whole
 from probml.estimators.validation import TransformerMixin, check_is_fitted, places_of
 from probml.models.latent_factors.sparse_coding import Coded, coded
@@ -86,11 +86,7 @@ class SparseCoding(TransformerMixin, Face):
         X = self._numbers(X, reset=False).astype(float)
         return self._found(X, self.components_, learn=False).codes
 
-    @property
-    def predict_proba(self):
-        """There is none: scikit-learn asks hasattr."""
-        raise AttributeError(f"{type(self).__name__} has no predict_proba: transform(X) "
-                             f"tells the codes")
+    predict_proba = absent("predict_proba", "transform(X) tells the codes")
 
     def inverse_transform(self, codes):
         """Rows of such codes, (n, d)."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from probml import DataError
-from probml.estimators.face import Face
+from probml.estimators.face import Face, absent
 from probml.estimators.rules import SEED, STARTS, check, number, one_of, parameter, whole
 from probml.estimators.validation import check_is_fitted
 from probml.models.mixtures.prototypes import fuzzy, medoids, memberships, squares
@@ -118,11 +118,8 @@ class KMedoids(Prototypes):
         out = nan_euclidean_distances(X, Y, squared=self.metric == "sqeuclidean")
         return np.where(np.isnan(out), np.nanmean(out), out)
 
-    @property
-    def predict_proba(self):
-        """There is none: scikit-learn asks hasattr."""
-        raise AttributeError(f"{type(self).__name__} has no predict_proba: FuzzyCMeans has "
-                             f"memberships, GaussianMixture probabilities")
+    predict_proba = absent("predict_proba", "FuzzyCMeans has memberships, "
+                           "GaussianMixture probabilities")
 
     def predict(self, X):
         """The nearest medoid of every row; of "precomputed", X has the distances (m, n) to the rows

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from probml import VB, DataError
-from probml.estimators.face import Face
+from probml.estimators.face import Face, absent
 from probml.estimators.rules import ENGINE, SEED, check, number, optional, parameter, whole
 from probml.estimators.validation import TransformerMixin, check_is_fitted
 from probml.models.mixtures.topics import latent_dirichlet, of_counts
@@ -91,6 +91,8 @@ class TopicModel(TransformerMixin, Face):
             raise DataError(f"{self._column(int(j))} of X is {X[row, j]:g} in row {row}: expected "
                             f"counts of words, 0 or more, and none unseen")
         return X
+
+    predict_proba = absent("predict_proba", "transform(X) tells the topics of documents")
 
     def transform(self, X):
         """Mean shares of the topics in documents, given the topics that were learnt, (documents,

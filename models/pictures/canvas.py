@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from probml import DataError, Fit, ModelError
+from probml.language.given import labels
+
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959")
 
 
@@ -23,11 +26,66 @@ def figure_of(size: tuple[float, float], layout: str | None = "constrained") -> 
 
 
 def axes_of(ax, size=(6.4, 4.2)):
+    """The axes that were given, or those of a new figure.
+
+    Raises:
+        ModelError: what was given is no axes.
+    """
     if ax is not None:
+        if not hasattr(ax, "get_xaxis_transform"):
+            raise ModelError(f"ax={ax!r:.80}: expected matplotlib's Axes to draw on, such as "
+                             f"plt.subplots()[1], or None for a new figure, got a "
+                             f"{type(ax).__name__}")
         return ax
     ax = figure_of(size).subplots()
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def fit_of(call: str, fitted: Any) -> Fit:
+    """A Fit, or that of a face.
+
+    Raises:
+        ModelError: neither, or a face that has not learnt.
+    """
+    fit = fitted if isinstance(fitted, Fit) else getattr(fitted, "fit_", None)
+    if not isinstance(fit, Fit):
+        raise ModelError(f"{call}: expected a Fit or a fitted face, got "
+                         f"{fitted if isinstance(fitted, str) else type(fitted).__name__}: fit it "
+                         f"first")
+    return fit
+
+
+def numbers_of(call: str, name: str, value: Any, axes: tuple[int, ...]) -> np.ndarray:
+    """An argument as an array of numbers with so many axes.
+
+    Raises:
+        DataError: it is none, or has others.
+    """
+    try:
+        found = np.asarray(value)
+        if found.dtype.kind not in "biufO":
+            raise TypeError(f"got {found.dtype}")
+        found = found.astype(float)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{call}({name}={value!r:.80}): expected numbers: {error}") from None
+    if found.ndim not in axes or not found.size:
+        raise DataError(f"{call}({name}=...): expected numbers with {' or '.join(map(str, axes))} "
+                        f"axes, at least one of them, got the shape {found.shape}")
+    return found
+
+
+def listed(call: str, name: str, value: Any, have: list) -> list:
+    """One of the names that there are, or several, as a list.
+
+    Raises:
+        ModelError: none, or others.
+    """
+    some = labels([value] if isinstance(value, str) else value, f"{call}({name})")
+    if odd := [each for each in some if each not in have]:
+        shown = ", ".join(map(repr, have[:12])) + ", …" * (len(have) > 12)
+        raise ModelError(f"{call}({name}=...): {odd[0]!r:.80} is none of {shown}")
+    return list(dict.fromkeys(some))
 
 
 def palette(k: int) -> np.ndarray:

@@ -7,9 +7,14 @@ or saves it. Components bear their number or name beside their colour."""
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.estimators.rules import hold, numbers, optional, whole
 from probml.models.pictures.canvas import axes_of, legend, palette
 from probml.models.pictures.pictured import Asked, ask, column_of, normals, tables
 
+_words, _number = optional(whole(1, 10_000))
+BINS = (f"{_words}, edges in their order, or the name of a rule of numpy.histogram_bin_edges",
+        lambda bins: _number(bins) or isinstance(bins, str) and bins in RULES or _edges(bins))
+RULES = ("auto", "fd", "doane", "scott", "stone", "rice", "sturges", "sqrt")
 ROWS = 2000  # bars of responsibilities at the most: further ones would be thinner than a pixel
 
 
@@ -26,6 +31,7 @@ def density(fitted, X, column=0, *, bins=None, ax=None):
     Raises:
         ModelError: not fitted, or a column that is not there. DataError: data that are no numbers.
     """
+    hold("density", bins=(bins, BINS))
     asked = ask(fitted, X)
     j = column_of(asked, column)
     x = asked.values[:, j][~np.isnan(asked.values[:, j])]
@@ -37,10 +43,12 @@ def density(fitted, X, column=0, *, bins=None, ax=None):
         grid = np.arange(x.min(), x.max() + 1)
         edges = np.append(grid, grid[-1] + 1) - 0.5
     else:
-        margin = 0.08 * (np.ptp(x) or 1.0)
+        wide = np.ptp(x) > 0
+        margin = 0.08 * np.ptp(x) if wide else 1e-3 * max(np.abs(x).max(), 1e3)
         grid = np.linspace(x.min() - margin, x.max() + margin, 400)
         # narrow components need narrow bins
-        edges = max(len(np.histogram_bin_edges(x, "auto")) - 1, min(int(2 * len(x) ** 0.5), 40))
+        edges = max(len(np.histogram_bin_edges(x, "auto")) - 1,
+                    min(int(2 * len(x) ** 0.5), 40)) if wide else grid[[0, -1]]
     at = np.full((len(grid), asked.values.shape[1]), np.nan)
     at[:, j] = grid
     data = asked.data(at)
@@ -77,8 +85,11 @@ def ellipses(fitted, X, columns=(0, 1), *, sd=(1, 2), ax=None):
         ModelError: no normal components, not two columns. DataError: data that are no numbers.
     """
     asked = ask(fitted, X)
-    if isinstance(columns, str) or len(columns) != 2:
-        raise ModelError(f"ellipses(columns={columns!r}): expected two columns")
+    if not (isinstance(columns, list | tuple | np.ndarray) and getattr(columns, "ndim", 1) == 1
+            and len(columns) == 2):
+        raise ModelError(f"ellipses(columns={columns!r:.80}): expected two columns, by name or "
+                         f"index")
+    hold("ellipses", sd=(sd, numbers(0.0)))
     a, b = (column_of(asked, column) for column in columns)
     means, covariances, owners = normals(asked)
     ax, colours = axes_of(ax), palette(len(asked.classes))
@@ -98,7 +109,7 @@ def ellipses(fitted, X, columns=(0, 1), *, sd=(1, 2), ax=None):
     circle = np.stack([np.cos(angle), np.sin(angle)])
     for mean, covariance, owner in zip(means, covariances, owners, strict=True):
         root = np.linalg.cholesky(covariance[np.ix_([a, b], [a, b])])
-        for size in sd:
+        for size in np.ravel(sd):
             edge = mean[[a, b], None] + size * root @ circle
             ax.plot(*edge, color=colours[owner], linewidth=1.4, zorder=3)
     for mean, name, owner in zip(means, _numbers(asked, owners), owners, strict=True):
@@ -119,6 +130,9 @@ def responsibilities(fitted, X, *, ax=None):
         fitted, X: a face and its rows, or a Fit and its data; of many rows every so-and-so-many-th
             is drawn.
     """
+    if X is None:
+        raise ModelError("responsibilities(X=None): expected rows, as the face or the Fit takes "
+                         "them")
     asked = ask(fitted, X, numbers=False)
     probability = np.asarray(asked.fit.predict_proba(asked.data(asked.values), asked.target))
     best = probability.argmax(1)
@@ -158,9 +172,8 @@ def profile(fitted, *, ax=None):
     overall = means @ weights
     spread = np.sqrt((variances + (means - overall[:, None]) ** 2) @ weights)
     away = (means - overall[:, None]) / np.where(spread > 0, spread, 1.0)[:, None]
-    if ax is None:
-        ax = axes_of(None, (1.6 + 1.2 * len(weights) + 0.055 * max(map(len, names)),
-                          1.3 + 0.3 * len(names)))
+    ax = axes_of(ax, (1.6 + 1.2 * len(weights) + 0.055 * max(map(len, names)),
+                      1.3 + 0.3 * len(names)))
     limit = max(1.0, np.abs(away).max())
     image = ax.imshow(away, cmap="PuOr_r", vmin=-limit, vmax=limit, aspect="auto")
     for (i, j), value in np.ndenumerate(means):
@@ -191,3 +204,13 @@ def _titles(asked: Asked) -> list[str]:
 
 def _numbers(asked: Asked, owners) -> list[str]:
     return [asked.classes[owner] for owner in owners]
+
+
+def _edges(bins) -> bool:
+    """Whether they are edges of bins, in their order."""
+    try:
+        found = np.asarray(bins, float)
+    except (TypeError, ValueError):
+        return False
+    return bool(found.ndim == 1 and len(found) > 1 and np.isfinite(found).all()
+                and (np.diff(found) > 0).all())

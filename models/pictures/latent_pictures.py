@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 
 from probml import Fit, ModelError
-from probml.models.pictures.canvas import COLOURS, axes_of, figure_of
+from probml.language.given import labels as items
+from probml.models.pictures.canvas import (
+    COLOURS,
+    axes_of,
+    figure_of,
+    fit_of,
+    numbers_of,
+)
 from probml.models.pictures.canvas import legend as _legend
 
 MOST = 60  # members that a picture has names for
@@ -29,6 +36,7 @@ def effects(fit: Fit, name: str, labels: Any = None, coordinate: int = 0, *, ax=
     Raises:
         ModelError: no such effects, other labels than members, no such coordinate.
     """
+    fit = fit if hasattr(fit, "posterior") else fit_of("effects", fit)
     own, unit = fit.posterior(name), getattr(fit, "units", {}).get(name)
     mean, spread = np.asarray(own.mean, float), np.sqrt(np.asarray(own.variance, float))
     if unit is not None:  # of a face: in the units of its columns, by their names
@@ -38,16 +46,17 @@ def effects(fit: Fit, name: str, labels: Any = None, coordinate: int = 0, *, ax=
         raise ModelError(f"effects(name={name!r}): expected effects (members,) or (members, "
                          f"numbers), got the shape {mean.shape}")
     if mean.ndim == 2:
-        if not -mean.shape[1] <= coordinate < mean.shape[1]:
-            raise ModelError(f"effects(coordinate={coordinate}): '{name}' has {mean.shape[1]} "
-                             f"numbers a member")
+        whole = isinstance(coordinate, int | np.integer)
+        if not (whole and -mean.shape[1] <= coordinate < mean.shape[1]):
+            raise ModelError(f"effects(coordinate={coordinate!r:.80}): '{name}' has "
+                             f"{mean.shape[1]} numbers a member")
         mean, spread = mean[:, coordinate], spread[:, coordinate]
-    words = np.arange(len(mean)) if labels is None else np.asarray(labels)
+    words = list(range(len(mean))) if labels is None else items(labels, "effects(labels)")
     if len(words) != len(mean):
         raise ModelError(f"effects(labels=...): got {len(words)} labels, '{name}' has {len(mean)} "
                          f"members")
     order, middle = np.argsort(mean), mean.mean()
-    mean, spread, words = mean[order], REACH * spread[order], words[order]
+    mean, spread, words = mean[order], REACH * spread[order], [words[i] for i in order]
     named = len(mean) <= MOST
     ax = axes_of(ax, (5.2, min(max(0.24 * len(mean) + 1.1, 2.4), 12) if named else 6.0))
     place, apart = np.arange(len(mean)), np.abs(mean - middle) > spread
@@ -76,10 +85,14 @@ def components(parts: Mapping[str, Any], series: Any = None, ahead: Any = None):
     Raises:
         ModelError: no parts, or tables without these columns.
     """
+    if not isinstance(parts, Mapping):
+        raise ModelError(f"components(parts={parts!r:.80}): expected a mapping, part → table")
     for name, table in {**parts, **({} if ahead is None else {"ahead": ahead})}.items():
-        if not all(column in table for column in ("value", "lower", "upper")):
-            raise ModelError(f"components: part {name!r} has the columns {list(table)}, expected "
+        have = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
+        if not {"value", "lower", "upper"} <= set(have):
+            raise ModelError(f"components: part {name!r} has the columns {have}, expected "
                              f"value, lower and upper")
+    seen = None if series is None else numbers_of("components", "series", series, (0, 1, 2)).ravel()
     count = len(parts) + (series is not None)
     if not count:
         raise ModelError("components(parts={}): expected at least one part")
@@ -88,8 +101,8 @@ def components(parts: Mapping[str, Any], series: Any = None, ahead: Any = None):
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
     below = list(axes)
-    if series is not None:
-        seen, top = np.asarray(series, float).reshape(-1), below.pop(0)
+    if seen is not None:
+        top = below.pop(0)
         top.plot(seen, color="0.25", linewidth=1, marker=".", markersize=3, label="seen")
         if ahead is not None:
             _band(top, np.arange(len(seen), len(seen) + len(ahead)), ahead, COLOURS[1], "forecast")
@@ -131,19 +144,25 @@ def biplot(scores: Any, loadings: Any, names: Any = None, groups: Any = None, *,
     Raises:
         ModelError: fewer than two numbers, loadings of another width, other names than columns.
     """
-    scores, loadings = np.asarray(scores, float), np.asarray(loadings, float)
+    scores, loadings = (numbers_of("biplot", name, value, (2,)) for name, value in (
+        ("scores", scores), ("loadings", loadings)))
     if scores.ndim != 2 or scores.shape[1] < 2 or loadings.shape[1:] != scores.shape[1:]:
         raise ModelError(f"biplot: expected scores (n, k) and loadings (d, k) of the same k, at "
                          f"least 2, got {scores.shape} and {loadings.shape}")
-    words = [str(j) for j in range(len(loadings))] if names is None else [str(n) for n in names]
+    words = [str(j) for j in range(len(loadings))] if names is None else [
+        str(n) for n in items(names, "biplot(names)")]
     if len(words) != len(loadings):
         raise ModelError(f"biplot(names=...): got {len(words)} names of {len(loadings)} columns")
+    groups = None if groups is None else items(groups, "biplot(groups)")
+    if groups is not None and len(groups) != len(scores):
+        raise ModelError(f"biplot(groups=...): got {len(groups)} groups of {len(scores)} rows")
     ax = axes_of(ax, (6.2, 5.4))
-    kinds = [None] if groups is None else list(dict.fromkeys(np.asarray(groups).tolist()))
+    kinds = [None] if groups is None else list(dict.fromkeys(groups))
     for i, kind in enumerate(kinds):
-        mine = slice(None) if kind is None else np.asarray(groups) == kind
+        mine = slice(None) if groups is None else np.array([own is kind or own == kind
+                                                            for own in groups])
         ax.scatter(*scores[mine, :2].T, s=14, alpha=0.7, linewidths=0, label=str(kind),
-                   color="0.6" if kind is None else COLOURS[i % len(COLOURS)])
+                   color="0.6" if groups is None else COLOURS[i % len(COLOURS)])
     long = np.abs(scores[:, :2]).max() / max(np.abs(loadings[:, :2]).max(), 1e-300)
     tips = loadings[:, :2] * 0.85 * long
     wide, high = 1.35 * np.abs(np.concatenate([scores[:, :2], tips])).max(0)  # room for names

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probml import DataError, Fit, ModelError, Refusal
+from probml.models.pictures.canvas import listed
 
 STATES = 10  # bars in a box at the most: of more states the most probable ones are drawn
 LETTERS = 18  # of a state's label
@@ -53,7 +54,7 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
     for name, value in evidence.items():
         if name in done:
             raise DataError(f"draw_network: '{name}' is set by do(): leave it out of the evidence")
-        if name not in dag and name not in fit.model.inputs:
+        if not isinstance(name, str) or name not in dag and name not in fit.model.inputs:
             raise ModelError(f"draw_network: evidence names {name!r}, which is no node; the nodes "
                              f"are {_list(dag)}")
         if np.ndim(value) and len(value) != 1:
@@ -75,12 +76,7 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
 def chosen(dag, nodes) -> list[str]:
     if nodes is None:
         return list(dag)
-    nodes = [nodes] if isinstance(nodes, str) else list(dict.fromkeys(nodes))
-    if strange := [name for name in nodes if name not in dag]:
-        raise ModelError(f"draw_network: {strange[0]!r} is no node; the nodes are {_list(dag)}")
-    if not nodes:
-        raise ModelError("draw_network: nodes is empty: there is nothing to draw")
-    return nodes
+    return listed("draw_network", "nodes", nodes, list(dag))
 
 
 def describe(fit: Fit, row: Mapping[str, Any], names: Iterable[str],

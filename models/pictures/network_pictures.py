@@ -11,7 +11,7 @@ from typing import Any
 
 from probml import Fit
 from probml.assessment.pages.layout import Layout, arrange
-from probml.models.pictures.canvas import figure_of
+from probml.models.pictures.canvas import axes_of, figure_of
 from probml.models.pictures.network_nodes import Shown, chosen, describe, graph_of, marked, row_of
 
 DETAILED = 30  # nodes up to which every one is a box with its probabilities
@@ -79,6 +79,7 @@ def _draw(dag, shown: Mapping[str, Shown], detailed: bool, ax):
         shrink = min(1.0, LARGEST / max(right - left, top - bottom))
         figure = figure_of((shrink * (right - left), shrink * (top - bottom)), layout=None)
         ax = figure.add_axes((0, 0, 1, 1))
+    ax = axes_of(ax)
     ax.set(xlim=(left, right), ylim=(bottom, top), aspect="equal", anchor="N")
     ax.set_axis_off()
     scale = _scale(ax)

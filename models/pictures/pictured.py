@@ -60,9 +60,12 @@ def ask(fitted, X, numbers=True) -> Asked:
     title = "class" if hasattr(face, "classes_") or target == "class" else "component"
     names, values, data = [], None, None
     if X is not None and face is not None:
-        names = list(map(str, X.columns)) if hasattr(X, "columns") else [
-            f"column {j}" for j in range(np.shape(X)[1])
-        ]
+        if hasattr(X, "columns"):
+            names = list(map(str, X.columns))
+        elif (shape := np.asarray(X, object).shape)[1:2]:
+            names = [f"column {j}" for j in range(shape[1])]
+        else:
+            raise DataError(f"X={X!r:.80}: expected rows and columns, got the shape {shape}")
         values = X
         if numbers:
             values = floats(X)
@@ -105,11 +108,13 @@ def floats(X) -> np.ndarray:
 
 
 def column_of(asked: Asked, column) -> int:
-    if column in asked.names:
+    if isinstance(column, str) and column in asked.names:
         return asked.names.index(column)
-    if isinstance(column, int | np.integer) and -len(asked.names) <= column < len(asked.names):
+    whole = isinstance(column, int | np.integer) and not isinstance(column, bool)
+    if whole and -len(asked.names) <= column < len(asked.names):
         return int(column) % len(asked.names)
-    raise ModelError(f"column {column!r} is not there: expected an index or one of {asked.names}")
+    raise ModelError(f"column {column!r:.80} is not there: expected an index or one of "
+                     f"{asked.names}")
 
 
 def normals(asked: Asked):

@@ -4,7 +4,8 @@ draws."""
 import numpy as np
 
 from probml import ModelError
-from probml.models.pictures.canvas import COLOURS, figure_of
+from probml.estimators.rules import hold, whole
+from probml.models.pictures.canvas import COLOURS, figure_of, listed
 
 
 def calibration(report, quantities=None, *, columns=3):
@@ -30,14 +31,11 @@ def calibration(report, quantities=None, *, columns=3):
     if not hasattr(report, "levels"):
         raise ModelError(f"calibration: expected what model.check(...) returns, got "
                          f"{type(report).__name__}")
+    hold("calibration", columns=(columns, whole(1, 100)))
     rejected = report.rejected
-    names = list(quantities) if quantities is not None else sorted(
-        report.table.index, key=lambda name: name not in rejected
-    )[:24]
-    unknown = next((name for name in names if name not in report.levels.columns), None)
-    if unknown is not None or not names:
-        raise ModelError(f"calibration(quantities={quantities!r}): expected some of "
-                         f"{list(report.levels.columns)}")
+    names = sorted(report.table.index, key=lambda name: name not in rejected)[:24]
+    if quantities is not None:
+        names = listed("calibration", "quantities", quantities, list(report.levels.columns))
     n, bins = len(report.levels), report.bins
     low, high = binom.interval(0.99, n, 1 / bins)
     columns = min(columns, len(names))

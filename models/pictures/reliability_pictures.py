@@ -1,5 +1,7 @@
 """Pictures of probabilities against what came true."""
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from probml import Calibration, ModelError
@@ -23,8 +25,9 @@ def reliability(report, label=None, *, ax=None):
     if not isinstance(report, Calibration):
         raise ModelError(f"reliability: expected what fit.calibration(...) returns, got "
                          f"{type(report).__name__}")
-    if label is not None and label not in report.curves:
-        raise ModelError(f"reliability(label={label!r}): expected one of {list(report.labels)}")
+    if label is not None and (not isinstance(label, Hashable) or label not in report.curves):
+        raise ModelError(f"reliability(label={label!r:.80}): expected one of "
+                         f"{list(report.labels)}")
     curve = report.curve if label is None else report.curves[label]
     ax = axes_of(ax, (4.8, 4.8))
     rows, predicted, share = (curve[name].to_numpy(float)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from probml import DataError
+from probml import DataError, ModelError
+from probml.language.given import labels as items
 from probml.models.pictures.canvas import COLOURS, axes_of, palette
 
 
@@ -22,13 +23,15 @@ def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
     Raises:
         DataError: other lengths, or a label that is not in `labels`.
     """
-    truth, predicted = np.asarray(truth, object), np.asarray(predicted, object)
-    if truth.shape != predicted.shape or truth.ndim != 1 or not len(truth):
+    truth, predicted = (np.fromiter(items(value, f"confusion({name})"), object) for name, value in (
+        ("truth", truth), ("predicted", predicted)))
+    if truth.shape != predicted.shape:
         raise DataError(f"confusion: expected two lists of labels, equally long, got the shapes "
                         f"{truth.shape} and {predicted.shape}")
     kept = np.array([label is not None and label == label for label in truth])
     truth, predicted = truth[kept], predicted[kept]
     if labels is not None:
+        labels = items(labels, "confusion(labels)")
         if new := (set(truth) | set(predicted)) - set(labels):
             raise DataError(f"confusion: {_sorted(new)[0]!r} is not in labels={list(labels)!r}")
         rows = columns = list(labels)
@@ -40,7 +43,7 @@ def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
     counts = np.zeros((len(rows), len(columns)), int)
     np.add.at(counts, ([rows.index(t) for t in truth], [columns.index(p) for p in predicted]), 1)
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    ax = axes_of(ax, (2.2 + 0.8 * len(columns), 1.6 + 0.6 * len(rows))) if ax is None else ax
+    ax = axes_of(ax, (2.2 + 0.8 * len(columns), 1.6 + 0.6 * len(rows)))
     ax.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for (i, j), count in np.ndenumerate(counts):
         ax.text(j, i, str(count), ha="center", va="center",
@@ -67,6 +70,7 @@ def choosing(table, *, ax=None):
     Raises:
         DataError: no such columns.
     """
+    _table("choosing", table)
     table = table.reset_index() if "n_components" not in table.columns else table
     found = [name for name in (*_CRITERIA, "score") if name in table.columns]
     if "n_components" not in table.columns or not found:
@@ -128,20 +132,20 @@ def comparison(table, criterion=None, *, ax=None):
     Raises:
         DataError: no such column, or no number in it.
     """
+    _table("comparison", table)
     criterion = table.attrs.get("criterion", "bic") if criterion is None else criterion
-    if (criterion not in _CRITERION or criterion not in table.columns
-        or table[criterion].isna().all()):
+    if (not isinstance(criterion, str) or criterion not in _CRITERION
+        or criterion not in table.columns or table[criterion].isna().all()):
         have = [name for name in _CRITERION if name in table.columns and table[name].notna().any()]
-        raise DataError(f"comparison(criterion={criterion!r}): expected a criterion with numbers, "
-                        f"one of {have}")
+        raise DataError(f"comparison(criterion={criterion!r:.80}): expected a criterion with "
+                        f"numbers, one of {have}")
     title, unit, error, greater = _CRITERION[criterion]
     table = table.sort_values(criterion, ascending=not greater)
     value = table[criterion].to_numpy(float)
     worse = (np.nanmax(value) - value) if greater else (value - np.nanmin(value))
     bars = (table[error].fillna(0.0).to_numpy(float) if error is not None and error in table.columns
             else np.zeros(len(value)))
-    if ax is None:
-        ax = axes_of(None, (6.4, 1.4 + 0.36 * len(table)))
+    ax = axes_of(ax, (6.4, 1.4 + 0.36 * len(table)))
     y = np.arange(len(table))
     best = worse == 0
     ax.axvline(0, color="0.8", linewidth=1, zorder=1)
@@ -164,3 +168,9 @@ def comparison(table, criterion=None, *, ax=None):
 
 def _sorted(labels) -> list:
     return sorted(set(labels), key=lambda label: (isinstance(label, str), label))
+
+
+def _table(call: str, table) -> None:
+    if not all(hasattr(table, own) for own in ("columns", "attrs", "sort_values")):
+        raise ModelError(f"{call}(table={table!r:.80}): expected a DataFrame, got a "
+                         f"{type(table).__name__}")

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from probml import DataError, Fit, ModelError
-from probml.models.pictures.canvas import COLOURS, axes_of, legend, palette
+from probml.estimators.rules import hold, within
+from probml.models.pictures.canvas import (
+    COLOURS,
+    axes_of,
+    fit_of,
+    legend,
+    listed,
+    numbers_of,
+    palette,
+)
 
 SPREAD = 1.6449  # of a normal: half of a 90% interval
 
@@ -26,8 +35,8 @@ def timeline(fitted: Any, X: Any, *, row: int = 0, column: int = 0, ax: Any = No
     Raises:
         ModelError: no chain, or not fitted. DataError: a mapping with several sites.
     """
-    fit = fitted if isinstance(fitted, Fit) else getattr(fitted, "fit_", None)
-    chains = () if fit is None else fit.structure.markov
+    fit = fit_of("timeline", fitted)
+    chains = fit.structure.markov
     if len(chains) != 1:
         raise ModelError(f"timeline: expected a fit with one MarkovChain, got "
                          f"{type(fitted).__name__} with the chains {list(chains)}")
@@ -35,14 +44,17 @@ def timeline(fitted: Any, X: Any, *, row: int = 0, column: int = 0, ax: Any = No
         if not isinstance(X, Mapping) or len(X) != 1:
             raise DataError("timeline: of a Fit the data are a mapping with one site, {'y': y}")
         (name, given), = X.items()
-        values, states = np.asarray(given[row], float), fit.decode(X, [chains[0]])[chains[0]][row]
+        path = fit.decode(X, [chains[0]])[chains[0]]
+        row = _one_of("timeline", "row", row, len(path))
+        values, states = numbers_of("timeline", "X", given[row], (1, 2)), path[row]
         names = list(map(str, fit.labels(chains[0])))
         states = np.array([names.index(str(state)) for state in states])
     else:
         name = str(getattr(X, "name", None) or "value")
-        values, states = np.asarray(X, float), np.asarray(fitted.predict(X))
+        states, values = np.asarray(fitted.predict(X)), numbers_of("timeline", "X", X, (1, 2))
         names = [str(i) for i in range(int(fit.structure.sites[chains[0]].finite))]
     values = values.reshape(len(values), -1)
+    column = _one_of("timeline", "column", column, values.shape[1])
     label = name if values.shape[1] == 1 else f"{name}, column {column}"
     ax, colours, steps = axes_of(ax, (8.0, 3.2)), palette(len(names)), np.arange(len(values))
     edges = np.flatnonzero(np.diff(states)) + 1
@@ -70,12 +82,19 @@ def bands(fit: Fit, data: Mapping[str, Any], along: str, site: str | None = None
     Raises:
         ModelError, DataError: as Fit.predict.
     """
-    if along not in data:
-        raise DataError(f"bands(along={along!r}): expected one of {list(data)}")
-    site = site or next((name for name in data if name in fit.structure.sites), None)
+    fit = fit_of("bands", fit)
+    if not hasattr(data, "items"):
+        raise DataError(f"bands(data={data!r:.80}): expected a mapping or a table, name → values")
+    if not isinstance(along, str) or along not in data:
+        raise DataError(f"bands(along={along!r:.80}): expected one of {list(data)}")
+    hold("bands", interval=(interval, within(0.0, 1.0)))
+    if not isinstance(site, str | None):
+        raise DataError(f"bands(site={site!r:.80}): expected one of {list(data)}")
+    if site is None:
+        site = next((name for name in data if name in fit.structure.sites), None)
     rows = {name: value for name, value in data.items() if name != site}
     middle, low, high = fit.predict(rows, site, interval=interval)
-    x = np.asarray(data[along], float)
+    x = numbers_of("bands", "along", data[along], (1,))
     order, ax = np.argsort(x), axes_of(ax)
     ax.fill_between(x[order], np.asarray(low)[order], np.asarray(high)[order], color=COLOURS[0],
                     alpha=0.2, linewidth=0, label=f"{interval:.0%} of new rows")
@@ -96,7 +115,7 @@ def learning(fit: Any, *, ax: Any = None):
     Raises:
         ModelError: an engine that does not iterate.
     """
-    fit = getattr(fit, "fit_", fit)
+    fit = fit_of("learning", fit)
     history = np.asarray([] if fit.history is None else fit.history, float).ravel()
     if history.size < 2:
         raise ModelError(f"learning: {fit.engine} has no iterations to draw")
@@ -123,13 +142,10 @@ def intervals(fit: Any, names: Iterable[str] | None = None, *, ax: Any = None):
     Raises:
         ModelError: a name that is no parameter.
     """
-    fit = getattr(fit, "fit_", fit)
+    fit = fit_of("intervals", fit)
     table = fit.summary()
     if names is not None:
-        names = [names] if isinstance(names, str) else list(names)
-        unknown = next((name for name in names if name not in fit.params), None)
-        if unknown is not None:
-            raise ModelError(f"intervals: no parameter {unknown!r}; there are {list(fit.params)}")
+        names = listed("intervals", "names", names, list(fit.params))
         table = table[[entry.partition("[")[0] in names for entry in table.index]]
     value = table["mean"].to_numpy(float) if "mean" in table else table["value"].to_numpy(float)
     spread = SPREAD * table["sd"].to_numpy(float) if "sd" in table else np.zeros(len(value))
@@ -142,3 +158,12 @@ def intervals(fit: Any, names: Iterable[str] | None = None, *, ax: Any = None):
     ax.set_ylim(len(table) - 0.4, -0.6)
     ax.set_xlabel("value, in the units of the model; 90% intervals")
     return ax
+
+
+def _one_of(call: str, name: str, value: Any, count: int) -> int:
+    """A place among so many, from either end."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not -count <= value < count:
+        raise ModelError(f"{call}({name}={value!r:.80}): expected a whole number from 0 to "
+                         f"{count - 1}")
+    return int(value)

@@ -1,8 +1,9 @@
 """Boosting: a sum of small trees that climbs a log-likelihood of rows, stage by stage."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml import DataError
-from probml.estimators.face import Face
+from probml.estimators.face import Face, absent
 from probml.estimators.rules import SEED, check, number, optional, parameter, whole
 from probml.estimators.validation import check_is_fitted, column_or_1d
 from probml.models.frames.standing import middle_and_unit
@@ -28,6 +29,37 @@ LEAST = 1e-10  # curvature of a leaf below which it stays as it is
 HALVINGS = 12  # of a leaf's step
 STEPS = 50  # of Newton's to the first, constant score
 PATIENCE = 20  # stages without a gain on held-out rows, after which no more are made
+
+
+class _Programs(NamedTuple):
+    """What is asked of a likelihood, each one program for so many rows."""
+
+    slopes: Callable  # scores, y → (slope, −curvature) of each row's log-likelihood
+    logs: Callable  # scores, y → log p(y | f), (n,)
+    within: Callable  # y → whether each lies in the support at a score of 0, (n,)
+
+
+def _asked(likelihood: Callable, jit: Callable = jax.jit) -> _Programs:
+    """Those of a likelihood."""
+
+    def logs(scores, y):
+        return likelihood(scores).log_prob(y)
+
+    def slopes(scores, y):
+        slope, bend = jax.jvp(jax.grad(lambda f: logs(f, y).sum()), (scores,),
+                              (jnp.ones_like(scores),))
+        return slope, -bend
+
+    return _Programs(jit(slopes), jit(logs),
+                     jit(lambda y: likelihood(jnp.zeros_like(y)).support(y)))
+
+
+_of_name = functools.cache(lambda name: _asked(LIKELIHOODS[name]))  # all fits share them
+
+
+def _logs(scores: np.ndarray, y: np.ndarray, programs: _Programs) -> np.ndarray:
+    with jax.enable_x64(True):  # of the scores' own digits, as the trees'
+        return np.asarray(programs.logs(jnp.asarray(scores), jnp.asarray(y)), float)
 
 
 @dataclass(eq=False, repr=False)
@@ -87,30 +119,30 @@ class Boosted(Face):
         from sklearn.tree import DecisionTreeRegressor
 
         check(self)
-        X, y = self._take(X, reset=True), self._target_of(X, y)
+        programs = self._programs()
+        X, y = self._take(X, reset=True), self._target_of(X, y, programs)
         # the trees keep six digits of a number
         self._middle, self._unit = middle_and_unit(X)
         X = (X - self._middle) / self._unit
         train, held = self._split(len(y))
-        with jax.enable_x64(True):
-            slopes = _slopes(self._likelihood(), jnp.asarray(y[train], float))
-        self.base_score_ = self._constant(y[train])
+        self.base_score_ = self._constant(y[train], programs)
         scores = np.full(len(y), self.base_score_)
         self.trees_, train_score, held_score = [], [], []
         for _ in range(self.n_estimators):
             with jax.enable_x64(True):
-                g, h = (np.asarray(part, float) for part in slopes(jnp.asarray(scores[train])))
+                g, h = (np.asarray(part, float) for part in programs.slopes(scores[train],
+                                                                             y[train]))
             tree = DecisionTreeRegressor(max_depth=self.max_depth, random_state=self._seed(),
                                          min_samples_leaf=self.min_samples_leaf).fit(X[train], g)
             leaf = tree.apply(X[train])
             # |h|: rows at which the log-likelihood is not concave
             up, bend = (np.bincount(leaf, part, tree.tree_.node_count) for part in (g, np.abs(h)))
             step = self._safe(np.where(bend > LEAST, up / np.maximum(bend, LEAST), 0.0), leaf,
-                              scores[train], y[train])
+                              scores[train], y[train], programs)
             tree.tree_.value[:, 0, 0] = step
             self.trees_.append(tree)
             scores += self.learning_rate * tree.predict(X)
-            logs = self._logs(scores, y)
+            logs = _logs(scores, y, programs)
             train_score.append(logs[train].mean())
             if not np.isfinite(train_score[-1]):
                 raise DataError(f"Boosted: after {len(self.trees_)} trees the log-likelihood is "
@@ -128,7 +160,13 @@ class Boosted(Face):
     def _likelihood(self) -> Callable:
         return LIKELIHOODS[self.likelihood] if isinstance(self.likelihood, str) else self.likelihood
 
-    def _target_of(self, X, y) -> np.ndarray:
+    def _programs(self) -> _Programs:
+        """Of a function anew for each fit, since what it reads from outside may have changed."""
+        if isinstance(self.likelihood, str):
+            return _of_name(self.likelihood)
+        return _asked(self.likelihood)
+
+    def _target_of(self, X, y, programs: _Programs) -> np.ndarray:
         if y is None:
             raise DataError("This Boosted estimator requires y to be passed, but the target y is "
                             "None.")
@@ -136,13 +174,16 @@ class Boosted(Face):
         if len(y) != len(X):
             raise DataError(f"Boosted: X has {len(X)} rows, y has {len(y)}: inconsistent numbers "
                             f"of samples")
+        found: list = []
         with jax.enable_x64(True):
-            given = self._likelihood()(jnp.zeros(len(y)))
+            jax.eval_shape(lambda f: found.append(self._likelihood()(f)), np.zeros(len(y)))
+        given = found[0]
         if not isinstance(given, dist.Distribution) or given.shape() != (len(y),):
             raise DataError(f"Boosted: the likelihood of {len(y)} scores is "
                             f"{getattr(given, 'shape', lambda: type(given).__name__)()}: expected "
                             f"a NumPyro distribution of {len(y)} numbers")
-        within = np.asarray(given.support(jnp.asarray(y))) & np.isfinite(y)
+        with jax.enable_x64(True):
+            within = np.asarray(programs.within(y)) & np.isfinite(y)
         if not within.all():
             row = int(np.argmin(within))
             raise DataError(f"Boosted: y is {y[row]:g} in row {row}, outside the support of the "
@@ -154,13 +195,13 @@ class Boosted(Face):
         order = np.random.default_rng(self._seed()).permutation(n) if count else np.arange(n)
         return np.sort(order[count:]), np.sort(order[:count])
 
-    def _constant(self, y: np.ndarray) -> float:
+    def _constant(self, y: np.ndarray, programs: _Programs) -> float:
         """The best score without any tree, by Newton's steps."""
-        with jax.enable_x64(True):
-            slopes, score = _slopes(self._likelihood(), jnp.asarray(y, float)), 0.0
+        score = 0.0
         for _ in range(STEPS):
             with jax.enable_x64(True):
-                g, h = (float(part.sum()) for part in slopes(jnp.full(len(y), score)))
+                g, h = (float(np.asarray(part).sum())
+                        for part in programs.slopes(np.full(len(y), score), y))
             step = g / h if h > LEAST * len(y) else np.sign(g)
             score += float(np.clip(step, -4.0, 4.0))
             if abs(step) < 1e-12:
@@ -171,21 +212,16 @@ class Boosted(Face):
         return score
 
     def _safe(self, step: np.ndarray, leaf: np.ndarray, scores: np.ndarray,
-              y: np.ndarray) -> np.ndarray:
+              y: np.ndarray, programs: _Programs) -> np.ndarray:
         """Steps of the leaves, halved until none lowers the log-likelihood of its rows."""
-        before = self._logs(scores, y)
+        before = _logs(scores, y, programs)
         for _ in range(HALVINGS):
-            after = self._logs(scores + self.learning_rate * step[leaf], y)
+            after = _logs(scores + self.learning_rate * step[leaf], y, programs)
             gain = np.bincount(leaf, np.where(np.isnan(after), -np.inf, after) - before, len(step))
             if not (gain < -1e-6 * (1 + np.abs(before).sum())).any():
                 break
             step = np.where(gain < 0, 0.5 * step, step)
         return step
-
-    def _logs(self, scores, y) -> np.ndarray:
-        with jax.enable_x64(True):  # of the scores' own digits, as the trees'
-            given = self._likelihood()(jnp.asarray(scores))
-            return np.asarray(given.log_prob(jnp.asarray(y)), float)
 
     # Answers
 
@@ -200,6 +236,8 @@ class Boosted(Face):
         """p(y | x) of every row, a NumPyro distribution of n."""
         return self._likelihood()(jnp.asarray(self.decision_function(X)))
 
+    predict_proba = absent("predict_proba", "distribution(X) has the probabilities of y")
+
     def predict(self, X):
         """The mean of y given x, (n,)."""
         with jax.enable_x64(True):
@@ -207,21 +245,11 @@ class Boosted(Face):
 
     def log_prob(self, X, y):
         """log p(y | x), (n,), nats."""
-        return self._logs(self.decision_function(X), self._target_of(self._take(X, False), y))
+        programs = (self._programs() if isinstance(self.likelihood, str)
+                    else _asked(self.likelihood, jit=lambda function: function))
+        y = self._target_of(self._take(X, False), y, programs)
+        return _logs(self.decision_function(X), y, programs)
 
     def score(self, X, y):
         """The mean of log_prob."""
         return float(self.log_prob(X, y).mean())
-
-
-def _slopes(likelihood: Callable, y: jax.Array) -> Callable:
-    """scores → (slope, −curvature) of each row's log-likelihood."""
-
-    def total(scores):
-        return likelihood(scores).log_prob(y).sum()
-
-    def both(scores):
-        slope, bend = jax.jvp(jax.grad(total), (scores,), (jnp.ones_like(scores),))
-        return slope, -bend
-
-    return jax.jit(both)

@@ -87,7 +87,11 @@ class SampledTree(Classifier):
         self.r_hat_ = self._r_hat()
         if self.r_hat_ > APART:
             warnings.warn(f"SampledTree: chains disagree, R̂ of the log density is "
-                          f"{self.r_hat_:.2f}: raise warmup and draws; predictions are their mean",
+                          f"{self.r_hat_:.2f}, and the probabilities of the rows that were fitted "
+                          f"are {self._apart(X):.2g} from their mean on average: a chain leaves a "
+                          f"tree only by way of worse ones, so that more draws help little where "
+                          f"rows are many. predict_proba is the mean of all chains: raise chains "
+                          f"(now {self.chains}), or take EvidenceTree, which sums without chains",
                           RuntimeWarning, stacklevel=2)
         return self
 
@@ -97,6 +101,12 @@ class SampledTree(Classifier):
         with np.errstate(divide="ignore", invalid="ignore"):
             found = float(split_gelman_rubin(self.log_density_))
         return found if np.isfinite(found) else np.inf  # each chain stayed where it was
+
+    def _apart(self, X) -> float:
+        """How far the probabilities of each chain are from those of all, on average."""
+        own = np.array([sum(tree.predict(X) for tree in trees) / len(trees)
+                        for trees in self.trees_])
+        return float(np.abs(own - own.mean(0)).mean())
 
     def predict_proba(self, X):
         """p(class | row), (n, classes), the mean over all trees."""

@@ -166,6 +166,9 @@ def check(
         or simulations < 2 * EXPECTED):
         raise ModelError(f"check(simulations={simulations!r}): expected a whole number of at least "
                          f"{2 * EXPECTED}")
+    if not isinstance(simulator, Bound | None):
+        raise ModelError(f"check(simulator={simulator!r:.80}): expected another Model, got a "
+                         f"{type(simulator).__name__}")
     held, shown = template(model, data, rows, whole_steps(steps, "check"))
     plan = held.plan()
     if engine is None:

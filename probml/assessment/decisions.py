@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probml.errors import DataError, ModelError
+from probml.language.given import labels as listed
 
 REJECTED = -1
 SLACK = 1e-3  # by which probabilities may miss a sum of one: float32, or three printed digits
@@ -141,7 +142,7 @@ def distribution(probabilities: Any, verb: str) -> np.ndarray:
 
 def table(loss: Any, states: int, labels: Sequence | None) -> tuple[np.ndarray, list | None]:
     """The loss (states, actions), and the names of the actions, None where they have none."""
-    labels = None if labels is None else list(labels)
+    labels = None if labels is None else listed(labels, "decide(labels)")
     if labels is not None and len(labels) != states:
         raise ModelError(f"decide(labels={labels}): expected {states} labels, one for each state")
     if loss is None:

@@ -25,6 +25,7 @@ from probml.assessment.pages import charts
 from probml.assessment.pages.html import figure, noted, records_of, table
 from probml.dataset import tables
 from probml.errors import DataError, ModelError
+from probml.language.given import labels as listed
 from probml.queries import asking
 from probml.queries.fitted import Fitted
 
@@ -130,15 +131,17 @@ def calibration(
     Cost: a sort of n numbers for each label at the most.
     """
     p = distribution(probabilities, "calibration")
-    names = tuple(range(p.shape[-1])) if labels is None else tuple(labels)
+    names = tuple(range(p.shape[-1])) if labels is None else tuple(
+        listed(labels, "calibration(labels)"))
     if len(names) != p.shape[-1]:
         raise DataError(f"calibration(labels={list(names)}): expected {p.shape[-1]} labels, one "
                         f"for each column of probabilities")
     if not isinstance(bins, int | np.integer) or isinstance(bins, bool) or not 1 <= bins <= FINEST:
         raise ModelError(f"calibration(bins={bins!r:.60}): expected a whole number from 1 to "
                          f"{FINEST:,}")
-    if strategy not in STRATEGIES:
-        raise ModelError(f"calibration(strategy={strategy!r}): expected one of {list(STRATEGIES)}")
+    if not isinstance(strategy, str) or strategy not in STRATEGIES:
+        raise ModelError(f"calibration(strategy={strategy!r:.80}): expected one of "
+                         f"{list(STRATEGIES)}")
     codes, p = _seen(truth, p, names)
     n, best = len(codes), p.argmax(1)
     right, hit = best == codes, np.eye(len(names))[codes]

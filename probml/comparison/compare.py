@@ -15,6 +15,7 @@ from probml.comparison.predictive import predictions
 from probml.dataset.sources.parts import source_of
 from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
+from probml.language.given import mapping
 from probml.language.language import whole_seed
 
 if TYPE_CHECKING:
@@ -99,9 +100,13 @@ def compare(
     import pandas as pd
 
     seed = whole_seed(seed, "compare")
+    engines = mapping(engines, "compare(engines)", "{'a': probml.EM()}")
     if target is not None:
-        return predictions(fits, data, target, folds, engines or {}, seed)
-    contestants = _contestants(fits, data, engines or {})
+        if not isinstance(target, str):
+            raise ModelError(f"compare(target={target!r:.80}): expected the name of the column "
+                             f"that is predicted")
+        return predictions(fits, data, target, folds, engines, seed)
+    contestants = _contestants(fits, data, engines)
     rows = _same_rows(contestants)
     if folds is not None and any(isinstance(found, InParts) for found in contestants.values()):
         raise ModelError(f"compare(folds={folds}): {HELD}")

@@ -4,6 +4,7 @@ away that tell rows apart."""
 import numpy as np
 
 from probml.dataset.dataset import Data
+from probml.errors import DataError
 
 FAR = 2.0**12  # spreads from 0 at which float32, of 24 bits, leaves a spread 12
 TOLD = 2**14  # rows that tell where a column lies
@@ -12,16 +13,19 @@ MANY = 2**14  # a count n: float32 rounds the terms n log n of its log density b
 # of which float32, squared, keeps some digits
 FEW, WIDE, NEAR = 2**11, 64, 1e-3
 SMALL, LARGE = 2.0**-24, 2.0**24  # spreads whose fourth powers are held with room to spare
+VAST = 1e150  # whose square double does not hold
 ROUNDING = 64 * np.finfo(float).eps  # of a value: less is no spread, but its rounding in double
 
 
 def lost(data: Data) -> str | None:
-    """Where the seen numbers and inputs are such that they, and the parameters near them, need
-    double, in words; None: nowhere.
+    """Where weights, the seen numbers and inputs are such that they, and the parameters near them,
+    need double, in words; None: nowhere.
 
     Cost: one look at TOLD rows.
     """
     sites = data.structure.sites
+    if data.weights is not None and (found := _many(np.asarray(data.weights), None)):
+        return f"a weight of a row{found}"
     for name, column in data.table.columns.items():
         site = sites[name]
         if site.discrete and site.states is None and (found := _many(column.values, column.seen)):
@@ -35,6 +39,25 @@ def lost(data: Data) -> str | None:
         if values.dtype.kind == "f" and (found := _alike(values)):
             return f"the input '{name}'{found}"
     return None
+
+
+def refuse_vast(data: Data) -> None:
+    """Raise DataError, naming the site, where cells are so large that no engine could square them:
+    what a fit that has failed is to say."""
+    moments = {} if data.survey is None else data.survey.profile.moments
+    for name, column in data.table.columns.items():
+        if data.structure.sites[name].discrete:
+            continue
+        size = np.abs(column.values if column.seen is None else np.where(column.seen, column.values,
+                                                                       0.0))
+        where = f", in row {int(np.argmax(size.reshape(len(size), -1).max(1)))}" * (
+            data.survey is None)
+        most = max(float(size.max(initial=0.0)), float(np.sqrt(np.max(
+            moments[name].square, initial=0.0))) if name in moments else 0.0)
+        if not most < VAST:
+            raise DataError(f"'{name}' has cells as large as {most:.2g}{where}, whose squares are "
+                            f"beyond double precision ({VAST:g}): mend such cells, or give "
+                            f"'{name}' in a larger unit")
 
 
 def measured(values: np.ndarray, seen: np.ndarray | None = None,

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from numpyro.distributions.distribution import validation_enabled
 
@@ -32,6 +33,9 @@ class Measured(NamedTuple):
 
 
 FAR = 1000.0  # spreads of a prior
+# the same of a location beside unseen numbers of the rows, which explain what the prior forbids it:
+# another mode, far away, is then the highest
+BESIDE = 30.0
 # steps at the most from what a model states to a prior's arguments, such as filling an array with
 # one number
 SHORT = 8
@@ -97,10 +101,15 @@ def warn(data: Data, plan: Plan) -> None:
         for argument, role in (("loc", "location"),
                                *((argument, "scale") for argument in site.family.scatter)):
             for parameter, use in site.uses.get(argument, {}).items():
+                beside = (use.level is Level.AFFINE and role == "location" and not site.inputs
+                          and bool(plan.latents))
                 known = (parameter not in plan.free or parameter in said
-                         or use.level is not Level.MOVED)
-                text = None if known else _judge(structure, site, parameter, use, role, column)
-                if text is not None:
+                         or not (beside or use.level is Level.MOVED))
+                text = None if known else _judge(structure, site, parameter, use, role, column,
+                                                 BESIDE if beside else FAR)
+                if text is not None and (not beside or _added(structure, name, parameter)):
+                    text += (", or unseen numbers of the rows explain what the prior does not let "
+                             "it reach" * beside)
                     said.add(parameter)
                     warnings.warn(f"model '{structure.model.name}': {text}", UserWarning,
                                   stacklevel=5)
@@ -113,8 +122,8 @@ def _located(site: Site) -> bool:
 
 
 def _judge(structure: Structure, site: Site, parameter: str, use: Use, role: str,
-           column: Measured) -> str | None:
-    """What to say of a parameter, or None."""
+           column: Measured, far: float) -> str | None:
+    """What to say of a parameter whose prior is so many of its spreads away, or None."""
     found = _moments(structure, parameter)
     if found is None or any(step not in _BACK for step, _ in use.coordinate):
         return None
@@ -144,13 +153,13 @@ def _judge(structure: Structure, site: Site, parameter: str, use: Use, role: str
         away = np.nan_to_num(np.broadcast_to(
             away, np.broadcast_shapes(np.shape(away), centre.shape)
         ) / np.max(deviation), posinf=0.0)
-    if not away.size or away.max() <= FAR:
+    if not away.size or away.max() <= far:
         return None
     cells = away.reshape(-1, max(centre.size, 1)).max(0)
     if role == "scale" and math.prod(structure.sites[parameter].shape) == 1:
         # one number for cells of several spreads: that it reaches one of them is enough
         away = cells = np.where(cells == cells.min(), cells, 0.0)
-        if away.max() <= FAR:
+        if away.max() <= far:
             return None
     j = int(cells.argmax())
     lies, wide, reached = (float(np.ravel(part)[j % np.size(part)])
@@ -175,6 +184,26 @@ def _judge(structure: Structure, site: Site, parameter: str, use: Use, role: str
         f"{wide:.2g}. The prior stays as written and will pull: measure the data in other units, "
         f"{units}, or {instead}"
     )
+
+
+def _added(structure: Structure, name: str, parameter: str) -> bool:
+    """Whether the location of a site is a parameter and more, which does not depend on it: looked
+    at for two values of all else."""
+    program, takes = structure.programs[name]
+    random = np.random.default_rng(0)
+
+    def location(value: jax.Array, env: dict) -> jax.Array:
+        return structure.arguments(name, {**env, parameter: value})["loc"]
+
+    for _ in range(2):
+        env = {key: random.uniform(0.5, 1.5, aval.shape).astype(aval.dtype)
+               for key, aval in zip(takes, program.in_avals, strict=True)}
+        with validation_enabled(False):
+            slope = jax.jvp(lambda value, env=env: location(value, env), (env[parameter],),
+                            (np.ones_like(env[parameter]),))[1]
+        if not np.allclose(slope, 1.0, atol=1e-5):
+            return False
+    return True
 
 
 def _discrete(structure: Structure, site: Site) -> list[str]:

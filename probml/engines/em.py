@@ -12,9 +12,11 @@ from probml.dataset.dataset import Data
 from probml.device.layout import laid
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
+from probml.engines.climbing.climbs import unheld
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.restarting import slices, stepwise
+from probml.engines.restarting.indifferent import indifferent
 from probml.engines.restarting.rest import near, rested
 from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs
 from probml.engines.restarting.sizes import narrowed
@@ -193,7 +195,7 @@ class EM(Engine):
         plan, rows, known = problem.plan, problem.rows, problem.known
         made = self._effort(problem.data, plan, problem.start)
         close = self._close(problem)
-        found = self._finished(problem, made)
+        found, first = self._finished(problem, made), None
         if not found:
             self._foresee(problem, made.starts)
             first = starts(problem.data, plan, known, problem.weights, made.starts, problem.seed,
@@ -219,6 +221,11 @@ class EM(Engine):
             history = np.concatenate([outcome.history, again.history])
             outcome = again._replace(history=history, iterations=outcome.iterations
                                      + again.iterations, notes=(*outcome.notes, note))
+        if outcome.status is Status.CONVERGED and plan.free and unheld(plan, self.prior):
+            point = {name: stack(value, made.starts) for name, value in outcome.params.items()}
+            told = indifferent(plan, outcome.params, first or Start(point, None, {}), known, rows,
+                               (self.prior, self.hard, self.accelerate, True))
+            outcome = outcome._replace(notes=(*outcome.notes, *told))
         return outcome
 
     def _foresee(self, problem: Problem, count: int) -> None:

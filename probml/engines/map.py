@@ -193,9 +193,13 @@ class MAP(Engine):
 
     def run(self, problem: Problem) -> Outcome:
         plan, outcome = problem.plan, self._climbed(problem)
+        paths = hierarchy.paths(plan)
         begun = {**jax.device_get(compiled_prior_point(plan, problem.known)),
-                 **problem.start} if hierarchy.ties(plan) else {}
+                 **problem.start} if paths or hierarchy.ties(plan) else {}
         notes = hierarchy.vanished(plan, begun, outcome.params)
+        if paths and not notes:
+            outcome = outcome._replace(notes=(*outcome.notes, *hierarchy.next_to_zero(
+                plan, begun, outcome.params)))
         if not notes and lost(problem, outcome.params):
             notes = ("a scale went to 0, as of rows that are all alike or of a component on one of "
                      "them: the density rises for ever. Give it a prior that vanishes at 0 "

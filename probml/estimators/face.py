@@ -206,6 +206,16 @@ class Face(Portable, BaseEstimator):
         return bool(getattr(self, "plug_in", self._plug_in))
 
 
+def absent(verb: str, instead: str) -> property:
+    """In the place of a verb that a face has from Face, and that means nothing of it: there is
+    none, as scikit-learn's `hasattr` asks, and what to take instead."""
+
+    def none(self):
+        raise AttributeError(f"{type(self).__name__} has no {verb}: {instead}")
+
+    return property(none, doc=f"There is none: {instead}.")
+
+
 def rows(X, kept):
     """Some rows of an array or a DataFrame."""
     if kept is None:

@@ -110,7 +110,10 @@ def numbers(low: float) -> Rule:
 
     def valid(value):
         try:
-            array = np.asarray(value, float)
+            array = np.asarray(value)
+            if array.dtype.kind not in "biufO":  # dates have numbers too
+                return False
+            array = array.astype(float)
         except (TypeError, ValueError):
             return False
         return not isinstance(value, bool) and array.size > 0 and bool(np.isfinite(array).all()

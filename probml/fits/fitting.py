@@ -145,8 +145,15 @@ def _inferred(
         if checkpoint is not None:
             bar.journal = stack.enter_context(journal_of(checkpoint, model, held, asked, weight,
                                                          seed, start))
-        return held, *precise(attempt, lambda found: found.outcome, ladder[0].held,
-                              digits.lost(held) or _squared(ladder[0], plan, held))
+        short = None if double else digits.lost(held) or _squared(ladder[0], plan, held)
+        try:
+            run, note = precise(attempt, lambda found: found.outcome, ladder[0].held, short)
+        except Refusal:
+            digits.refuse_vast(held)
+            raise
+    if run.outcome.status is Status.COLLAPSED:
+        digits.refuse_vast(held)
+    return held, run, note
 
 
 def _squared(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
@@ -222,6 +229,13 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
     if set(plan.effects) <= set(outcome.params):
         return outcome
     belief = found(plan, {name: outcome.params[name] for name in plan.free}, known, rows)
+    lost = next((name for name, mean in belief.moments.mean.items()
+                 if not np.isfinite(mean).all()), None)
+    if lost is not None:
+        raise Refusal(f"model '{plan.structure.model.name}': the effects '{lost}' are no finite "
+                      f"numbers where the fit ended ({outcome.status.message}): weights, inputs or "
+                      f"cells are too large or too small for double precision, or a spread went "
+                      f"to 0; give them in other units, or spreads a prior that holds them")
     params = {**outcome.params, **belief.moments.mean}
     if outcome.posterior.varies:
         return outcome._replace(params=params)
@@ -343,7 +357,7 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
             return [judged(plan, outcome, known, rows) for outcome in found], known
 
     (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.held,
-                                   digits.lost(held))
+                                   None if double else digits.lost(held))
     out = {}
     for size, outcome in zip(sizes, found, strict=True):
         outcome = engine.narrowed(held.plan(), trace(models[size], held.shapes), outcome)

@@ -73,8 +73,8 @@ class Answers(Parameters):
 
     def _view(self, given: str) -> str:
         views = (queries.ALL, queries.FILTERED, queries.PREDICTED)
-        if given not in views:
-            raise ModelError(f"given={given!r}: expected one of {list(views)}")
+        if not isinstance(given, str) or given not in views:
+            raise ModelError(f"given={given!r:.80}: expected one of {list(views)}")
         if given != queries.ALL and not self.structure.chains:
             raise ModelError(f"given={given!r}: model '{self.model.name}' has no MarkovChain along "
                              f"which time would run")

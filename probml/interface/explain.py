@@ -200,7 +200,7 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
 
 
 TIES = {"spread": "its spread is unseen", "product": "its spread is a factor",
-        "incidental": "few rows for each member"}
+        "incidental": "few rows for each member", "grown": "as many as what tells them"}
 
 
 def _tied(held: dataset.Data, plan: Plan | None, name: str) -> str:
@@ -212,7 +212,7 @@ def _tied(held: dataset.Data, plan: Plan | None, name: str) -> str:
     for tie in found:
         if name == tie.name:
             return " of a hierarchy: " + TIES[tie.kind]
-        if tie.kind != "incidental" and name in tie.others:
+        if tie.kind in ("spread", "product") and name in tie.others:
             return f" of a hierarchy: the spread of {tie.name}"
     return ""
 

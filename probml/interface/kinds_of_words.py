@@ -59,6 +59,8 @@ def lacking(owner: Any, name: str, elsewhere: Mapping[str, str]) -> AttributeErr
 
 RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "plug_in": ("True or False", lambda value: isinstance(value, bool | np.bool_ | int)),
+    "parameters": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
+    "progress": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
     "site": ("the name of a site", _names),
     "sites": ("a list of the names of sites", _names),
     "unknown": ("'refuse' or 'new'", lambda value: isinstance(value, str)),

@@ -25,7 +25,7 @@ from probml.interface.fit import Fit
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.readings import told
 from probml.interface.functions.replay import of_tables, replayed, without_rows
-from probml.interface.kinds_of_words import OF_MODELS, lacking
+from probml.interface.kinds_of_words import OF_MODELS, lacking, worded
 from probml.interface.known import known
 from probml.interface.showing.looks import model_html, pictured
 from probml.language.given import mapping
@@ -144,6 +144,7 @@ class Generative:
         return f"<probml.model {self.__name__}{self.signature}>"
 
 
+@worded
 class Model(Bound):
     """A generative function with its settings bound: immutable, hashable, picklable, callable in
     NumPyro's handlers.

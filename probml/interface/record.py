@@ -141,7 +141,7 @@ class Record:
     @functools.cached_property
     def params(self) -> dict[str, Any]:
         """Parameters and what the model computes outside rows, name → array: see Fit."""
-        return {**self.point, **outside.point(self), **answers.means(self)}
+        return {**self.point, **answers.means(self), **outside.point(self)}
 
     @property
     def certain(self) -> bool:

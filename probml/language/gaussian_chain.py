@@ -12,6 +12,7 @@ from numpyro.util import is_prng_key
 
 from probml.errors import ModelError
 from probml.language.chain import Chain
+from probml.language.given import flag
 from probml.numerics.semidefinite import log_det, rank, root, standardised
 
 ROUNDING = 1e-5  # relative to the largest eigenvalue, by which one may be below 0
@@ -59,6 +60,7 @@ class GaussianChain(Chain):
     def __init__(self, initial_mean: Any, initial_covariance: Any, transition: Any,
                  covariance: Any, steps: int | None = None, offset: Any = None, *,
                  validate_args: bool | None = None):
+        flag(validate_args, "GaussianChain(validate_args)", unsaid=True)
         self._last(steps)
         mean, *matrices = (jnp.asarray(a) for a in (initial_mean, initial_covariance, transition,
                                                     covariance))

@@ -3,7 +3,7 @@ refused."""
 
 import os
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,34 @@ def numbers(value: Any, where: str) -> np.ndarray:
         pass
     raise ModelError(f"{where}: expected numbers, in an array or nested lists of equal lengths, "
                      f"got a {type(value).__name__}, {reprlib.repr(value)}")
+
+
+def flag(value: Any, where: str, unsaid: bool = False) -> None:
+    """Refuse what is neither True nor False.
+
+    Args:
+        unsaid: None is allowed too.
+
+    Raises:
+        ModelError: it is neither.
+    """
+    if not (isinstance(value, bool | np.bool_) or unsaid and value is None):
+        raise ModelError(f"{where}: expected True or False{' or None' * unsaid}, got a "
+                         f"{type(value).__name__}, {reprlib.repr(value)}")
+
+
+def labels(value: Any, where: str) -> list:
+    """Labels one after the other, as a list.
+
+    Raises:
+        ModelError: no list of what can be labels.
+    """
+    several = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+    found = list(value) if several and getattr(value, "ndim", 1) != 0 else []
+    if not found or not all(isinstance(each, Hashable) for each in found):
+        raise ModelError(f"{where}: expected a list of labels, got a {type(value).__name__}, "
+                         f"{reprlib.repr(value)}")
+    return found
 
 
 def file_named(value: Any, where: str) -> Path:

@@ -10,6 +10,7 @@ from numpyro.util import is_prng_key
 
 from probml.errors import ModelError
 from probml.language.chain import Chain
+from probml.language.given import flag
 from probml.numerics.logs import log_of
 
 SLACK = 1e-4  # by how much the probabilities of a row may miss 1
@@ -46,6 +47,8 @@ class MarkovChain(Chain):
 
     def __init__(self, initial, transition, steps: int | None = None, *,
                  inhomogeneous: bool = False, validate_args: bool | None = None):
+        flag(inhomogeneous, "MarkovChain(inhomogeneous)")
+        flag(validate_args, "MarkovChain(validate_args)", unsaid=True)
         self.initial, self.transition = jnp.asarray(initial), jnp.asarray(transition)
         self.inhomogeneous = inhomogeneous
         self._last(steps)

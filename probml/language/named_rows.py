@@ -17,6 +17,8 @@ from probml.errors import ModelError
 
 # the mark that rows() leaves on the messages of the sites inside it: its batch axis
 ROWS = "probml.rows"
+# the mark that holds what a message observed before it was a log weight of the one row
+OBSERVED = "probml.observed"
 
 
 class Unnamed(ModelError):

@@ -1,7 +1,7 @@
 """Hierarchies: parameters whose joint mode with others is no answer, read from the structure before
 anything is compiled.
 
-Three kinds of tie make the joint mode of all parameters meaningless:
+Four kinds of tie make the joint mode of all parameters meaningless:
   - a spread: the prior of `alpha` takes an unseen parameter as its scale, covariance, concentration
     or rate, and that parameter reaches the data through `alpha` alone. Where the effects are all
     alike and their spread is 0 the joint density has its peak, whatever the data say. (A dependence
@@ -14,6 +14,10 @@ Three kinds of tie make the joint mode of all parameters meaningless:
   - incidental parameters (Neyman & Scott 1948): the members of a plate that rows read by an index
     have few rows each, beside parameters that all rows share: however many rows there are, the mode
     of what is shared is not where it should be.
+  - the same in one density of everything, whose plates nobody told: a vector that grows with what
+    is seen (true values behind rounded ones, cells filled in, a process at the points where it is
+    seen), of which the curvature of the density depends on what else is unseen. Along the profile
+    over the vector the density lacks the width of the vector there, ½ log det of that curvature.
 """
 
 import functools
@@ -27,11 +31,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.errors import Refusal
-from probml.jaxpr.levels import Level
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
-from probml.plan.blocks import blocks, users
+from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
+from probml.plan.products import filled, powers
+from probml.structure.densities import log_weight
 
 # rows for each member of a plate read by an index, on average, below which so many members are
 # incidental
@@ -39,8 +44,10 @@ FEW, MANY = 30, 10
 LEAST = 10  # and below which any number of them is
 # logarithms of a spread that a climb may lose on its way to a mode: beyond, it is on its way to 0
 FALLEN = 7.0
-# to which a scale, a variance, a precision and an inverse scale multiply
-POWERS = 1.0, 0.5, -0.5, -1.0
+# numbers of a vector, below which it is none that grows; its share of what is seen from which one
+# that is told as a whole does
+SEVERAL, SHARE = 3, 2 / 3
+SOME = 5  # of its numbers, of which it is asked which others they touch
 
 
 class Tie(NamedTuple):
@@ -49,16 +56,19 @@ class Tie(NamedTuple):
     name: str
     others: tuple[str, ...]
     why: str
-    kind: str  # "spread", "product" or "incidental"
+    kind: str  # "spread", "product", "incidental" or "grown"
 
 
 def ties(plan: Plan, rows: int | None = None) -> tuple[Tie, ...]:
     """The ties of a plan's free parameters; of incidental ones only where the number of rows is
     told (one row stands for none)."""
     found = _spreads(plan) + _products(plan)
-    told = {tie.name for tie in found}
-    return found + tuple(tie for tie in (_incidental(plan, rows) if rows is not None
-                                         and rows > 1 else ()) if tie.name not in told)
+    kinds = [_grown(plan)] if plan.structure.model.whole else []
+    kinds += [_incidental(plan, rows)] if rows is not None and rows > 1 else []
+    for more in kinds:
+        told = {tie.name for tie in found}
+        found += tuple(tie for tie in more if tie.name not in told)
+    return found
 
 
 @functools.lru_cache(maxsize=512)
@@ -90,31 +100,6 @@ def _told(plan: Plan, name: str) -> bool:
     return site.kind != "factor" or bool(site.inputs) or any(np.ndim(c) for c in program.consts)
 
 
-@functools.lru_cache(maxsize=512)
-def powers(plan: Plan) -> dict[tuple[str, str], float]:
-    """Of which parameters only the product reaches the rows: (effects, scale) → to which power the
-    scale, or the exponential of one without bounds, multiplies."""
-    sites, near = plan.structure.sites, {}
-    for user in users(plan):
-        for uses in sites[user].uses.values():
-            bent = [name for name, use in uses.items() if name in plan.free
-                    and use.level is Level.GENERAL]
-            for name in bent:
-                near.setdefault(name, set()).update(bent)
-    real = [n for n in near if sites[n].domain.unbounded and not sites[n].entry.improper
-            and math.prod(sites[n].shape) > 1]
-    pairs = tuple((n, other) for n in real for other in sorted(near[n]) if other != n
-                  and (sites[other].domain.from_zero or sites[other].domain.unbounded))
-    kept = np.asarray(_unmoved(plan, pairs)) if pairs else ()
-    found = {pair: POWERS[int(np.argmax(same))] for pair, same in zip(pairs, kept, strict=True)
-             if same.any()}
-    rest = tuple(pair for pair in pairs if pair not in found
-                 and math.prod(sites[pair[1]].shape) == 1 and not plan.structure.one_way)
-    bends = np.asarray(_elastic(plan, rest)) if rest else ()
-    return found | {pair: float(bend) for pair, bend in zip(rest, bends, strict=True)
-                    if np.isfinite(bend)}
-
-
 def _products(plan: Plan) -> tuple[Tie, ...]:
     sites, told = plan.structure.sites, powers(plan)
     found: dict[str, list[str]] = {}
@@ -131,85 +116,123 @@ def _products(plan: Plan) -> tuple[Tie, ...]:
                  for n, o in found.items())
 
 
-def _near(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> tuple[list[str], dict]:
-    """What takes some of these parameters, and a point without symmetries of all that it takes."""
-    structure, every = plan.structure, {n for pair in pairs for n in pair}
-    takers = [user for user in users(plan) if any(n in structure.programs[user][1] for n in every)
-              and (user not in plan.free or any(user in structure.children[n] for n in every))]
-    specs = {}
-    for program, takes in (structure.programs[user] for user in takers):
-        specs |= dict(zip(takes, program.in_avals, strict=True))
-    fill = {}
-    for i, (name, spec) in enumerate(sorted(specs.items())):
-        real = jnp.issubdtype(spec.dtype, jnp.floating)
-        spread = 0.31 + 0.07 * i + 0.4 * jnp.linspace(0, 1,
-                                                      math.prod(spec.shape)).reshape(spec.shape)
-        fill[name] = spread.astype(spec.dtype) if real else jnp.zeros(spec.shape, spec.dtype)
-    return takers, fill
+@functools.lru_cache(maxsize=512)
+def _grown(plan: Plan) -> tuple[Tie, ...]:
+    """In one density of everything, vectors that are many beside the numbers by which they and
+    others are told, and whose width depends on these others."""
+    structure, sites, out = plan.structure, plan.structure.sites, []
+    # programs that cannot be pushed forwards, as of differential equations, are long to look at
+    for name in plan.free if not structure.one_way else ():
+        base, shape = sites[name].domain.base, sites[name].shape
+        shares = sites[name].domain.sums_to_one
+        if base is None or base.event_dim and not shares:
+            continue
+        together = shape[-1] if shares else 1
+        size = math.prod(shape) - shares * math.prod(shape[:-1])
+        if size < SEVERAL:
+            continue
+        most = (FEW if size >= MANY else LEAST) * size
+        above = _widths_above(plan, name)
+        near = [user for user in structure.children[name] if user in plan.rowwise
+                and sites[user].factor]
+        # whatever takes a width of its prior tells it; of others what looks at both
+        beside = {p: [user for user in (plan.rowwise if p in above else near)
+                      if p in structure.programs[user][1]] for p in plan.free if p != name}
+        others = {p: seen for p, both in beside.items() if near and both
+                  and (seen := sum(_numbers(plan, user) for user in both)) < most}
+        if not others:
+            continue
+        asked = tuple(p for p in others if any(p in structure.programs[u][1] for u in near))
+        reach, moves, turns = map(np.asarray, _widened(plan, name, asked, tuple(near)))
+        apart = 0 < reach <= max(together, size // 2)
+        turning = {p for p, turn in zip(asked, turns, strict=True)
+                   if turn or sites[p].domain.from_zero} | above
+        moving = {p for p, move in zip(asked, moves, strict=True) if move} | above
+        found = tuple(p for p, seen in others.items() if p in moving
+                      and (apart or p in turning and size >= SHARE * seen
+                           and not sites[name].entry.improper))
+        if found:
+            out.append(_crowd(plan, name, found, max(others[p] for p in found)))
+    return tuple(out)
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
-def _elastic(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
-    """For each (effects z, scale t of one number), (pairs,): d log g / d log t, or of t without
-    bounds d log g / dt, where all that depends on either takes g(t) · z alone; else no number.
-
-    Then ∂/∂t = c · (∂/∂z) z of it all, with one c wherever z and the rest are.
-    """
-    structure, out = plan.structure, []
-    for name, scale in pairs:
-        near, fill = _near(plan, ((name, scale),))
-        sides = []
-        for i in range(3):
-
-            def all_of(z, t, i=i, near=near, fill=fill, name=name, scale=scale):
-                at = {key: (1 + 0.6 * i) * value if key not in structure.sites
-                      and jnp.issubdtype(value.dtype, jnp.floating)
-                      else value - 0.7 * i if key in plan.free
-                      and structure.sites[key].domain.unbounded else value
-                      for key, value in fill.items()}
-                found = [structure.arguments(user, {**at, name: z, scale: t}) for user in near]
-                return jnp.concatenate([jnp.reshape(leaf, -1).astype(fill[name].dtype)
-                                        for each in found for leaf in each.values()])
-
-            z, t = fill[name] * (1 + 0.7 * i) - 0.2 * i, fill[scale]
-            one, none = jnp.ones_like(t), jnp.zeros_like(z)
-            sides.append((jax.jvp(all_of, (z, t), (none, one))[1],
-                          jax.jvp(all_of, (z, t), (z, jnp.zeros_like(t)))[1]))
-        along, across = (jnp.concatenate(side) for side in zip(*sides, strict=True))
-        share = jnp.vdot(along, across) / jnp.vdot(across, across)
-        off = jnp.max(jnp.abs(along - share * across))
-        same = (off <= 1e-3 * jnp.max(jnp.abs(along))) & (share != 0)
-        unit = fill[scale].reshape(()) if structure.sites[scale].domain.from_zero else 1.0
-        out.append(jnp.where(same, share * unit, jnp.nan))
-    return jnp.stack(out)
+def _crowd(plan: Plan, name: str, others: tuple[str, ...], seen: int) -> Tie:
+    size, named = math.prod(plan.structure.sites[name].shape), " and ".join(map(repr, others))
+    return Tie(name, others, f"the {size} numbers of '{name}' are many beside the {seen} that tell "
+               f"them and {named}, on which their width depends", "grown")
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
-def _unmoved(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
-    """For each (effects, scale) and each of POWERS, (pairs, powers): whether all that depends on
-    either is the same for twice the effects and half the scale to that power."""
+def _widths_above(plan: Plan, name: str) -> set[str]:
+    """The free parameters in the prior of one, but for its location."""
+    site = plan.structure.sites[name]
+    return {p for argument, uses in site.uses.items() if argument not in site.locations
+            for p in uses if p in plan.free}
+
+
+def _numbers(plan: Plan, name: str) -> int:
+    """How many numbers a factor of one density of everything weighs: those it observes; of a
+    user's own, as many as the longest array that it takes."""
+    site, (program, takes) = plan.structure.sites[name], plan.structure.programs[name]
+    if site.seen is not None or not _told(plan, name):
+        return site.seen or 0
+    rows = [aval.shape[1:] for take, aval in zip(takes, program.in_avals, strict=True)
+            if take in site.inputs]
+    return max((shape[0] for shape in (*rows, *map(np.shape, program.consts)) if shape), default=0)
+
+
+@functools.partial(jit, static_argnums=(0, 1, 2, 3), seldom=ONCE)
+def _widened(plan: Plan, name: str, others: tuple[str, ...], near: tuple[str, ...]):
+    """Of the curvature of some factors in a vector: in how many of its numbers the slope moves with
+    one of them, the most; for each of others, whether it moves with that, (others,), and whether by
+    the same ratio from step to step, as by the exponential of a number without bounds."""
     structure, sites = plan.structure, plan.structure.sites
-    near, fill = _near(plan, pairs)
-    moving = [name for name in dict.fromkeys(n for pair in pairs for n in pair) if name in fill]
-    halved = -np.log(2.0) / np.array(POWERS)
-    times = {n: np.ones((len(pairs), len(POWERS))) for n in moving}
-    plus = {n: np.zeros((len(pairs), len(POWERS))) for n in moving}
-    for i, (name, scale) in enumerate(pairs):
-        times[name][i] = 2.0
-        if sites[scale].domain.from_zero:
-            times[scale][i] = np.exp(halved)
-        else:
-            plus[scale][i] = halved
-    here = [structure.arguments(user, fill) for user in near]
+    env = {}
+    for i, key in enumerate(dict.fromkeys(t for user in near for t in structure.programs[user][1])):
+        site, spec = sites.get(key), next(
+            aval for user in near for t, aval in zip(*_taken(plan, user), strict=True) if t == key)
+        env[key] = filled(i, spec, site is not None)
+        if key in plan.free and site.domain.sums_to_one:
+            env[key] /= env[key].sum(-1, keepdims=True)
+        elif key in plan.free and site.domain.fixed and site.domain.rank == 0:
+            env[key] = site.domain.bijection(env[key])
 
-    def same(times: Mapping, plus: Mapping) -> jax.Array:
-        moved = {**fill, **{n: (fill[n] * times[n] + plus[n]).astype(fill[n].dtype)
-                            for n in moving}}
-        there = [structure.arguments(user, moved) for user in near]
-        return jnp.all(jnp.stack([jnp.allclose(a[key], b[key], rtol=1e-4, atol=1e-6)
-                                  for a, b in zip(here, there, strict=True) for key in a]))
+    z, count = env[name], len(others)
 
-    return jax.vmap(jax.vmap(same))(times, plus)
+    def slope(z, env):
+        return jax.grad(lambda z: sum(log_weight(structure, user, {**env, name: z})
+                                      for user in near))(z)
+
+    def curvature(moved, along):
+        at = {**env, **moved}
+        if not structure.one_way:
+            return jax.jvp(lambda z: slope(z, at), (z,), (along,))[1]
+        small = 1e-2 if z.dtype == jnp.float32 else 1e-4
+        return (slope(z + small * along, at) - slope(z - small * along, at)) / (2 * small)
+
+    some = np.linspace(0, z.size - 1, SOME).astype(int)
+    single = jnp.asarray(np.eye(z.size)[some], z.dtype).reshape(SOME, *z.shape)
+    every = jnp.cos(jnp.arange(1.0, z.size + 1.0)).reshape(z.shape).astype(z.dtype)
+    # some numbers one by one, then all at three points for each of the others
+    moved = {}
+    for i, other in enumerate(others):
+        domain, value = sites[other].domain, env[other]
+        step = 0.2 * value if domain.from_zero else 0.05 if domain.bounds else 0.3
+        times = np.zeros(SOME + 3 * count)
+        times[SOME + 3 * i :][:3] = range(3)
+        moved[other] = value + step * times.reshape(-1, *(1,) * value.ndim).astype(value.dtype)
+    along = jnp.concatenate([single, jnp.broadcast_to(every, (3 * count, *z.shape))])
+    bends = jax.vmap(curvature)(moved, along).reshape(len(along), z.size)
+    beside = jnp.abs(bends[:SOME])
+    reach = jnp.max(jnp.sum(beside > 1e-3 * jnp.max(beside), 1))
+    found = (bends[SOME:] @ every.reshape(-1)).reshape(count, 3)
+    moves = jnp.abs(found[:, 1] - found[:, 0]) > 1e-3 * jnp.abs(found[:, 0])
+    turns = jnp.abs(found[:, 2] * found[:, 0] - found[:, 1] ** 2) < 1e-3 * found[:, 1] ** 2
+    return reach, moves, turns
+
+
+def _taken(plan: Plan, name: str) -> tuple[tuple[str, ...], list]:
+    program, takes = plan.structure.programs[name]
+    return takes, program.in_avals
 
 
 @functools.lru_cache(maxsize=512)
@@ -266,6 +289,9 @@ def judge(plan: Plan, rows: int, engine: str, ladder: bool) -> None:
         named = " and ".join(f"'{name}'" for name in products)
         text += (f"{named} runs as far as its prior lets it while what it multiplies shrinks. Use "
                  f"NUTS()")
+    elif any(tie.kind == "grown" for tie in found):
+        text += ("unknown numbers as many as what tells them bias what they share, however much is "
+                 "seen. Use NUTS()")
     elif spreads:
         text += ("what stands in the prior of others and what they are cannot be told together. "
                  "Use NUTS()")
@@ -293,3 +319,22 @@ def vanished(plan: Plan, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> 
     named = ", ".join(f"'{name}'" for name in gone)
     return (f"{named} shrinks for ever: the density rises without bound as the effects become all "
             f"alike. Use NUTS()",)
+
+
+def paths(plan: Plan) -> bool:
+    """Whether steps of loops are integrated out of one density of everything: the plan knows no
+    spreads of theirs."""
+    model = plan.structure.model
+    return model.whole and model.generative.integrated
+
+
+def next_to_zero(plan: Plan, begun: Mapping[str, Any],
+                 ended: Mapping[str, Any]) -> tuple[str, ...]:
+    """Positive numbers, ranges from 0 included, that a climb over what paths share carried next to
+    0, in words; arguments as of `vanished`."""
+    low = [name for name in plan.free if name in begun
+           and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None
+           and np.all(np.asarray(plan.structure.sites[name].domain.bounds["lower_bound"]) == 0)
+           and np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
+    return tuple(f"'{name}' is at its boundary: what is seen does not tell it from 0"
+                 for name in low)

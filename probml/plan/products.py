@@ -1,10 +1,24 @@
-"""Parameters that multiply latents, as the loadings of factors do: at 0 they tell nothing of these,
-nor these of them, so that an ascent would stay there."""
+"""Parameters that multiply others: latents, as the loadings of factors do (at 0 they tell nothing
+of these, nor these of them, so that an ascent would stay there), and effects, of which only the
+product with a scale may reach the rows."""
 
 import functools
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from probml.jaxpr.levels import Level, classify
+from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
+from probml.plan.blocks import users
 from probml.plan.plan import Plan
+
+# to which a scale, a variance, a precision and an inverse scale multiply
+POWERS = 1.0, 0.5, -0.5, -1.0
+EACH = 32  # effects up to which each may be multiplied by a power of its own
 
 
 @functools.lru_cache(maxsize=512)
@@ -21,3 +35,131 @@ def multiplied(plan: Plan) -> tuple[str, ...]:
             found |= {p for p, use in uses.items() if p in alone and use.level is Level.GENERAL
                       and alone[p].level <= Level.AFFINE and any(n in plan.hidden for n in uses)}
     return tuple(name for name in plan.free if name in found)
+
+
+@functools.lru_cache(maxsize=512)
+def powers(plan: Plan) -> dict[tuple[str, str], float]:
+    """Of which parameters only the product reaches the rows: (effects, scale) → to which power the
+    scale, or the exponential of one without bounds, multiplies."""
+    sites, near = plan.structure.sites, {}
+    for user in users(plan):
+        for uses in sites[user].uses.values():
+            bent = [name for name, use in uses.items() if name in plan.free
+                    and use.level is Level.GENERAL]
+            for name in bent:
+                near.setdefault(name, set()).update(bent)
+    real = [n for n in near if sites[n].domain.unbounded and not sites[n].entry.improper
+            and math.prod(sites[n].shape) > 1]
+    pairs = tuple((n, other) for n in real for other in sorted(near[n]) if other != n
+                  and (sites[other].domain.from_zero or sites[other].domain.unbounded))
+    kept = np.asarray(_unmoved(plan, pairs)) if pairs else ()
+    found = {pair: POWERS[int(np.argmax(same))] for pair, same in zip(pairs, kept, strict=True)
+             if same.any()}
+    rest = tuple(pair for pair in pairs if pair not in found
+                 and not plan.structure.one_way)
+    bends = np.asarray(_elastic(plan, rest)) if rest else ()
+    return found | {pair: float(bend) for pair, bend in zip(rest, bends, strict=True)
+                    if np.isfinite(bend)}
+
+
+def _near(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> tuple[list[str], dict]:
+    """What takes some of these parameters, and a point without symmetries of all that it takes."""
+    structure, every = plan.structure, {n for pair in pairs for n in pair}
+    takers = [user for user in users(plan) if any(n in structure.programs[user][1] for n in every)
+              and (user not in plan.free or any(user in structure.children[n] for n in every))]
+    specs = {}
+    for program, takes in (structure.programs[user] for user in takers):
+        specs |= dict(zip(takes, program.in_avals, strict=True))
+    fill = {}
+    for i, (name, spec) in enumerate(sorted(specs.items())):
+        fill[name] = filled(i, spec, name in structure.sites)
+    return takers, fill
+
+
+def filled(i: int, spec: jax.ShapeDtypeStruct, site: bool) -> jax.Array:
+    """Numbers without symmetries in the i-th place; zeros of discrete sites, and of what data tell
+    by whole numbers some of either kind, such as what is under a mask."""
+    count = jnp.arange(math.prod(spec.shape)).reshape(spec.shape)
+    if jnp.issubdtype(spec.dtype, jnp.floating):
+        return (0.31 + 0.07 * i + 0.4 * count / max(count.size - 1, 1)).astype(spec.dtype)
+    return (0 * count if site else count % 2).astype(spec.dtype)
+
+
+@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
+def _elastic(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
+    """For each (effects z, scale t), (pairs,): the middle d log g / d log t, or of t without bounds
+    d log g / dt, where all that depends on either takes g(t) · z alone, g a positive number for
+    each of the effects, or one for all; else no number. All of t moves together.
+
+    Then ∂/∂t = Σ c_j (∂/∂z_j) z_j of it all, with one c of one sign wherever z and what rows tell
+    are.
+    """
+    structure, out = plan.structure, []
+    for name, scale in pairs:
+        near, fill = _near(plan, ((name, scale),))
+        size = fill[name].size
+        own = size <= EACH
+        plain = structure.sites[scale].domain.from_zero
+
+        def sides(i, z, near=near, fill=fill, name=name, scale=scale, own=own, plain=plain):
+            def all_of(z, t):
+                at = {key: (1 + 0.6 * i) * value if key not in structure.sites
+                      and jnp.issubdtype(value.dtype, jnp.floating)
+                      else value if own or key not in plan.free
+                      or not structure.sites[key].domain.unbounded else value - 0.7 * i
+                      for key, value in fill.items()}
+                found = [structure.arguments(user, {**at, name: z, scale: t}) for user in near]
+                return jnp.concatenate([jnp.reshape(leaf, -1).astype(fill[name].dtype)
+                                        for each in found for leaf in each.values()])
+
+            t = fill[scale]
+            still, unit = jnp.zeros_like, t if plain else jnp.ones_like(t)
+            along = jax.jvp(all_of, (z, t), (still(z), unit))[1]
+            if not own:
+                return along, jax.jvp(all_of, (z, t), (z, still(t)))[1][:, None]
+            slope = jax.jacfwd(all_of)(z, t)
+            return along, slope.reshape(len(along), -1) * z.reshape(-1)
+
+        points = size + 5 if own else 3
+        turn = jnp.cos(jnp.arange(1.0, points * size + 1) ** 2).reshape(points, *fill[name].shape)
+        z = ((1 + 0.5 * turn) * jnp.sign(turn) * fill[name]).astype(fill[name].dtype)
+        along, across = jax.vmap(sides)(jnp.arange(points) / points * 3, z)
+        along, across = along.reshape(-1), across.reshape(len(along.reshape(-1)), -1)
+        share = jnp.linalg.lstsq(across, along)[0]
+        off = jnp.max(jnp.abs(along - across @ share))
+        low, high = jnp.min(jnp.abs(share)), jnp.max(jnp.abs(share))
+        same = ((off <= 1e-3 * jnp.max(jnp.abs(along))) & (low > 1e-3 * high)
+                & jnp.all(jnp.sign(share) == jnp.sign(share[0])))
+        out.append(jnp.where(same, jnp.median(share), jnp.nan))
+    return jnp.stack(out)
+
+
+@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
+def _unmoved(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
+    """For each (effects, scale) and each of POWERS, (pairs, powers): whether all that depends on
+    either is the same for twice the effects and half the scale to that power."""
+    structure, sites = plan.structure, plan.structure.sites
+    near, fill = _near(plan, pairs)
+    moving = [name for name in dict.fromkeys(n for pair in pairs for n in pair) if name in fill]
+    halved = -np.log(2.0) / np.array(POWERS)
+    times = {n: np.ones((len(pairs), len(POWERS))) for n in moving}
+    plus = {n: np.zeros((len(pairs), len(POWERS))) for n in moving}
+    for i, (name, scale) in enumerate(pairs):
+        times[name][i] = 2.0
+        if sites[scale].domain.from_zero:
+            times[scale][i] = np.exp(halved)
+        else:
+            plus[scale][i] = halved
+    here = [structure.arguments(user, fill) for user in near]
+
+    def same(times: Mapping, plus: Mapping) -> jax.Array:
+        moved = {**fill, **{n: (fill[n] * times[n] + plus[n]).astype(fill[n].dtype)
+                            for n in moving}}
+        there = [structure.arguments(user, moved) for user in near]
+        return jnp.all(jnp.stack([jnp.allclose(a[key], b[key], rtol=1e-4, atol=1e-6)
+                                  for a, b in zip(here, there, strict=True) for key in a]))
+
+    # where twice the effects alone make no difference, as under a mask, nothing is told
+    told = ~jnp.stack([same({n: 2.0 if n == name else 1.0 for n in moving},
+                            dict.fromkeys(moving, 0.0)) for name, _ in pairs])
+    return jax.vmap(jax.vmap(same))(times, plus) & told[:, None]

@@ -18,6 +18,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.plan import decide, hierarchy
 from probml.plan.plan import Plan
+from probml.plan.products import powers
 from probml.structure.densities import example
 
 UNKNOWN = (NotImplementedError, AttributeError, ModelError)  # of distributions without a variance
@@ -59,7 +60,7 @@ def spreads(plan: Plan) -> tuple[Width, ...]:
         whole = decide.make(plan.structure, plan.pattern, plan.given)
         for tie in (tie for tie in hierarchy.ties(whole) if tie.name in plan.effects):
             if tie.kind == "product":
-                products |= {p: hierarchy.powers(whole)[tie.name, p] for p in tie.others}
+                products |= {p: powers(whole)[tie.name, p] for p in tie.others}
             else:
                 found |= dict.fromkeys(tie.others, tie.name)
     return _widths(plan, found, products)

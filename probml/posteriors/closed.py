@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
+import numpyro.distributions as dist
 
 from probml.device.rows import Known
 from probml.errors import ModelError
@@ -38,7 +39,9 @@ class Closed(Conjugate):
         return {}
 
     def marginal(self, plan, known, name):
-        return Marginals(plan, known, blocks(plan, True), self).distribution(name)
+        found = _marginal(plan, name, self, known)
+        vars(found).pop("_validate_args", None)  # of the trace, in which nothing is checked
+        return found
 
     def spread(self, plan, known, n):
         return self.draw(plan, known, n, 0), None
@@ -76,6 +79,12 @@ class Closed(Conjugate):
                  for i, block in enumerate(every)]
         zeros = dict.fromkeys(plan.free, 0.0)
         return cls(tuple(dict.fromkeys(names, 0.0) for names in named), zeros, zeros)
+
+
+@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+def _marginal(plan: Plan, name: str, closed: Closed, known: Known) -> dist.Distribution:
+    """The marginal posterior of a parameter: at once it would be some forty programs."""
+    return Marginals(plan, known, blocks(plan, True), closed).distribution(name)
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)

@@ -52,6 +52,7 @@ class Site:
     low: int = 0  # the least of them; within this package a value is its code, value − low
     # it counts among a total: answered by a mean, and not by the most probable value
     count: bool = False
+    seen: int | None = None  # of a factor that observes something: how many numbers
     # the axis of `cells` that runs along a chain; such a site is traced for one step
     time: int | None = None
 

@@ -14,6 +14,7 @@ from probml.errors import ModelError
 from probml.families import domains, finite, registry
 from probml.language.chain import Chain
 from probml.language.language import Bound
+from probml.language.named_rows import OBSERVED
 from probml.structure import deterministics
 from probml.structure.leaves import leaves_of_distribution
 from probml.structure.recorder import arrays_of, as_input, failed, peel, rows_frame, run_of
@@ -92,6 +93,7 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
         labels=None if (labels := (msg.get("infer") or {}).get("labels")) is None
         else tuple(labels),
         chain=isinstance(base, Chain),
+        seen=None if msg.get(OBSERVED) is None else np.size(msg[OBSERVED]) or None,
     )
     return site, arguments
 

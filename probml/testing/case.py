@@ -91,15 +91,19 @@ class Case:
     @functools.cached_property
     def drawn(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """(parameters, rows): a draw of everything, rows first."""
-        run = handlers.trace(handlers.seed(self.model, jax.random.key(self.seed)))
+        def run(key):
+            found = handlers.trace(handlers.seed(self.model, key)).get_trace(rows=self.rows,
+                                                                             **self.inputs)
+            return {name: message["value"] for name, message in found.items()
+                    if message["type"] == "sample"}
+
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = run.get_trace(rows=self.rows, **self.inputs)
+            # one program, where each operation by itself would be one
+            found = jax.jit(run)(jax.random.key(self.seed))
         params, values = {}, {}
-        for name, message in found.items():
-            if message["type"] != "sample":
-                continue
-            value = np.asarray(message["value"])
+        for name, value in found.items():
+            value = np.asarray(value)
             if name in self.sites:
                 plates = self.sites[name].get("layout") == "plate"
                 values[name] = np.moveaxis(value, 1, 0) if plates else value

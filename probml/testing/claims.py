@@ -114,7 +114,7 @@ def likely(case: Case) -> None:
     right = true(case, dict(fit.point))
     if case.outside:  # of which the prior stays
         right = right._replace(together=right.total)
-    same(fit.history[-1], right.total - right.prior, "EM's history without a prior", 1e-7)
+    same(fit.history[-1], right.likelihood, "EM's history without a prior", 1e-7)
 
 
 def exactly(case: Case) -> None:

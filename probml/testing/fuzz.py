@@ -45,7 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--most", type=int, default=4, help="sites of a model")
     said = parser.parse_args(arguments)
     # programs run once: compiling is what costs
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 "
+                                       "--xla_cpu_parallel_codegen_split_count=1")
     jax.config.update("jax_enable_x64", True)
     print(f"seed {said.seed}", flush=True)
     found, tried, ends = 0, Counter[str](), time.monotonic() + said.seconds

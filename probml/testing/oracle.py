@@ -63,6 +63,12 @@ class Truth(NamedTuple):
         return self.evidence.sum() + self.prior + self.finite
 
     @property
+    def likelihood(self) -> float:
+        """The total without the prior, also at a point where that is 0."""
+        return (self.evidence.sum() + self.finite if self.together is None
+                else self.together - self.prior)
+
+    @property
     def weights(self) -> np.ndarray:
         """p(joint state | row)."""
         return np.exp(self.log - self.evidence[:, None])
@@ -132,10 +138,10 @@ def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
         Unknown: there is no brute-force answer.
     """
     n, soft = len(next(iter(fill.values()))), soft or {}
-    first = _run(model, params, {}, inputs, n)
+    first = _run(model, params, fill, inputs, n)
     sites = {name: message for name, message in first.items() if ROWS in message}
-    parts = {name: float(jnp.sum(message["fn"].log_prob(message["value"])))
-             for name, message in first.items() if name not in sites}
+    parts = {name: float(log)
+             for name, log in _of_parameters(model, params, fill, inputs, n).items()}
     of_states = sum(log for name, log in parts.items() if _states(first[name]["fn"]))
     shown = {name: np.asarray(data.get(name, np.full(fill[name].shape, np.nan)), float)
              for name in sites}
@@ -186,7 +192,8 @@ def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
     size = sum(int(np.prod(shown[name].shape[1:])) for name in moved)
     bent = [place for place in places.values() if place is not None]
     log, at, share = (_integral(log_density, n * a, size, bool(bent)) if size else (
-        np.asarray(log_density(jnp.zeros((n * a, 0)))), np.zeros((1, n * a, 0)), np.ones((1, 1))))
+        np.asarray(jax.jit(log_density)(np.zeros((n * a, 0)))), np.zeros((1, n * a, 0)),
+        np.ones((1, 1))))
 
     def means_at(u):
         full = _numbers(values, masks, moved, places, u)[0]
@@ -196,7 +203,7 @@ def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
                 for name in sites if not _states(sites[name]["fn"])}
 
     means = {}
-    for name, own in jax.vmap(means_at)(jnp.asarray(at)).items():
+    for name, own in jax.jit(jax.vmap(means_at))(at).items():
         weight = share.reshape(*share.shape, *(1,) * (own.ndim - 2))
         mean = np.where(weight > 0, weight * np.asarray(own), 0.0).sum(0)
         means[name] = mean.reshape(n, a, *mean.shape[1:])
@@ -213,6 +220,16 @@ def _run(model, params, values, inputs, rows):
     moved = handlers.substitute(first, substitute_fn=lambda m: _placed(m, at))
     return {name: message for name, message in handlers.trace(moved).get_trace(
         rows=rows, **inputs).items() if message["type"] == "sample"}
+
+
+def _of_parameters(model, params, values, inputs, rows):
+    """log p of every site outside rows, of one program: each operation by itself would be one."""
+    def logs(params):
+        return {name: jnp.sum(message["fn"].log_prob(message["value"]))
+                for name, message in _run(model, params, values, inputs, rows).items()
+                if ROWS not in message}
+
+    return jax.jit(logs)(dict(params))
 
 
 def _placed(message, at):
@@ -305,17 +322,22 @@ def _integral(log_density, rows, size, bent):
     """(log of the integral over `size` numbers, (rows,); nodes of it, (nodes, rows, size), and
     their weights, (nodes, rows)): of a normal its mean alone."""
     if not bent:
-        zero = jnp.zeros((rows, size))
-        gradient = jax.grad(lambda u: log_density(u).sum())
-        slope = gradient(zero)
-        curved = -jnp.stack([jax.jvp(gradient, (zero,), (zero.at[:, j].set(1.0),))[1]
-                             for j in range(size)], -1)
+        zero, density = np.zeros((rows, size)), jax.jit(log_density)
+        along = np.broadcast_to(np.eye(size)[:, None], (size, rows, size))
+
+        def bends(u):
+            gradient = jax.grad(lambda u: log_density(u).sum())
+            curved = jax.vmap(lambda v: jax.jvp(gradient, (u,), (v,))[1], out_axes=-1)(along)
+            return gradient(u), curved
+
+        slope, curved = jax.jit(bends)(zero)
+        curved = -np.asarray(curved)
         with np.errstate(all="ignore"):
-            at = np.linalg.solve(np.asarray(curved), np.asarray(slope)[..., None])[..., 0]
-        found = log_density(jnp.asarray(at))
+            at = np.linalg.solve(curved, np.asarray(slope)[..., None])[..., 0]
+        found = np.asarray(density(at))
         probe = np.random.default_rng(0).normal(size=(rows, size))
-        foretold = found - 0.5 * np.einsum("ri,rij,rj->r", probe, np.asarray(curved), probe)
-        error = np.abs(np.asarray(log_density(jnp.asarray(at + probe))) - foretold)
+        foretold = found - 0.5 * np.einsum("ri,rij,rj->r", probe, curved, probe)
+        error = np.abs(np.asarray(density(at + probe)) - foretold)
         if np.all(error < STRAIGHT * (1 + np.abs(foretold))):
             log = found + 0.5 * size * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(curved)[1]
             return np.asarray(log), at[None], np.ones((1, rows))
@@ -323,7 +345,7 @@ def _integral(log_density, rows, size, bent):
         raise Unknown("several unseen numbers whose density is no normal")
     t = np.linspace(-1.0, 1.0, NODES) * (BOUNDED if bent else REACH)
     nodes = np.sinh(t)
-    logs = np.asarray(jax.vmap(lambda u: log_density(jnp.full((rows, 1), u)))(jnp.asarray(nodes)))
+    logs = np.asarray(jax.jit(jax.vmap(lambda u: log_density(jnp.full((rows, 1), u))))(nodes))
     logs = np.nan_to_num(logs, nan=-np.inf) + np.log(np.cosh(t) * (t[1] - t[0]))[:, None]
     top = logs.max(0)
     share = np.exp(logs - top)

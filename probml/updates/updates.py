@@ -182,7 +182,7 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
         there = {**params, **point}
         log = log_prior(plan, there, known, objective.mode, block.names)
         if not objective.prior:  # the support still holds
-            log = jnp.where(log == -jnp.inf, -jnp.inf, 0.0)
+            log = jnp.where(log > -jnp.inf, 0.0, -jnp.inf)  # of some families NaN outside it
         return form.value(natural, pack({**params, **point}, block), block.event) + log
 
     present = {name: params[name] for name in block.names}

@@ -91,12 +91,13 @@ def brute_force():
 
 def laplace(joint, size):
     """Laplace's approximation of the log integral of exp joint."""
-    joint, up = jax.jit(joint), jax.jit(jax.grad(lambda u: -joint(u)))
+    joint, up, bend = (jax.jit(f) for f in (joint, jax.grad(lambda u: -joint(u)),
+                                            jax.hessian(lambda u: -joint(u))))
     top = optimize.minimize(lambda u: -float(joint(u)), np.zeros(size), jac=lambda u: np.asarray(
         up(u)), method="BFGS", options={"gtol": 1e-9}).x
     for _ in range(3):
-        top = top - np.linalg.solve(jax.hessian(lambda u: -joint(u))(top), up(top))
-    curve = np.asarray(jax.hessian(lambda u: -joint(u))(top))
+        top = top - np.linalg.solve(bend(top), up(top))
+    curve = np.asarray(bend(top))
     return float(joint(top)) + 0.5 * size * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(curve)[1], top
 
 

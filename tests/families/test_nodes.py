@@ -44,11 +44,18 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_mean_of_a_statistic_over_nodes_is_its_expectation(case):
     form, prior, natural, statistics = CASES[case]
-    nodes, expected = form.nodes(natural, prior), form.expectation(natural, prior)
+
+    @jax.jit
+    def asked(natural):
+        nodes = form.nodes(natural, prior)
+        return form.expectation(natural, prior), {
+            name: statistic(-nodes if name == "log_rest" else nodes).mean(0)
+            for name, statistic in statistics.items()}
+
+    expected, means = asked(natural)
     assert set(expected) == set(statistics)
-    for name, statistic in statistics.items():
-        values = statistic(-nodes if name == "log_rest" else nodes)
-        np.testing.assert_allclose(values.mean(0), expected[name], rtol=1e-9, atol=1e-12)
+    for name, mean in means.items():
+        np.testing.assert_allclose(mean, expected[name], rtol=1e-9, atol=1e-12)
 
 
 def test_a_form_of_which_nothing_is_said_has_no_nodes():
@@ -70,22 +77,28 @@ def test_the_logarithm_less_digamma_keeps_its_digits(a, exact):
 def test_stick_breaking_is_a_dirichlet_where_its_concentrations_say_so():
     import numpyro.distributions as dist
 
-    a = jnp.array([0.5, 2.0, 1.5, 3.0])
-    rest = jnp.flip(jnp.cumsum(jnp.flip(a[1:])))
-    ours, w = StickBreaking(a[:-1], rest), jnp.array([0.1, 0.4, 0.3, 0.2])
-    np.testing.assert_allclose(ours.log_prob(w), dist.Dirichlet(a).log_prob(w), rtol=1e-12)
-    np.testing.assert_allclose(ours.mean, dist.Dirichlet(a).mean, rtol=1e-12)
-    np.testing.assert_allclose(ours.variance, dist.Dirichlet(a).variance, rtol=1e-12)
-    np.testing.assert_allclose(SticksPrior().log_density(ours, w, False), ours.log_prob(w),
-                               rtol=1e-12)
+    @jax.jit
+    def asked(a, rest, w):
+        ours, whole = StickBreaking(a[:-1], rest), dist.Dirichlet(a)
+        return ((ours.log_prob(w), whole.log_prob(w)), (ours.mean, whole.mean),
+                (ours.variance, whole.variance),
+                (SticksPrior().log_density(ours, w, False), ours.log_prob(w)))
+
+    a = np.array([0.5, 2.0, 1.5, 3.0])
+    for got, want in asked(a, np.cumsum(a[:0:-1])[::-1], np.array([0.1, 0.4, 0.3, 0.2])):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_draws_of_stick_breaking_have_its_moments():
-    prior = dirichlet_process(1.5, 5)
-    draws = prior.sample(jax.random.key(0), (20_000,))
+    @jax.jit
+    def asked(key):
+        prior = dirichlet_process(1.5, 5)
+        return prior.sample(key, (20_000,)), prior.mean, prior.variance
+
+    draws, mean, variance = map(np.asarray, asked(jax.random.key(0)))
     np.testing.assert_allclose(draws.sum(-1), 1.0, rtol=1e-12)
-    np.testing.assert_allclose(draws.mean(0), prior.mean, atol=0.01)
-    np.testing.assert_allclose(draws.var(0), prior.variance, atol=0.005)
+    np.testing.assert_allclose(draws.mean(0), mean, atol=0.01)
+    np.testing.assert_allclose(draws.var(0), variance, atol=0.005)
 
 
 def test_sticks_are_read_from_slopes_and_have_their_mode_where_none_is_left():
@@ -94,10 +107,14 @@ def test_sticks_are_read_from_slopes_and_have_their_mode_where_none_is_left():
     def q(c):
         return STICKS.value({"A": a, "B": b}, c, 1)
 
-    points = STICKS.points(jnp.full(5, 0.2), 1)
-    found = STICKS.read(points, jax.vmap(jax.grad(q))(points), 1)
+    @jax.jit
+    def asked(c):
+        points = STICKS.points(c, 1)
+        found = STICKS.read(points, jax.vmap(jax.grad(q))(points), 1)
+        peak = STICKS.mode(found, None, 1)
+        return found, jax.grad(lambda u: q(jax.nn.softmax(u)))(jnp.log(peak))
+
+    found, slope = asked(jnp.full(5, 0.2))
     np.testing.assert_allclose(found["A"], a, rtol=1e-10)
     np.testing.assert_allclose(found["B"], b, rtol=1e-10, atol=1e-11)
-    peak = STICKS.mode(found, None, 1)
-    slope = jax.grad(lambda u: q(jax.nn.softmax(u)))(jnp.log(peak))
     np.testing.assert_allclose(slope, 0.0, atol=1e-10)

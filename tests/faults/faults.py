@@ -194,6 +194,13 @@ def forked(folder, random):
     assert process.returncode == 0 and "spawn" in out, f"{out}\n{said[-2000:]}"
 
 
+def forked_at_once(folder, random):
+    """A process forked after the import, before anything has run, finds what its parent finds."""
+    process = _started("fork_first", folder / "found.npy")
+    out, said = process.communicate(timeout=120)
+    assert process.returncode == 0 and "same" in out, f"{out}\n{said[-2000:]}"
+
+
 def clock_set(folder, random):
     """The clock of the machine jumps to and fro amid a fit that shows its progress and is kept."""
     right, own, past = _chained(None), time.time, Path(folder) / "state"
@@ -297,7 +304,7 @@ def _fitted(name, folder, what):
 
 
 FAULTS = (killed_while_saving, two_save_to_one_path, interrupted, disk_full, threads,
-          threads_of_all_kinds, forked, clock_set, killed_while_fitting, *SHARING, *KILLS)
+          threads_of_all_kinds, forked, forked_at_once, clock_set, killed_while_fitting, *SHARING, *KILLS)
 
 
 def save(path):
@@ -340,15 +347,26 @@ def fork():
     fit_of(X)  # and here as before
 
 
+def fork_first(path):
+    """The same fit in this process and in one that is forked from it."""
+    print("ready", flush=True)
+    pid = os.fork()
+    if not pid:
+        signal.alarm(60)
+        try:
+            np.save(path, fit_of(X))
+        finally:
+            os._exit(0)
+    found = fit_of(X)
+    os.waitpid(pid, 0)
+    np.testing.assert_array_equal(np.load(path), found)
+    print("same", flush=True)
+
+
 def main():
-    if sys.argv[1:2] == ["fork"]:
-        return fork()
-    if sys.argv[1:2] == ["save"]:
-        return save(sys.argv[2])
-    if sys.argv[1:2] == ["lives"]:
-        return lives(sys.argv[2], sys.argv[3])
-    if sys.argv[1:2] == ["interrupt"]:
-        return interrupt(sys.argv[2])
+    verbs = {each.__name__: each for each in (fork, fork_first, save, lives, interrupt)}
+    if sys.argv[1:2] and sys.argv[1] in verbs:
+        return verbs[sys.argv[1]](*sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))

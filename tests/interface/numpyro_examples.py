@@ -21,13 +21,14 @@ CASES, case = table()
 POSITIONS = np.array([0, 0, 1, 2])
 NOTES = np.array([[0, 0, 1, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0], [1, 1, 0, 1]])
 annotated = {"positions": POSITIONS, "annotations": NOTES}
+few_of_them = {"positions": POSITIONS[:3], "annotations": NOTES[:3, :3]}
 
 
 def sizes(positions, annotations):
     return int(np.max(positions)) + 1, int(np.max(annotations)) + 1, *annotations.shape
 
 
-@case(annotations=NOTES)
+@case(plain={"annotations": NOTES}, annotations=NOTES)
 def multinomial_annotation(annotations):
     classes, (items, per) = int(np.max(annotations)) + 1, annotations.shape
     with plate("class", classes):
@@ -39,7 +40,7 @@ def multinomial_annotation(annotations):
             sample("y", dist.Categorical(zeta[c]), obs=annotations)
 
 
-@case(**annotated)
+@case(plain=annotated, **annotated)
 def dawid_skene(positions, annotations):
     annotators, classes, items, per = sizes(positions, annotations)
     with plate("annotator", annotators, dim=-2), plate("class", classes):
@@ -51,7 +52,7 @@ def dawid_skene(positions, annotations):
             sample("y", dist.Categorical(Vindex(beta)[positions, c, :]), obs=annotations)
 
 
-@case(positions=POSITIONS[:3], annotations=NOTES[:3, :3])
+@case(plain=few_of_them, **few_of_them)
 def mace(positions, annotations):
     annotators, classes, items, per = sizes(positions, annotations)
     with plate("annotator", annotators):
@@ -69,7 +70,7 @@ def padded(x):
     return jnp.pad(x, [(0, 0)] * (jnp.ndim(x) - 1) + [(0, 1)])
 
 
-@case(**annotated)
+@case(plain=annotated, **annotated)
 def hierarchical_dawid_skene(positions, annotations):
     annotators, classes, items, per = sizes(positions, annotations)
     with plate("class", classes):
@@ -85,7 +86,7 @@ def hierarchical_dawid_skene(positions, annotations):
             sample("y", dist.Categorical(logits=Vindex(beta)[positions, c, :]), obs=annotations)
 
 
-@case(annotations=NOTES)
+@case(plain={"annotations": NOTES}, annotations=NOTES)
 def item_difficulty(annotations):
     classes, (items, per) = int(np.max(annotations)) + 1, annotations.shape
     with plate("class", classes):
@@ -100,7 +101,7 @@ def item_difficulty(annotations):
             sample("y", dist.Categorical(logits=theta), obs=annotations)
 
 
-@case(**annotated)
+@case(plain=annotated, **annotated)
 def logistic_random_effects(positions, annotations):
     annotators, classes, items, per = sizes(positions, annotations)
     with plate("class", classes):

@@ -285,7 +285,7 @@ def fire(loss):
     sigma = jnp.exp(-1.0) / alpha
     mu = jnp.log(theta) - alpha * sigma**2
     body = dist.LogNormal(mu, sigma).log_prob(loss) - jnp.log1p(jax.scipy.special.ndtr(alpha * sigma))
-    tail = dist.Pareto(theta, alpha).log_prob(jnp.maximum(loss, theta)) - jnp.log1p(
+    tail = dist.Pareto(theta, alpha).log_prob(jnp.where(loss > theta, loss, 2 * theta)) - jnp.log1p(
         jax.scipy.special.ndtr(alpha * sigma))
     numpyro.factor("loss", jnp.where(loss <= theta, body, tail).sum())
 

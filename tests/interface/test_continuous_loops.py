@@ -217,6 +217,25 @@ def test_steps_that_are_integrated_out_are_answered_for_by_their_names():
     np.testing.assert_allclose(probml.model(level)().log_density({"y": y}, own), want, rtol=1e-9)
 
 
+@pytest.mark.slow
+def test_what_is_computed_from_steps_that_are_integrated_out_is_in_params():
+    def grown(y):
+        s, x = sample("s", dist.HalfNormal(1.0)), 0.0
+        for t in range(len(y)):
+            x = sample(f"x_{t}", dist.Normal(x, 0.5))
+            sample(f"y_{t}", dist.Normal(x, s), obs=y[t])
+        numpyro.deterministic("last", 1.0 - 2.0 * x)
+        numpyro.deterministic("factor", jnp.exp(x))
+
+    fit = probml.model(grown)().fit({"y": Y}, probml.MAP())
+    mean, variance = (float(np.asarray(own)) for own in (
+        fit.posterior("x_9").mean, fit.posterior("x_9").variance))
+    np.testing.assert_allclose(fit.params["last"], 1.0 - 2.0 * mean, rtol=1e-10)
+    np.testing.assert_allclose(fit.params["factor"], np.exp(mean + variance / 2), rtol=0.1)
+    again = probml.model(grown)().fit({"y": Y}, probml.MAP(), start=fit.params)
+    np.testing.assert_allclose(again.params["last"], fit.params["last"], rtol=1e-5)
+
+
 @pytest.mark.parametrize("link", [jnp.exp, lambda x: jnp.sqrt(x**2), jnp.abs, lambda x: 1.0 / x])
 def test_links_that_are_not_straight_are_not_integrated_out(link):
     def bent(y):

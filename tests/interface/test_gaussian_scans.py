@@ -197,6 +197,7 @@ def test_steps_of_a_scan_are_answered_for_given_what_was_seen():
     np.testing.assert_allclose(fit.params["x"], mean, atol=1e-8)
     np.testing.assert_allclose(fit.posterior("x").variance**0.5,
                                np.sqrt(np.diag(np.linalg.inv(k))), rtol=1e-8)
+    np.testing.assert_allclose(fit.params["twice"], 2 * mean, atol=1e-8)
     assert fit.simulate(seed=1)["y"].shape == (9,)
     fit = probml.model(level)().fit({"y": Y}, probml.NUTS(draws=300, warmup=200, chains=2))
     draws = fit.draws(400)

@@ -133,16 +133,12 @@ def test_a_scan_is_integrated_out_beside_discrete_sites():
     met = meet(probml.model(changing)(), {"y": Y, "w": w})
     assert met.model.generative.integrated
 
-    def at(change):
-        def one(y):
-            with handlers.condition(data={"change": change}), handlers.block(hide=["kind", "w"]):
-                with handlers.substitute(data={"kind": jnp.zeros(3, int)}):
-                    changing(y, w)
-
-        return integral(one, p, Y)
+    def one(y):
+        with handlers.block(hide=["kind", "w"]), handlers.substitute(data={"kind": jnp.zeros(3, int)}):
+            changing(y, w)
 
     normal = lambda mean: -0.5 * ((w - mean) / 0.5) ** 2 - np.log(0.5 * np.sqrt(2 * np.pi))  # noqa: E731
-    want = logsumexp([at(change) for change in range(7)]) + np.logaddexp(
+    want = logsumexp([integral(one, {**p, "change": change}, Y) for change in range(7)]) + np.logaddexp(
         np.log(0.7) + normal(0.0), np.log(0.3) + normal(2.0)).sum()
     got = probml.model(changing)().log_density({"y": Y, "w": w}, p)
     np.testing.assert_allclose(got, want, rtol=1e-9)

@@ -25,7 +25,8 @@ class Case(NamedTuple):
     Attributes:
         data: what goes in by name, arguments or sites.
         settings: arguments that are bound.
-        plain: settings that are others where NumPyro alone is asked, such as the whole of a plate.
+        plain: arguments that are others where NumPyro alone is asked, such as the whole of a plate,
+            or NumPy's arrays, of which a program may take sizes, in place of JAX's.
         refused: words of the refusal, of a model that does not run.
     """
 
@@ -73,12 +74,12 @@ class Asked(NamedTuple):
 def asked_of_numpyro(case: Case, seed: int = 1) -> Asked:
     """log p(data, parameters) at a draw of the parameters, by NumPyro's log_density and a sum over
     all joint values of what is discrete and unseen."""
-    arguments = {**case.settings, **case.plain}
     names = inspect.signature(inner(case.function)).parameters
     sites = {name: value for name, value in case.data.items() if name not in names}
     # as NumPyro's users pass them
-    arguments |= {name: jnp.asarray(value) if np.ndim(value) else value
-                  for name, value in case.data.items() if name not in sites}
+    arrays = {name: jnp.asarray(value) if np.ndim(value) else value
+              for name, value in case.data.items() if name not in sites}
+    arguments = {**case.settings, **arrays, **case.plain}
     function = handlers.condition(case.function, sites) if sites else case.function
     sites = met(function, (), arguments, seed, _values)
     unseen = {name: site for name, site in sites.items()

@@ -104,15 +104,28 @@ def test_it_is_differentiated_mapped_and_compiled():
     def total(x, y):
         return jnp.sum(jax.nn.logsumexp(x @ y.T, 1)) + (x["a"] if isinstance(x, dict) else x[0, 0]) ** 2
 
-    slope = gradient(total)
-    np.testing.assert_allclose(slope(X, Y), jax.grad(total)(X, Y), rtol=1e-13)
-    np.testing.assert_allclose(jax.jit(jax.jacfwd(slope))(X, Y), jax.hessian(total)(X, Y), rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(jax.vmap(slope, (0, None))(np.stack([X, Y]), Y),
-                               jax.vmap(jax.grad(total), (0, None))(np.stack([X, Y]), Y), rtol=1e-13)
-    value, found = value_and_gradient(lambda tree: total(tree["x"], Y) * tree["y"][0])({"x": X, "y": (2.0,)})
-    assert value == pytest.approx(2 * total(X, Y))
-    np.testing.assert_allclose(found["x"], 2 * jax.grad(total)(X, Y), rtol=1e-13)
-    np.testing.assert_allclose(found["y"][0], total(X, Y), rtol=1e-13)
+    slope, of_a_tree = gradient(total), value_and_gradient(lambda tree: total(tree["x"], Y) * tree["y"][0])
+
+    @jax.jit
+    def wanted(both, x, y):
+        return total(x, y), jax.grad(total)(x, y), jax.hessian(total)(x, y), jax.vmap(
+            jax.grad(total), (0, None))(both, y)
+
+    @jax.jit
+    def ours(both, x, y):
+        return (slope(x, y), jax.jacfwd(slope)(x, y), jax.vmap(slope, (0, None))(both, y),
+                of_a_tree({"x": x, "y": (2.0,)}))
+
+    both = np.stack([X, Y])
+    whole, one, curved, each = wanted(both, X, Y)
+    got, bends, every, (value, found) = ours(both, X, Y)
+    np.testing.assert_allclose(slope(X, Y), one, rtol=1e-13)  # not compiled
+    np.testing.assert_allclose(got, one, rtol=1e-13)
+    np.testing.assert_allclose(bends, curved, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(every, each, rtol=1e-13)
+    assert value == pytest.approx(2 * whole)
+    np.testing.assert_allclose(found["x"], 2 * one, rtol=1e-13)
+    np.testing.assert_allclose(found["y"][0], whole, rtol=1e-13)
 
 
 def test_what_is_closed_over_is_another_even_where_it_is_the_same_array():

@@ -103,7 +103,7 @@ def test_the_density_and_its_gradient_are_those_of_enumeration(name, monkeypatch
         return jax.nn.logsumexp(jnp.stack(terms)) + sum(dist.Exponential(0.5).log_prob(v)
                                                         for v in at.values())
 
-    value, slope = jax.value_and_grad(by_hand)(at)
+    value, slope = jax.jit(jax.value_and_grad(by_hand))(at)
     for size in (16, 4):
         monkeypatch.setattr(plan.Plan, "chunk_rows", lambda self, copies=1, size=size: size)
         rows, known = load.load(held, made)

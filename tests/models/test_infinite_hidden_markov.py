@@ -91,5 +91,5 @@ def test_sticks_that_stick_and_emissions_without_a_conjugate_prior_are_refused()
         hidden_markov(k=3, transitions="sticks", sticky=2.0).fit({"y": np.zeros((1, 9, 1))})
     with pytest.raises(ModelError, match="transitions='few'.*'even', 'sparse', 'sticks'"):
         hidden_markov(k=3, transitions="few").fit({"y": np.zeros((1, 9, 1))})
-    with pytest.raises(Refusal, match="VB cannot fit.*'scale'"):
+    with pytest.raises(Refusal, match=r"HiddenMarkov\(transitions='sparse', emission='normal'.*'full'"):
         HiddenMarkov(3, transitions="sparse").fit(np.random.default_rng(0).normal(size=30))

@@ -306,3 +306,16 @@ def test_only_a_linear_kernel_has_coefficients():
         face.coef_  # noqa: B018
     with pytest.raises(AttributeError, match="no likelihood"):
         face.predict_proba  # noqa: B018
+
+
+@pytest.mark.parametrize("face", [SupportVectorMachine, SupportVectorRegression])
+def test_a_row_of_weight_2_counts_twice_for_the_width_of_the_kernel(face):
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(20, 2)) * np.repeat([[5.0], [1.0]], 10, 0), np.arange(20) % 2
+    weight = np.repeat([1, 2], 10)
+    one = face().fit(x, y, sample_weight=weight)
+    other = face().fit(x.repeat(weight, 0), y.repeat(weight))
+    np.testing.assert_allclose(one.kernel_.gamma, other.kernel_.gamma)
+    np.testing.assert_allclose(one.decision_function(x) if face is SupportVectorMachine else one.predict(x),
+                               other.decision_function(x) if face is SupportVectorMachine else other.predict(x),
+                               atol=5e-3)

@@ -87,7 +87,8 @@ def _in_data(ask, table, **cells):
 def calls():
     """Name → (call, good arguments)."""
     one, two, three = fitted(), regressed(), followed()
-    plain = {"data": DATA, "engine": QUICK, "weights": None, "seed": 0, "start": None}
+    plain = {"data": DATA, "engine": QUICK, "weights": None, "seed": 0, "start": None,
+             "checkpoint": None, "where": None}
     out = {
         "model.fit": (partial(_fit, clusters()), plain),
         "data of fit": (partial(_in_data, lambda d: groups().fit(d), TABLE),
@@ -100,33 +101,42 @@ def calls():
         "a value of at": (lambda weights, mean: clusters().at({"weights": weights, "mean": mean}),
                           POINT),
         "settings": (lambda k, d: clusters(k, d).simulate(2), {"k": 2, "d": 2}),
-        "model.simulate": (clusters().simulate, {"rows": 3, "steps": None, "seed": 0}),
+        "model.simulate": (clusters().simulate, {"rows": 3, "steps": None, "seed": 0,
+                                                 "parameters": False}),
         "inputs of simulate": (groups().simulate, {"rows": 6, "x": TABLE["x"], "g": TABLE["g"]}),
         "model.do": (lambda values: clusters().do(values).simulate(2), {"values": {"z": 1}}),
         "a value of do": (lambda z: one.do({"z": z}).simulate(2), {"z": 1}),
-        "log_density": (clusters().log_density, {"data": DATA, "params": POINT}),
+        "log_density": (clusters().log_density, {"data": DATA, "params": POINT, "labels": None}),
         "model.explain": (clusters().explain, {"data": DATA, "engines": ()}),
         "model.check": (groups().check, {"data": TABLE, "engine": None, "simulations": 20,
-                                         "seed": 0, "rows": None, "steps": None}),
+                                         "seed": 0, "rows": None, "steps": None,
+                                         "simulator": None, "progress": False}),
         "log_prob": (two.log_prob, {"data": TABLE, "plug_in": False, "unknown": "refuse"}),
         "predict_proba": (one.predict_proba, {"data": DATA, "site": "z", "plug_in": False,
-                                              "given": "all"}),
-        "predict": (two.predict, {"data": TABLE, "site": "y", "interval": None}),
-        "decode": (one.decode, {"data": DATA, "sites": ["z"]}),
-        "joint": (one.joint, {"data": DATA, "sites": ["z"]}),
-        "pairs": (three.pairs, {"data": STEPS, "site": "z"}),
-        "forecast": (three.forecast, {"data": STEPS, "steps": 1, "interval": None}),
-        "impute": (one.impute, {"data": DATA}),
-        "conditional": (one.conditional, {"data": {"x": np.where(X > 4, nan, X)}, "site": "x"}),
-        "fit.simulate": (one.simulate, {"rows": 3, "seed": 0, "given": None, "steps": None}),
-        "fit.decide": (one.decide, {"data": DATA, "site": "z", "loss": None, "reject": None}),
+                                              "given": "all", "unknown": "refuse"}),
+        "predict": (two.predict, {"data": TABLE, "site": "y", "interval": None, "plug_in": False,
+                                  "given": "all", "unknown": "refuse"}),
+        "decode": (one.decode, {"data": DATA, "sites": ["z"], "plug_in": False}),
+        "joint": (one.joint, {"data": DATA, "sites": ["z"], "plug_in": False}),
+        "pairs": (three.pairs, {"data": STEPS, "site": "z", "plug_in": False}),
+        "forecast": (three.forecast, {"data": STEPS, "steps": 1, "interval": None,
+                                      "plug_in": False}),
+        "impute": (one.impute, {"data": DATA, "plug_in": False, "unknown": "refuse"}),
+        "conditional": (one.conditional, {"data": {"x": np.where(X > 4, nan, X)}, "site": "x",
+                                          "plug_in": False}),
+        "fit.simulate": (one.simulate, {"rows": 3, "seed": 0, "given": None, "steps": None,
+                                        "plug_in": False, "unknown": "refuse"}),
+        "fit.decide": (one.decide, {"data": DATA, "site": "z", "loss": None, "reject": None,
+                                    "plug_in": False}),
         "fit.calibration": (one.calibration, {"data": {"x": X, "z": CLASSES}, "site": "z",
-                                              "bins": 10, "strategy": "uniform"}),
+                                              "bins": 10, "strategy": "uniform",
+                                              "plug_in": False}),
         "posterior": (two.posterior, {"site": "slope"}),
         "draws": (two.draws, {"n": 3, "seed": 0}),
         "score": (two.score, {"data": TABLE, "plug_in": False, "unknown": "refuse"}),
         "fit.do": (lambda values: one.do(values).simulate(2), {"values": {"z": 1}}),
-        "compiled": (one.compiled, {"ask": "predict_proba", "example": DATA}),
+        "compiled": (one.compiled, {"ask": "predict_proba", "example": DATA, "site": "z",
+                                    "plug_in": False}),
         "to_arviz": (two.to_arviz, {"data": None, "prior": None}),
         "model.draw": (groups().draw, {"data": None, "ax": None}),
         "table": (one.table, {"site": "z"}),
@@ -140,29 +150,49 @@ def calls():
         "report": (one.report, {"path": "/nowhere/fit.html", "data": DATA}),
         "answer": (one.answer, {"data": DATA, "ask": ("log_prob",), "site": None, "to": None}),
         "Checkpoint": (probml.Checkpoint, {"path": "/tmp/fit", "seconds": 1.0}),
-        "decide": (probml.decide, {"probabilities": P, "loss": None, "reject": None}),
-        "calibration": (probml.calibration, {"truth": [0, 1, 1], "probabilities": P}),
+        "decide": (probml.decide, {"probabilities": P, "loss": None, "reject": None,
+                                   "labels": None}),
+        "calibration": (probml.calibration, {"truth": [0, 1, 1], "probabilities": P,
+                                             "labels": [0, 1], "bins": 10, "strategy": "uniform"}),
         "stationary": (probml.stationary, {"transition": [[0.9, 0.1], [0.2, 0.8]]}),
         "MarkovChain": (probml.MarkovChain, {"initial": [0.5, 0.5], "transition": np.eye(2),
-                                             "steps": 3}),
+                                             "steps": 3, "inhomogeneous": False,
+                                             "validate_args": None}),
         "GaussianChain": (probml.GaussianChain, {
             "initial_mean": np.zeros(1), "initial_covariance": np.eye(1), "transition": np.eye(1),
-            "covariance": np.eye(1), "steps": 3, "offset": None}),
+            "covariance": np.eye(1), "steps": 3, "offset": None, "validate_args": None}),
         "probml.model": (probml.model, {"function": clusters.function}),
         "StickBreaking": (lambda **said: probml.StickBreaking(**said).mean, {
-            "concentration1": [1.0, 2.0], "concentration0": [1.0, 1.0]}),
+            "concentration1": [1.0, 2.0], "concentration0": [1.0, 1.0], "validate_args": None}),
         "dirichlet_process": (lambda **said: probml.dirichlet_process(**said).mean, {
             "concentration": 1.0, "k": 3}),
         "cite": (_quiet(probml.cite), {"model": one, "engine": None, "show": True}),
         "show_versions": (_quiet(probml.show_versions), {"show": True}),
         "watch": (_watched, {"callback": len, "seconds": 1.0}),
-        "compare": (probml.compare, {"fits": {"a": one, "b": one}, "data": DATA}),
+        "compare": (probml.compare, {"fits": {"a": one, "b": one}, "data": DATA, "target": None,
+                                     "engines": None, "folds": None, "seed": 0}),
     }  # fmt: skip
     for engine in (probml.EM(), probml.MAP(), probml.NUTS(), probml.SVI(), probml.Laplace(),
                    probml.VB(), probml.Exact(), probml.EmpiricalBayes(choose=("scale",))):
         kind = type(engine)
         out[kind.__name__] = kind, {n: getattr(engine, n) for n in kind.__dataclass_fields__}
     return out | zoo_calls.simulated() | zoo_calls.functions()
+
+
+def short():
+    """Arguments of public functions, and of what fits and models are asked, that are not misused,
+    by name."""
+    found, told = {}, calls()
+    for kind, prefix in ((probml.Model, "model."), (probml.Fit, "fit."), (probml, "")):
+        for verb, made in inspect.getmembers(kind, callable):
+            calling = next((told[name][1] for name in (prefix + verb, verb) if name in told), None)
+            if calling is None or verb.startswith("_"):
+                continue
+            takes = inspect.signature(made).parameters.values()
+            left = {each.name for each in takes if each.kind is not each.VAR_KEYWORD}
+            if left := left - {"self"} - set(calling):
+                found[prefix + verb] = left
+    return found
 
 
 def _watched(**said):

@@ -40,6 +40,7 @@ POOL = (True, False, None, 1, 2, 3, 5, 0.5, 1.0, 2.0, 10.0, "auto", "balanced", 
 LEFT = ("random_state", "engine", "n_init", "n_starts", "max_iter", "warmup", "thin", "chains", "steps", "verbose",
         "progress", "tol", "tolerance", "draws", "n_estimators")
 CLOSE = 1e-5
+ROUGH = ("SupportVectorMachine", "SupportVectorRegression", "LinearSVM")  # whose ends are as near as tol says
 
 
 def settings(face, random):
@@ -149,19 +150,20 @@ def held(name, make, X, y, random):
         same(spelled, expected, "classes by name", faults, 1e-9)
     if name in STARTED:
         return faults
+    close = 1e-2 if name in ROUGH else 1e-4
     same(answers(fitted(make, part_of(X, rows), None if y is None else y[rows]), X), right, "rows in another order",
-         faults, 1e-4)
+         faults, close)
     if not isinstance(X, pd.DataFrame) and X.shape[1] > 1:
         turned = X[:, ::-1]
         own = {verb: value for verb, value in answers(fitted(make, turned, y), turned).items() if verb != "transform"}
-        same(own, {verb: right[verb] for verb in own}, "columns in another order", faults, 1e-4)
+        same(own, {verb: right[verb] for verb in own}, "columns in another order", faults, close)
     if "sample_weight" in inspect.signature(face.fit).parameters:
         weight = random.integers(0, 3, len(X)).astype(float)
         if y is None or y.dtype.kind == "f" or set(y[weight > 0]) == set(y):
             twice = np.repeat(np.arange(len(X)), weight.astype(int))
             one = fitted(make, X, y, sample_weight=weight)
             other = fitted(make, part_of(X, twice), None if y is None else y[twice])
-            same(answers(one, X), answers(other, X), "weight 2 is twice", faults, 1e-4)
+            same(answers(one, X), answers(other, X), "weight 2 is twice", faults, close)
     return faults
 
 

@@ -11,6 +11,7 @@ import warnings
 from collections import Counter
 
 import calls
+import picture_calls
 
 from probml.testing import misuse
 
@@ -24,7 +25,8 @@ def main() -> int:
     faults, tried = 0, 0.0
     warnings.simplefilter("ignore")
     os.chdir(tempfile.mkdtemp())  # 'text' is the name of a file
-    for name, (call, arguments) in {**calls.calls(), **calls.face_calls()}.items():
+    for name, (call, arguments) in {**calls.calls(), **calls.face_calls(),
+                                    **picture_calls.drawn()}.items():
         if not any(part in name for part in asked.parts):
             continue
         start = time.monotonic()

@@ -5,6 +5,7 @@ import inspect
 import os
 
 import calls
+import picture_calls
 import pytest
 import zoo_calls
 
@@ -21,7 +22,7 @@ FEW = ("save", "report", "answer", "Checkpoint", "load", "read_bif", "write_bif"
 
 @pytest.fixture(scope="module")
 def every():
-    return {**calls.calls(), **calls.face_calls()}
+    return {**calls.calls(), **calls.face_calls(), **picture_calls.drawn()}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -49,6 +50,10 @@ def test_every_public_name_is_misused(every):
     asked = {name.rpartition(".")[2] for name in every}
     inside = {"check_context", "check_inputs", "of", "read", "run"}
     assert verbs - asked - inside - {"summary"} == set()  # which takes nothing
+
+
+def test_every_argument_is_misused():
+    assert calls.short() == {} and picture_calls.short() == {}
 
 
 def test_every_argument_of_the_zoo_is_misused():

@@ -93,7 +93,7 @@ def rough(problem: Problem) -> dict[str, jax.Array]:
         first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
         point = {**compiled_prior_point(plan, known), **given_start(plan, start)}
         apart = {name for tie in tied
-                 for name in (tie.name, *(tie.others if tie.kind != "incidental" else ()))}
+                 for name in (tie.name, *(tie.others if tie.kind in ("spread", "product") else ()))}
         return {name: placed(point[name] if name in apart else np.asarray(value)[0])
                 for name, value in first.params.items()}
     # latents or effects alone: the mode over their spreads may be 0, where no sampler begins
@@ -221,7 +221,8 @@ def climb_and_measure(
     return Begin(frame, hessian, value, climbed | (left < AWAY), trail, chains, ends)
 
 
-_measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE)(climb_and_measure)
+_measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
+                              steps=True)(climb_and_measure)
 
 
 def measured(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
@@ -264,7 +265,7 @@ def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarr
     return begun, left
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, steps=True)
 def _chords(plan: Plan, frame: Frame, known: Known, rows: Rows):
     """Newton's steps by one curvature for all, while each halves the gradient: the point, its
     value, the gradient left, the way."""

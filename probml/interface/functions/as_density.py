@@ -134,7 +134,7 @@ def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, bake
     seen = {f"{site} (seen)": site for site in given}
     fixed = {name: arguments[name] for name in baked}
     reading = Whole(model.generative, names, seen, summed, shown.params, masks, loops,
-                    integrated)
+                    integrated, shown.computed if integrated else ())
     read = bound(model, reading, fixed, arguments)
     data = {name: np.asarray(arguments[own])[None] for name, own in names.items()}
     data |= {name: np.asarray(given[site])[None] for name, site in seen.items()}

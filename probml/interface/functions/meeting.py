@@ -11,9 +11,11 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from probml.dataset import frames
+from probml.dataset.ragged import padded
 from probml.errors import DataError, ModelError
 from probml.interface.functions.as_density import baking, summed_of, whole
 from probml.interface.functions.as_rows import candidates, crowded, rowed, translated
+from probml.interface.functions.given.held import Ragged
 from probml.interface.functions.met import Met, value_of
 from probml.interface.functions.readings import Whole
 from probml.interface.functions.rowed import Rowed
@@ -70,7 +72,7 @@ def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
     if any(name not in arguments for name in model.inputs):
         return _lacking(model, data, arguments, given)
     try:
-        shown = survey(model, arguments, given)
+        shown, items, arguments = _shown(model, items, arguments, given)
     except RowsUnknown:
         return Met(model, data)
     _check(model, shown, arguments, given)
@@ -79,6 +81,52 @@ def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
     if shown.partial:
         met = met._replace(why=f"{met.why}. {_partial(met.model, shown)}")
     return met
+
+
+def _shown(model: Bound, items: dict[str, Any], arguments: dict[str, Any],
+           given: Mapping) -> tuple[Survey, dict[str, Any], dict[str, Any]]:
+    """What a run of the function shows, and what it is given: lists of arrays of different lengths
+    as they are; where it wants arrays, these padded by unseen cells.
+
+    Raises:
+        DataError: unseen cells within such a list; one that the function takes as an array and does
+            not observe.
+    """
+    lists = {name: value for name, value in (*arguments.items(), *given.items())
+             if isinstance(value, Ragged)}
+    for name, value in lists.items():
+        i = next((i for i, part in enumerate(value) if np.isnan(part).any()), None)
+        if i is not None:
+            raise DataError(f"{model.name}: '{name}' is a list of arrays, of which array {i} has "
+                            f"unseen cells (NaN): leave them out of it")
+    site = next((name for name in lists if name in given), None)
+    if site is not None:
+        raise DataError(f"{model.name}: '{site}' is a site, and its value a list of arrays of "
+                        f"different lengths: let an argument hold them, or pad it by NaN")
+    failure: Exception | None = None
+    try:
+        shown = survey(model, arguments, given)
+        if not any(isinstance(site.value, Ragged) for site in shown.seen):
+            return shown, items, arguments
+    except (DataError, ModelError) as error:
+        if not lists:
+            raise
+        failure = error
+    wide = {name: value_of(padded(name, list(value))) for name, value in lists.items()}
+    try:
+        shown = survey(model, {**arguments, **wide}, given)
+    except (DataError, ModelError) as error:
+        raise failure or error from None
+    seen = {id(site.value) for site in shown.seen}
+    other = next((name for name, value in wide.items() if id(value) not in seen), None)
+    if other is not None:
+        raise DataError(
+            f"{model.name}: '{other}' is a list of arrays of different lengths, which the function "
+            f"takes as one array and does not observe (obs=): what stands behind the ends of the "
+            f"short ones is nobody's. Go over the list in Python, or give one array, and which of "
+            f"its cells count under handlers.mask"
+        )
+    return shown, {**items, **wide}, {**arguments, **wide}
 
 
 def _partial(model: Bound, shown: Survey) -> str:
@@ -162,6 +210,14 @@ def _check(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> N
         raise DataError(f"{model.name}: '{unknown}' is neither an argument nor a site; known names "
                         f"are {list(dict.fromkeys((*model.generative.arguments, *shown.sites)))}. "
                         f"Drop it or rename it")
+    both = next((name for name in arguments if name in model.generative.defaults
+                 and name in shown.sites and not shown.sites[name].observed), None)
+    if both is not None:
+        raise DataError(
+            f"{model.name}: '{both}' in the data is the name of a setting and of a site that is "
+            f"unseen, and may mean either. Bind the setting, {model.name}(…, {both}=...); what is "
+            f"seen of the site is said by handlers.condition around the function, or rename one"
+        )
     for name in shown.twice:
         by = next((own for own, value in arguments.items() if value is shown.sites[name].value),
                   None)
@@ -182,7 +238,9 @@ def _check(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> N
 def _named(model: Bound, shown: Survey, items: Mapping, values: Mapping) -> None:
     """Refuse text where numbers are observed: its codes would be taken for them."""
     for name, value in items.items():
-        if not isinstance(value, str) and np.asarray(value).dtype.kind in "OUST":
+        if not isinstance(value, str) and not isinstance(values[name], Ragged) and np.asarray(
+            value
+        ).dtype.kind in "OUST":
             site = next((s for s in shown.seen if s.value is values[name] or s.name == name), None)
             ends = getattr(site, "support", None)
             if site is not None and not (site.discrete and (

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probml.dataset import arrays, kinds
-from probml.interface.functions.given.held import held
+from probml.interface.functions.given.held import Ragged, held, ragged
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import Survey
 from probml.language.language import Bound
@@ -34,7 +34,8 @@ def bound(model: Bound, reading: Reading, values: Mapping[str, Any],
            without: Mapping[str, Any]) -> Bound:
     """The model by a reading, some arguments bound."""
     settings = {name: value for name, value in model.settings if name not in without}
-    settings |= {name: freeze(value, name) for name, value in values.items()}
+    settings |= {name: freeze(list(value) if isinstance(value, Ragged) else value, name)
+                 for name, value in values.items()}
     return type(model)(reading, tuple(settings.items()))
 
 
@@ -45,13 +46,15 @@ def traced(model: Bound, data: Mapping[str, Any]) -> Structure:
 
 
 def value_of(value: Any) -> Any:
-    """What a run of the function is given: numbers as an array, text as codes, all else as it
-    is."""
+    """What a run of the function is given: numbers as an array, or as a list of arrays of
+    different lengths, text as codes, all else as it is."""
     if value is None or isinstance(value, str | bool | Mapping) or callable(value):
         return value
+    if (uneven := ragged(value)) is not None:
+        return uneven
     try:
         array = np.asarray(value)
-    except ValueError:  # sequences of different lengths, which rows take
+    except ValueError:  # sequences of different lengths and of no numbers, which rows take
         return value
     if array.dtype.kind in "OUST":
         try:

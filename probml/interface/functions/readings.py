@@ -26,18 +26,15 @@ from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.loops import summed_out
 from probml.interface.functions.plates import summed_in_plates
 from probml.interface.functions.states import logs_of
-from probml.interface.functions.steps.alone import alone
-from probml.interface.functions.steps.chains import integrated, moments, path
+from probml.interface.functions.steps.chains import integrated
 from probml.interface.functions.steps.joined import joined
-from probml.interface.functions.steps.linear import linear_of
 from probml.interface.functions.steps.names import Joined
-from probml.interface.functions.steps.programs import program_of
 from probml.interface.functions.steps.scans import scans_integrated
+from probml.interface.functions.steps.smoothed import smoothed
 from probml.interface.functions.survey import observed_batch, prepared
 from probml.interface.functions.unseen import Blank, Seen
+from probml.language.named_rows import OBSERVED
 from probml.language.settings import thaw
-
-OBSERVED = "probml.observed"  # the mark that holds what a message observed before it was a weight
 
 
 class Reading:
@@ -106,6 +103,7 @@ class Whole(Reading):
         loops: steps of Python loops that are one site, name of all → sites (steps/), of numpyro's
             scans none; None: each site is itself.
         integrated: these are integrated out (steps/chains.py, steps/scans.py).
+        derived: names of what the function then computes.
     """
 
     whole = True
@@ -114,9 +112,10 @@ class Whole(Reading):
                  summed: tuple[str, ...] = (),
                  params: Mapping[str, Spec] = MappingProxyType({}),
                  masks: Mapping[str, Any] | None = None,
-                 loops: Mapping[str, tuple[str, ...]] | None = None, integrated: bool = False):
+                 loops: Mapping[str, tuple[str, ...]] | None = None, integrated: bool = False,
+                 derived: tuple[str, ...] = ()):
         super().__init__(generative, {**arguments, **given}, params)
-        self.integrated = integrated
+        self.integrated, self.derived = integrated, tuple(derived)
         self.masks = None if masks is None else dict(masks)
         self.loops = None if loops is None else dict(loops)
         self.own, self.given, self.summed = dict(arguments), dict(given), tuple(summed)
@@ -124,7 +123,7 @@ class Whole(Reading):
     @property
     def parts(self) -> tuple:
         return (self.generative, self.own, self.given, self.summed, self.params, self.masks,
-                self.loops, self.integrated)
+                self.loops, self.integrated, self.derived)
 
     @property
     def steps(self) -> Joined:
@@ -183,32 +182,22 @@ class Whole(Reading):
             inputs: name of the input → value, without the one row. values: site → value.
         """
         call, seen = self._bound(settings, inputs)
-        if self.steps.scans:
-            return self._along_scans(call, seen, values, key)
-        with validation_enabled(False):
-            linear = linear_of(call, self.steps, seen)
-            if key is None:
-                return moments(linear, self.steps, values)
-            found = path(linear, self.steps, values, key)
-            program = program_of(call, self.steps, seen)
-            return found | program.computed(self.steps, {**values, **found})
-
-    def _along_scans(self, call: Callable, seen: Mapping[str, Any], values: Mapping[str, Any],
-                     key: jax.Array | None) -> dict[str, Any]:
-        """The same of scans."""
-        met = list[Any]()
-        with validation_enabled(False):
-            alone(lambda: met.extend(scans_integrated(call, self.steps.scans, seen)[1]), seen,
-                  values)
+        given = smoothed(call, self.steps, seen, values)
         if key is None:
-            return {name: own for scan in met for name, own in scan.moments().items()}
-        keys = jax.random.split(key, len(met))
-        found = {name: own for scan, key in zip(met, keys, strict=True)
-                 for name, own in scan.path(key).items()}
-        with validation_enabled(False):
-            trace = alone(call, seen, {**values, **found})
-        return found | {name: site["value"] for name, site in trace.items()
-                        if site["type"] == "deterministic"}
+            return given.moments()
+        found = given.path(key)
+        return found | given.computed(found)
+
+    def computed(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
+                 values: Mapping[str, Any], keys: jax.Array) -> dict[str, jax.Array]:
+        """What is computed from steps that are integrated out, name → its mean given what is seen.
+
+        Args:
+            inputs: name of the input → value, without the one row. values: site → value.
+            keys: of draws; see Smoothed.means_computed.
+        """
+        call, seen = self._bound(settings, inputs)
+        return smoothed(call, self.steps, seen, values).means_computed(keys)
 
     def elements(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
                  values: Mapping[str, Any]) -> dict[str, Element]:
@@ -291,14 +280,14 @@ class Whole(Reading):
 
 def told(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Values of parameters as a model's sites hold them: steps of loops that are one site are put
-    together, those that are integrated out left out."""
+    together, those that are integrated out left out, and what is computed."""
     reading = model.generative
     if not isinstance(reading, Whole):
         return dict(values)
     steps = reading.steps
     if reading.integrated:
         return {name: value for name, value in values.items()
-                if name not in steps.groups and name not in steps.places}
+                if name not in (*steps.groups, *steps.places, *reading.derived)}
     return steps.together(values)
 
 

@@ -30,6 +30,30 @@ class Held(np.ndarray):
         return jnp.asarray(self).at
 
 
+class Ragged(list):
+    """Arrays of different lengths, as a list of the user's: a list, whatever else asks for arrays.
+    """
+
+    ndim, shape = 0, ()
+
+
 def held(value: Any) -> Any:
-    """An array of one's own, its numbers shared; anything else as it is."""
+    """An array of one's own, its numbers shared, and such of a list of arrays; anything else as it
+    is."""
+    if isinstance(value, list | tuple) and all(isinstance(part, np.ndarray) for part in value):
+        return type(value)(held(part) for part in value)
     return value.view(Held) if isinstance(value, np.ndarray) and value.ndim else value
+
+
+def ragged(value: Any) -> Ragged | None:
+    """Sequences of numbers of different lengths as a list of arrays; None: it is nothing such."""
+    if not isinstance(value, list | tuple) and not (
+        isinstance(value, np.ndarray) and value.dtype.hasobject and value.ndim == 1
+    ):
+        return None
+    try:
+        parts = [np.asarray(part) for part in value]
+    except ValueError:
+        return None
+    plain = len(parts) > 1 and all(part.ndim and part.dtype.kind in "biuf" for part in parts)
+    return Ragged(map(held, parts)) if plain and len({part.shape for part in parts}) > 1 else None

@@ -17,6 +17,7 @@ from probml.numerics.transfer import placed_all, random_key
 from probml.queries.fitted import Fitted
 
 DRAWS = 256  # of the parameters, over which the answer is averaged
+PAIRS = 32  # draws of steps at one point, over which what is computed from them is averaged
 
 
 def drawn(fit: Fitted, draws: Mapping[str, Any], n: int, seed: int) -> dict[str, np.ndarray]:
@@ -66,12 +67,19 @@ def loops(fit: Fitted) -> tuple[str, ...]:
 
 
 def means(fit: Fitted) -> dict[str, np.ndarray]:
-    """The mean of every step, of a posterior over its draws."""
+    """The mean of every step, and of what is computed from steps, of a posterior over its draws."""
     inputs = _inputs(fit)
     if inputs is None:
         return {}
     found = {name: np.asarray(mean.mean(0)) for name, (mean, _) in _at(fit, inputs).items()}
-    return found | _single(fit, found, 0)
+    computed = {}
+    if not {*fit.model.generative.derived} <= {*fit.structure.derived}:
+        values = _values(fit)
+        lead = len(next(iter(values.values())))
+        keys = jax.random.split(random_key(0), (lead, PAIRS if lead == 1 else 1))
+        computed = {name: np.asarray(value.mean(0)) for name, value in _computed(
+            fit.model, placed_all(inputs), placed_all(values), keys).items()}
+    return computed | found | _single(fit, found, 0)
 
 
 def posterior(fit: Fitted, name: str) -> dist.Distribution | None:
@@ -106,17 +114,26 @@ def _single(fit: Fitted, found: Mapping[str, np.ndarray], axis: int) -> dict[str
 
 def _at(fit: Fitted, inputs: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:
     """Means and standard deviations of all steps, (draws, steps, ...)."""
+    return _moments(fit.model, placed_all(dict(inputs)), placed_all(_values(fit)))
+
+
+def _values(fit: Fitted) -> dict[str, Any]:
+    """Draws of the parameters, (draws, ...); of a point itself."""
     if fit.belief.varies:
         draws = fit._draws(DRAWS, 0)
-        values = {name: draws[name] for name in fit.point}
-    else:
-        values = {name: jnp.asarray(value)[None] for name, value in fit.point.items()}
-    return _moments(fit.model, placed_all(dict(inputs)), placed_all(values))
+        return {name: draws[name] for name in fit.point}
+    return {name: jnp.asarray(value)[None] for name, value in fit.point.items()}
 
 
 @functools.partial(jit, static_argnums=0)
 def _moments(model: Bound, inputs: Mapping, values: Mapping):
     return jax.lax.map(lambda own: model.generative.along(model.bound, inputs, own), values)
+
+
+@functools.partial(jit, static_argnums=0)
+def _computed(model: Bound, inputs: Mapping, values: Mapping, keys: jax.Array):
+    return jax.lax.map(lambda own: model.generative.computed(model.bound, inputs, *own),
+                       (values, keys))
 
 
 @functools.partial(jit, static_argnums=0)

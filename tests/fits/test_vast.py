@@ -1,0 +1,48 @@
+"""Cells whose squares double does not hold: a fit that fails of them says so, by name."""
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import plate, sample
+
+import probml
+
+
+@probml.model
+def normal():
+    mean = sample("mean", dist.Normal(0.0, 5.0))
+    with probml.rows():
+        sample("x", dist.Normal(mean, 1.0))
+
+
+def parts():
+    yield {"x": np.array([1.0, 2.0])}
+    yield {"x": np.array([1.0, -1e300])}
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+@pytest.mark.parametrize("data", [{"x": [1.0, 2.0, np.nan, -1e300]}, parts])
+def test_cells_that_no_engine_can_square_are_refused_by_name(data):
+    with pytest.raises(probml.DataError, match=r"'x' has cells as large as .*unit"):
+        normal().fit(data, probml.Exact())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:MAP of model:RuntimeWarning")
+def test_effects_of_weights_beyond_double_are_refused_in_words():
+    @probml.model
+    def groups(g):
+        spread, noise = sample("spread", dist.HalfNormal(1.0)), sample("noise", dist.HalfNormal(1.0))
+        with plate("group", 3):
+            effect = sample("effect", dist.Normal(0.0, spread))
+        with probml.rows():
+            sample("y", dist.Normal(effect[g], noise))
+
+    data = {"y": np.array([0.3, -1.0, 0.2, 0.5, -0.7, 0.1]), "g": np.arange(6) % 3}
+    try:
+        fit = groups().fit(data, probml.MAP(), weights=np.full(6, 1e18))
+    except probml.Refusal as error:
+        assert "'effect'" in str(error) and "double precision" in str(error)
+    else:
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(fit.params))

@@ -1,0 +1,83 @@
+"""What `fit` chooses: a joint mode where it is an answer, and not where unseen numbers grow with what
+is seen, or what multiplies them is unseen."""
+
+import made_hierarchies
+import numpyro_more
+import pasted_bugs
+import pasted_ecology
+import pasted_forum
+import pasted_rethinking
+import pymc_gallery
+import pytest
+import stan_guide
+
+import probml
+
+LISTS = (made_hierarchies, stan_guide, pymc_gallery, pasted_rethinking, pasted_forum, numpyro_more,
+         pasted_ecology, pasted_bugs)
+CASES = {case.name: case for own in LISTS for case in own.CASES}
+SAMPLED = ("rounded_data", "process_of_two_classes", "milk_with_imputed_cells",
+           "cells_imputed_by_an_argument", "stochastic_volatility_of_stan", "rat_tumours",
+           "missing_data_as_parameters", "finnish_horseshoe", "relaxed_spikes", "errors_of_known_size",
+           "errors_of_unknown_size", "factors_with_scores", "answers_with_discrimination",
+           "process_at_its_points", "process_behind_counts", "values_between_bounds",
+           "a_prior_by_a_factor", "censored_times_filled_in", "occupancy_with_unlike_sites",
+           "innovations_through_a_recursion", "shares_with_their_concentration",
+           "a_rate_of_their_own", "seasons_with_effects", "counts_of_a_walk_by_scan",
+           "innovations_summed_up", "studies_by_a_regression", "cutpoints_of_raters", "ice",
+           "supervised_topics")
+INTEGRATED = {"slopes_with_a_correlation": "b", "slopes_of_two_classes_by_a_precision": "b",
+              "uncentred_by_softplus": "z", "uncentred_by_a_logarithm": "z",
+              "spline_with_its_smoothing": "w", "zeros_and_groups": "e"}
+MODES = ("ridge_of_known_scale", "logistic_of_known_scale", "regression_of_unknown_noise",
+         "more_columns_than_is_wise", "negative_binomial_by_hand", "process_integrated",
+         "two_cells_filled_in", "weibull_survival", "gaussian_process", "linear_regression",
+         "holt_winters", "best")
+QUICK = ("rounded_data", "cells_imputed_by_an_argument", "finnish_horseshoe", "values_between_bounds",
+         "ridge_of_known_scale", "regression_of_unknown_noise", "weibull_survival",
+         "uncentred_by_softplus")
+
+
+def each(names):
+    return [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in names]
+
+
+def chosen(name):
+    case = CASES[name]
+    told = probml.model(case.function)(**case.settings).explain(case.data)
+    engine = next(row["engine"] for row in told.engines if row[""].startswith("chosen"))
+    return engine, {row["site"]: row["role"] for row in told.sites}
+
+
+@pytest.mark.parametrize("name", each(SAMPLED))
+def test_a_joint_mode_that_is_no_answer_is_sampled_instead(name):
+    assert chosen(name)[0] == "NUTS"
+
+
+@pytest.mark.parametrize("name", each(INTEGRATED))
+def test_effects_of_rows_are_integrated_out(name):
+    engine, roles = chosen(name)
+    assert engine == "MAP" and "integrated out" in roles[INTEGRATED[name]]
+
+
+@pytest.mark.parametrize("name", each(MODES))
+def test_a_joint_mode_that_is_an_answer_stays_the_default(name):
+    engine, roles = chosen(name)
+    assert engine in ("MAP", "EM", "Exact")
+    assert not any("hierarchy" in role for role in roles.values())
+
+
+def test_the_reason_is_said_of_the_vector_and_of_map():
+    case = CASES["rounded_data"]
+    told = probml.model(case.function)().explain(case.data)
+    roles = {row["site"]: row["role"] for row in told.sites}
+    assert roles["z"].endswith("as many as what tells them") and roles["mu"] == "parameter"
+    why = next(row[""] for row in told.engines if row["engine"] == "MAP")
+    assert "the 8 numbers of 'z' are many beside the 8" in why and "'sigma'" in why
+
+
+@pytest.mark.slow
+def test_a_spread_of_paths_that_ends_next_to_zero_is_told():
+    case = CASES["population_by_state_space"]
+    fit = probml.model(case.function)().fit(case.data)
+    assert fit.params["sigma.proc"] < 1e-3 and "'sigma.proc' is at its boundary" in fit.status
