@@ -155,8 +155,7 @@ def _grown(plan: Plan) -> tuple[Tie, ...]:
                       and (apart or p in turning and size >= SHARE * seen
                            and not sites[name].entry.improper))
         # tables of chances beside such tables, as of hidden chains, grow with their states
-        if any(not sites[p].domain.probabilities and not sites[p].domain.sums_to_one
-               for p in found):
+        if any(not sites[p].domain.probabilities or not sites[p].shape for p in found):
             why = _crowd(plan, names, found, max(others[p] for p in found))
             out += [Tie(n, found, why, "grown") for n in names]
     return tuple(out)

@@ -2,6 +2,7 @@
 is seen, or what multiplies them is unseen."""
 
 import made_hierarchies
+import numpyro_examples
 import numpyro_more
 import pasted_bugs
 import pasted_ecology
@@ -14,7 +15,7 @@ import stan_guide
 import probml
 
 LISTS = (made_hierarchies, stan_guide, pymc_gallery, pasted_rethinking, pasted_forum, numpyro_more,
-         pasted_ecology, pasted_bugs)
+         numpyro_examples, pasted_ecology, pasted_bugs)
 CASES = {case.name: case for own in LISTS for case in own.CASES}
 SAMPLED = ("rounded_data", "process_of_two_classes", "milk_with_imputed_cells",
            "cells_imputed_by_an_argument", "stochastic_volatility_of_stan", "rat_tumours",
@@ -25,15 +26,15 @@ SAMPLED = ("rounded_data", "process_of_two_classes", "milk_with_imputed_cells",
            "innovations_through_a_recursion", "shares_with_their_concentration",
            "a_rate_of_their_own", "seasons_with_effects", "counts_of_a_walk_by_scan",
            "innovations_summed_up", "studies_by_a_regression", "cutpoints_of_raters", "ice",
-           "effects_one_by_one", "rounded_one_by_one", "effects_by_name",
-           "supervised_topics")
+           "effects_one_by_one", "rounded_one_by_one", "effects_by_name")
 INTEGRATED = {"slopes_with_a_correlation": "b", "slopes_of_two_classes_by_a_precision": "b",
               "uncentred_by_softplus": "z", "uncentred_by_a_logarithm": "z",
               "spline_with_its_smoothing": "w", "zeros_and_groups": "e"}
 MODES = ("ridge_of_known_scale", "logistic_of_known_scale", "regression_of_unknown_noise",
          "more_columns_than_is_wise", "negative_binomial_by_hand", "process_integrated",
          "two_cells_filled_in", "weibull_survival", "gaussian_process", "linear_regression",
-         "holt_winters", "best", "cubic_number_by_number")
+         "holt_winters", "best", "cubic_number_by_number",
+         "tones_of_two_chains")
 QUICK = ("rounded_data", "cells_imputed_by_an_argument", "finnish_horseshoe", "values_between_bounds",
          "ridge_of_known_scale", "regression_of_unknown_noise", "weibull_survival",
          "uncentred_by_softplus", "effects_by_name", "cubic_number_by_number")
