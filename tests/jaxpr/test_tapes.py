@@ -152,8 +152,13 @@ def _matrices(x):
     halves = [x[0].T @ jnp.linalg.pinv(x[0].T), *jnp.linalg.svd(x, compute_uv=False)]
     values, vectors = jnp.linalg.eigh(square)
     eigen = values, (vectors * values[:, None]) @ jnp.swapaxes(vectors, -1, -2), jnp.linalg.eigvalsh(x[:, :4, :4])
+    any_square = x[:, :4, :4].at[0, :, 0].set(0.0)  # one of them is singular
+    general = (*lax.linalg.lu(any_square), *lax.linalg.lu(x), jnp.linalg.solve(any_square[1:], right[1:]),
+               jnp.linalg.inv(square), *jnp.linalg.slogdet(any_square[1:]),
+               *jnp.linalg.qr(x), jnp.linalg.qr(jnp.swapaxes(x, -1, -2), mode="r"),
+               *jnp.linalg.qr(x[0], mode="complete"))
     failed = jnp.linalg.cholesky(square.at[1].multiply(-1.0)), jnp.linalg.eigvalsh(square * jnp.nan)
-    return own, solves, beside, slopes, halves, eigen, failed
+    return own, solves, beside, slopes, halves, eigen, general, failed
 
 
 @pytest.mark.parametrize("kind", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
