@@ -26,8 +26,10 @@ def run_as_shown(pages, folder):
     run = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", cwd=folder)
     assert run.returncode == 0, run.stderr
     printed = run.stdout.split("@@\n")
-    for block, text in zip(blocks, printed, strict=True):
-        assert text.strip() == (block["shown"] or "").strip()
+    pairs = [((block["shown"] or "").strip(), text.strip())
+             for block, text in zip(blocks, printed, strict=True)]
+    wrong = [f"shown:\n{shown}\nprinted:\n{text}" for shown, text in pairs if shown != text]
+    assert not wrong, "\n\n".join(wrong)  # all of them: a run takes minutes
 
 
 def test_the_readme_prints_what_it_shows(tmp_path):

@@ -5,6 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from probml import DataError
+from probml.estimators.validation import finite
 
 
 class Complete:
@@ -22,7 +23,7 @@ class Complete:
             DataError: a cell is missing, by column and row.
         """
         X = self._numbers(X, reset).astype(float, copy=False)
-        if np.isnan(X.sum()) and (hole := np.isnan(X)).any():
+        if not finite(X) and (hole := np.isnan(X)).any():
             row, j = np.argwhere(hole)[0]
             raise DataError(
                 f"X contains NaN: {self._column(int(j))} is missing in row {row} "

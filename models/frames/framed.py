@@ -18,7 +18,7 @@ from probml.estimators.validation import (
 from probml.models.frames.complete import Complete, Unsure
 from probml.posteriors.units import Unit, of_rows, plane
 
-TOLD = 2**16  # rows that tell the centre and the unit of a column
+TOLD = 2**14  # rows that tell the centre and the unit of a column
 # standard deviations a mean, and units a standard deviation, may be off before columns are
 # standardised
 OFF, WIDE = 10.0, 1e3
@@ -35,7 +35,7 @@ class Framed(Complete):
         These are coordinates for a climb and no estimates: of very many rows some tell them.
         """
         whole, step = X, max(len(X) // TOLD, 1)
-        X, weights = X[::step], weights[::step]
+        X, weights = np.ascontiguousarray(X[::step]), weights[::step]
         d, total = X.shape[1], weights.sum()
         mean, square = weights @ X / total, np.einsum("i,ij,ij->j", weights / total, X, X)
         spread = np.sqrt(np.maximum(square - mean**2, 0.0))

@@ -39,7 +39,7 @@ class Margin(Complete, Unsure, Classifier):
             X, codes = X[kept], codes[kept]
         kept = np.arange(len(codes)) if kept is None else kept
         weights = np.ones(len(kept)) if weights is None else weights
-        found = np.unique(codes)
+        found = np.flatnonzero(np.bincount(codes, minlength=len(self.classes_)))
         if len(found) < 2:
             names = self.classes_[found].tolist()
             raise DataError(f"The number of classes has to be greater than one; y has 1 class, "

@@ -18,12 +18,14 @@ ROUNDING = 64 * np.finfo(float).eps  # of a value: less is no spread, but its ro
 
 
 def lost(data: Data) -> str | None:
-    """Where the seen numbers and inputs are such that they, and the parameters near them, need
-    double, in words; None: nowhere.
+    """Where weights, the seen numbers and inputs are such that they, and the parameters near them,
+    need double, in words; None: nowhere.
 
     Cost: one look at TOLD rows.
     """
     sites = data.structure.sites
+    if data.weights is not None and (found := _many(np.asarray(data.weights), None)):
+        return f"a weight of a row{found}"
     for name, column in data.table.columns.items():
         site = sites[name]
         if site.discrete and site.states is None and (found := _many(column.values, column.seen)):

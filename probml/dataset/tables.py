@@ -15,6 +15,7 @@ from probml.dataset import frames
 from probml.dataset.arrays import NUMBERS, UNSEEN, as_raw, coded, deny
 from probml.dataset.sources import arrow_values
 from probml.errors import DataError, listed
+from probml.numerics.process.cores import finite, pieces
 
 LARGEST_COUNT = 2**62
 
@@ -279,9 +280,8 @@ def _finite(what, raw, rows):
         deny(np.array([*text, False])[a], what, raw, "a number", rows)
         a = np.array([*(np.nan if t else float(v) for t, v in zip(text, raw.labels, strict=True)),
                       np.nan])[a]
-    with np.errstate(all="ignore"):
-        if a.dtype.kind != "f" or np.isfinite(a.sum()):  # one pass, no temporary
-            return a, None
+    if a.dtype.kind != "f" or finite(a):  # one pass, no temporary
+        return a, None
     deny(np.isinf(a), what, a, "finite", rows)
     hidden = np.isnan(a)
     return (np.where(hidden, a.dtype.type(0), a), ~hidden) if hidden.any() else (a, None)
@@ -314,13 +314,27 @@ def _whole(e, a):
     high = LARGEST_COUNT if e.states is None else e.states - 1
     want = ("a count, a whole number >= 0" if e.states is None else f"a whole number in 0..{high} "
             f"({e.states} states)")
-    if a.size and (a.min() < 0 or a.max() > high):
+    small = e.states is not None or np.can_cast(a.dtype, np.int32)
+    kind = np.int32 if small else np.int64
+    copied = a.ndim and (a.dtype != kind or not a.flags.c_contiguous)
+    out = np.empty(a.shape, kind) if copied else np.asarray(a, kind)
+
+    def ends(part=...):  # of a piece, which is copied where it has to be
+        some = a[part]
+        if copied:
+            with np.errstate(invalid="ignore"):
+                out[part] = some
+        if a.dtype.kind != "f":  # one look: of a number below 0 the bits are those of a huge one
+            return 0, some.view(f"u{a.dtype.itemsize}").max(), False
+        return some.min(), some.max(), bool((out[part] != some).any())
+
+    found = (pieces(ends, a) if a.ndim else [ends()]) if a.size else []
+    least, most = (min(f[0] for f in found), max(f[1] for f in found)) if found else (0, 0)
+    if not (least >= 0 and most <= high):
         deny((a < 0) | (a > high), f"'{e.name}'", a, want, e.rows)
-    small = e.states is not None or not a.size or a.max() < 2**31
-    out = np.asarray(a, np.int32 if small else np.int64, order="C")
-    if a.dtype.kind == "f":
+    if any(broken for *_, broken in found):
         deny(out != a, f"'{e.name}'", a, want, e.rows)
-    return out
+    return out if most >= 2**31 else np.asarray(out, np.int32)
 
 
 def _checked(e, values, seen):

@@ -12,10 +12,11 @@ import numpy as np
 from probml.dataset import tables
 from probml.dataset.moments import Moments
 from probml.dataset.sources.sequences import along_steps
+from probml.device.layout import bucket
 from probml.device.rows import Chunk, Steps
 from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import aligned, placed
-from probml.plan.plan import CHUNK, Plan, bucket
+from probml.plan.plan import CHUNK, Plan
 from probml.structure.site import Site
 
 if TYPE_CHECKING:

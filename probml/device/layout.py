@@ -14,7 +14,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.families.marginal_normal import Tiles
-from probml.plan.plan import Plan, bucket
+from probml.plan.plan import Plan
 
 FEW = 2**12  # rows below which tiles save less than a program of their own costs
 LARGEST = 64  # rows of a tile
@@ -117,3 +117,12 @@ def cost(lengths: np.ndarray, tile: int, m: int, d: int) -> float:
     if tile == 1:
         return tiles * (row + d * d + 95 * m + 18 * m * m)
     return tiles * (10 * m * (d + 1) + 47 * m * m) + tiles * tile * (row + 25 + 1.6 * m * (d + 1))
+
+
+def bucket(count: int) -> int:
+    """The next size of which only sixteen lie between a power of two and the next: few shapes,
+    little padding."""
+    if count <= 16:
+        return 1 << max(count - 1, 0).bit_length()
+    step = 1 << ((count - 1).bit_length() - 5)
+    return -(-count // step) * step

@@ -15,11 +15,11 @@ from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.device.lanes import Lanes, fitting_rows, sparse
-from probml.device.layout import Layout
+from probml.device.layout import Layout, bucket
 from probml.device.rows import Chunk, Coordinates, Known, Resident
 from probml.families.marginal_normal import Tiles, locate
 from probml.numerics.transfer import aligned, placed
-from probml.plan.plan import Plan, bucket
+from probml.plan.plan import Plan
 
 ROOM = 1024  # steps up to which an empty half costs less than another program
 LANES = 32  # sequences of a part at least, for threads
@@ -64,7 +64,7 @@ def load(
     fitting = fitting_rows(plan.width * bucket(data.steps),
                            copies) if data.steps else plan.chunk_rows(copies)
     chunks, parts = max(1, round(total / fitting)), devices
-    if total * (data.steps or 1) * plan.effort >= PARTED:
+    if total * (data.steps or 1) * max(plan.effort, plan.brought) >= PARTED:
         # for threads (engines/restarting/slices.py); a step of half the lanes takes half the time
         chunks = max(chunks, 2 if data.steps and total >= 2 * LANES else 1)
         parts *= 1 if chunks == 1 else 2 if chunks < MANY else 8

@@ -15,12 +15,13 @@ from probml.dataset.dataset import Data
 from probml.dataset.sources.parts import Reader
 from probml.dataset.sources.profile import grouped, joined
 from probml.device.lanes import Lanes, fitting_rows, located_along, sparse
+from probml.device.layout import bucket
 from probml.device.load import Kinds, Room, located, packed, used
 from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.errors import Refusal
 from probml.numerics.outside import feeding
 from probml.numerics.transfer import aligned, placed
-from probml.plan.plan import Plan, bucket
+from probml.plan.plan import Plan
 
 NUMBERS = 2**20  # numbers that are fed at once: a call from the program to Python has its price
 TOGETHER = 16  # chunks that a worker of a cluster meets by one call

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 import jax
 import jax.numpy as jnp
 
-from probml.elimination import buckets, levelwise
+from probml.elimination import abreast, buckets, levelwise
 from probml.elimination.factor import Factor, Swept, checked, product
 from probml.elimination.semiring import MAX, SUM, Semiring
 
@@ -50,7 +50,7 @@ def evidence(factors: Iterable[Factor], order: Sequence[str], *,
     Cost: O(n x the sum of the cliques' entries); matrix products wherever a shared table meets a
         message.
     """
-    return product(_swept(checked(factors, order, complete=True), order, SUM, log_space).left).log
+    return product(_summed(checked(factors, order, complete=True), order, log_space)).log
 
 
 def sum_out(factors: Iterable[Factor], order: Sequence[str], *, log_space: bool = False) -> Factor:
@@ -63,7 +63,7 @@ def remainder(factors: Iterable[Factor], order: Sequence[str], *,
               log_space: bool = False) -> list[Factor]:
     """As `sum_out`, but what is left stays a list of factors: many remaining names need no joint
     table."""
-    return _swept(checked(factors, order), order, SUM, log_space).left
+    return _summed(checked(factors, order), order, log_space)
 
 
 def maximise(factors: Iterable[Factor], order: Sequence[str]) -> tuple[jax.Array,
@@ -108,10 +108,17 @@ def draw(
 
 def _swept(factors: list[Factor], order: Sequence[str], semiring: Semiring,
            log_space: bool = False) -> Swept:
-    """By one schedule or the other."""
+    """By one schedule or another."""
     if _many(factors, order):
         return levelwise.sweep(factors, order, semiring)
     return buckets.sweep(factors, order, semiring, log_space)
+
+
+def _summed(factors: list[Factor], order: Sequence[str], log_space: bool) -> list[Factor]:
+    """What is left of a sum of which nothing is to be followed back."""
+    if not log_space and not _many(factors, order) and abreast.fits(factors, order):
+        return abreast.sum_out(factors, order)
+    return _swept(factors, order, SUM, log_space).left
 
 
 def _many(factors: list[Factor], order: Sequence[str]) -> bool:

@@ -19,6 +19,8 @@ from probml.engines.sampling.nuts_kernel import (
     HELD,
     LASTING,
     LASTS,
+    MANY,
+    OFTEN,
     QUICK,
     Settings,
     first,
@@ -30,7 +32,7 @@ from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import carried, centring, density
-from probml.numerics.curvature import Frame, Starts
+from probml.numerics.curvature import SQUARE, Frame, Starts
 from probml.numerics.transfer import placed, random_key, rows_of
 from probml.plan import hierarchy
 from probml.plan.plan import Plan
@@ -41,7 +43,9 @@ from probml.posteriors.drawn import Draws
 from probml.posteriors.relabelling import exchanges, relabelled
 
 TRIED = 32  # draws of the normal at the mode, by which it is judged
-UNLIKE = 10.0  # nats by which its density and the posterior's differ, from draw to draw
+# nats by which its density and the posterior's differ, from draw to draw: so many that its
+# coordinates are left, so few that it serves everywhere
+UNLIKE, ALIKE = 10.0, 1.0
 PAUSE = 0.5  # seconds a device call should take: progress shows and Ctrl-C works in between
 BRIEF = 300  # iterations of warm-up, and draws, of one of many data sets, at the most
 METHODS = (None, "parallel", "vectorized", "sequential")
@@ -162,7 +166,7 @@ class NUTS(Engine):
         carrying.check(problem, "NUTS", self.draws * self.chains)
         known, begun = (self._begun_with_rows if plan.carried else self._begun)(problem)
         begun = jax.device_get(begun)
-        frame = (begun.frame.plain() if fits(begun) else begun.frame.diagonal()).square()
+        frame = rounded(begun)
         begun = begun._replace(starts=jax.tree.map(lambda leaf: leaf[: self.chains], begun.starts))
         z, stats = self._sampled(bar, plan, frame, begun.starts, known, rows, seed)
         u = frame.points(z)
@@ -236,8 +240,9 @@ class NUTS(Engine):
         # on the host: no program of theirs has to know how systems are solved
         moved = Starts(frame.inverse(starts.u), starts.value, frame.pull(starts.gradient))
         states = first(plan, settings, frame, moved, random_key(seed), known, rows)
-        programs = LASTING if rows_work(plan, rows) >= LASTS else QUICK
         total, together = self.warmup + self.draws, method == "vectorized"
+        programs = (LASTING if rows_work(plan, rows) >= LASTS
+                    else OFTEN if total * self.chains >= MANY else QUICK)
         advance, axis = programs[together], 1 if together else 0
 
         def walk(chain):
@@ -280,17 +285,27 @@ class NUTS(Engine):
         return kept.pop("z"), kept
 
 
-def fits(begun: begin.Begin) -> bool:
-    """Whether the density is about that of the normal at its mode: then the coordinates of its
-    curvature serve it elsewhere too."""
+def rounded(begun: begin.Begin) -> Frame:
+    """The coordinates of the sampler: those of the curvature at the mode where the density is about
+    that of the normal there, since they serve it elsewhere too; else a unit a coordinate."""
+    away = unlikeness(begun)
+    if not away < UNLIKE:
+        return begun.frame.diagonal().square()
+    few = len(begun.frame.centre) <= SQUARE  # for which a matrix costs nothing
+    return (begun.frame if few and away < ALIKE else begun.frame.plain()).square()
+
+
+def unlikeness(begun: begin.Begin) -> float:
+    """The standard deviation, over draws of the normal at the mode, of the nats by which the
+    density and the normal's differ; infinite where there is no such normal."""
     frame, starts = jax.device_get((begun.frame, begun.starts))
     if frame.root.ndim == 1:
-        return True
+        return 0.0
     if not (np.all(frame.curvature > 0) and np.isfinite(frame.root).all()
             and np.isfinite(starts.value).all()):
-        return False
+        return np.inf
     z = np.linalg.solve(frame.root, (starts.u - frame.centre).T)
-    return float(np.std(starts.value + 0.5 * (z**2).sum(0))) < UNLIKE
+    return float(np.std(starts.value + 0.5 * (z**2).sum(0)))
 
 
 def _finite(trail) -> np.ndarray:

@@ -19,6 +19,8 @@ from probml.estimators.validation import (
 from probml.interface.fit import Fit
 from probml.language.language import Bound
 
+MANY = 2**12  # labels from which counting them saves more than it costs
+
 
 class Classifier(ClassifierMixin, Face):
     """A face whose target is seen, in part at least: rows whose y is None or NaN are learnt from
@@ -79,17 +81,16 @@ class Classifier(ClassifierMixin, Face):
                             "needs its label")
         if known.dtype.kind == "f":
             assert_all_finite(known, input_name="y")
+        if classes is None and (numbered := _numbered(known)) is not None:
+            self.classes_, codes = numbered
+            return _among(codes, hidden)
         check_classification_targets(known)
         self.classes_ = np.unique(known if classes is None else classes)
         codes = np.minimum(np.searchsorted(self.classes_, known), len(self.classes_) - 1)
         if classes is not None and (new := self.classes_[codes] != known).any():
             raise DataError(f"y has the class {known[new].tolist()[0]!r}, which is not one of the "
                             f"classes {self.classes_.tolist()}")
-        if not hidden.any():
-            return codes
-        out = np.full(len(y), np.nan)
-        out[~hidden] = codes
-        return out
+        return _among(codes, hidden)
 
     def _judge(self, X, codes) -> None:
         """Refuse what has no maximum of the likelihood."""
@@ -103,6 +104,33 @@ class Classifier(ClassifierMixin, Face):
         """log p(class | row), shape (n, k)."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
+
+
+def _numbered(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """The classes of many labels that are whole numbers near each other, in order, and their codes,
+    by counting; None: they are others.
+
+    Cost: some reads of the labels, and no sort of them.
+    """
+    if labels.dtype.kind not in "iu" or len(labels) < MANY:
+        return None
+    low, high = int(labels.min()), int(labels.max())
+    if high - low >= len(labels) // 2:
+        return None
+    wide = labels.dtype.itemsize == 8  # which a difference below the number of rows cannot leave
+    away = ((labels - labels.dtype.type(low)).astype(np.intp, copy=False) if wide
+            else labels.astype(np.intp) - low)
+    there = np.bincount(away) > 0
+    return (np.flatnonzero(there) + low).astype(labels.dtype), (np.cumsum(there) - 1)[away]
+
+
+def _among(codes: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+    """Codes of the labels that are there as those of all, NaN where one is hidden."""
+    if not hidden.any():
+        return codes
+    out = np.full(len(hidden), np.nan)
+    out[~hidden] = codes
+    return out
 
 
 class Stepwise:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from probml.errors import DataError
+from probml.numerics.process.cores import finite
 
 try:
     from sklearn.base import (
@@ -51,6 +52,7 @@ __all__ = [
     "check_sample_weight",
     "column_or_1d",
     "compute_class_weight",
+    "finite",
     "places_of",
     "refuse_nonfinite",
     "validate_data",
@@ -73,8 +75,13 @@ def validate_data(face: Any, X: Any, **settings: Any) -> Any:
         raise _one_axis(X)
     if settings.get("skip_check_array"):
         _refuse_infinite(X, names)
+    holes = settings.get("ensure_all_finite") == "allow-nan"
     try:
-        return check_data(face, X, **settings)
+        # one look by all cores in the place of one by one
+        found = check_data(face, X, **settings | ({"ensure_all_finite": False} if holes else {}))
+        if holes and found.dtype.kind == "f" and not finite(found):
+            assert_all_finite(found, allow_nan=True, input_name="X")
+        return found
     except ValueError as error:
         if "got 1D array" in str(error):
             raise _one_axis(X) from error

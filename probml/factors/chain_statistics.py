@@ -18,6 +18,7 @@ from probml.elimination.kalman.filter import applied, previous, product, transpo
 from probml.factors.linear_chains import (
     at_first,
     over,
+    shifted,
     starts,
     states_second,
     steps_first,
@@ -106,10 +107,11 @@ def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path
     def one(middle, path):
         steps = rows.steps
         first = starts(steps, len(path.weight))
-        before = _before(steps, path.mean - middle.state)
+        before = shifted(previous, steps, path.mean - middle.state)
         return Totals(
             _moved(jnp.where(first, 0.0, path.weight), before, path.noise.mean,
-                   _before(steps, path.covariance), path.noise.covariance, path.noise.across),
+                   shifted(previous, steps, path.covariance), path.noise.covariance,
+                   path.noise.across),
             _begun(_begins(steps, path.weight), _begins(steps, path.mean) - middle.state,
                    _begins(steps, path.covariance)),
             {name: _second(plan, steps.rows, name, middle.state, old, path.weight, path.mean,
@@ -118,12 +120,6 @@ def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path
     for _ in plan.reach(group):
         one = jax.vmap(one, in_axes=(0, 1))
     return one(middle, path)
-
-
-def _before(steps: Steps, leaf: jax.Array) -> jax.Array:
-    """What was a step before, (N, ...)."""
-    lanes = leaf.reshape(steps.length, -1, *leaf.shape[1:])
-    return jnp.concatenate([jnp.roll(lanes[-1:], 1, 1), lanes[:-1]]).reshape(leaf.shape)
 
 
 def _begins(steps: Steps, leaf: jax.Array) -> jax.Array:
@@ -227,8 +223,8 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
                                                                        spread))
 
         total += _each(moved, moving, jnp.where(starts(steps, count), 0.0, path.weight),
-                       _before(steps, path.mean), path.mean, _before(steps, path.covariance),
-                       path.covariance, path.across)
+                       shifted(previous, steps, path.mean), path.mean,
+                       shifted(previous, steps, path.covariance), path.covariance, path.across)
         return total + _each(begun, *jax.tree.map(lambda leaf: _begins(steps, leaf), (
             moving, path.weight, path.mean, path.covariance)))
 

@@ -255,7 +255,7 @@ def _tilting(plan: Plan, group: Group, tilts: tuple[Tilt, Tilt, averaged.Seen], 
     wide = moves.slope.shape[-1]
     led = ~_first_steps(steps, rows)
     # of a state speaks the move behind it
-    slope, offset, log = (leaf if len(leaf) == 1 else _after(steps, leaf)
+    slope, offset, log = (leaf if len(leaf) == 1 else shifted(kalman.following, steps, leaf)
                           for leaf in (moves.slope, moves.offset, moves.log))
     led = kalman.following(jnp.asarray(led if alive is None else led & alive))
     moved = jnp.repeat(led[:, None], size, 1)
@@ -271,10 +271,9 @@ def _tilting(plan: Plan, group: Group, tilts: tuple[Tilt, Tilt, averaged.Seen], 
                    numbers(slope, offset, zero.at[:, 0].set(log), moved))
 
 
-def _after(steps: Steps, leaf: jax.Array) -> jax.Array:
-    """What is a step later, (N, ...); behind the last of a row any."""
-    lanes = leaf.reshape(steps.length, -1, *leaf.shape[1:])
-    return jnp.concatenate([lanes[1:], jnp.roll(lanes[:1], -1, 1)]).reshape(leaf.shape)
+def shifted(by: Callable, steps: Steps, leaf: jax.Array) -> jax.Array:
+    """`kalman.previous`, or `following`, of steps as they travel, (N, ...)."""
+    return by(leaf.reshape(steps.length, -1, *leaf.shape[1:]), 1).reshape(leaf.shape)
 
 
 def tilt(plan: Plan, env: Mapping, known: Known, rows: Chunk,

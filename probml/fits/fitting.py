@@ -145,9 +145,9 @@ def _inferred(
         if checkpoint is not None:
             bar.journal = stack.enter_context(journal_of(checkpoint, model, held, asked, weight,
                                                          seed, start))
+        short = None if double else digits.lost(held) or _squared(ladder[0], plan, held)
         try:
-            run, note = precise(attempt, lambda found: found.outcome, ladder[0].held,
-                                digits.lost(held) or _squared(ladder[0], plan, held))
+            run, note = precise(attempt, lambda found: found.outcome, ladder[0].held, short)
         except Refusal:
             digits.refuse_vast(held)
             raise
@@ -357,7 +357,7 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
             return [judged(plan, outcome, known, rows) for outcome in found], known
 
     (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.held,
-                                   digits.lost(held))
+                                   None if double else digits.lost(held))
     out = {}
     for size, outcome in zip(sizes, found, strict=True):
         outcome = engine.narrowed(held.plan(), trace(models[size], held.shapes), outcome)

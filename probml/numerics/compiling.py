@@ -20,6 +20,7 @@ from probml.numerics import lapack, tiers
 from probml.numerics.kept import disk, holding
 from probml.numerics.kept.programs import Awaited, Shelf
 from probml.numerics.outside import feeding, forks
+from probml.numerics.process import pieces
 from probml.numerics.process.alone import alone
 from probml.numerics.process.collector import resting
 from probml.numerics.process.plain import plain
@@ -90,8 +91,8 @@ class Jitted(Protocol):
         """
 
 
-def jit(function: Callable, long: bool = False, loops: int = 1,
-        seldom: float = 0.0, **keywords) -> Jitted:
+def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 0.0,
+        steps: bool = False, often: bool = False, **keywords) -> Jitted:
     """jax.jit; decided at the first call, since asking for the backend at import would start it.
 
     Args:
@@ -100,8 +101,11 @@ def jit(function: Callable, long: bool = False, loops: int = 1,
         long: the program will run for long, so that XLA may take longer to compile it (with its
             fusion emitters, whose exponentials and logarithms are vectors).
         loops: how many times as often as an ascent it passes over what it is given.
+        steps: it takes many short steps one after the other, as a sampler does: given little, it is
+            compiled as one piece (process/pieces.py).
+        often: it will be called so often that it is compiled at XLA's full level, though small.
     """
-    compiled: dict[bool | None, Callable] = {}  # by whether it is small; None: without options
+    compiled: dict[tuple | None, Callable] = {}  # by XLA's options; None: without
     seen = _marked(function)
     shelf = Shelf(seen, keywords, seldom)
 
@@ -110,7 +114,11 @@ def jit(function: Callable, long: bool = False, loops: int = 1,
         if long or _REFUSED or not _on_cpu():
             return None
         fixed = [args[i] for i in shelf.static if i < len(args)]
-        return tiers.options(leaves, fixed, loops, feeding.fed(args))
+        fed = feeding.fed(args)
+        options = tiers.FULL if often else tiers.options(leaves, fixed, loops, fed)
+        if steps and tiers.work(leaves, fixed, fed=fed) <= tiers.LITTLE and pieces.known():
+            options = {**options, pieces.WHOLE: tiers.PIECE}
+        return options
 
     @functools.wraps(function)
     def call(*args):
@@ -119,7 +127,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1,
             return function(*args)  # part of somebody's program, whose options are theirs
         forks.check()
         options = chosen(args, leaves)
-        tier = None if options is None else options is tiers.QUICK
+        tier = None if options is None else tuple(options.items())
         if tier not in compiled:
             compiled[tier] = jax.jit(seen, compiler_options=options, **keywords)
         holding.let_go()

@@ -31,6 +31,10 @@ QUICK = {**FULL, LEVEL: 0}
 # entries of tables in a pass over its arguments up to which a program is small: the seconds that
 # are lost by running it at the lowest level stay below what compiling it at the full one takes
 SMALL = 2**17
+# entries up to which the steps of a program are one piece of machine code (process/pieces.py):
+# measured on a leapfrog, a sixth of the time at ten numbers, four fifths at 2¹³, no less at 2¹⁷;
+# and bytes that XLA may count in such a loop: any
+LITTLE, PIECE = 2**14, 2**62
 
 
 def options(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1,
@@ -39,8 +43,8 @@ def options(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1,
 
     Args:
         leaves: what it is given.
-        static: what it is made for. Whole numbers are sizes of what it makes; a plan's `work` is
-            the entries of tables for each number of a row.
+        static: what it is made for. Whole numbers are sizes of what it makes; what a plan has
+            `met` are the entries of tables for each number of a row.
         loops: how many times as often as an ascent it passes over what it is given.
         fed: numbers that come to it in a pass while it runs.
     """
@@ -51,5 +55,5 @@ def work(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1, fed: int 
     """Entries of tables, about, in a pass over its arguments and over what it is fed."""
     numbers = fed + sum(getattr(leaf, "size", 1) for leaf in leaves)
     made = sum(each for each in static if type(each) is int)
-    entries = max((getattr(each, "work", 1) for each in static), default=1)
+    entries = max((getattr(each, "met", 1) for each in static), default=1)
     return loops * (numbers + made) * max(entries, 1)

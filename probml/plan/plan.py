@@ -25,6 +25,7 @@ BUDGET = 2**30  # bytes one row's largest table may take
 TABLE = 2**20  # entries of a pooled argument table, over all its discrete parents
 TABLES = 32  # bytes that an entry takes while its gradient is made
 CHUNK = 2**18  # numbers a chunk of rows should touch: it stays in cache
+ABREAST = 256  # rows of one, beside which what an operation costs by itself is little
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +80,7 @@ class Plan:
 
     @functools.cached_property
     def free(self) -> tuple[str, ...]:
-        """The parameters: continuous sites outside rows whose value is not data, and which are not
-        integrated out."""
+        """The parameters: continuous sites outside rows that are not data, nor integrated out."""
         return tuple(name for name in self.structure.parameters if name not in self.given
                      and name not in self.effects)
 
@@ -152,10 +152,10 @@ class Plan:
             )
 
         def entries(group: Group) -> int:
-            own = sum(math.prod(sites[name].cells) for name in group.names)
-            cells = sum(math.prod(sites[name].cells) for name in group.sites)
-            return cells * (1 + own) ** 2 * math.prod(self.variables[v].states
-                                                      for v in self.reach(group))
+            own, cells = (sum(math.prod(sites[name].cells) for name in names)
+                          for names in (group.names, group.sites))
+            states = math.prod(self.variables[v].states for v in self.reach(group))
+            return cells * (1 + own) ** 2 * states
 
         return tuple(group for group in self.latents if group.kind.pools
                      and all(map(plain, group.sites)) and entries(group) <= TABLE)
@@ -163,8 +163,8 @@ class Plan:
     @functools.cached_property
     def scattered(self) -> tuple[str, ...]:
         """The sites of the groups whose statistics do not pool, and those that look at effects."""
-        return (*(name for group in self.latents if group not in self.even
-                  for name in group.sites), *self.grouped)
+        uneven = (group for group in self.latents if group not in self.even)
+        return (*(name for group in uneven for name in group.sites), *self.grouped)
 
     def groups(self, name: str) -> tuple[Group, ...]:
         """The groups whose latents a site is, or looks at."""
@@ -351,8 +351,7 @@ class Plan:
 
     @functools.cached_property
     def eliminated(self) -> int:
-        """Columns of the matrix by which effects of groups are eliminated together; 0: there are
-        none."""
+        """Columns of the matrix by which effects of groups are eliminated together, or 0."""
         first, *others = self.groupings or (None,)
         return 0 if first is None else max(first.cells, sum(each.size for each in others))
 
@@ -369,26 +368,31 @@ class Plan:
                 most = max(most, states * math.prod(site.lattice) * site.event[-1] ** 3)
         return most
 
+    @functools.cached_property
+    def met(self) -> int:
+        """Entries of tables that each number of a row meets, about; of chains of a step's moves."""
+        met = (*self.along, *self.chains, *self.chains) if self.chains else ()
+        return max(self.work, math.prod(self.variables[name].states for name in met))
+
     @property
     def effort(self) -> int:
         """Numbers that a row, or a step of it, passes through, about."""
         return max(self.work, self.width, 1)
 
+    @functools.cached_property
+    def brought(self) -> int:
+        """Numbers that inputs of sites evaluated by row bring with each row."""
+        used = {i for name in self.rowwise for i in self.structure.named[name].inputs}
+        return sum(math.prod(s) for i, s, _ in self.structure.specs if i in used and None not in s)
+
     def chunk_rows(self, copies: int = 1) -> int:
-        """Rows a chunk, of which `copies` (restarts) are worked on at once: what a chunk touches
-        stays in cache."""
+        """Rows a chunk, of which `copies` (restarts) are worked on at once: what it touches stays in
+        cache."""
         fitting = max(BUDGET // (TABLES * max(self.work, 1)), 1)
-        return int(np.clip(2 ** round(math.log2(CHUNK / max(self.width, 1))), min(16, fitting),
+        wide, tables = (2 ** round(math.log2(CHUNK / max(numbers, 1)))
+                        for numbers in (max(self.width, self.brought), self.work))
+        return int(np.clip(min(wide, max(tables, ABREAST)), min(16, fitting),
                            min(8192, max(2**15 // copies, 128))))
-
-
-def bucket(count: int) -> int:
-    """The next size of which only sixteen lie between a power of two and the next: few shapes,
-    little padding."""
-    if count <= 16:
-        return 1 << max(count - 1, 0).bit_length()
-    step = 1 << ((count - 1).bit_length() - 5)
-    return -(-count // step) * step
 
 
 def _factorised(site: Site) -> bool:

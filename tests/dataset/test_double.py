@@ -192,3 +192,16 @@ def test_a_prior_of_scales_far_from_the_data_costs_no_digits(single):
     ends = [two_clusters().fit(data, probml.EM(restarts=1), seed=seed) for seed in range(4)]
     assert all(fit.converged and fit.iterations < 25 and "double" not in fit.status for fit in ends)
     np.testing.assert_allclose([fit.history[-1] for fit in ends], -114.9453, atol=1e-3)
+
+
+def test_weights_that_count_many_rows_are_done_in_double():
+    @probml.model
+    def rolls():
+        share = sample("share", dist.Dirichlet(np.ones(3)))
+        with probml.rows():
+            sample("face", dist.Categorical(share))
+
+    held = read.read(rolls(), {"face": np.arange(3)})
+    assert digits.lost(held._replace(weights=np.array([1.0, 9e3, 2.0]))) is None
+    found = digits.lost(held._replace(weights=np.array([1.0, 2.5e9, 2.0])))
+    assert found == "a weight of a row has too few digits: it counts up to 2,500,000,000"

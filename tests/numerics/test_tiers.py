@@ -15,7 +15,7 @@ from probml.numerics.logs import log_sum
 class Planned:
     """A static argument that knows its work."""
 
-    work = 10
+    met = 10
 
 
 ROWS = np.zeros(1000)

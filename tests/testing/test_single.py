@@ -1,9 +1,13 @@
 """A slice of tests/testing/single.py: what is answered in float32 is what double answers, or says
 that it is not."""
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import single
+
+from probml.models import hidden_markov
 
 FEW = ("KernelDensity", "NaiveBayes", "BayesianLinearRegression", "Boosted", "EvidenceTree")
 HARD = ("about a million", "seconds since 1970", "times a millionth", "clusters far apart")
@@ -52,3 +56,23 @@ def test_a_wrong_answer_that_says_so_is_none():
         return {"": said, "predict": (y + 1e6) - 1e6}
 
     assert single.compared(answers, single.plain()) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("emission", ["normal", "poisson"])
+def test_float32_decodes_chains_of_100_000_steps_as_double(emission):
+    random, steps = np.random.default_rng(1), 100_000
+    states = np.cumsum(random.random(steps) < 0.05) % 3
+    own = ({"mean": np.arange(3.0)[:, None], "scale": np.ones((3, 1))} if emission == "normal"
+           else {"rate": np.array([[1.0], [2.0], [4.0]])})
+    y = states + random.normal(size=steps) if emission == "normal" else random.poisson(2.0**states)
+    point = {"initial": np.ones(3) / 3, "transition": 0.9 * np.eye(3) + 0.1 / 3, **own}
+
+    def decoded(double):
+        with jax.enable_x64(double):
+            fit = hidden_markov(k=3, emission=emission).at(point)
+            return fit.decode({"y": y[None, :, None]})["z"], fit.predict_proba({"y": y[None, :, None]}, "z")
+
+    (path, states), (right, sure) = decoded(False), decoded(True)
+    np.testing.assert_array_equal(path, right)
+    np.testing.assert_allclose(states, sure, atol=1e-3)

@@ -159,15 +159,19 @@ def looped(step, carry, xs, reverse: bool = False):
                     unroll=max(count, 1) if count <= UNROLLED else 1)
 
 
-def following(leaf: jax.Array) -> jax.Array:
+def following(leaf: jax.Array, lanes: int = -1) -> jax.Array:
     """What comes a step later, (T, ..., M): behind a block the next lane's first, behind a sequence
-    any."""
-    return jnp.concatenate([leaf[1:], jnp.roll(leaf[:1], -1, -1)])
+    any.
+
+    Args:
+        lanes: their axis.
+    """
+    return jnp.concatenate([leaf[1:], jnp.roll(leaf[:1], -1, lanes)])
 
 
-def previous(leaf: jax.Array) -> jax.Array:
+def previous(leaf: jax.Array, lanes: int = -1) -> jax.Array:
     """What was a step before; before a sequence any."""
-    return jnp.concatenate([jnp.roll(leaf[-1:], 1, -1), leaf[:-1]])
+    return jnp.concatenate([jnp.roll(leaf[-1:], 1, lanes), leaf[:-1]])
 
 
 def begins(steps: int, lanes: int, blocks: int) -> np.ndarray:

@@ -12,12 +12,13 @@ from jax.flatten_util import ravel_pytree
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing import plateaus
 from probml.engines.climbing.coordinates import from_coordinates, to_coordinates, unflat
+from probml.engines.climbing.framed import ascend, framed, passes
 from probml.engines.climbing.righted import righted
 from probml.engines.climbing.runaway import runaway
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.evidence import density
-from probml.evidence.density import climbed, value_and_gradient, value_gradient_hessian
+from probml.evidence.density import climbed, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level, nothing
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
@@ -161,15 +162,15 @@ def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
     top, history, status = climb_in_blocks(engine, block, u, ends)
     if many:
         centre, root, sound = _frame(u, top, ends["last"])
-        enough = np.where(sound, SURE * engine.tolerance, 0.0)
+        enough = SURE * engine.tolerance if sound else 0.0
+        rounding, root = float(jnp.finfo(u.dtype).eps), np.asarray(root, float)
+        both = framed(passes(plan, engine.prior, known, rows), np.asarray(centre, float), root)
 
         def block(z, count):
-            z, value, count, trail, flat = _framed(plan, engine.prior, z, centre, root, known, rows,
-                                                   np.asarray(count), engine.tolerance, enough)
-            return z, value, count, trail, bool(flat)
+            return ascend(both, z, count, engine.tolerance, enough, rounding)
 
-        z, history, status = climb_in_blocks(engine, block, jnp.zeros_like(u))
-        top = centre + root @ z
+        z, history, status = climb_in_blocks(engine, block, np.zeros(u.size))
+        top = np.asarray(centre + root @ z, u.dtype)
     free = unheld(plan, engine.prior)
 
     def fall(way):  # by the program of the climb, which takes no step here
@@ -290,23 +291,6 @@ def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scal
                                                                          tolerance, trail=BLOCK)
     _, there = arrived(value, gradient, hessian)
     return point, -value, count, -trail, level(value, gradient) | there, hessian, first
-
-
-@functools.partial(jit, static_argnames=("plan", "prior"))
-def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, rows: Rows, steps,
-            tolerance, enough):
-    """L-BFGS in coordinates z, u = centre + root z."""
-
-    def both(z):
-        def point(z):
-            return density.unflat(plan, centre + root @ z, known)[0], 0.0
-
-        value, gradient = value_and_gradient(plan, point, z, known, rows, prior, mode=True)
-        return -value, -gradient
-
-    point, value, count, trail, gradient = lbfgs(both, z, steps, tolerance, trail=BLOCK,
-                                                 framed=True, enough=enough)
-    return point, -value, count, -trail, level(value, gradient)
 
 
 @jit

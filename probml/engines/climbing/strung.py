@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 AGAIN = 25  # iterations after which the curvature is taken anew
 # of all rows, those that tell it: evaluations that it may cost, about, for each coefficient
 WORTH = 64
+# times the work of an ascent that a number of a row makes, for XLA (numerics/tiers.py): each meets
+# the coefficients of several numbers, and of the roots their pairs
+CLIMBED, ROOTED = 4, 32
 
 
 def strung(problem: Problem) -> bool:
@@ -75,7 +78,7 @@ def _telling(rows: Rows, n: int, width: int) -> tuple[Rows, np.ndarray]:
     return some_rows(rows, index), np.asarray(n / index.size)
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"))
+@functools.partial(jit, static_argnames=("plan", "prior"), loops=ROOTED)
 def _roots(plan: Plan, prior: bool, u: jax.Array, places: jax.Array, known: Known, rows: Rows,
            scale: jax.Array) -> jax.Array:
     """Of each number's block of the curvature at u, the root of its inverse, (m, q, q); a unit
@@ -98,7 +101,7 @@ def _roots(plan: Plan, prior: bool, u: jax.Array, places: jax.Array, known: Know
     return jnp.where(jnp.isfinite(root).all((1, 2), keepdims=True), root, eye)
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"))
+@functools.partial(jit, static_argnames=("plan", "prior"), loops=CLIMBED)
 def _climb(plan: Plan, prior: bool, u: jax.Array, roots: jax.Array, places: jax.Array, known: Known,
            rows: Rows, steps: jax.Array, tolerance: jax.Array):
     back = jnp.argsort(places.reshape(-1))

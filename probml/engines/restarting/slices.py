@@ -51,12 +51,17 @@ def _places(rows: Resident) -> int:
 
 
 def parted(plan: Plan, rows: Any, runs: int) -> list[Resident]:
-    """The rows of a single run in parts of one shape, for threads; none where that does not pay.
-    Nothing is copied. Vectors that are seen in part stand in the order of their work (layout.py):
-    they come in more parts, the most work first."""
-    if (runs > 1 or type(rows) is not Resident or rows.chunks % 2 or not additive(plan)
-        or jax.default_backend() != "cpu" or cores() < 2
-        or _places(rows) * plan.effort < PARTED):
+    """The rows of a single run in parts, for threads, where an E-step of parts adds up; none where
+    that does not pay."""
+    return shares(plan, rows) if runs == 1 and additive(plan) else []
+
+
+def shares(plan: Plan, rows: Any) -> list[Resident]:
+    """Rows in parts of one shape, for threads; none where that does not pay. Nothing is copied.
+    Vectors that are seen in part stand in the order of their work (layout.py): they come in more
+    parts, the most work first."""
+    if (type(rows) is not Resident or rows.chunks % 2 or jax.default_backend() != "cpu"
+        or cores() < 2 or _places(rows) * max(plan.effort, plan.brought) < PARTED):
         return []
     count = UNEVEN if plan.torn and rows.chunks % UNEVEN == 0 else 2
     held, size = jax.tree.map(np.asarray, rows.stacked), rows.chunks // count

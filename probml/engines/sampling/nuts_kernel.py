@@ -16,6 +16,7 @@ from probml.plan.plan import Plan
 
 HELD = 256  # iterations a device call holds at the most
 LOOPS = 128  # passes in a call of the sampler for one in an ascent, about
+MANY = 4000  # iterations of all chains from which on a slower compilation to quicker ones pays
 LASTS = 2**11  # exponentials of a density from which a slower compilation to quicker ones pays
 
 
@@ -127,5 +128,6 @@ def rows_work(plan: Plan, rows: Rows | Summary) -> int:
     return rows.chunks * rows.size * max(plan.work, 2 if plan.ordered else 0)
 
 
-QUICK, LASTING = ([functools.partial(jit, static_argnums=(0, 1), long=long, loops=LOOPS)(f)
-                   for f in (advance, advance_all)] for long in (False, True))
+QUICK, OFTEN, LASTING = (
+    [functools.partial(jit, static_argnums=(0, 1), loops=LOOPS, steps=True, **how)(f)
+     for f in (advance, advance_all)] for how in ({}, {"often": True}, {"long": True}))

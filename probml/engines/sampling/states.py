@@ -60,7 +60,7 @@ def _effects(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> d
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, steps=True)
 def _effects_each(plan: Plan, values: Mapping, known: Known, rows: Rows, keys) -> dict:
     def one(pair):
         params, key = pair
@@ -69,7 +69,7 @@ def _effects_each(plan: Plan, values: Mapping, known: Known, rows: Rows, keys) -
     return jax.lax.map(one, (values, keys))
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, steps=True)
 def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
     """The posterior of the discrete sites outside rows at each point, and a draw of them."""
 

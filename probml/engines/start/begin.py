@@ -221,7 +221,8 @@ def climb_and_measure(
     return Begin(frame, hessian, value, climbed | (left < AWAY), trail, chains, ends)
 
 
-_measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE)(climb_and_measure)
+_measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
+                              steps=True)(climb_and_measure)
 
 
 def measured(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
@@ -264,7 +265,7 @@ def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarr
     return begun, left
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, steps=True)
 def _chords(plan: Plan, frame: Frame, known: Known, rows: Rows):
     """Newton's steps by one curvature for all, while each halves the gradient: the point, its
     value, the gradient left, the way."""

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from probml.dataset.dataset import Data
+from probml.device.layout import bucket
 from probml.engines.start import ward
 from probml.errors import DataError
-from probml.plan.plan import Plan, bucket
+from probml.plan.plan import Plan
 
 SAMPLE = 1024  # rows that join a start beside its seeds
 CANDIDATES = 10_000  # rows among which they are drawn

@@ -1,6 +1,14 @@
-"""The cores that this process may use."""
+"""The cores that this process may use, and long arrays looked at by all of them."""
 
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+PIECE = 2**17  # numbers that are looked at together: they stay in cache
+FEW = 2**22  # numbers for which other threads are not worth waking
 
 
 def cores() -> int:
@@ -8,3 +16,29 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def pieces(function: Callable[[slice], Any], array: np.ndarray) -> list:
+    """function(rows) of so many rows of an array that they stay in cache, one piece after the
+    other; of a long one by a thread for each core, which pays where NumPy does the work."""
+    size = max(PIECE // max(array[:1].size, 1), 1)
+    cuts = [slice(begin, begin + size) for begin in range(0, len(array), size)]
+    workers = cores() if array.size > FEW else 1
+    if workers == 1:
+        return list(map(function, cuts))
+    share = -(-len(cuts) // workers)
+    with ThreadPoolExecutor(workers) as pool:
+        found = pool.map(lambda part: list(map(function, part)),
+                         [cuts[begin : begin + share] for begin in range(0, len(cuts), share)])
+        return [each for part in found for each in part]
+
+
+def finite(array: np.ndarray) -> bool:
+    """Whether all numbers are, as far as their sums tell: sums of huge ones may overflow.
+
+    Cost: one read, no temporary array.
+    """
+    if not array.ndim:
+        return bool(np.isfinite(array))
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(pieces(lambda part: array[part].sum(), array)).all())

@@ -1,0 +1,222 @@
+"""Sums over many small tables with the rows last: every operation goes through all rows of a chunk
+side by side, whatever the states are.
+
+Bucket elimination (Dechter 1999) forwards; backwards the posterior of each bucket is made once, and
+what a factor's gradient asks for are its margins (Jensen, Lauritzen & Olesen 1990, whose separators
+divide what came back by what went forward):
+
+    m(o) = Σ_x Φ(o, x) / top,     B(o, x) = Φ(o, x) · M(o) / (m(o) top),     ∂ log Z / ∂ log f = Σ B
+
+Φ is the product of a bucket's factors, m its message over the others' states o, and M the margin
+that the bucket that took the message finds for it. So nothing is divided but what all margins of a
+bucket share, and a zero stays one.
+
+A product of matrices serves tables of many states better, where rows come first (buckets.py).
+"""
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from probml.elimination.factor import Factor
+from probml.numerics.logs import finite, huge, least, log_of
+
+ROWS = 64  # from which what all operations cost by themselves is little
+NAMES = 4  # of fewer, products of matrices are as quick
+PRECISE = jax.lax.Precision.HIGHEST
+ENTRIES = 2**10  # of a table that is met, at the most
+
+
+class _Bucket(NamedTuple):
+    """The tables that meet where a name goes: their numbers, and the axes of each among (*others,
+    name); in groups that are one table each."""
+
+    tables: tuple[int, ...]
+    axes: tuple[tuple[int, ...], ...]
+    groups: tuple[tuple[int, ...], ...]  # of these, by place: those over names of their first
+    sizes: tuple[int, ...]  # of others, then of the name
+    message: int  # its own number
+
+
+class _Schedule(NamedTuple):
+    """How an order goes; tables are numbered, those given first and then messages.
+
+    Attributes:
+        left: the tables that stay, with their names.
+    """
+
+    buckets: tuple[_Bucket, ...]
+    left: tuple[tuple[int, tuple[Any, ...]], ...]
+
+
+@functools.lru_cache(maxsize=128)
+def _schedule(scopes: tuple, shapes: tuple, order: tuple, single: bool) -> _Schedule:
+    size = {u: k for scope, shape in zip(scopes, shapes, strict=True)
+            for u, k in zip(scope, shape[1:], strict=True)}
+    held, rows = dict(enumerate(scopes)), {i: shape[0] for i, shape in enumerate(shapes)}
+    buckets: list[_Bucket] = []
+    for name in order:
+        near = tuple(i for i, scope in held.items() if name in scope)
+        others = tuple(dict.fromkeys(u for i in near for u in held[i] if u != name))
+        place = {u: i for i, u in enumerate((*others, name))}
+        number = len(scopes) + len(buckets)
+        groups: list[list[int]] = []
+        for j in sorted(range(len(near)), reverse=True,
+                        key=lambda j: (len(held[near[j]]), rows[near[j]], -near[j])):
+            i = near[j]
+            host = next((g for g in groups if set(held[i]) <= set(held[near[g[0]]])
+                         and rows[i] <= rows[near[g[0]]]
+                         # messages in double precision reach far enough as they are
+                         and (single or min(i, near[g[0]]) < len(scopes))), None)
+            groups.append([j]) if host is None else host.append(j)
+        rows[number] = max(rows[i] for i in near)
+        buckets.append(_Bucket(near, tuple(tuple(place[u] for u in held[i]) for i in near),
+                               tuple(map(tuple, groups)),
+                               tuple(size[u] for u in (*others, name)), number))
+        held = {i: scope for i, scope in held.items() if i not in near} | {number: others}
+    return _Schedule(tuple(buckets), tuple(held.items()))
+
+
+def fits(factors: Sequence[Factor], order: Sequence[Any]) -> bool:
+    """Whether a sum over `order` is such work: many rows and names, and tables of few entries."""
+    rows = max((f.log.shape[0] for f in factors), default=1)
+    if rows < ROWS or len(order) < NAMES:
+        return False
+    found = _planned(factors, order)
+    return all(math.prod(bucket.sizes) <= ENTRIES for bucket in found.buckets)
+
+
+def _planned(factors: Sequence[Factor], order: Sequence[Any]) -> _Schedule:
+    return _schedule(tuple(f.names for f in factors), tuple(f.log.shape for f in factors),
+                     tuple(order), factors[0].log.dtype == jnp.float32)
+
+
+def sum_out(factors: Sequence[Factor], order: Sequence[Any]) -> list[Factor]:
+    """The factors that are left when `order` is summed out; what was scaled out among them.
+
+    Cost: O(rows × the sum of the cliques' entries × factors in a bucket).
+    """
+    found = _planned(factors, order)
+    *logs, scale = _left(found, [f.log for f in factors])
+    return [*(Factor(log, names) for log, (_, names) in zip(logs, found.left, strict=True)),
+            Factor(scale, ())]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _left(schedule: _Schedule, logs: list[jax.Array]) -> list[jax.Array]:
+    """The logs of what stays, and of what was scaled out."""
+    return _forward(schedule, logs)[0]
+
+
+def _forward(schedule: _Schedule, logs: list[jax.Array]) -> tuple[list[jax.Array], tuple]:
+    given = [jnp.moveaxis(jnp.minimum(log, huge(log)), 0, -1) for log in logs]
+    messages: dict[int, jax.Array] = {}
+    met, inverses, scale = [], [], jnp.zeros(1, logs[0].dtype)
+    for bucket in schedule.buckets:
+        tables = []
+        for group in bucket.groups:
+            table, top = _table(bucket, group, given, messages)
+            tables.append(table)
+            scale = scale if top is None else scale + top
+        message = _along(_product(bucket, tables), [len(bucket.sizes) - 1], operator.add)
+        top = _along(message, range(message.ndim - 1), jnp.maximum)
+        top = jnp.where(top >= least(top), top, 1)
+        met.append(tables)
+        inverses.append(1 / top)
+        messages[bucket.message] = jnp.where(message >= least(message), message * inverses[-1], 0)
+        scale = scale + jnp.log(top)
+    left = [jnp.moveaxis(log_of(messages[i]), -1, 0) if i in messages else logs[i]
+            for i, _ in schedule.left]
+    return [*left, scale], (met, messages, inverses, _Static(log.shape for log in logs))
+
+
+def _table(bucket: _Bucket, group: tuple[int, ...], given: list[jax.Array],
+           messages: dict[int, jax.Array]) -> tuple[jax.Array, jax.Array | None]:
+    """The product of a group's tables on the axes of the bucket, of weights of at most 1, and the
+    logs of their scales, (rows,); of a message by itself it is that. It is made in logs, where no
+    distance between two tables is too far."""
+    count, first = len(bucket.sizes), bucket.tables[group[0]]
+    if len(group) == 1 and first in messages:
+        return _spread(messages[first], bucket.axes[group[0]], count), None
+    total: Any = None
+    for j in reversed(group):
+        i = bucket.tables[j]
+        log = _spread(log_of(messages[i]) if i in messages else given[i], bucket.axes[j], count)
+        total = log if total is None else total + log
+    top = finite(_along(total, range(count), jnp.maximum))
+    return jnp.exp(jnp.minimum(total - top, 0.0)), top
+
+
+@jax.tree_util.register_static
+class _Static(tuple):
+    """Shapes that travel beside arrays."""
+
+
+def _product(bucket: _Bucket, tables: list[jax.Array]) -> jax.Array:
+    """Φ, (*others, name, rows)."""
+    # what all rows share first, then small tables
+    ordered = sorted(tables, key=lambda table: (table.shape[-1], table.size))
+    total = functools.reduce(operator.mul, ordered)
+    return jnp.broadcast_to(total, (*bucket.sizes, total.shape[-1]))
+
+
+def _spread(table: jax.Array, axes: tuple[int, ...], count: int) -> jax.Array:
+    """A table over some axes on those of a bucket."""
+    table = jnp.transpose(table, (*(axes.index(a) for a in sorted(axes)), len(axes)))
+    return jnp.expand_dims(table, [a for a in range(count) if a not in axes])
+
+
+def _margins(schedule: _Schedule, kept: tuple, slopes: list[jax.Array]) -> tuple:
+    """The gradients with respect to all logs."""
+    met, messages, inverses, shapes = kept
+    *of_left, of_scale = slopes
+    margins: dict[int, jax.Array] = {}
+    for (i, names), slope in zip(schedule.left, of_left, strict=True):
+        # a sum over all states is scaled to 1: its own slope is that of its scale
+        margins[i] = jnp.moveaxis(slope, 0, -1) if names or i < len(shapes) else of_scale
+    for bucket, tables, inverse in reversed([*zip(schedule.buckets, met, inverses, strict=True)]):
+        message = messages[bucket.message]
+        margin = _reduced(margins.pop(bucket.message), message.shape)
+        ratio = jnp.where(message > 0, margin / jnp.where(message > 0, message, 1), 0)
+        belief = _product(bucket, tables) * inverse * ratio[..., None, :]
+        for i, axes in zip(bucket.tables, bucket.axes, strict=True):
+            rows = messages[i].shape[-1] if i in messages else shapes[i][0]
+            margins[i] = _margin(belief, axes, rows)
+    return ([jnp.moveaxis(margins[i], -1, 0) for i in range(len(shapes))],)
+
+
+def _margin(belief: jax.Array, axes: tuple[int, ...], rows: int) -> jax.Array:
+    """What `_spread` made a table's axes of, back."""
+    count = belief.ndim - 1
+    found = _along(belief, [a for a in range(count) if a not in axes], operator.add)
+    ranks = sorted(axes)
+    found = jnp.transpose(found, (*(ranks.index(a) for a in axes), len(axes)))
+    return _reduced(found, (*found.shape[:-1], rows))
+
+
+def _along(array: jax.Array, axes: Sequence[int], both: Callable) -> jax.Array:
+    """`both` of all along some axes, written out: XLA (jaxlib 0.10) makes vectors of that, and
+    none of a reduction."""
+    for axis in sorted(axes, reverse=True):
+        array = functools.reduce(both, [jax.lax.index_in_dim(array, i, axis, False)
+                                        for i in range(array.shape[axis])])
+    return array
+
+
+def _reduced(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Summed over rows, where a table is all rows'."""
+    if array.shape[-1] == shape[-1]:
+        return array
+    if shape[-1] > 1:
+        return jnp.broadcast_to(array, shape)
+    # a product, into which XLA fuses nothing: a reduction of what is fused into it makes no vectors
+    flat = array.reshape(-1, array.shape[-1])
+    return jnp.matmul(flat, jnp.ones(flat.shape[1], flat.dtype), precision=PRECISE).reshape(shape)
+
+
+_left.defvjp(_forward, _margins)

@@ -1,0 +1,72 @@
+"""Loops of a program of the CPU as one piece of machine code each.
+
+XLA runs such a program as a list of kernels, a call each, and loops and branches as lists of their
+own: of a leapfrog in ten coordinates the calls take five sixths. Loops that pass over less than a
+kilobyte it compiles whole, with all loops and branches inside; how small is an option, but one in a
+map, `xla_backend_extra_options`, which jax.jit cannot be given. So the options that JAX has made
+are written out and read again with one more entry. The numbers of its fields and where JAX makes
+options are not public: this is the one file that knows them, and where they are not found loops
+stay as they were (tests/numerics/test_pieces.py fails then).
+
+Loops with sorts, scatters or calls of LAPACK inside are left by XLA as they are. It computes the
+same either way, operation by operation.
+"""
+
+import functools
+from typing import Any
+
+WHOLE = "probml_whole_loops"  # an option beside XLA's own: bytes up to which a loop is one piece
+_OPTION = b"xla_cpu_small_while_loop_byte_threshold"
+# of CompileOptionsProto, ExecutableBuildOptionsProto and DebugOptions, from without to within
+_FIELDS = (3, 3, 500)
+
+
+@functools.cache
+def known() -> bool:
+    """Whether options may have WHOLE; from now on JAX's own compilations take it."""
+    try:
+        from jax._src import compiler
+        from jax._src.lib import xla_client
+
+        own = compiler.get_compile_options
+        entered = _entered(xla_client.CompileOptions().SerializeAsString(), 1)
+        found = xla_client.CompileOptions.ParseFromString(entered).SerializeAsString()
+        if found.count(_OPTION) != 1 or len(found) > 2 * len(entered):
+            return False
+    except Exception:  # of another build
+        return False
+
+    @functools.wraps(own)
+    def options(*args: Any, **keywords: Any) -> Any:
+        told = keywords.get("env_options_overrides") or {}
+        if WHOLE not in told:
+            return own(*args, **keywords)
+        keywords["env_options_overrides"] = {k: v for k, v in told.items() if k != WHOLE}
+        held = own(*args, **keywords).SerializeAsString()
+        if _OPTION not in held:  # else the user has said it
+            held = _entered(held, told[WHOLE])
+        return xla_client.CompileOptions.ParseFromString(held)
+
+    compiler.get_compile_options = options
+    return True
+
+
+def _entered(options: bytes, size: int) -> bytes:
+    """Options as bytes with one entry more: what is written behind is merged."""
+    entry = _field(1, _OPTION) + _field(2, str(size).encode())
+    for number in reversed(_FIELDS):
+        entry = _field(number, entry)
+    return options + entry
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
