@@ -42,8 +42,8 @@ class MAP(Engine):
     normal effects of groups are integrated out, and their posterior given the mode is theirs.
 
     Without an optimiser the plan chooses: a smooth regression of few coefficients with nothing
-    unseen takes damped Newton steps (of very many rows, L-BFGS in the coordinates of the curvature
-    of a sample of them); one whose numbers have coefficients of their own each, as a softmax's,
+    unseen takes damped Newton steps (of very many rows, BFGS in the coordinates of the curvature of
+    a sample of them); one whose numbers have coefficients of their own each, as a softmax's,
     L-BFGS in the coordinates of each number's curvature; all else L-BFGS.
 
     `status` says where the data do not tell a direction that no prior holds, and, of few
