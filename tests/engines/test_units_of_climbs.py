@@ -1,6 +1,7 @@
 """MAP's climbs end at the maximum whatever the units of coordinates are, and say of a ridge that
 the data tell that they do."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -53,6 +54,22 @@ def test_a_line_beside_dates_is_least_squares_and_no_direction_is_said_to_be_unt
     assert fit.converged and "one of many" not in fit.status
     assert fit.params["slope"] == pytest.approx(slope, rel=1e-3)
     assert fit.predict({"x": [at]}, "y")[0] == pytest.approx(level, rel=1e-3)
+
+
+def test_nearly_collinear_columns_are_taken_to_double_before_a_word_is_said():
+    """Longley's kind of table: what float32 cannot tell is not said to be untold."""
+    @probml.model
+    def plane(x):
+        b = sample("b", dist.Normal(0.0, 1e3).expand([2]).to_event(1))
+        with probml.rows():
+            sample("y", dist.Normal(x @ b, 1.0))
+
+    x = np.stack([1000 + X, 1000 + X + 1e-2 * np.cos(7 * X)], 1)
+    y = x @ [2.0, -1.0] + RNG.normal(size=60)
+    with jax.enable_x64(False):
+        fit = plane().fit({"x": x, "y": y}, probml.MAP(prior=False))
+    assert "one of many" not in fit.status and "in double" in fit.status
+    np.testing.assert_allclose(fit.params["b"], np.linalg.lstsq(x, y)[0], rtol=1e-3)
 
 
 def test_a_column_twice_is_still_told():

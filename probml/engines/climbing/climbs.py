@@ -72,11 +72,10 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     if _judged(engine, problem, history):
         end, climb = _vectors(engine, problem, u)
         top, heights, promise = righted(lambda u: climb(u, 0)[1:], end)
-        if len(heights) > 1:
+        if len(heights) > 1 and promise <= nothing(np.asarray(heights[-1], end.dtype)):
             u, history = ravel_pytree(u)[1](jnp.asarray(top)), np.append(history, heights[1:])
-            status = (Status.CONVERGED if promise <= nothing(np.asarray(heights[-1], end.dtype))
-                      else status)
-            adrift = end.dtype == np.float32 and heights[-1] - heights[0] > LOST
+            status = Status.CONVERGED
+        adrift = end.dtype == np.float32 and heights[-1] - heights[0] > LOST
     if status is Status.STALLED and not problem.in_parts and _settled(engine, problem, u):
         status = Status.CONVERGED
     return Outcome(from_coordinates(plan, u, known), history, status, len(history) - 1,
@@ -182,6 +181,7 @@ def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
 
     notes = runaway(plan, known, np.asarray(ends["first"]), np.asarray(ends["last"]),
                     np.asarray(top) - np.asarray(u), fall) if free else ()
+    few = False  # digits, to tell a level direction
     if notes:
         status = Status.RUNAWAY
     elif free and status is Status.CONVERGED:
@@ -193,11 +193,12 @@ def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
         end = np.asarray(top)
         notes = plateaus.level(plan, known, end, np.asarray(ends["last"]), again(end, 0)[1], again,
                                lambda u: again(u, 0)[1])
+        few = bool(notes) and end.dtype == np.float32
         if not many:  # a sample has its maximum elsewhere
             more, gone = plateaus.endless(plan, known, end, np.asarray(ends["last"]),
                                           lambda u: again(u, 0)[1])
             notes, status = notes + more, Status.RUNAWAY if gone else status
-    return Outcome(unflat(plan, top, known), history, status, len(history) - 1, notes)
+    return Outcome(unflat(plan, top, known), history, status, len(history) - 1, notes, adrift=few)
 
 
 def unheld(plan: Plan, prior: bool) -> bool:
@@ -221,7 +222,8 @@ def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
                            lambda u: climb(u)[:2], lambda u: climb(u, 0)[1])
     more, gone = plateaus.endless(plan, known, end, hessian, lambda u: climb(u, 0)[1])
     return outcome._replace(notes=(*outcome.notes, *notes, *more),
-                            status=Status.RUNAWAY if gone else outcome.status)
+                            status=Status.RUNAWAY if gone else outcome.status,
+                            adrift=outcome.adrift or bool(notes) and end.dtype == np.float32)
 
 
 flat = jit(density.flat, static_argnums=0, seldom=ONCE)
