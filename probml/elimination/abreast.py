@@ -72,7 +72,8 @@ def _schedule(scopes: tuple, shapes: tuple, order: tuple, single: bool) -> _Sche
             host = next((g for g in groups if set(held[i]) <= set(held[near[g[0]]])
                          and rows[i] <= rows[near[g[0]]]
                          # messages in double precision reach far enough as they are
-                         and (single or min(i, near[g[0]]) < len(scopes))), None)
+                         and (single or near[g[0]] < len(scopes)
+                              and (i < len(scopes) or rows[i] == 1))), None)
             groups.append([j]) if host is None else host.append(j)
         rows[number] = max(rows[i] for i in near)
         buckets.append(_Bucket(near, tuple(tuple(place[u] for u in held[i]) for i in near),

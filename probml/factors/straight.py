@@ -12,15 +12,17 @@ from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from probml.device.rows import Chunk, Known
 from probml.factors.naturals import environment
-from probml.factors.rowwise import row_environment
+from probml.factors.rowwise import row_environment, row_log
 from probml.jaxpr.opened.backward import gradient, value_and_gradient
 from probml.jaxpr.switches import SETTING
 from probml.plan.plan import Plan
 from probml.plan.straight import entered
+from probml.plan.strands import Columns
 from probml.structure.densities import log_density
 
 Derivatives = tuple[jax.Array, jax.Array, jax.Array]
@@ -106,3 +108,50 @@ def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, kno
     across, weighed = lax.optimization_barrier((jnp.transpose(slope, (1, 2, 0)),
                                                 jnp.swapaxes(slope * bent[..., None], 0, 1)))
     return across @ weighed
+
+
+def weighed_hessian(plan: Plan, name: str, entering: Columns, point: Callable, c: jax.Array,
+                    known: Known, rows: Chunk, q: jax.Array) -> jax.Array:
+    """The Hessian in c of Σ over rows and states of q × log factor of a site, (p, p): of numbers
+    η_m = a_m·c_m + b_m it is Σ ∂²f/∂η_m ∂η_l a_m a_lᵀ.
+
+    Args:
+        entering: how c enters. point: c (p,) → parameters, affine. q: (b, *states).
+
+    Cost: rows × p², where the directions of c would each pass through the density.
+    """
+    site, argument = plan.structure.sites[name], entering.argument
+    numbers, places = np.array(entering.numbers), np.array(entering.places)
+
+    def one(varying, x, seen, q):
+        def env(c):
+            return {**environment(plan, point(c), known), **varying}
+
+        def of(c):
+            return plan.structure.arguments(name, env(c))[argument]
+
+        fixed, here = plan.structure.arguments(name, env(c)), of(c)
+
+        def value(eta):
+            held = {**fixed, argument: here.reshape(-1).at[numbers].set(eta).reshape(here.shape)}
+            log = row_log(plan, name, {**env(c), SETTING: lambda _: [held[a] for a in
+                                                                     site.arguments]}, x, seen)
+            return jnp.where(q > 0, q * jnp.where(q > 0, log, 0.0), 0.0).sum()
+
+        bent = jax.jacfwd(gradient(value))(here.reshape(-1)[numbers])
+        # a coefficient enters one number, so that the slope of their sum is its own
+        return bent, gradient(lambda c: of(c).reshape(-1)[numbers].sum())(c)
+
+    hidden = name in plan.variables
+    bent, slope = jax.vmap(one)(row_environment(plan, known, rows, name),
+                                None if hidden else rows.values[name],
+                                None if hidden else rows.seen.get(name), q)
+    across = slope.T[places]  # (m, q, b)
+    m, wide, b = across.shape
+    bends = jnp.transpose(bent, (1, 0, 2))[..., None]  # (m, b, l, 1)
+    beside = jnp.transpose(across, (2, 0, 1))  # (b, l, q)
+    # apart from the product, into which XLA would fold them, for half the speed
+    across, weighed = lax.optimization_barrier((across, (bends * beside).reshape(m, b, m * wide)))
+    flat = places.reshape(-1)
+    blocks = (across @ weighed).reshape(m * wide, m * wide)
+    return jnp.zeros((c.size, c.size), blocks.dtype).at[flat[:, None], flat].set(blocks)

@@ -35,7 +35,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
-from probml.plan.products import filled, powers
+from probml.plan.products import alike, filled, powers
 from probml.structure.densities import log_weight
 
 # rows for each member of a plate read by an index, on average, below which so many members are
@@ -122,8 +122,11 @@ def _grown(plan: Plan) -> tuple[Tie, ...]:
     others are told, and whose width depends on these others."""
     structure, sites, out = plan.structure, plan.structure.sites, []
     # programs that cannot be pushed forwards, as of differential equations, are long to look at
-    for name in plan.free if not structure.one_way else ():
-        base, shape = sites[name].domain.base, sites[name].shape
+    groups = () if structure.one_way else (*((n,) for n in plan.free if sites[n].shape),
+                                           *alike(plan))
+    for names in groups:
+        name = names[0]
+        base, shape = sites[name].domain.base, sites[name].shape or (len(names),)
         shares = sites[name].domain.sums_to_one
         if base is None or base.event_dim and not shares:
             continue
@@ -132,18 +135,18 @@ def _grown(plan: Plan) -> tuple[Tie, ...]:
         if size < SEVERAL:
             continue
         most = (FEW if size >= MANY else LEAST) * size
-        above = _widths_above(plan, name)
-        near = [user for user in structure.children[name] if user in plan.rowwise
-                and sites[user].factor]
+        above = {p for n in names for p in _widths_above(plan, n)}
+        near = [user for user in plan.rowwise if sites[user].factor
+                and not set(structure.programs[user][1]).isdisjoint(names)]
         # whatever takes a width of its prior tells it; of others what looks at both
         beside = {p: [user for user in (plan.rowwise if p in above else near)
-                      if p in structure.programs[user][1]] for p in plan.free if p != name}
+                      if p in structure.programs[user][1]] for p in plan.free if p not in names}
         others = {p: seen for p, both in beside.items() if near and both
                   and (seen := sum(_numbers(plan, user) for user in both)) < most}
         if not others:
             continue
         asked = tuple(p for p in others if any(p in structure.programs[u][1] for u in near))
-        reach, moves, turns = map(np.asarray, _widened(plan, name, asked, tuple(near)))
+        reach, moves, turns = map(np.asarray, _widened(plan, names, asked, tuple(near)))
         apart = 0 < reach <= max(together, size // 2)
         turning = {p for p, turn in zip(asked, turns, strict=True)
                    if turn or sites[p].domain.from_zero} | above
@@ -152,14 +155,16 @@ def _grown(plan: Plan) -> tuple[Tie, ...]:
                       and (apart or p in turning and size >= SHARE * seen
                            and not sites[name].entry.improper))
         if found:
-            out.append(_crowd(plan, name, found, max(others[p] for p in found)))
+            why = _crowd(plan, names, found, max(others[p] for p in found))
+            out += [Tie(n, found, why, "grown") for n in names]
     return tuple(out)
 
 
-def _crowd(plan: Plan, name: str, others: tuple[str, ...], seen: int) -> Tie:
-    size, named = math.prod(plan.structure.sites[name].shape), " and ".join(map(repr, others))
-    return Tie(name, others, f"the {size} numbers of '{name}' are many beside the {seen} that tell "
-               f"them and {named}, on which their width depends", "grown")
+def _crowd(plan: Plan, names: tuple[str, ...], others: tuple[str, ...], seen: int) -> str:
+    size = sum(math.prod(plan.structure.sites[name].shape) for name in names)
+    of = f"'{names[0]}'" + f" … '{names[-1]}'" * (len(names) > 1)
+    return (f"the {size} numbers of {of} are many beside the {seen} that tell them and "
+            f"{' and '.join(map(repr, others))}, on which their width depends")
 
 
 def _widths_above(plan: Plan, name: str) -> set[str]:
@@ -181,7 +186,7 @@ def _numbers(plan: Plan, name: str) -> int:
 
 
 @functools.partial(jit, static_argnums=(0, 1, 2, 3), seldom=ONCE)
-def _widened(plan: Plan, name: str, others: tuple[str, ...], near: tuple[str, ...]):
+def _widened(plan: Plan, names: tuple[str, ...], others: tuple[str, ...], near: tuple[str, ...]):
     """Of the curvature of some factors in a vector: in how many of its numbers the slope moves with
     one of them, the most; for each of others, whether it moves with that, (others,), and whether by
     the same ratio from step to step, as by the exponential of a number without bounds."""
@@ -196,22 +201,23 @@ def _widened(plan: Plan, name: str, others: tuple[str, ...], near: tuple[str, ..
         elif key in plan.free and site.domain.fixed and site.domain.rank == 0:
             env[key] = site.domain.bijection(env[key])
 
-    z, count = env[name], len(others)
+    z, count = jnp.concatenate([env[name].reshape(-1) for name in names]), len(others)
+    ends = np.cumsum([env[name].size for name in names])[:-1]
 
     def slope(z, env):
-        return jax.grad(lambda z: sum(log_weight(structure, user, {**env, name: z})
-                                      for user in near))(z)
+        def total(z):
+            parts = zip(names, jnp.split(z, ends), strict=True)
+            at = {**env, **{name: part.reshape(env[name].shape) for name, part in parts}}
+            return sum(log_weight(structure, user, at) for user in near)
+
+        return jax.grad(total)(z)
 
     def curvature(moved, along):
-        at = {**env, **moved}
-        if not structure.one_way:
-            return jax.jvp(lambda z: slope(z, at), (z,), (along,))[1]
-        small = 1e-2 if z.dtype == jnp.float32 else 1e-4
-        return (slope(z + small * along, at) - slope(z - small * along, at)) / (2 * small)
+        return jax.jvp(lambda z: slope(z, {**env, **moved}), (z,), (along,))[1]
 
     some = np.linspace(0, z.size - 1, SOME).astype(int)
-    single = jnp.asarray(np.eye(z.size)[some], z.dtype).reshape(SOME, *z.shape)
-    every = jnp.cos(jnp.arange(1.0, z.size + 1.0)).reshape(z.shape).astype(z.dtype)
+    single = jnp.asarray(np.eye(z.size)[some], z.dtype)
+    every = jnp.cos(jnp.arange(1.0, z.size + 1.0)).astype(z.dtype)
     # some numbers one by one, then all at three points for each of the others
     moved = {}
     for i, other in enumerate(others):
@@ -220,11 +226,11 @@ def _widened(plan: Plan, name: str, others: tuple[str, ...], near: tuple[str, ..
         times = np.zeros(SOME + 3 * count)
         times[SOME + 3 * i :][:3] = range(3)
         moved[other] = value + step * times.reshape(-1, *(1,) * value.ndim).astype(value.dtype)
-    along = jnp.concatenate([single, jnp.broadcast_to(every, (3 * count, *z.shape))])
-    bends = jax.vmap(curvature)(moved, along).reshape(len(along), z.size)
+    along = jnp.concatenate([single, jnp.broadcast_to(every, (3 * count, z.size))])
+    bends = jax.vmap(curvature)(moved, along)
     beside = jnp.abs(bends[:SOME])
     reach = jnp.max(jnp.sum(beside > 1e-3 * jnp.max(beside), 1))
-    found = (bends[SOME:] @ every.reshape(-1)).reshape(count, 3)
+    found = (bends[SOME:] @ every).reshape(count, 3)
     moves = jnp.abs(found[:, 1] - found[:, 0]) > 1e-3 * jnp.abs(found[:, 0])
     turns = jnp.abs(found[:, 2] * found[:, 0] - found[:, 1] ** 2) < 1e-3 * found[:, 1] ** 2
     return reach, moves, turns

@@ -386,8 +386,7 @@ class Plan:
         return sum(math.prod(s) for i, s, _ in self.structure.specs if i in used and None not in s)
 
     def chunk_rows(self, copies: int = 1) -> int:
-        """Rows a chunk, of which `copies` (restarts) are worked on at once: what it touches stays in
-        cache."""
+        """Rows a chunk, of which `copies` (restarts) are worked on at once: they stay in cache."""
         fitting = max(BUDGET // (TABLES * max(self.work, 1)), 1)
         wide, tables = (2 ** round(math.log2(CHUNK / max(numbers, 1)))
                         for numbers in (max(self.width, self.brought), self.work))

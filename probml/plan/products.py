@@ -4,7 +4,7 @@ product with a scale may reach the rows."""
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -50,11 +50,17 @@ def powers(plan: Plan) -> dict[tuple[str, str], float]:
                 near.setdefault(name, set()).update(bent)
     real = [n for n in near if sites[n].domain.unbounded and not sites[n].entry.improper
             and math.prod(sites[n].shape) > 1]
-    pairs = tuple((n, other) for n in real for other in sorted(near[n]) if other != n
-                  and (sites[other].domain.from_zero or sites[other].domain.unbounded))
-    kept = np.asarray(_unmoved(plan, pairs)) if pairs else ()
-    found = {pair: POWERS[int(np.argmax(same))] for pair, same in zip(pairs, kept, strict=True)
-             if same.any()}
+    wide = {n for n in plan.free if sites[n].domain.from_zero or sites[n].domain.unbounded}
+    pairs = tuple((n, other) for n in real for other in sorted(near[n] & wide) if other != n)
+    every = [(group, other) for group in alike(plan)
+             if sites[group[0]].domain.unbounded and not sites[group[0]].entry.improper
+             for other in sorted(set.intersection(*(near.get(n, set()) for n in group)) & wide)
+             if other not in group]
+    every = tuple([((n,), other) for n, other in pairs] + every)
+    kept = np.asarray(_unmoved(plan, every)) if every else ()
+    found = {(n, other): POWERS[int(np.argmax(same))]
+             for (group, other), same in zip(every, kept, strict=True) if same.any()
+             for n in group}
     rest = tuple(pair for pair in pairs if pair not in found
                  and not plan.structure.one_way)
     bends = np.asarray(_elastic(plan, rest)) if rest else ()
@@ -62,9 +68,19 @@ def powers(plan: Plan) -> dict[tuple[str, str], float]:
                     if np.isfinite(bend)}
 
 
-def _near(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> tuple[list[str], dict]:
+def alike(plan: Plan) -> tuple[tuple[str, ...], ...]:
+    """Single numbers with one kind of prior, two of it and more: a vector that was written number
+    by number, as by a loop."""
+    groups: dict = {}
+    for name in plan.free:
+        if not plan.structure.sites[name].shape:
+            groups.setdefault(plan.structure.likeness(name) or name, []).append(name)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def _near(plan: Plan, names: Sequence[str]) -> tuple[list[str], dict]:
     """What takes some of these parameters, and a point without symmetries of all that it takes."""
-    structure, every = plan.structure, {n for pair in pairs for n in pair}
+    structure, every = plan.structure, set(names)
     takers = [user for user in users(plan) if any(n in structure.programs[user][1] for n in every)
               and (user not in plan.free or any(user in structure.children[n] for n in every))]
     specs = {}
@@ -96,7 +112,7 @@ def _elastic(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
     """
     structure, out = plan.structure, []
     for name, scale in pairs:
-        near, fill = _near(plan, ((name, scale),))
+        near, fill = _near(plan, (name, scale))
         size = fill[name].size
         own = size <= EACH
         plain = structure.sites[scale].domain.from_zero
@@ -135,17 +151,19 @@ def _elastic(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
-def _unmoved(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
+def _unmoved(plan: Plan, pairs: tuple[tuple[tuple[str, ...], str], ...]) -> jax.Array:
     """For each (effects, scale) and each of POWERS, (pairs, powers): whether all that depends on
-    either is the same for twice the effects and half the scale to that power."""
+    either is the same for twice the effects, all of them, and half the scale to that power."""
     structure, sites = plan.structure, plan.structure.sites
-    near, fill = _near(plan, pairs)
-    moving = [name for name in dict.fromkeys(n for pair in pairs for n in pair) if name in fill]
+    moving = tuple(dict.fromkeys(n for group, other in pairs for n in (*group, other)))
+    near, fill = _near(plan, moving)
+    moving = tuple(name for name in moving if name in fill)
     halved = -np.log(2.0) / np.array(POWERS)
     times = {n: np.ones((len(pairs), len(POWERS))) for n in moving}
     plus = {n: np.zeros((len(pairs), len(POWERS))) for n in moving}
-    for i, (name, scale) in enumerate(pairs):
-        times[name][i] = 2.0
+    for i, (group, scale) in enumerate(pairs):
+        for name in group:
+            times[name][i] = 2.0
         if sites[scale].domain.from_zero:
             times[scale][i] = np.exp(halved)
         else:
@@ -160,6 +178,6 @@ def _unmoved(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
                                   for a, b in zip(here, there, strict=True) for key in a]))
 
     # where twice the effects alone make no difference, as under a mask, nothing is told
-    told = ~jnp.stack([same({n: 2.0 if n == name else 1.0 for n in moving},
-                            dict.fromkeys(moving, 0.0)) for name, _ in pairs])
+    told = ~jnp.stack([same({n: 2.0 if n in group else 1.0 for n in moving},
+                            dict.fromkeys(moving, 0.0)) for group, _ in pairs])
     return jax.vmap(jax.vmap(same))(times, plus) & told[:, None]

@@ -3,10 +3,11 @@ the curvature of rows has a block a number, and blocks tell most of it."""
 
 import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from probml.jaxpr.cells import NONE, cells
+from probml.jaxpr.cells import NONE, SEVERAL, cells
 from probml.jaxpr.levels import Level
 from probml.plan.plan import Plan
 from probml.plan.straight import entered
@@ -46,3 +47,64 @@ def strands(plan: Plan) -> tuple[tuple[str, tuple[int, ...]], ...]:
         if not np.all((flat == np.arange(count)) | (flat == NONE)):
             return ()
     return tuple((p, tuple(each.reshape(-1).tolist())) for p, each in number.items())
+
+
+class Columns(NamedTuple):
+    """Which coefficients each number of an argument has.
+
+    Attributes:
+        argument: of the site. numbers: those of its numbers that parameters enter, flat.
+        places: of each of them, its coefficients among all of the parameters behind one another.
+    """
+
+    argument: str
+    numbers: tuple[int, ...]
+    places: tuple[tuple[int, ...], ...]
+
+
+@functools.lru_cache(maxsize=512)
+def columns(plan: Plan, user: str, names: tuple[str, ...]) -> Columns | None:
+    """How parameters enter a row-wise site that looks at no hidden states, as the coefficients of
+    a gate do; None where a number has none of its own, or it is not of this kind.
+
+    Args:
+        names: the parameters, in the order in which they stand behind one another.
+    """
+    site = plan.structure.sites[user]
+    if (user not in plan.rowwise or user in plan.chains or user in plan.steps or site.factor
+        or user in plan.switches or plan.discrete_parents(user)):
+        return None
+    arguments = [a for a in site.arguments if any(p in site.uses.get(a, {}) for p in names)]
+    if len(arguments) != 1:
+        return None
+    at, (program, takes) = site.arguments.index(arguments[0]), plan.structure.programs[user]
+    for axis in (-1, 0):
+        own = _numbered(plan, names, axis)
+        if own is None:
+            continue
+        mine = {takes.index(p): p for p in names if p in takes}
+        found = [each.reshape(-1) for each in cells(program, mine, own)[at].values()]
+        low = np.min([np.where(each == NONE, np.iinfo(int).max, each) for each in found], 0)
+        high = np.max(found, 0)
+        some = np.flatnonzero(high != NONE)
+        alone = (low[some] == high[some]).all() and not any((e == SEVERAL).any() for e in found)
+        if alone and len(set(high[some])) == len(some) > 0:
+            whole = np.concatenate([own[p].reshape(-1) for p in names])
+            places = tuple(tuple(np.flatnonzero(whole == high[e]).tolist()) for e in some)
+            if len({len(each) for each in places}) == 1:
+                return Columns(arguments[0], tuple(some.tolist()), places)
+    return None
+
+
+def _numbered(plan: Plan, names: tuple[str, ...], axis: int) -> dict[str, np.ndarray] | None:
+    """Elements of parameters by their place along an axis, which all have as long."""
+    shapes = {name: plan.structure.sites[name].shape for name in names}
+    lengths = {shape[axis] if shape else 0 for shape in shapes.values()}
+    if len(lengths) != 1 or 0 in lengths:
+        return None
+    out = {}
+    for name, shape in shapes.items():
+        along = np.arange(shape[axis])
+        out[name] = np.broadcast_to(along if axis else along.reshape(-1, *(1,) * (len(shape) - 1)),
+                                    shape)
+    return out

@@ -18,6 +18,7 @@ from probml.evidence.passes import Expected, over_responsible
 from probml.evidence.surrogates import Settings, row_surrogate, surrogate
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior, outside
+from probml.factors.straight import weighed_hessian
 from probml.families.links import backward
 from probml.jaxpr.opened.backward import gradient, value_and_gradient
 from probml.jaxpr.opened.shortened import shortened
@@ -26,6 +27,7 @@ from probml.numerics.bundles import Bundle
 from probml.numerics.process.plain import traced_once
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
+from probml.plan.strands import columns
 
 WORTH = 10  # steps of L-BFGS that one of Newton's stands for
 ROUNDS = 2  # readings of a form: the second is taken at the first one's mode, free of cancellation
@@ -121,10 +123,23 @@ class Objective:
             value, slope = value + more[0], jax.tree.map(jnp.add, slope, more[1])
         return value, slope
 
-    def hessian(self, unpack, c):
-        """The Hessian of Q(unpack(c)) at a vector c, of blocks that rows see."""
+    def hessian(self, unpack, c, names: tuple[str, ...]):
+        """The Hessian of Q(unpack(c)) at a vector c, of blocks that rows see.
+
+        Args:
+            names: the parameters that `unpack` makes, in their order in c.
+        """
+        plan, sites = self.plan, self.plan.structure.sites
+        seeing = [site for site in plan.rowwise
+                  if any(name in uses for uses in sites[site].uses.values() for name in names)]
+        entering = {site: columns(plan, site, names) for site in seeing}
+        apart = all(entering.values()) and not (plan.latents or plan.groupings)
 
         def chunk(rows, taps):
+            if apart:
+                return sum(weighed_hessian(
+                    plan, site, found, lambda c: {**self.params, **unpack(c)}, c, self.known, rows,
+                    taps[site]) for site, found in entering.items())
             return jax.hessian(lambda c: row_surrogate(
                 self.plan, taps, {**self.params, **unpack(c)}, self.known, rows, self.params
             ))(c)
@@ -356,7 +371,7 @@ def _ascend_curved(objective: Objective, stage, steps: int) -> dict[str, jax.Arr
         return jax.tree.map(jnp.negative,
                             objective.value_and_gradient(unpack, c, True, names, origin))
 
-    hessian = objective.hessian(unpack, start)
+    hessian = objective.hessian(unpack, start, tuple(sorted(names)))
     return unpack(chords(descent, -hessian, start, -(-steps // WORTH)))
 
 

@@ -326,7 +326,40 @@ def two_cells_filled_in(x, y):
     sample("y", dist.Normal(b[0] + b[1] * full, noise), obs=y)
 
 
+@case(y=Y[:18].reshape(6, 3))
+def effects_one_by_one(y):
+    """Uncentred, each effect a site of its own."""
+    mu, tau, s = sample("mu", dist.Normal(0, 2)), sample("tau", dist.HalfNormal(1)), sample("s", dist.HalfNormal(1))
+    for i in range(len(y)):
+        z = sample(f"z_{i}", dist.Normal(0, 1))
+        sample(f"y_{i}", dist.Normal(mu + tau * z, s).expand([3]).to_event(1), obs=y[i])
+
+
+@case(y=np.round(Y[:10]))
+def rounded_one_by_one(y):
+    mu, s = sample("mu", dist.Normal(0, 2)), sample("s", dist.HalfNormal(1))
+    for i in range(len(y)):
+        e = sample(f"e_{i}", dist.Uniform(-0.5, 0.5))
+        numpyro.factor(f"y_{i}", dist.Normal(mu, s).log_prob(y[i] + e))
+
+
+@case(y=COUNTS[:6])
+def effects_by_name(y):
+    mu, tau = sample("mu", dist.Normal(0, 2)), sample("tau", dist.HalfNormal(1))
+    z = jnp.stack([sample(name, dist.Normal(0, 1)) for name in ("ann", "bob", "cyd", "dan", "eve", "fay")])
+    sample("y", dist.Poisson(jnp.exp(mu + tau * z)), obs=y)
+
+
 # those whose mode is an answer
+
+
+@case(y=Y[:10])
+def cubic_number_by_number(y):
+    """Coefficients are single numbers with one prior, and no vector that grows."""
+    a, b, c, d = (sample(name, dist.Normal(0, 1)) for name in "abcd")
+    s, x = sample("s", dist.HalfNormal(1)), jnp.arange(len(y)) / 10
+    sample("y", dist.Normal(a + b * x + c * x**2 + d * x**3, s), obs=y)
+
 
 COLUMNS = RNG.normal(size=(N, 12))
 

@@ -25,6 +25,7 @@ SAMPLED = ("rounded_data", "process_of_two_classes", "milk_with_imputed_cells",
            "innovations_through_a_recursion", "shares_with_their_concentration",
            "a_rate_of_their_own", "seasons_with_effects", "counts_of_a_walk_by_scan",
            "innovations_summed_up", "studies_by_a_regression", "cutpoints_of_raters", "ice",
+           "effects_one_by_one", "rounded_one_by_one", "effects_by_name",
            "supervised_topics")
 INTEGRATED = {"slopes_with_a_correlation": "b", "slopes_of_two_classes_by_a_precision": "b",
               "uncentred_by_softplus": "z", "uncentred_by_a_logarithm": "z",
@@ -32,10 +33,10 @@ INTEGRATED = {"slopes_with_a_correlation": "b", "slopes_of_two_classes_by_a_prec
 MODES = ("ridge_of_known_scale", "logistic_of_known_scale", "regression_of_unknown_noise",
          "more_columns_than_is_wise", "negative_binomial_by_hand", "process_integrated",
          "two_cells_filled_in", "weibull_survival", "gaussian_process", "linear_regression",
-         "holt_winters", "best")
+         "holt_winters", "best", "cubic_number_by_number")
 QUICK = ("rounded_data", "cells_imputed_by_an_argument", "finnish_horseshoe", "values_between_bounds",
          "ridge_of_known_scale", "regression_of_unknown_noise", "weibull_survival",
-         "uncentred_by_softplus")
+         "uncentred_by_softplus", "effects_by_name", "cubic_number_by_number")
 
 
 def each(names):
