@@ -242,7 +242,8 @@ class MAP(Engine):
         found = off_edge(problem, self.prior, unstuck(problem, self.prior, climb, plain, params),
                          plain)
         found = self._from_em(problem, found, plain)
-        return other_side(problem, self.prior, told(self, problem, found), params, plain)
+        return other_side(problem, self.prior, told(self, problem, found), params,
+                          lambda params: by_lbfgs(self, problem, params, False))
 
     def _from_em(self, problem: Problem, found: Outcome, climb) -> Outcome:
         """A climb that ended where a column has no noise about its latents, or that which ends
