@@ -67,13 +67,12 @@ links:  ## let editors and `make docs` find probml.models, by links
 demo: env  ## fit mixtures to the Old Faithful eruptions and draw the best
 	@$(BIN)/python -m probml.demo
 
-# mypy has one core for some seconds, the tests have the others meanwhile; each worker has one half of the tests until it
-# runs out of them, so that files stay whole, and what they compile is compiled once
+# mypy has one core for some seconds, the tests have the others meanwhile
 define TEST
 @$(BIN)/ruff check .
 @mkdir -p .cache
 @$(BIN)/mypy --no-error-summary > .cache/types.txt 2>&1 & types=$$!; \
-  $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=10 $(1); tests=$$?; \
+  $(BIN)/python -m pytest -n $(WORKERS) --durations=10 $(1); tests=$$?; \
   wait $$types || { cat .cache/types.txt; exit 1; }; exit $$tests
 endef
 

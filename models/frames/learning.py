@@ -1,6 +1,6 @@
 """What the columns of a table are, learnt from its rows and from what a user said of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,13 @@ def learn(X, categorical: Any, kinds: Any, categories: Any, spare: bool,
         raise ModelError(f"{setting} names {key!r}, which is not a column: expected one of "
                          f"{_columns(names, width)}")
 
+    if not isinstance(kinds, str | Mapping | None):
+        raise ModelError(f"kinds={kinds!r:.80}: expected None, one kind for all columns, or column "
+                         f"→ kind, got a {type(kinds).__name__}")
+    if categorical is not None and not isinstance(categorical, str) and (
+            not isinstance(categorical, Iterable) or getattr(categorical, "ndim", 1) != 1):
+        raise ModelError(f"categorical={categorical!r:.80}: expected None, 'all', or a list of "
+                         f"columns by name or index, got a {type(categorical).__name__}")
     said: list[Any] = [kinds if isinstance(kinds, str) else None] * width
     for key, kind in (kinds or {}).items() if not isinstance(kinds, str) else ():
         said[position(key, "kinds")] = kind

@@ -42,8 +42,8 @@ class MAP(Engine):
     normal effects of groups are integrated out, and their posterior given the mode is theirs.
 
     Without an optimiser the plan chooses: a smooth regression of few coefficients with nothing
-    unseen takes damped Newton steps (of very many rows, L-BFGS in the coordinates of the curvature
-    of a sample of them); one whose numbers have coefficients of their own each, as a softmax's,
+    unseen takes damped Newton steps (of very many rows, BFGS in the coordinates of the curvature of
+    a sample of them); one whose numbers have coefficients of their own each, as a softmax's,
     L-BFGS in the coordinates of each number's curvature; all else L-BFGS.
 
     `status` says where the data do not tell a direction that no prior holds, and, of few
@@ -242,7 +242,8 @@ class MAP(Engine):
         found = off_edge(problem, self.prior, unstuck(problem, self.prior, climb, plain, params),
                          plain)
         found = self._from_em(problem, found, plain)
-        return other_side(problem, self.prior, told(self, problem, found), params, plain)
+        return other_side(problem, self.prior, told(self, problem, found), params,
+                          lambda params: by_lbfgs(self, problem, params, False))
 
     def _from_em(self, problem: Problem, found: Outcome, climb) -> Outcome:
         """A climb that ended where a column has no noise about its latents, or that which ends

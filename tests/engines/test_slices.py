@@ -23,7 +23,7 @@ ENGINE = probml.EM(max_iterations=12, restarts=5, tolerance=1e-6)
 
 def same(one: probml.Fit, other: probml.Fit) -> None:
     np.testing.assert_allclose(one.history, other.history, rtol=1e-10)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10),
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12),
                  dict(one.params), dict(other.params))
 
 

@@ -8,6 +8,8 @@ import pytest
 from jax.scipy.linalg import cho_solve
 
 from compilations import compiled
+from probml.dataset.sources.parts import opened
+from probml.models import hidden_markov
 from probml.numerics import compiling, tiers
 from probml.numerics.logs import log_sum
 
@@ -32,6 +34,11 @@ ROWS = np.zeros(1000)
 def test_the_numbers_their_tables_and_the_passes_choose_the_level(leaves, static, loops, small):
     level = tiers.options(leaves, static, loops)["xla_backend_optimization_level"]
     assert level == (0 if small else 3)
+
+
+def test_moves_of_a_chain_are_its_work():
+    plan = opened(hidden_markov(k=5, d=2), {"y": np.zeros((3, 20, 2))}).plan()
+    assert plan.met == 25
 
 
 def _twice(x):

@@ -58,8 +58,8 @@ def smooth(plan: Plan) -> bool:
     return all(not s.entry.kinked and not s.factor for s in kinds)
 
 
-def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
-    """By L-BFGS."""
+def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping, judged: bool = True) -> Outcome:
+    """By L-BFGS; where it ends is `judged` whatever the units, or is to be compared alone."""
     plan, known, rows = problem.plan, problem.known, problem.rows
 
     def block(u, count):
@@ -69,7 +69,7 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
 
     u, history, status = climb_in_blocks(engine, block, to_coordinates(plan, params, known))
     adrift = False
-    if _judged(engine, problem, history):
+    if judged and _judged(engine, problem, history):
         end, climb = _vectors(engine, problem, u)
         top, heights, promise = righted(lambda u: climb(u, 0)[1:], end)
         if len(heights) > 1 and promise <= nothing(np.asarray(heights[-1], end.dtype)):

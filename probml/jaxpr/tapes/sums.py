@@ -184,6 +184,36 @@ def _singular(ins: Avals, outs: Avals, full_matrices: bool, compute_uv: bool,
     return lambda x: _decomposed(parts, outs, x)
 
 
+def _triangles(ins: Avals, outs: Avals) -> Callable:
+    """Gauss's elimination, the largest of each column first: both triangles in one matrix, with
+    which row each row changed places, and where rows then come from. Of all matrices together."""
+    rows, columns = ins[0].shape[-2:]
+
+    def eliminated(x):
+        out = np.array(x).reshape(-1, rows, columns)
+        which, order = np.arange(len(out)), np.tile(np.arange(rows), (len(out), 1))
+        places = np.zeros((len(out), min(rows, columns)), int)
+        for k in range(places.shape[1]):
+            at = places[:, k] = k + np.abs(out[:, k:, k]).argmax(1)
+            for each in (out, order):
+                each[which, k], each[which, at] = each[which, at], each[which, k]
+            top = out[:, k, k, None]
+            out[:, k + 1 :, k] /= np.where(top == 0, 1, top)  # a column of zeros stays as it is
+            out[:, k + 1 :, k + 1 :] -= out[:, k + 1 :, k, None] * out[:, k, None, k + 1 :]
+        return [part.reshape(aval.shape) for part, aval in zip((out, places, order), outs,
+                                                               strict=True)]
+
+    return eliminated
+
+
+def _orthogonal(ins: Avals, outs: Avals, full_matrices: bool, pivoting: bool) -> Callable:
+    if pivoting:
+        raise Untold("columns in another order")
+    if full_matrices:
+        return lambda x: list(np.linalg.qr(x, "complete"))
+    return lambda x: list(np.linalg.qr(x))
+
+
 def _factorisation(ins: Avals, outs: Avals, **_: Any) -> float:
     size = ins[0].shape[-1]
     return 5 * CALL * (size + 1) + ins[0].size * (FACTORED + MULTIPLIED * size)
@@ -200,6 +230,8 @@ OPERATIONS: dict[str, Operation] = {
     "cumsum": Operation(_running(np.add), ("axis", "reverse")),
     "dot_general": Operation(_contracted, ("dimension_numbers",), cost=_contraction),
     "eigh": Operation(_eigen, ("lower", "subset_by_index"), True, _factorisation),
+    "lu": Operation(_triangles, (), True, _factorisation),
+    "qr": Operation(_orthogonal, ("full_matrices", "pivoting"), True, _factorisation),
     "reduce_and": Operation(_reduced(np.bitwise_and), ("axes",)),
     "reduce_max": Operation(_reduced(np.maximum), ("axes",)),
     "reduce_min": Operation(_reduced(np.minimum), ("axes",)),
