@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from probml import EM, VB, DataError, Fit, ModelError, Refusal, stationary
-from probml.estimators.face import goes_on, n_parameters
+from probml.estimators.face import goes_on, lasting, n_parameters
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -174,6 +174,8 @@ class HiddenMarkov(OfEmissions):
         self.fit_ = fits[numbers[0]]
         if not isinstance(self.n_states, Integral):
             self._choose(fits, padded, sample_weight, len(steps.values))
+        else:
+            self.fit_ = lasting(self.fit_, padded, sample_weight)
         self.fit_ = replace(self.fit_, units=self._told(self.fit_))
         self.n_iter_, self.converged_, self.history_ = (
             max(self.fit_.iterations, 1), self.fit_.converged, np.asarray(self.fit_.history)
@@ -198,27 +200,24 @@ class HiddenMarkov(OfEmissions):
         return out
 
     def partial_fit(self, X, y=None, lengths=None, sample_weight=None):
-        """Learn from further sequences. The first ones are fitted as by `fit`; each later call is a
-        step of stepwise EM, or of stochastic variational Bayes, see Fit.update: what these
-        sequences show counts (their share of all so far)^0.6. The prior stays as the first ones set
-        it, and so does the alphabet: n_symbols= makes it larger.
+        """Learn from further sequences. The first ones are fitted by `fit`, here or before; each
+        later call is a step of stepwise EM, or of stochastic variational Bayes, see Fit.update:
+        what these sequences show counts (their share of all so far)^0.6. The prior stays as the
+        first ones set it, and so does the alphabet: n_symbols= makes it larger.
 
         Args: those of fit.
 
         Raises:
             ModelError: several n_states. Refusal: an engine that takes no steps.
-            DataError: fitted by `fit` before, which keeps nothing from which further sequences go
-                on.
+            DataError: a face from a file, which holds nothing from which further sequences go on.
         """
         check(self)
         if not isinstance(self.n_states, Integral):
             raise ModelError(f"partial_fit needs one n_states, got n_states={self.n_states!r}")
         if not hasattr(self, "fit_"):
-            self.fit(X, y, lengths=lengths, sample_weight=sample_weight)
-            self.fit_ = self.fit_.running(self._further(X, y, lengths), weights=sample_weight)
+            self.fit_ = goes_on(self.fit(X, y, lengths=lengths, sample_weight=sample_weight))
             return self
-        goes_on(self)
-        fit = self.fit_.update(self._further(X, y, lengths), weights=sample_weight)
+        fit = goes_on(self).update(self._further(X, y, lengths), weights=sample_weight)
         self.fit_, self.n_iter_, self.converged_ = fit, fit.iterations, fit.converged
         self.history_ = np.asarray(fit.history)
         return self

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from probml.errors import DataError
-from probml.estimators.face import Face, missing, regiven, rows
+from probml.estimators.face import Face, goes_on, lasting, missing, regiven, rows
 from probml.estimators.rules import check
 from probml.estimators.validation import (
     ClassifierMixin,
@@ -46,6 +46,7 @@ class Classifier(ClassifierMixin, Face):
         data |= self._hyper(data, weights)
         fit = self._solve(self._model(len(self.classes_)), data, weights, self._start(X, codes),
                           complete)
+        fit = self._lasting(fit, X, codes, weights)
         fit = dataclasses.replace(fit,
                                   names={**fit.names, self._target: tuple(self.classes_.tolist())})
         self._keep(fit, len(codes) if weights is None else weights.sum())
@@ -53,6 +54,10 @@ class Classifier(ClassifierMixin, Face):
 
     def _solve(self, model: Bound, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
         return self._infer(model, data, weights, start, complete)
+
+    def _lasting(self, fit: Fit, X, codes, weights) -> Fit:
+        """A fit with what further rows go on from, of a face that takes them."""
+        return fit
 
     def _batch(self, X, y, sample_weight, classes, reset: bool) -> tuple:
         """(X, codes, weights) of one batch, checked; `reset`: columns and classes are learnt from
@@ -141,7 +146,7 @@ class Stepwise:
         all labels seen equal one batch. From the first chunk on in which something is hidden, a
         label or the component of a class, each is a step of stepwise EM, see Fit.update.
 
-        With prior=False every chunk needs a maximum of its own, so rows of every class.
+        The first rows may have been fitted by `fit`. With prior=False every chunk needs a maximum of its own, so rows of every class.
 
         Args:
             classes: all classes that will come; of the first call only, by default those of its y.
@@ -150,11 +155,10 @@ class Stepwise:
         if not hasattr(self, "fit_"):
             self._learn(X, y, sample_weight, classes)
             if self.fit_.kept is None and self.fit_.by.way is not None:
-                data, weights = self._counted(*self._batch(X, y, sample_weight, self.classes_,
-                                                           False))
-                found = self._coded(self.fit_).running(data, weights=weights)
-                self.fit_ = dataclasses.replace(self.fit_, kept=found.kept)
+                goes_on(self)  # says why not
             return self
+        if self.fit_.kept is None:
+            goes_on(self)
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise DataError(f"partial_fit(classes={list(classes)}): the first call had the classes "
                             f"{self.classes_.tolist()}")
@@ -169,6 +173,10 @@ class Stepwise:
         own = len(data[self._target]) if weights is None else weights.sum()
         self._keep(fit, self.total_weight_ + own)
         return self
+
+    def _lasting(self, fit: Fit, X, codes, weights) -> Fit:
+        data, own = self._counted(X, codes, weights)
+        return lasting(fit, data, own)
 
     def _counted(self, X, codes, weights) -> tuple[dict, np.ndarray | None]:
         """A batch as data, and its weights, in which rows without a label count as the setting

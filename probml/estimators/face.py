@@ -8,6 +8,7 @@ attribute is read from it.
 Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is the contract.
 """
 
+import contextlib
 import dataclasses
 import sys
 from collections.abc import Mapping
@@ -266,16 +267,37 @@ def regiven(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
     return dataclasses.replace(fit, given=given, kept=kept)
 
 
-def goes_on(face: Face) -> None:
-    """Refuse a face whose fit keeps nothing from which further rows go on.
+def lasting(fit: Fit, data: Mapping, weights) -> Fit:
+    """A fit from which further rows go on: where what its rows show depends on the point, and its
+    engine takes steps, it keeps what they are expected to show; else it stays as it is.
+
+    Cost: one pass over the rows, beside those of every iteration.
+    """
+    if fit.kept is None and fit.by is not None and fit.by.way is not None:
+        with contextlib.suppress(Refusal):  # said by goes_on, to those who have further rows
+            return fit.running(data, weights=weights)
+    return fit
+
+
+def goes_on(face: Face) -> Fit:
+    """The fit of a face, from which further rows go on by steps.
 
     Raises:
-        DataError: it was fitted by `fit`, or comes from a file.
+        Refusal: its engine takes no steps, or its rows tell more than statistics.
+        DataError: it comes from a file.
     """
-    if face.fit_.kept is None:
-        raise DataError(f"partial_fit: this {type(face).__name__} was fitted by fit, or comes from "
-                        f"a file, and keeps nothing from which further rows go on. Call "
+    fit, name = face.fit_, type(face).__name__
+    if fit.kept is not None:
+        # of rows of which all is seen the statistics are the same at every point
+        return fit if fit.kept.running else dataclasses.replace(
+            fit, kept=fit.kept._replace(running=True))
+    if fit.by is None:
+        raise DataError(f"partial_fit: this {name} comes from a file, which holds what it learnt "
+                        f"and nothing from which further rows go on. Keep it by pickle, or call "
                         f"partial_fit from the first rows on")
+    raise Refusal(f"partial_fit: this {name} was fitted by {fit.engine}, and of model "
+                  f"'{fit.model.name}' it keeps no statistics to which further rows add, as EM() "
+                  f"and VB() do of tables and closed forms. Fit all rows together")
 
 
 def n_parameters(fit: Fit) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from probml.errors import DataError, ModelError, Refusal
-from probml.estimators.face import DISTINCT, Face, goes_on, n_parameters, rows
+from probml.estimators.face import DISTINCT, Face, goes_on, lasting, n_parameters, rows
 from probml.estimators.rules import check, check_count
 from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.interface.fit import Fit
@@ -40,40 +40,39 @@ class Mixture(DensityMixin, Face):
         if not self.prior:
             self._judge(X, None)
         self.notes_ = self._doubt(X)
-        data |= self._hyper(data, weights)
+        data, told = data | self._hyper(data, weights), data
         if isinstance(self.n_components, Integral):
-            self._keep(self._infer(self._model(components[0]), data, weights, self._start(X, None),
-                                   False), total)
+            fit = self._infer(self._model(components[0]), data, weights, self._start(X, None),
+                              False)
+            self._keep(lasting(fit, told, weights), total)
         else:
             self._start(X, None)  # refuses a given start
             self._choose(components, data, weights, total)
         return self
 
     def partial_fit(self, X, y=None, sample_weight=None):
-        """Learn from further rows. The first ones are fitted as by `fit`; each later call is a step
-        of stepwise EM, or of stochastic variational Bayes, see Fit.update: what these rows show
-        counts (their share of all rows so far)^0.6. The prior stays as the first rows set it. y is
-        ignored.
+        """Learn from further rows. The first ones are fitted by `fit`, here or before; each later
+        call is a step of stepwise EM, or of stochastic variational Bayes, see Fit.update: what
+        these rows show counts (their share of all rows so far)^0.6. The prior stays as the first
+        rows set it. y is ignored.
 
         It is for some hundreds of rows a call, in random order: of rows that come sorted the last
         are remembered best.
 
         Raises:
             ModelError: several n_components. Refusal: an engine that takes no steps.
-            DataError: fitted by `fit` before, which keeps nothing from which further rows go on.
+            DataError: a face from a file, which holds nothing from which further rows go on.
         """
         check(self)
         if not isinstance(self.n_components, Integral):
             raise ModelError(f"partial_fit needs one n_components, got "
                              f"n_components={self.n_components!r}")
         if not hasattr(self, "fit_"):
-            self.fit(X, sample_weight=sample_weight)
-            data, weights, _ = self._further(X, sample_weight)
-            self.fit_ = self.fit_.running(data, weights=weights)
+            self.fit_ = goes_on(self.fit(X, sample_weight=sample_weight))
             return self
-        goes_on(self)
+        fit = goes_on(self)
         data, weights, own = self._further(X, sample_weight)
-        self._keep(self.fit_.update(data, weights=weights), self.total_weight_ + own)
+        self._keep(fit.update(data, weights=weights), self.total_weight_ + own)
         return self
 
     def _further(self, X, sample_weight) -> tuple[dict, np.ndarray | None, float]:

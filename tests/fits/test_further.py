@@ -9,10 +9,11 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import plate, sample
 from scipy.special import digamma, gammaln
+from sklearn.base import clone
 
 import probml
 from probml import DataError, ModelError, Refusal
-from probml.models import GaussianMixture, HiddenMarkov, MixtureDiscriminant, NaiveBayes
+from probml.models import GaussianMixture, HiddenMarkov, MixtureDiscriminant, NaiveBayes, PoissonMixture
 from small_models import mixture
 
 RANDOM = np.random.default_rng(0)
@@ -106,8 +107,29 @@ def test_what_takes_no_steps_is_refused_by_name(begun):
         HiddenMarkov(range(1, 3)).partial_fit(X[:, None])
     one = GaussianMixture(1)
     one.fit_ = mixture(k=2).at(begun.params)  # as from a file
-    with pytest.raises(DataError, match="from the first rows on"):
+    with pytest.raises(DataError, match="comes from a file.* from the first rows on"):
         one.partial_fit(X[:, None])
+    one.fit_ = dataclasses.replace(one.fit_, by=probml.MAP(), engine="MAP()")
+    with pytest.raises(Refusal, match=r"was fitted by MAP\(\).* keeps no statistics"):
+        one.partial_fit(X[:, None])
+
+
+@pytest.mark.parametrize("face", [PoissonMixture(2, n_init=1), HiddenMarkov(2, emission="poisson", n_init=1)],
+                         ids=["mixture", "hidden Markov"])
+def test_rows_behind_a_fit_are_a_step_from_it_as_behind_the_first_rows(face):
+    """They move what was fitted (60/120)^0.6 of the way to a fit of them alone."""
+    random = np.random.default_rng(5)
+    first, more = (random.poisson(np.repeat(rates, 30)).astype(float)[:, None] for rates in ((2.0, 20.0), (4.0, 28.0)))
+    alone, fitted = (clone(face).fit(rows) for rows in (more, first))
+    before, chunks = rates_of(fitted), clone(face).partial_fit(first).partial_fit(more)
+    fitted = pickle.loads(pickle.dumps(fitted)).partial_fit(more)
+    np.testing.assert_array_equal(rates_of(fitted), rates_of(chunks))
+    share = (rates_of(fitted) - before) / (rates_of(alone) - before)
+    np.testing.assert_allclose(share, 0.5**0.6, atol=0.1)
+
+
+def rates_of(face):
+    return np.sort(face.fit_.params["rate" if isinstance(face, HiddenMarkov) else "poisson_rate"].ravel())
 
 
 @pytest.mark.slow
