@@ -146,7 +146,8 @@ class Stepwise:
         all labels seen equal one batch. From the first chunk on in which something is hidden, a
         label or the component of a class, each is a step of stepwise EM, see Fit.update.
 
-        The first rows may have been fitted by `fit`. With prior=False every chunk needs a maximum of its own, so rows of every class.
+        The first rows may have been fitted by `fit`. With prior=False every chunk needs a maximum
+        of its own, so rows of every class.
 
         Args:
             classes: all classes that will come; of the first call only, by default those of its y.

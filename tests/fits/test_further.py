@@ -13,7 +13,13 @@ from sklearn.base import clone
 
 import probml
 from probml import DataError, ModelError, Refusal
-from probml.models import GaussianMixture, HiddenMarkov, MixtureDiscriminant, NaiveBayes, PoissonMixture
+from probml.models import (
+    GaussianMixture,
+    HiddenMarkov,
+    MixtureDiscriminant,
+    NaiveBayes,
+    PoissonMixture,
+)
 from small_models import mixture
 
 RANDOM = np.random.default_rng(0)
