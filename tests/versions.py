@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".cache" / "versions"
 FILES = ("jaxpr/test_levels.py", "jaxpr/test_exchange.py", "jaxpr/test_tapes.py", "jaxpr/test_backward.py",
-         "numerics/test_plain.py", "numerics/test_pieces.py",
+         "numerics/test_plain.py", "numerics/test_one_piece.py",
          "structure/test_structure.py",
          "engines/test_exact.py", "numerics/test_programs.py")
 PAIR = ("jax", "numpyro")

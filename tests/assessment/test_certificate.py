@@ -217,7 +217,7 @@ def test_what_cannot_be_certified_is_refused_by_name(x):
         (lambda: regression().check({"x": x}, simulator=labelled(k=2)), "site 'y'"),
         (lambda: labelled(k=2).check({"x": np.zeros(5)}, probml.NUTS(), simulator=wild()),
          "no parameter"),
-        (lambda: regression().check({"x": x}, simulator=3), "expected a Model"),
+        (lambda: regression().check({"x": x}, simulator=3), "expected another Model"),
     ):
         with pytest.raises(probml.ModelError, match=words):
             attempt()

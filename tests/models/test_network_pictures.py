@@ -277,7 +277,7 @@ REFUSED = {
                       "probability 0", "tub = yes"),
     "a node that is not there": (lambda fit: draw_network(fit, nodes=["lungs"]), "'lungs'",
                                  "'lung'"),
-    "no nodes": (lambda fit: draw_network(fit, nodes=[]), "empty"),
+    "no nodes": (lambda fit: draw_network(fit, nodes=[]), "expected a list of labels"),
 }
 
 
