@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from probml.device.rows import Chunk, Known
-from probml.elimination.chain_walk import Pieces
+from probml.elimination.chains.walk import Pieces
 from probml.elimination.factor import Factor
 from probml.factors import sequences
 from probml.factors.naturals import environment, over_states

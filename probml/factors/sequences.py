@@ -14,9 +14,12 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Steps
-from probml.elimination import chain_paths, chain_pieces, chains, elimination
-from probml.elimination.chain_arithmetic import Chain
-from probml.elimination.chain_walk import Pieces, Tables
+from probml.elimination import elimination
+from probml.elimination.chains import paths as chain_paths
+from probml.elimination.chains import pieces as chain_pieces
+from probml.elimination.chains import whole as chains
+from probml.elimination.chains.arithmetic import Chain
+from probml.elimination.chains.walk import Pieces, Tables
 from probml.elimination.factor import Factor
 from probml.families.likelihoods.categorical import ONE_HOT
 from probml.plan.plan import Plan
@@ -216,7 +219,7 @@ def factor(
 
 def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
     """Into how many pieces the steps are cut that are summed over one after another, each in cache,
-    by chain_pieces.py; 1 where they are few, or that knows them not: moves of steps of their own,
+    by chains/pieces.py; 1 where they are few, or that knows them not: moves of steps of their own,
     logs throughout, numbers that a sampler moves, machines that go through all steps at once.
 
     Args:

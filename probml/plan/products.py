@@ -117,7 +117,7 @@ def _elastic(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
         own = size <= EACH
         plain = structure.sites[scale].domain.from_zero
 
-        def sides(i, z, near=near, fill=fill, name=name, scale=scale, own=own, plain=plain):
+        def sides(i, z, t, near=near, fill=fill, name=name, scale=scale, own=own, plain=plain):
             def all_of(z, t):
                 at = {key: (1 + 0.6 * i) * value if key not in structure.sites
                       and jnp.issubdtype(value.dtype, jnp.floating)
@@ -128,7 +128,6 @@ def _elastic(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
                 return jnp.concatenate([jnp.reshape(leaf, -1).astype(fill[name].dtype)
                                         for each in found for leaf in each.values()])
 
-            t = fill[scale]
             still, unit = jnp.zeros_like, t if plain else jnp.ones_like(t)
             along = jax.jvp(all_of, (z, t), (still(z), unit))[1]
             if not own:
@@ -139,13 +138,21 @@ def _elastic(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
         points = size + 5 if own else 3
         turn = jnp.cos(jnp.arange(1.0, points * size + 1) ** 2).reshape(points, *fill[name].shape)
         z = ((1 + 0.5 * turn) * jnp.sign(turn) * fill[name]).astype(fill[name].dtype)
-        along, across = jax.vmap(sides)(jnp.arange(points) / points * 3, z)
-        along, across = along.reshape(-1), across.reshape(len(along.reshape(-1)), -1)
-        share = jnp.linalg.lstsq(across, along)[0]
-        off = jnp.max(jnp.abs(along - across @ share))
-        low, high = jnp.min(jnp.abs(share)), jnp.max(jnp.abs(share))
-        same = ((off <= 1e-3 * jnp.max(jnp.abs(along))) & (low > 1e-3 * high)
-                & jnp.all(jnp.sign(share) == jnp.sign(share[0])))
+
+        def shares(t, sides=sides, points=points, z=z):
+            places = jnp.arange(points) / points * 3
+            along, across = jax.vmap(lambda i, z: sides(i, z, t))(places, z)
+            along, across = along.reshape(-1), across.reshape(len(along.reshape(-1)), -1)
+            share = jnp.linalg.lstsq(across, along)[0]
+            off = jnp.max(jnp.abs(along - across @ share))
+            low, high = jnp.min(jnp.abs(share)), jnp.max(jnp.abs(share))
+            return share, ((off <= 1e-3 * jnp.max(jnp.abs(along))) & (low > 1e-3 * high)
+                           & jnp.all(jnp.sign(share) == jnp.sign(share[0])))
+
+        share, same = shares(fill[scale])
+        if not plain and fill[scale].size > 1:  # factors of either sign, as of a lasso, are none
+            other, too = shares(-fill[scale])
+            same &= too & (jnp.sign(other[0]) == jnp.sign(share[0]))
         out.append(jnp.where(same, jnp.median(share), jnp.nan))
     return jnp.stack(out)
 

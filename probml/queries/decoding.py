@@ -10,7 +10,8 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device import load
 from probml.device.rows import Known, Rows
-from probml.elimination import chain_paths, elimination
+from probml.elimination import elimination
+from probml.elimination.chains import paths as chain_paths
 from probml.elimination.factor import Factor
 from probml.errors import Refusal
 from probml.evidence import passes

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows
-from probml.elimination import chain_paths, elimination
+from probml.elimination import elimination
+from probml.elimination.chains import paths as chain_paths
 from probml.elimination.factor import Factor
 from probml.factors import integrated, sequences
 from probml.numerics.compiling import jit

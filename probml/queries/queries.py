@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known, Rows
-from probml.elimination import chain_paths, elimination
+from probml.elimination import elimination
+from probml.elimination.chains import paths as chain_paths
 from probml.elimination.factor import Factor
 from probml.factors import sequences
 from probml.factors.factors import level_factors, row_evidence

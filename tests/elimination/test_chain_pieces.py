@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.elimination import chain_pieces, chains
-from probml.elimination.chain_arithmetic import Chain
-from probml.elimination.chain_walk import Pieces, Tables
+from probml.elimination.chains import pieces as chain_pieces
+from probml.elimination.chains import whole as chains
+from probml.elimination.chains.arithmetic import Chain
+from probml.elimination.chains.walk import Pieces, Tables
 
 ROWS, STEPS, OUTER, STATES, SIZE = 3, 96, 2, 3, 6
 TOL = {np.float64: 1e-10, np.float32: 1e-4}

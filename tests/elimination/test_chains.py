@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.elimination import chain_paths, chains
-from probml.elimination.chain_arithmetic import Chain
+from probml.elimination.chains import paths as chain_paths
+from probml.elimination.chains import whole as chains
+from probml.elimination.chains.arithmetic import Chain
 
 ROWS, STEPS, OUTER, STATES = 3, 6, 2, 3
 # blocks, parallel, wide

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.elimination.chain_arithmetic import (
+from probml.elimination.chains.arithmetic import (
     ALIKE,
     SWEEP,
     Chain,

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.elimination.chain_arithmetic import (
+from probml.elimination.chains.arithmetic import (
     ALIKE,
     SWEEP,
     Chain,
@@ -29,7 +29,7 @@ from probml.elimination.chain_arithmetic import (
     share_of,
     step_at,
 )
-from probml.elimination.chain_passes import forward, lanes_of, total_of
+from probml.elimination.chains.passes import forward, lanes_of, total_of
 from probml.numerics.logs import finite, floored, log_sum, unfloored
 
 # states up to which comparisons are written out: a gather of bytes, or an argmax, is a scalar loop

@@ -31,9 +31,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.elimination.chain_arithmetic import Chain, linear_of, normalised
-from probml.elimination.chain_backward import Share, entered, reduced, shared, stepper
-from probml.elimination.chain_passes import after_of, forward, lanes_of, total_of
+from probml.elimination.chains.arithmetic import Chain, linear_of, normalised
+from probml.elimination.chains.backward import Share, entered, reduced, shared, stepper
+from probml.elimination.chains.passes import after_of, forward, lanes_of, total_of
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))

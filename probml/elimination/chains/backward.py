@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from probml.elimination.chain_arithmetic import (
+from probml.elimination.chains.arithmetic import (
     PRECISE,
     divide,
     is_small,

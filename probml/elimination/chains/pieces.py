@@ -22,9 +22,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.elimination.chain_arithmetic import normalised
-from probml.elimination.chain_backward import Share, entered, reduced, shared
-from probml.elimination.chain_walk import Pieces, Tables, Walk, one_by_one, passed
+from probml.elimination.chains.arithmetic import normalised
+from probml.elimination.chains.backward import Share, entered, reduced, shared
+from probml.elimination.chains.walk import Pieces, Tables, Walk, one_by_one, passed
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

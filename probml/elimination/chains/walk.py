@@ -1,5 +1,5 @@
 """Chains whose emissions are made a piece of the steps at a time: what they are made of, and passes
-through them; chain_pieces.py says how and why."""
+through them; pieces.py says how and why."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.elimination.chain_arithmetic import (
+from probml.elimination.chains.arithmetic import (
     divide,
     first_of,
     normalised,
@@ -16,8 +16,8 @@ from probml.elimination.chain_arithmetic import (
     one_step_back,
     seen_at,
 )
-from probml.elimination.chain_backward import Share, pairs
-from probml.elimination.chain_passes import (
+from probml.elimination.chains.backward import Share, pairs
+from probml.elimination.chains.passes import (
     Transfer,
     after_of,
     alike,

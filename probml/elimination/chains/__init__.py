@@ -1,0 +1,1 @@
+"""Elimination along time of Markov chains of states."""
