@@ -12,6 +12,7 @@ from probml.engines.climbing import training
 from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved, told
 from probml.engines.climbing.coordinates import objective, to_coordinates
 from probml.engines.climbing.edges import edges, off_edge
+from probml.engines.climbing.gaps import alike, apart
 from probml.engines.climbing.mirrored import other_side
 from probml.engines.climbing.strung import by_strands, strung
 from probml.engines.climbing.vanishing import lost
@@ -204,6 +205,8 @@ class MAP(Engine):
             notes = ("a scale went to 0, as of rows that are all alike or of a component on one of "
                      "them: the density rises for ever. Give it a prior that vanishes at 0 "
                      "(LogNormal, InverseGamma) with prior=True",)
+        outcome = outcome._replace(notes=(*hierarchy.unheld(plan, problem.size), *outcome.notes,
+                                          *alike(problem, outcome.params)))
         return outcome._replace(status=Status.RUNAWAY,
                                 notes=(*outcome.notes, *notes)) if notes else outcome
 
@@ -222,7 +225,8 @@ class MAP(Engine):
                     return found
                 return plain(placed_all(dict(found.params)))
 
-            found = unstuck(problem, self.prior, newton, plain, begin)
+            found = apart(problem, self.prior,
+                          unstuck(problem, self.prior, newton, plain, begin), newton)
             return other_side(problem, self.prior, found, begin, newton)
         first = starts(problem.data, plan, known, problem.weights, 1, problem.seed, start,
                        self.prior, whole=True)
@@ -241,7 +245,7 @@ class MAP(Engine):
 
         found = off_edge(problem, self.prior, unstuck(problem, self.prior, climb, plain, params),
                          plain)
-        found = self._from_em(problem, found, plain)
+        found = apart(problem, self.prior, self._from_em(problem, found, plain), plain)
         return other_side(problem, self.prior, told(self, problem, found), params,
                           lambda params: by_lbfgs(self, problem, params, False))
 

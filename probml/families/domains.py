@@ -79,6 +79,16 @@ class Domain:
         return not self.discrete and isinstance(low, int | float) and low == 0
 
     @property
+    def ordered(self) -> bool:
+        """Whether it is vectors of which each number is above the one before."""
+        return type(self.base) in ORDERS
+
+    @property
+    def low_end(self) -> float:
+        """What all numbers of an ordered vector are above."""
+        return 0.0 if isinstance(self.base, ORDERS[1]) else -np.inf
+
+    @property
     def logarithmic(self) -> bool:
         """Whether its coordinates are logarithms, logits and such, which know no end where it has
         one."""

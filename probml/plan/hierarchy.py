@@ -47,6 +47,9 @@ FALLEN = 7.0
 # numbers of a vector, below which it is none that grows; its share of what is seen from which one
 # that is told as a whole does
 SEVERAL, SHARE = 3, 2 / 3
+AMORTISED = ("unseen numbers as many as what tells them are as if seen there, and what has no "
+             "prior cannot be sampled. Integrate them out by SVI(guide=...), a function that "
+             "samples them, or give the others a prior in the place of numpyro.param, for NUTS()")
 SOME = 5  # of its numbers, of which it is asked which others they touch
 
 
@@ -274,7 +277,7 @@ def judge(plan: Plan, rows: int, engine: str, ladder: bool) -> None:
         Refusal: the plan has ties, and the engine was not asked for by name.
     """
     found = ties(plan, rows)
-    if not found:
+    if not found or ladder and pointwise(plan, rows):
         return
     reasons = "; ".join(dict.fromkeys(tie.why for tie in found[:3])) + (
         f"; and {len(found) - 3} more" if len(found) > 3 else ""
@@ -296,6 +299,8 @@ def judge(plan: Plan, rows: int, engine: str, ladder: bool) -> None:
         named = " and ".join(f"'{name}'" for name in products)
         text += (f"{named} runs as far as its prior lets it while what it multiplies shrinks. Use "
                  f"NUTS()")
+    elif pointwise(plan, rows):
+        text += AMORTISED
     elif any(tie.kind == "grown" for tie in found):
         text += ("unknown numbers as many as what tells them bias what they share, however much is "
                  "seen. Use NUTS()")
@@ -308,6 +313,26 @@ def judge(plan: Plan, rows: int, engine: str, ladder: bool) -> None:
     if ladder:
         raise Refusal(text)
     warnings.warn(text, RuntimeWarning, stacklevel=5)
+
+
+def pointwise(plan: Plan, rows: int | None) -> tuple[Tie, ...]:
+    """The ties of a plan of which all are vectors that grow beside many numbers of numpyro.param,
+    as the codes of an autoencoder beside its weights: these have no prior, by which they could be
+    sampled, so that a joint mode that says of itself what it is is all that is left."""
+    found, model = ties(plan, rows), plan.structure.model
+    held = getattr(getattr(model, "generative", None), "params", {})
+    weights = {name for name in held if name in plan.free
+               and math.prod(plan.structure.sites[name].shape) > SEVERAL}
+    return found if all(tie.kind == "grown" and weights.issuperset(tie.others)
+                        for tie in found) else ()
+
+
+def unheld(plan: Plan, rows: int | None) -> tuple[str, ...]:
+    """What is to be said of a joint mode with such ties."""
+    found = pointwise(plan, rows)
+    named = " and ".join(f"'{name}'" for name in dict.fromkeys(tie.name for tie in found))
+    others = " and ".join(f"'{p}'" for p in dict.fromkeys(p for tie in found for p in tie.others))
+    return (f"the joint mode of {named} and {others} is no answer: {AMORTISED}",) if found else ()
 
 
 def vanished(plan: Plan, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> tuple[str, ...]:

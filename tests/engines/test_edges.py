@@ -137,3 +137,30 @@ def test_a_climb_from_far_away_ends_where_em_does(seed):
                                                              max_iterations=3000))
     fit = factor_analysis(k=k, d=d).fit({"x": x}, ENGINE)
     assert fit.converged and fit.history[-1] >= best.history[-1] - 1e-4
+
+
+@probml.model
+def two_kinds():
+    share = sample("share", dist.Dirichlet(jnp.ones(2)))
+    place = sample("place", dist.TransformedDistribution(
+        dist.Normal(0.0, 5.0).expand([2]), dist.transforms.OrderedTransform()))
+    width = sample("width", dist.HalfNormal(2.0))
+    with probml.rows():
+        sample("y", dist.MixtureSameFamily(dist.Categorical(share), dist.Normal(place, width)))
+
+
+def test_components_of_ordered_places_part_where_there_are_two():
+    """A climb from the prior's middle ends where both are one, 36 nats below."""
+    random = np.random.default_rng(0)
+    y = np.concatenate([random.normal(-2, 0.7, 60), random.normal(1.8, 0.7, 60)])
+    fit = two_kinds().fit({"y": y}, probml.MAP())
+    assert fit.converged and "boundary" not in fit.status
+    assert fit.params["place"] == pytest.approx([y[:60].mean(), y[60:].mean()], abs=0.03)
+    assert fit.params["width"] == pytest.approx(y.reshape(2, 60).std(1).mean(), abs=0.03)
+
+
+def test_components_that_ended_as_one_are_told():
+    y = stats.norm.ppf((np.arange(120) + 0.5) / 120)
+    fit = two_kinds().fit({"y": y}, probml.MAP())
+    assert "'place' is at its boundary: the rows do not tell numbers 0 and 1 apart" in fit.status
+    assert np.ptp(fit.params["place"]) < 1e-3

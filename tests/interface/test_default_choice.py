@@ -78,6 +78,20 @@ def test_the_reason_is_said_of_the_vector_and_of_map():
     assert "the 8 numbers of 'z' are many beside the 8" in why and "'sigma'" in why
 
 
+def test_codes_beside_weights_without_a_prior_are_not_sampled():
+    assert chosen("autoencoder")[0] == "MAP"
+
+
+@pytest.mark.slow
+def test_a_mode_of_codes_and_weights_without_a_prior_says_what_it_is():
+    """Along weights that the rows do not tell, flat as they are, sampling has no posterior."""
+    case = CASES["autoencoder"]
+    with pytest.warns(RuntimeWarning, match="SVI.guide=...."):
+        fit = probml.model(case.function)(**case.settings).fit(case.data)
+    assert "the joint mode of 'z' and 'decoder$params' is no answer" in fit.status
+    assert not fit.converged
+
+
 @pytest.mark.slow
 def test_a_spread_of_paths_that_ends_next_to_zero_is_told():
     case = CASES["population_by_state_space"]

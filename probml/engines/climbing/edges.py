@@ -10,7 +10,7 @@ middle, and what is higher is climbed from.
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -117,9 +117,7 @@ def _raised(problem: Problem, prior: bool, outcome: Outcome) -> dict | None:
     least = outcome.history[-1] + HIGHER
 
     def height(points: list[dict]) -> np.ndarray:
-        stacked = {name: np.stack([point[name] for point in points]) for name in plan.free}
-        values = np.asarray(_values(plan, prior, placed_all(stacked), known, problem.rows))
-        return np.where(np.isfinite(values), values, -np.inf)
+        return heights(plan, prior, points, known, problem.rows)
 
     if found:  # narrow ones that the rows do tell, a pass each, are left alone
         less = height([{**params, edge.width.name: edge.moved(
@@ -137,6 +135,13 @@ def _raised(problem: Problem, prior: bool, outcome: Outcome) -> dict | None:
     values = height(points)
     best = int(np.argmax(values))
     return placed_all(points[best]) if values[best] > least else None
+
+
+def heights(plan: Plan, prior: bool, points: list[dict], known: Any, rows: Any) -> np.ndarray:
+    """What is climbed, at some points; −∞ where it is no number."""
+    stacked = {name: np.stack([point[name] for point in points]) for name in plan.free}
+    values = np.asarray(_values(plan, prior, placed_all(stacked), known, rows))
+    return np.where(np.isfinite(values), values, -np.inf)
 
 
 def _shapes(plan: Plan) -> list[str]:

@@ -58,7 +58,7 @@ def unstuck(problem: Problem, prior: bool, climb: Climb, plain: Climb, params: M
     if outcome.status is not Status.STALLED and not nowhere:
         return outcome
     here = _arrays(outcome.params)
-    others = [here | point for point in _elsewhere(problem, prior, given_start(plan, start))]
+    others = [here | point for point in elsewhere(problem, prior, given_start(plan, start))]
     if nowhere and not others:
         impossible(plan, params, known, "MAP", outcome.history[0])
     for point in others if nowhere else [here, *others]:
@@ -80,7 +80,7 @@ def _arrays(params: Mapping) -> dict[str, jax.Array]:
     return placed_all(dict(params))
 
 
-def _elsewhere(problem: Problem, prior: bool, fixed: Mapping) -> list[dict[str, jax.Array]]:
+def elsewhere(problem: Problem, prior: bool, fixed: Mapping) -> list[dict[str, jax.Array]]:
     """The best few of some draws of the prior, where it can be drawn; what the user fixed stays."""
     plan, known = problem.plan, problem.known
     try:
