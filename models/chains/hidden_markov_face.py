@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from probml import EM, VB, DataError, Fit, ModelError, Refusal, stationary
-from probml.estimators.face import goes_on, lasting, n_parameters
+from probml.estimators.face import goes_on, n_parameters, remember
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -175,7 +175,7 @@ class HiddenMarkov(OfEmissions):
         if not isinstance(self.n_states, Integral):
             self._choose(fits, padded, sample_weight, len(steps.values))
         else:
-            self.fit_ = lasting(self.fit_, padded, sample_weight)
+            remember(self, self.fit_, padded, sample_weight)
         self.fit_ = replace(self.fit_, units=self._told(self.fit_))
         self.n_iter_, self.converged_, self.history_ = (
             max(self.fit_.iterations, 1), self.fit_.converged, np.asarray(self.fit_.history)
@@ -209,13 +209,14 @@ class HiddenMarkov(OfEmissions):
 
         Raises:
             ModelError: several n_states. Refusal: an engine that takes no steps.
-            DataError: a face from a file, which holds nothing from which further sequences go on.
+            DataError: after fit to more than a million numbers, or from a file.
         """
         check(self)
         if not isinstance(self.n_states, Integral):
             raise ModelError(f"partial_fit needs one n_states, got n_states={self.n_states!r}")
         if not hasattr(self, "fit_"):
-            self.fit_ = goes_on(self.fit(X, y, lengths=lengths, sample_weight=sample_weight))
+            self.fit_ = goes_on(self.fit(X, y, lengths=lengths, sample_weight=sample_weight),
+                                lambda: (self._further(X, y, lengths), sample_weight))
             return self
         fit = goes_on(self).update(self._further(X, y, lengths), weights=sample_weight)
         self.fit_, self.n_iter_, self.converged_ = fit, fit.iterations, fit.converged

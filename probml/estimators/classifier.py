@@ -1,12 +1,12 @@
 """Classifiers: labels in, probabilities and classes out."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from probml.errors import DataError
-from probml.estimators.face import Face, goes_on, lasting, missing, regiven, rows
+from probml.estimators.face import Face, goes_on, missing, regiven, remember, rows
 from probml.estimators.rules import check
 from probml.estimators.validation import (
     ClassifierMixin,
@@ -46,7 +46,7 @@ class Classifier(ClassifierMixin, Face):
         data |= self._hyper(data, weights)
         fit = self._solve(self._model(len(self.classes_)), data, weights, self._start(X, codes),
                           complete)
-        fit = self._lasting(fit, X, codes, weights)
+        self._remember(fit, X, codes, weights)
         fit = dataclasses.replace(fit,
                                   names={**fit.names, self._target: tuple(self.classes_.tolist())})
         self._keep(fit, len(codes) if weights is None else weights.sum())
@@ -55,9 +55,8 @@ class Classifier(ClassifierMixin, Face):
     def _solve(self, model: Bound, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
         return self._infer(model, data, weights, start, complete)
 
-    def _lasting(self, fit: Fit, X, codes, weights) -> Fit:
-        """A fit with what further rows go on from, of a face that takes them."""
-        return fit
+    def _remember(self, fit: Fit, X, codes, weights) -> None:
+        """Hold on to what further rows go on from, in a face that takes them."""
 
     def _batch(self, X, y, sample_weight, classes, reset: bool) -> tuple:
         """(X, codes, weights) of one batch, checked; `reset`: columns and classes are learnt from
@@ -156,10 +155,11 @@ class Stepwise:
         if not hasattr(self, "fit_"):
             self._learn(X, y, sample_weight, classes)
             if self.fit_.kept is None and self.fit_.by.way is not None:
-                goes_on(self)  # says why not
+                self._open(lambda: self._counted(*self._batch(X, y, sample_weight, self.classes_,
+                                                              False)))
             return self
         if self.fit_.kept is None:
-            goes_on(self)
+            self._open()
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise DataError(f"partial_fit(classes={list(classes)}): the first call had the classes "
                             f"{self.classes_.tolist()}")
@@ -175,9 +175,16 @@ class Stepwise:
         self._keep(fit, self.total_weight_ + own)
         return self
 
-    def _lasting(self, fit: Fit, X, codes, weights) -> Fit:
-        data, own = self._counted(X, codes, weights)
-        return lasting(fit, data, own)
+    def _open(self, first: Callable | None = None) -> None:
+        """Keep what further rows go on from."""
+        named, self.fit_ = self.fit_, self._coded(self.fit_)
+        try:
+            named = dataclasses.replace(named, kept=goes_on(self, first).kept)
+        finally:
+            self.fit_ = named
+
+    def _remember(self, fit: Fit, X, codes, weights) -> None:
+        remember(self, fit, *self._counted(X, codes, weights))
 
     def _counted(self, X, codes, weights) -> tuple[dict, np.ndarray | None]:
         """A batch as data, and its weights, in which rows without a label count as the setting

@@ -8,10 +8,9 @@ attribute is read from it.
 Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is the contract.
 """
 
-import contextlib
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -31,6 +30,7 @@ from probml.interface.fit import Fit
 from probml.language.language import Bound, whole_seed
 from probml.posteriors.units import Unit
 
+FEW = 2**20  # numbers of rows that are held until further ones come
 DISTINCT = 10_000  # rows up to which a mixture's components are held against the distinct rows
 
 
@@ -55,6 +55,10 @@ class Face(Portable, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        return {name: state[name] for name in state if name != "_first"}  # rows are in no file
 
     # What a face says
 
@@ -267,37 +271,41 @@ def regiven(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
     return dataclasses.replace(fit, given=given, kept=kept)
 
 
-def lasting(fit: Fit, data: Mapping, weights) -> Fit:
-    """A fit from which further rows go on: where what its rows show depends on the point, and its
-    engine takes steps, it keeps what they are expected to show; else it stays as it is.
-
-    Cost: one pass over the rows, beside those of every iteration.
-    """
-    if fit.kept is None and fit.by is not None and fit.by.way is not None:
-        with contextlib.suppress(Refusal):  # said by goes_on, to those who have further rows
-            return fit.running(data, weights=weights)
-    return fit
+def remember(face: Face, fit: Fit, data: Mapping, weights) -> None:
+    """Hold on to few rows that were fitted, until further ones come, or the face is pickled or
+    saved: where what they show depends on the point, further rows go on from what these are
+    expected to show, which is asked for then."""
+    few = sum(np.size(values) for values in data.values()) <= FEW
+    steps = fit.kept is None and fit.by is not None and fit.by.way is not None
+    face._first = (fit, data, weights) if few and steps else None
 
 
-def goes_on(face: Face) -> Fit:
+def goes_on(face: Face, first: Callable[[], tuple] | None = None) -> Fit:
     """The fit of a face, from which further rows go on by steps.
+
+    Args:
+        first: gives (data, weights) of the rows that were fitted just now.
 
     Raises:
         Refusal: its engine takes no steps, or its rows tell more than statistics.
-        DataError: it comes from a file.
+        DataError: nothing is left of the rows that were fitted.
     """
     fit, name = face.fit_, type(face).__name__
-    if fit.kept is not None:
-        # of rows of which all is seen the statistics are the same at every point
-        return fit if fit.kept.running else dataclasses.replace(
-            fit, kept=fit.kept._replace(running=True))
-    if fit.by is None:
-        raise DataError(f"partial_fit: this {name} comes from a file, which holds what it learnt "
-                        f"and nothing from which further rows go on. Keep it by pickle, or call "
-                        f"partial_fit from the first rows on")
-    raise Refusal(f"partial_fit: this {name} was fitted by {fit.engine}, and of model "
-                  f"'{fit.model.name}' it keeps no statistics to which further rows add, as EM() "
-                  f"and VB() do of tables and closed forms. Fit all rows together")
+    before, face._first = getattr(face, "_first", None), None
+    if fit.kept is None and fit.by is not None and fit.by.way is None:
+        raise Refusal(f"partial_fit: this {name} was fitted by {fit.engine}, and of model "
+                      f"'{fit.model.name}' it keeps no statistics to which further rows add, as "
+                      f"EM() and VB() do of tables and closed forms. Fit all rows together")
+    if fit.kept is None and (before or first):
+        made, data, weights = before or (fit, *first())
+        return dataclasses.replace(fit, kept=made.running(data, weights=weights).kept)
+    if fit.kept is None:
+        raise DataError(f"partial_fit: this {name} was fitted by fit to more than {FEW} numbers, "
+                        f"or comes from a file, and keeps nothing from which further rows go on. "
+                        f"Call partial_fit from the first rows on")
+    # of rows of which all is seen the statistics are the same at every point
+    return fit if fit.kept.running else dataclasses.replace(
+        fit, kept=fit.kept._replace(running=True))
 
 
 def n_parameters(fit: Fit) -> int:

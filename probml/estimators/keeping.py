@@ -32,7 +32,7 @@ class Portable:
                              f"not find: save its fit_, or use pickle")
         arrays: dict[str, np.ndarray] = {}
         state = {name: packed(value, arrays, f"'{name}'", FITS)
-                 for name, value in vars(self).items()}
+                 for name, value in vars(self).items() if name != "_first"}
         arrays["meta"] = encoded({"format": 1, "face": [kind.__module__, kind.__qualname__],
                                   "state": state})
         write(path, arrays)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from probml.errors import DataError, ModelError, Refusal
-from probml.estimators.face import DISTINCT, Face, goes_on, lasting, n_parameters, rows
+from probml.estimators.face import DISTINCT, Face, goes_on, n_parameters, remember, rows
 from probml.estimators.rules import check, check_count
 from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.interface.fit import Fit
@@ -44,7 +44,8 @@ class Mixture(DensityMixin, Face):
         if isinstance(self.n_components, Integral):
             fit = self._infer(self._model(components[0]), data, weights, self._start(X, None),
                               False)
-            self._keep(lasting(fit, told, weights), total)
+            remember(self, fit, told, weights)
+            self._keep(fit, total)
         else:
             self._start(X, None)  # refuses a given start
             self._choose(components, data, weights, total)
@@ -61,14 +62,16 @@ class Mixture(DensityMixin, Face):
 
         Raises:
             ModelError: several n_components. Refusal: an engine that takes no steps.
-            DataError: a face from a file, which holds nothing from which further rows go on.
+            DataError: after fit to more than a million numbers, or from a file: nothing is left
+                from which further rows go on.
         """
         check(self)
         if not isinstance(self.n_components, Integral):
             raise ModelError(f"partial_fit needs one n_components, got "
                              f"n_components={self.n_components!r}")
         if not hasattr(self, "fit_"):
-            self.fit_ = goes_on(self.fit(X, sample_weight=sample_weight))
+            self.fit_ = goes_on(self.fit(X, sample_weight=sample_weight),
+                                lambda: self._further(X, sample_weight)[:2])
             return self
         fit = goes_on(self)
         data, weights, own = self._further(X, sample_weight)

@@ -128,7 +128,9 @@ def test_rows_behind_a_fit_are_a_step_from_it_as_behind_the_first_rows(face):
     first, more = (random.poisson(np.repeat(rates, 30)).astype(float)[:, None] for rates in ((2.0, 20.0), (4.0, 28.0)))
     alone, fitted = (clone(face).fit(rows) for rows in (more, first))
     before, chunks = rates_of(fitted), clone(face).partial_fit(first).partial_fit(more)
-    fitted = pickle.loads(pickle.dumps(fitted)).partial_fit(more)
+    with pytest.raises(DataError, match="comes from a file"):
+        pickle.loads(pickle.dumps(fitted)).partial_fit(more)
+    fitted.partial_fit(more)
     np.testing.assert_array_equal(rates_of(fitted), rates_of(chunks))
     share = (rates_of(fitted) - before) / (rates_of(alone) - before)
     np.testing.assert_allclose(share, 0.5**0.6, atol=0.1)
