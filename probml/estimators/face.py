@@ -275,7 +275,8 @@ def remember(face: Face, fit: Fit, data: Mapping, weights) -> None:
     """Hold on to few rows that were fitted, until further ones come, or the face is pickled or
     saved: where what they show depends on the point, further rows go on from what these are
     expected to show, which is asked for then."""
-    few = sum(np.size(values) for values in data.values()) <= FEW
+    few = sum(sum(map(np.size, values)) if isinstance(values, list) else np.size(values)
+              for values in data.values()) <= FEW  # sequences may be lists, of a length each
     steps = fit.kept is None and fit.by is not None and fit.by.way is not None
     face._first = (fit, data, weights) if few and steps else None
 
