@@ -216,7 +216,7 @@ class HiddenMarkov(OfEmissions):
             raise ModelError(f"partial_fit needs one n_states, got n_states={self.n_states!r}")
         if not hasattr(self, "fit_"):
             self.fit_ = goes_on(self.fit(X, y, lengths=lengths, sample_weight=sample_weight),
-                                lambda: (self._further(X, y, lengths), sample_weight))
+                                lambda: (self.fit_, self._further(X, y, lengths), sample_weight))
             return self
         fit = goes_on(self).update(self._further(X, y, lengths), weights=sample_weight)
         self.fit_, self.n_iter_, self.converged_ = fit, fit.iterations, fit.converged

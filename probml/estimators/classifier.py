@@ -1,7 +1,7 @@
 """Classifiers: labels in, probabilities and classes out."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -155,11 +155,11 @@ class Stepwise:
         if not hasattr(self, "fit_"):
             self._learn(X, y, sample_weight, classes)
             if self.fit_.kept is None and self.fit_.by.way is not None:
-                self._open(lambda: self._counted(*self._batch(X, y, sample_weight, self.classes_,
-                                                              False)))
+                self.fit_ = goes_on(self, lambda: (self._coded(self.fit_), *self._counted(
+                    *self._batch(X, y, sample_weight, self.classes_, False))))
             return self
         if self.fit_.kept is None:
-            self._open()
+            self.fit_ = goes_on(self)
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise DataError(f"partial_fit(classes={list(classes)}): the first call had the classes "
                             f"{self.classes_.tolist()}")
@@ -174,14 +174,6 @@ class Stepwise:
         own = len(data[self._target]) if weights is None else weights.sum()
         self._keep(fit, self.total_weight_ + own)
         return self
-
-    def _open(self, first: Callable | None = None) -> None:
-        """Keep what further rows go on from."""
-        named, self.fit_ = self.fit_, self._coded(self.fit_)
-        try:
-            named = dataclasses.replace(named, kept=goes_on(self, first).kept)
-        finally:
-            self.fit_ = named
 
     def _remember(self, fit: Fit, X, codes, weights) -> None:
         remember(self, fit, *self._counted(X, codes, weights))

@@ -285,7 +285,7 @@ def goes_on(face: Face, first: Callable[[], tuple] | None = None) -> Fit:
     """The fit of a face, from which further rows go on by steps.
 
     Args:
-        first: gives (data, weights) of the rows that were fitted just now.
+        first: gives (fit, data, weights) of the rows that were fitted just now.
 
     Raises:
         Refusal: its engine takes no steps, or its rows tell more than statistics.
@@ -298,7 +298,7 @@ def goes_on(face: Face, first: Callable[[], tuple] | None = None) -> Fit:
                       f"'{fit.model.name}' it keeps no statistics to which further rows add, as "
                       f"EM() and VB() do of tables and closed forms. Fit all rows together")
     if fit.kept is None and (before or first):
-        made, data, weights = before or (fit, *first())
+        made, data, weights = before or first()
         return dataclasses.replace(fit, kept=made.running(data, weights=weights).kept)
     if fit.kept is None:
         raise DataError(f"partial_fit: this {name} was fitted by fit to more than {FEW} numbers, "

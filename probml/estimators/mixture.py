@@ -71,7 +71,7 @@ class Mixture(DensityMixin, Face):
                              f"n_components={self.n_components!r}")
         if not hasattr(self, "fit_"):
             self.fit_ = goes_on(self.fit(X, sample_weight=sample_weight),
-                                lambda: self._further(X, sample_weight)[:2])
+                                lambda: (self.fit_, *self._further(X, sample_weight)[:2]))
             return self
         fit = goes_on(self)
         data, weights, own = self._further(X, sample_weight)
