@@ -1,6 +1,6 @@
-"""Numbers that a climb carried to an end of their support: a chance of 0 or 1, a rate of 0, where the
-prior is flat or rises up to it. The mode lies there, what is typical does not, and what has a chance
-of 0 is impossible ever after: that is worth a word.
+"""Numbers that a climb carried to an end of their support: a chance of 0 or 1, a rate of 0, where
+the prior is flat or rises up to it. The mode lies there, what is typical does not, and what has a
+chance of 0 is impossible ever after: that is worth a word.
 """
 
 from collections.abc import Mapping
@@ -46,8 +46,8 @@ class End(NamedTuple):
 
 
 def at_ends(problem: Problem, prior: bool, outcome: Outcome, tried: bool = True) -> Outcome:
-    """An outcome, and which numbers of its point lie at an end of their support, in words; widths of
-    what is integrated out are looked at elsewhere (fits/boundary.py).
+    """An outcome, and which numbers of its point lie at an end of their support, in words; widths
+    of what is integrated out are looked at elsewhere (fits/boundary.py).
 
     Args:
         tried: numbers that are near an end are moved nearer, to see whether that matters; False:
