@@ -13,6 +13,7 @@ from probml.device.layout import laid
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.climbs import unheld
+from probml.engines.climbing.ends import at_ends
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.restarting import slices, stepwise
@@ -226,7 +227,7 @@ class EM(Engine):
             told = indifferent(plan, outcome.params, first or Start(point, None, {}), known, rows,
                                (self.prior, self.hard, self.accelerate, True))
             outcome = outcome._replace(notes=(*outcome.notes, *told))
-        return outcome
+        return at_ends(problem, self.prior, outcome, tried=False)
 
     def _foresee(self, problem: Problem, count: int) -> None:
         """While starts are made, the program that goes on from them is compiled."""
