@@ -19,7 +19,6 @@ import pandas as pd
 import single
 from hard_tables import Table, plain
 
-import probml
 from probml import models
 
 CLOSE = 1e-3
