@@ -109,7 +109,7 @@ DRAWS = {"sample"}
 def _taken(verb: str, ask: Any, given: tuple) -> tuple:
     """How a verb is asked."""
     names = [p.name for p in inspect.signature(ask).parameters.values() if p.default is p.empty]
-    return () if verb in ("forecast", "components") else given[:len(names)]
+    return given[:len(names)]
 
 
 def _fitted(name: str, weights, table: Table) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _fitted(name: str, weights, table: Table) -> dict[str, Any]:
             continue
         if verb == "sample":
             drawn = ask(DRAWN)
-            out[verb] = np.asarray(pd.DataFrame(np.asarray(drawn[0] if isinstance(drawn, tuple) else drawn)))
+            out[verb] = _numbers(drawn[0] if isinstance(drawn, tuple) else drawn)
         else:
             out[verb] = _numbers(ask(*_taken(verb, ask, given)))
     return out
@@ -176,7 +176,8 @@ def _asked(name: str, settings: dict, of: Any, engine: Any, site: str, table: Ta
     if hasattr(summary, "columns"):
         for column in ("mean", "sd", "value"):
             if column in summary.columns:
-                out[f"{column} of the summary"] = _numbers(summary[column].to_numpy()[:, None].T)
+                told = summary.sort_index()[column]  # whose order is not ours to judge
+                out[f"{column} of the summary"] = _numbers(told.to_numpy()[None])
     return out
 
 
