@@ -51,7 +51,7 @@ from probml.errors import Refusal
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
 from probml.numerics.tiers import ONCE
-from probml.plan import hierarchy, still
+from probml.plan import hierarchy, still, unbounded
 from probml.plan.blocks import blocks, directions
 from probml.plan.integrals import words
 from probml.plan.plan import Plan
@@ -167,6 +167,7 @@ class EM(Engine):
                           f"{words(plan.groupings)}, of which no M-step is known: use MAP()")
         still.judge(plan, "EM")
         hierarchy.judge(plan, problem.size, "EM", not problem.asked)
+        unbounded.judge(plan, problem.size, "EM", not problem.asked)
         if problem.asked or not plan.free:
             return
         near = next((group for group in plan.latents if not group.kind.exact), None)

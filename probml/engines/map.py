@@ -32,7 +32,7 @@ from probml.engines.start.prior import compiled_prior_point, given_start, need_p
 from probml.engines.start.start import check_distinct, starts
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import placed, placed_all
-from probml.plan import effects, hierarchy
+from probml.plan import effects, hierarchy, unbounded
 from probml.plan.blocks import blocks
 
 FIRST = 50  # iterations of EM from which a climb that ended without noise is taken up again
@@ -171,6 +171,7 @@ class MAP(Engine):
         check_distinct(problem.data, problem.plan)
         need_prior(problem.plan, "MAP", self.prior)
         hierarchy.judge(problem.plan, problem.size, "MAP", not problem.asked)
+        unbounded.judge(problem.plan, problem.size, "MAP", not problem.asked)
 
     def _refuse_restricted(self, problem: Problem) -> None:
         plan = problem.plan
