@@ -5,7 +5,6 @@ mode then, though a mean, which the volume of such matrices, 0, makes finite."""
 import functools
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
