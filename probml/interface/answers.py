@@ -44,6 +44,12 @@ class Answers(Parameters):
         inputs = {name: value[0] for name, value in held.table.inputs.items()}
         if site is not None and not isinstance(site, str):
             return {name: self._summed(held, name) for name in site}
+        joint = [s.name for s in held.structure.sites.values() if s.discrete and not s.rows]
+        if joint and site in (None, *joint):
+            name = site or joint[0]
+            raise Refusal(f"predict_proba(data, '{name}'): '{name}' lies outside rows, and all its "
+                          f"values are summed out together: ask posterior('{name}'), of the data "
+                          f"that were fitted, or decode(data)")
         names = list(leaning.met_by(self, inputs))
         name = site or (names[0] if len(names) == 1 else "")
         found = leaning.probabilities(self, inputs, name) if name in names else None

@@ -180,6 +180,8 @@ class _Watch(Messenger):
                                  () if factor else tuple(fn.shape()), value, support, states,
                                  isinstance(fn, dist.MaskedDistribution), _kind(fn),
                                  tuple(fn.event_shape))
+        if observed and discrete and holed(value):  # what reads it wants codes; rows sum them out
+            msg["value"] = np.nan_to_num(value).astype(int)
 
 
 def _kind(fn: dist.Distribution) -> str:
