@@ -112,6 +112,9 @@ def likely(case: Case) -> None:
     fit = fitted(case, EM(max_iterations=3, restarts=1, prior=False, tolerance=0.0,
                           accelerate=False), case.data, begun(case))
     rises(fit, "EM's likelihood")
+    if not all(np.isfinite(value).all() for value in fit.point.values()):
+        assert "there is no maximum" in fit.status, f"a parameter is infinite, but {fit.status}"
+        return
     right = true(case, dict(fit.point))
     if case.outside:  # of which the prior stays
         right = right._replace(together=right.total)
