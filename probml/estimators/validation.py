@@ -102,8 +102,8 @@ def _refuse_dates(X: Any, error: TypeError) -> None:
     for name, kind in zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False):
         if getattr(kind, "kind", "O") in "Mm":
             raise DataError(f"column '{name}' of X holds dates or times ({kind}), which are no "
-                            f"numbers. Make numbers of them, such as (X['{name}'] - X['{name}'].min())"
-                            f".dt.total_seconds() / 86400 for days") from error
+                            f"numbers. Make numbers of them, such as (X['{name}'] - "
+                            f"X['{name}'].min()).dt.total_seconds() / 86400 for days") from error
 
 
 def _one_axis(X: Any) -> DataError:

@@ -223,6 +223,7 @@ def test_a_posterior_found_in_double_is_asked_in_double(single):
     y = np.random.default_rng(0).normal(size=(60, 2)) + 1e6
     fit = about().fit({"y": y})
     assert "in double" in fit.status
+    assert list(fit.params) == ["variance", "mean"]  # as they are told in float32
     found = fit.posterior("mean")
     assert isinstance(found, dist.StudentT)
     inside = found.to_event(1).base_dist  # of what it makes, parts are asked in double as well
