@@ -10,7 +10,7 @@ import numpy as np
 from probml.assessment import intervals
 from probml.dataset import dataset, tables
 from probml.dataset.frames import shortest
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, listed
 from probml.interface.functions import leaning
 from probml.interface.parameters import Parameters
 from probml.language.settings import thaw
@@ -98,6 +98,10 @@ class Answers(Parameters):
                 f"'{found.name}' ({found.kind}) has none; ask "
                 f"predict(data, '{found.name}'), with interval=, or name a seen site, site="
             )
+        if not sites:
+            seen = [name for name in held.pattern if self.structure.sites[name].rows]
+            raise ModelError(f"every cell of these rows is seen, so there is nothing to predict: "
+                             f"leave the column out that is asked for, one of {listed(seen)}")
         if len(wholly or candidates) != 1:
             raise ModelError(f"which site? {len(candidates)} sites are unseen: {candidates}; "
                              f"pass site=")

@@ -99,7 +99,8 @@ def learning(case: Case) -> None:
     rises(fit, "EM's objective")
     if not case.nested:  # whose effects are integrated out
         same(fit.log_joint(case.data), fit.history[-1], "EM's history against log_joint", 1e-7)
-        same(fit.history[-1], true(case, dict(fit.point)).total, "EM's history", 1e-7)
+        same(fit.history[-1], true(case, dict(fit.point)).total, "EM's history",
+             max(1e-7, digits(case)))
 
 
 def likely(case: Case) -> None:
@@ -114,7 +115,8 @@ def likely(case: Case) -> None:
     right = true(case, dict(fit.point))
     if case.outside:  # of which the prior stays
         right = right._replace(together=right.total)
-    same(fit.history[-1], right.likelihood, "EM's history without a prior", 1e-7)
+    same(fit.history[-1], right.likelihood, "EM's history without a prior",
+         max(1e-7, digits(case)))
 
 
 def exactly(case: Case) -> None:
