@@ -63,8 +63,9 @@ def at_ends(problem: Problem, prior: bool, outcome: Outcome, tried: bool = True)
     near = {name: found for name in plan.free
             if name not in told and not any(f"'{name}'" in note for note in outcome.notes)
             and (found := _end(problem, name, params[name])) is not None}
-    least = dict.fromkeys(near, THERE)
-    loose = {name: found for name, found in near.items() if (found.away > THERE).any()}
+    least = {name: max(THERE, 4 * np.finfo(np.asarray(outcome.params[name]).dtype).eps
+                       * bool(found.end.any())) for name, found in near.items()}
+    loose = {name: found for name, found in near.items() if (found.away > least[name]).any()}
     if tried and loose and problem.rows is not None:
         points = [params, *({**params, name: found.nearer(sites[name].domain.sums_to_one)}
                             for name, found in loose.items())]
