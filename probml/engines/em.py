@@ -13,6 +13,7 @@ from probml.device.layout import laid
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.climbs import unheld
+from probml.engines.climbing.ends import at_ends
 from probml.engines.climbing.runaway import infinite
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
@@ -51,7 +52,7 @@ from probml.errors import Refusal
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
 from probml.numerics.tiers import ONCE
-from probml.plan import hierarchy, still
+from probml.plan import hierarchy, still, unbounded
 from probml.plan.blocks import blocks, directions
 from probml.plan.integrals import words
 from probml.plan.plan import Plan
@@ -167,6 +168,7 @@ class EM(Engine):
                           f"{words(plan.groupings)}, of which no M-step is known: use MAP()")
         still.judge(plan, "EM")
         hierarchy.judge(plan, problem.size, "EM", not problem.asked)
+        unbounded.judge(plan, problem.size, "EM", not problem.asked)
         if problem.asked or not plan.free:
             return
         near = next((group for group in plan.latents if not group.kind.exact), None)
@@ -230,7 +232,7 @@ class EM(Engine):
             told = indifferent(plan, outcome.params, first or Start(point, None, {}), known, rows,
                                (self.prior, self.hard, self.accelerate, True))
             outcome = outcome._replace(notes=(*outcome.notes, *told))
-        return outcome
+        return at_ends(problem, self.prior, outcome, tried=False)
 
     def _foresee(self, problem: Problem, count: int) -> None:
         """While starts are made, the program that goes on from them is compiled."""

@@ -9,7 +9,7 @@ import numpy as np
 from probml.assessment import intervals
 from probml.dataset import dataset, tables
 from probml.dataset.frames import shortest
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, listed
 from probml.interface.functions import leaning
 from probml.interface.parameters import Parameters
 from probml.language.settings import thaw
@@ -44,6 +44,12 @@ class Answers(Parameters):
         inputs = {name: value[0] for name, value in held.table.inputs.items()}
         if site is not None and not isinstance(site, str):
             return {name: self._summed(held, name) for name in site}
+        joint = [s.name for s in held.structure.sites.values() if s.discrete and not s.rows]
+        if joint and site in (None, *joint):
+            name = site or joint[0]
+            raise Refusal(f"predict_proba(data, '{name}'): '{name}' lies outside rows, and all its "
+                          f"values are summed out together: ask posterior('{name}'), of the data "
+                          f"that were fitted, or decode(data)")
         names = list(leaning.met_by(self, inputs))
         name = site or (names[0] if len(names) == 1 else "")
         found = leaning.probabilities(self, inputs, name) if name in names else None
@@ -98,6 +104,10 @@ class Answers(Parameters):
                 f"'{found.name}' ({found.kind}) has none; ask "
                 f"predict(data, '{found.name}'), with interval=, or name a seen site, site="
             )
+        if not sites:
+            seen = [name for name in held.pattern if self.structure.sites[name].rows]
+            raise ModelError(f"every cell of these rows is seen, so there is nothing to predict: "
+                             f"leave the column out that is asked for, one of {listed(seen)}")
         if len(wholly or candidates) != 1:
             raise ModelError(f"which site? {len(candidates)} sites are unseen: {candidates}; "
                              f"pass site=")

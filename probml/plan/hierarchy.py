@@ -128,6 +128,11 @@ def _grown(plan: Plan) -> tuple[Tie, ...]:
     groups = () if structure.one_way else (*((n,) for n in plan.free if sites[n].shape),
                                            *alike(plan))
     for names in groups:
+        # of numbers that are alike those that a factor takes: others stand in priors alone
+        names = tuple(n for n in names if any(
+            sites[user].factor and n in structure.programs[user][1] for user in plan.rowwise))
+        if not names:
+            continue
         name = names[0]
         base, shape = sites[name].domain.base, sites[name].shape or (len(names),)
         shares = sites[name].domain.sums_to_one
