@@ -39,17 +39,17 @@ class Late(BaseException):
 
 @contextlib.contextmanager
 def within(seconds: int) -> Iterator[None]:
-    """Interrupts what takes longer."""
+    """Interrupts what takes the processor longer."""
     def stop(*_: Any) -> None:
         raise Late
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def functions() -> dict[str, tuple[Any, dict[str, Any]]]:
@@ -77,7 +77,7 @@ def certified(model: Any, given: dict[str, Any], engine: str, simulations: int,
         except OURS as error:
             return REFUSED, str(error)
         except Late:
-            return LATE, f"no certificate within {seconds} s"
+            return LATE, f"no certificate within {seconds} s of processor"
         except Exception as error:
             return DEFECT, f"{type(error).__name__}: {error}"
         if found.passed:
@@ -95,7 +95,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", default=[""], help="of names")
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--simulations", type=int, default=100)
-    parser.add_argument("--seconds", type=int, default=300, help="that a certificate may take")
+    parser.add_argument("--seconds", type=int, default=300, help="of processor that one may take")
     asked = parser.parse_args()
     ends: Counter[str] = Counter()
     for name, (model, given) in functions().items():
