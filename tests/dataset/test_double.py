@@ -250,3 +250,16 @@ def test_a_start_that_is_narrow_beside_rows_in_a_large_unit_is_no_collapse():
     fit = apart().fit({"y": y}, probml.EM())
     assert fit.converged
     assert fit.params["variance"] == pytest.approx(y.var(), rel=0.1)
+
+
+def test_rows_of_next_to_no_weight_are_told_from_none(single):
+    """Beside a prior float32 would round them away, and with them what tells classes apart."""
+    @probml.model
+    def coin():
+        rate = sample("rate", dist.Beta(1.0, 1.0))
+        with probml.rows():
+            sample("y", dist.Bernoulli(rate))
+
+    fit = coin().fit({"y": np.array([1, 1, 0])}, weights=np.full(3, 1e-12))
+    assert "they sum up to 3e-12, which is rounded away beside a prior" in fit.status
+    np.testing.assert_allclose(fit.params["rate"] - 0.5, 0.25e-12, rtol=1e-3)
