@@ -126,3 +126,31 @@ def test_labels_given_in_part_by_an_argument_are_summed_out_where_they_are_not()
         names = {} if isinstance(z, np.ndarray) else {"z": ("no", "yes")}
         got = probml.model(mixture)().log_density({"x": x, "z": z}, p, names)
         np.testing.assert_allclose(got, np.logaddexp.reduce(both), rtol=1e-10)
+
+
+def test_a_table_or_text_inside_an_argument_is_named_where_the_function_fails():
+    def held(data):
+        a = sample("a", dist.Normal(jnp.zeros(3), 1.0))
+        with plate("n", len(data["y"])):
+            sample("y", dist.Normal(a[data["g"]], 1.0), obs=data["y"])
+
+    model = probml.model(held)()
+    with pytest.raises(probml.DataError, match=r"'data' is a table.* def held\(x, g, y\)"):
+        model.fit({"data": TABLE})
+    with pytest.raises(probml.DataError, match="'data' holds text, 'g': an argument of its own"):
+        model.fit({"data": {"g": TREES, "y": TABLE["y"].to_numpy()}})
+
+
+def test_spreads_alike_of_which_what_is_observed_takes_one_are_a_hierarchy_like_others():
+    def nested(y):
+        a, b, _ = y.shape
+        above, within, noise = (sample(name, dist.HalfNormal(1.0)) for name in "abs")
+        with plate("A", a, dim=-3):
+            first = sample("first", dist.Normal(0.0, above))
+            with plate("B", b, dim=-2):
+                second = sample("second", dist.Normal(first, within))
+                with plate("C", 2, dim=-1):
+                    sample("y", dist.Normal(second, noise), obs=y)
+
+    found = probml.model(nested)().explain({"y": RNG.normal(size=(3, 4, 2))})
+    assert [r["engine"] for r in found.engines if r[""] == "chosen"] == ["NUTS"]
