@@ -18,7 +18,7 @@ from probml.evidence.passes import Expected, over_responsible
 from probml.evidence.surrogates import Settings, row_surrogate, surrogate
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior, outside
-from probml.factors.straight import vectors_hessian, weighed_hessian
+from probml.factors.straight import weighed_hessian
 from probml.families.links import backward
 from probml.jaxpr.opened.backward import gradient, value_and_gradient
 from probml.jaxpr.opened.shortened import shortened
@@ -28,7 +28,6 @@ from probml.numerics.process.plain import traced_once
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
 from probml.plan.strands import columns
-from probml.plan.vectors import owners
 
 WORTH = 10  # steps of L-BFGS that one of Newton's stands for
 ROUNDS = 2  # readings of a form: the second is taken at the first one's mode, free of cancellation
@@ -80,33 +79,15 @@ class Objective:
         sites = self.plan.structure.sites
         return tuple(n for n in self.priors if n in names or names.intersection(sites[n].parents))
 
-    def gradients(self, unpack, points, rowwise: bool, names: set[str],
-                  alone: Block | None = None):
+    def gradients(self, unpack, points, rowwise: bool, names: set[str]):
         """∇Q(unpack(c)) at several points c, stacked on a leading axis; of sites with a minorant,
         that of it, which has a form.
 
         Args:
             names: the parameters that `unpack` makes.
-            alone: the block whose they are, where it is one.
         """
         priors = self._moving(names)
         total = jax.vmap(gradient(lambda c: self._pooled(unpack, c, priors, None, names)))(points)
-        owned = self._owned(alone) if rowwise and self.passes and alone else {}
-        if owned:  # exactly quadratic: a gradient and the Hessian tell all others
-            def both(rows, taps):
-                def point(c):
-                    return {**self.params, **unpack([c])}
-
-                (first,) = (each[0] for each in points)
-                slope = gradient(lambda c: row_surrogate(self.plan, taps, point(c), self.known,
-                                                         rows, self.params, self.params))(first)
-                return slope, sum(vectors_hessian(
-                    self.plan, site, found, alone.vectors, point, first, self.known, rows,
-                    taps[site]) for site, found in owned.items())
-
-            slope, hessian = self._over(both)
-            (at,), (pooled,) = points, total
-            return [pooled + slope + (at - at[:1]) @ hessian]
         if rowwise and self.passes:
 
             def chunk(rows, taps):
@@ -117,17 +98,6 @@ class Objective:
 
             total = jax.tree.map(jnp.add, total, self._over(chunk))
         return total
-
-    def _owned(self, block: Block) -> dict[str, Any]:
-        """Row-wise sites that a block of vectors enters → how (plan/vectors.owners); none where
-        some site has another way, or rows another part."""
-        plan, sites = self.plan, self.plan.structure.sites
-        if not block.vectors or self.settings is not None or plan.latents or plan.groupings:
-            return {}
-        found = {site: owners(plan, site, block.names) for site in plan.rowwise
-                 if any(name in uses for uses in sites[site].uses.values()
-                        for name in block.names)}
-        return found if all(found.values()) else {}
 
     def value_and_gradient(self, unpack, c, rowwise: bool, names: set[str], origin):
         """What Q(unpack(c)) gains over the point whose naturals are `origin`, up to a constant, and
@@ -266,8 +236,7 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
         most = max(len(p) for p in points)
         padded = [jnp.concatenate([p, jnp.broadcast_to(p[:1], (most - len(p), *p.shape[1:]))])
                   for p in points]
-        slopes = objective.gradients(together, padded, rowwise, names,
-                                     stage[0] if len(stage) == 1 else None)
+        slopes = objective.gradients(together, padded, rowwise, names)
         natural = [_read(p, g[: len(p)], b[0])
                    for p, g, (b, _) in zip(points, slopes, groups, strict=True)]
         return [form.onward(n, c, b[0].event)
