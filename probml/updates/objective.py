@@ -10,12 +10,10 @@ from probml.device.rows import Known, Rows, Summary
 from probml.evidence.passes import Expected, over_responsible
 from probml.evidence.surrogates import Settings, row_surrogate, surrogate
 from probml.factors.prior import log_prior, outside
-from probml.factors.straight import vectors_hessian, weighed_hessian
+from probml.factors.straight import weighed_hessian
 from probml.jaxpr.opened.backward import gradient, value_and_gradient
-from probml.plan.blocks import Block
 from probml.plan.plan import Plan
 from probml.plan.strands import columns
-from probml.plan.vectors import owners
 
 
 class Objective:
@@ -64,33 +62,15 @@ class Objective:
         sites = self.plan.structure.sites
         return tuple(n for n in self.priors if n in names or names.intersection(sites[n].parents))
 
-    def gradients(self, unpack, points, rowwise: bool, names: set[str],
-                  alone: Block | None = None):
+    def gradients(self, unpack, points, rowwise: bool, names: set[str]):
         """∇Q(unpack(c)) at several points c, stacked on a leading axis; of sites with a minorant,
         that of it, which has a form.
 
         Args:
             names: the parameters that `unpack` makes.
-            alone: the block whose they are, where it is one.
         """
         priors = self._moving(names)
         total = jax.vmap(gradient(lambda c: self._pooled(unpack, c, priors, None, names)))(points)
-        owned = self._owned(alone) if rowwise and self.passes and alone else {}
-        if owned:  # exactly quadratic: a gradient and the Hessian tell all others
-            def both(rows, taps):
-                def point(c):
-                    return {**self.params, **unpack([c])}
-
-                (first,) = (each[0] for each in points)
-                slope = gradient(lambda c: row_surrogate(self.plan, taps, point(c), self.known,
-                                                         rows, self.params, self.params))(first)
-                return slope, sum(vectors_hessian(
-                    self.plan, site, found, alone.vectors, point, first, self.known, rows,
-                    taps[site]) for site, found in owned.items())
-
-            slope, hessian = self._over(both)
-            (at,), (pooled,) = points, total
-            return [pooled + slope + (at - at[:1]) @ hessian]
         if rowwise and self.passes:
 
             def chunk(rows, taps):
@@ -101,17 +81,6 @@ class Objective:
 
             total = jax.tree.map(jnp.add, total, self._over(chunk))
         return total
-
-    def _owned(self, block: Block) -> dict[str, Any]:
-        """Row-wise sites that a block of vectors enters → how (plan/vectors.owners); none where
-        some site has another way, or rows another part."""
-        plan, sites = self.plan, self.plan.structure.sites
-        if not block.vectors or self.settings is not None or plan.latents or plan.groupings:
-            return {}
-        found = {site: owners(plan, site, block.names) for site in plan.rowwise
-                 if any(name in uses for uses in sites[site].uses.values()
-                        for name in block.names)}
-        return found if all(found.values()) else {}
 
     def value_and_gradient(self, unpack, c, rowwise: bool, names: set[str], origin):
         """What Q(unpack(c)) gains over the point whose naturals are `origin`, up to a constant, and

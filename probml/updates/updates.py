@@ -117,8 +117,7 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
         most = max(len(p) for p in points)
         padded = [jnp.concatenate([p, jnp.broadcast_to(p[:1], (most - len(p), *p.shape[1:]))])
                   for p in points]
-        slopes = objective.gradients(together, padded, rowwise, names,
-                                     stage[0] if len(stage) == 1 else None)
+        slopes = objective.gradients(together, padded, rowwise, names)
         natural = [_read(p, g[: len(p)], b[0])
                    for p, g, (b, _) in zip(points, slopes, groups, strict=True)]
         return [form.onward(n, c, b[0].event)
