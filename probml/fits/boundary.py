@@ -25,7 +25,7 @@ NEARER = 1e-3  # times itself: as good as 0
 # nats a member by which a nearer integral over effects may move an evidence unsaid
 LAPLACE, QUADRATURE = 0.01, 1e-4
 ALIKE = 0.01  # nats that tell a spread from 0 no better than rounding does
-STEEP = 0.1  # nats, gained by a width below one that is as good as 0: there is no end to it
+STEEP = 0.1  # nats by which less of a width that is next to 0 is higher: there is no end to it
 ENDLESS = "there is no maximum"
 ONE = 0.998  # correlation that is next to 1
 

@@ -6,9 +6,10 @@ depends on is followed through the traced program, at every combination of the h
 the program leaves open counts as all of them.
 """
 
+import functools
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -34,17 +35,15 @@ def vectors(plan: Plan, names: tuple[str, ...], users: tuple[str, ...]) -> tuple
     """
     sites = plan.structure.sites
     shapes = {name: sites[name].shape for name in names}
-    axes = max(map(len, shapes.values()))
-    lead = next(shape[:-1] for shape in shapes.values() if len(shape) == axes)
-    if not lead or any(shape not in (lead, (*lead, *shape[-1:])) for shape in shapes.values()):
+    lead, numbers = _numbered(plan, names)
+    if not lead:
         return ()
-    count, numbers, order, start = math.prod(lead), {}, [], 0
+    count, order, start = math.prod(lead), [], 0
     for name, shape in shapes.items():
         prior = sites[name].entry.prior
         if prior is None or prior.event > len(shape) - len(lead):
             return ()
         size = math.prod(shape)
-        numbers[name] = np.repeat(np.arange(count), size // count).reshape(shape)
         order.append(start + np.arange(size).reshape(count, -1))
         start += size
     for user in users:
@@ -56,24 +55,62 @@ def vectors(plan: Plan, names: tuple[str, ...], users: tuple[str, ...]) -> tuple
     return tuple(map(tuple, np.concatenate(order, 1).tolist()))
 
 
+@functools.lru_cache(maxsize=512)
+def owners(plan: Plan, user: str, names: tuple[str, ...]) -> tuple[str, tuple[int, ...]] | None:
+    """The one argument of a row-wise site that the vectors of `vectors` enter, and of which vector
+    each of its numbers is, in a line after all combinations of hidden states: −1 of none. None
+    where several arguments are entered, or the log factor is not the site's density alone."""
+    site = plan.structure.sites[user]
+    if (user not in plan.rowwise or user in plan.variables or user in plan.steps or site.factor
+        or user in plan.chains or user in plan.switches or site.family is None
+        or site.traits.minorant is not None):
+        return None
+    entered = [i for i, a in enumerate(site.arguments)
+               if any(name in site.uses.get(a, {}) for name in names)]
+    if len(entered) != 1:
+        return None
+    found: list[int] = []
+    for each in _followed(plan, user, _numbered(plan, names)[1]):
+        marks = list(each[entered[0]].values())
+        found += np.max(marks, 0).reshape(-1).tolist() if marks else []
+    return site.arguments[entered[0]], tuple(found)
+
+
+def _numbered(plan: Plan, names: tuple[str, ...]) -> tuple[tuple[int, ...], dict[str, np.ndarray]]:
+    """The axes that tell vectors from one another, and of which vector each element of parameters
+    is; no axes where they are not of that shape."""
+    shapes = {name: plan.structure.sites[name].shape for name in names}
+    axes = max(map(len, shapes.values()))
+    lead = next(shape[:-1] for shape in shapes.values() if len(shape) == axes)
+    if not lead or any(shape not in (lead, (*lead, *shape[-1:])) for shape in shapes.values()):
+        return (), {}
+    count = math.prod(lead)
+    return lead, {name: np.repeat(np.arange(count), math.prod(shape) // count).reshape(shape)
+                  for name, shape in shapes.items()}
+
+
 def _one_each(plan: Plan, user: str, at: list[int], numbers: Mapping[str, np.ndarray]) -> bool:
-    site, (program, takes) = plan.structure.sites[user], plan.structure.programs[user]
+    site = plan.structure.sites[user]
     if site.family is None or site.family.event:
         return False
     parents = plan.discrete_parents(user)
     if any(plan.structure.sites[p].states is None for p in parents):
         return False
-    choices = [_values(plan, parent) for parent in parents]
-    if math.prod(map(len, choices)) > MOST:
+    if math.prod(len(_values(plan, parent)) for parent in parents) > MOST:
         return False
+    return all(_alone(list(found[i].values())) for found in _followed(plan, user, numbers)
+               for i in at)
+
+
+def _followed(plan: Plan, user: str, numbers: Mapping[str, np.ndarray]) -> Iterator[list]:
+    """What `cells` finds of a site's arguments, at every combination of hidden states."""
+    program, takes = plan.structure.programs[user]
+    parents = plan.discrete_parents(user)
     mine = {takes.index(name): name for name in numbers if name in takes}
-    for states in itertools.product(*choices):
+    for states in itertools.product(*(_values(plan, parent) for parent in parents)):
         known = {takes.index(p): value for p, value in zip(parents, states, strict=True)
                  if p in takes}
-        found = cells(program, mine, numbers, known)
-        if not all(_alone(list(found[i].values())) for i in at):
-            return False
-    return True
+        yield cells(program, mine, numbers, known)
 
 
 def _alone(found: list[np.ndarray]) -> bool:

@@ -109,7 +109,7 @@ DRAWS = {"sample"}
 def _taken(verb: str, ask: Any, given: tuple) -> tuple:
     """How a verb is asked."""
     names = [p.name for p in inspect.signature(ask).parameters.values() if p.default is p.empty]
-    return given[:len(names)]
+    return given[:1] if verb in ("forecast", "components") else given[:len(names)]
 
 
 def _fitted(name: str, weights, table: Table) -> dict[str, Any]:

@@ -117,6 +117,12 @@ def _shown(model: Bound, items: dict[str, Any], arguments: dict[str, Any],
         if not any(isinstance(site.value, Ragged) for site in shown.seen):
             return shown, items, arguments
     except (DataError, ModelError) as error:
+        table = next((name for name in arguments if frames.is_table(items.get(name))), None)
+        if table is not None:
+            own = list(map(str, frames.names_of(items[table])))
+            raise DataError(f"{error}. '{table}' is a table, which the function gets as an array "
+                            f"of its numbers: make each column an argument, def {model.name}("
+                            f"{', '.join(own)}), or give a mapping of its columns") from error
         if not lists:
             raise
         failure = error
