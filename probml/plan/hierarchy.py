@@ -127,6 +127,7 @@ def _grown(plan: Plan) -> tuple[Tie, ...]:
     # programs that cannot be pushed forwards, as of differential equations, are long to look at
     groups = () if structure.one_way else (*((n,) for n in plan.free if sites[n].shape),
                                            *alike(plan))
+    # of numbers that are alike those that a factor takes: others stand in priors alone
     factors = [user for user in plan.rowwise if sites[user].factor]
     looked = {take for user in factors for take in structure.programs[user][1]}
     for group in groups:
