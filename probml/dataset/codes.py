@@ -163,6 +163,13 @@ def _plate(indices: Mapping[str, Index], raws: Mapping, labels: Mapping, beyond:
         if bad.any() and unknown == REFUSE:
             row, cell = _where(bad)
             label = given[values[bad][0]]
+            if coded and isinstance(label, str):
+                raise DataError(
+                    f"'{name}' has {label!r} in row {row}{cell}, which is none of its labels, "
+                    f"{listed(known)}: nothing says which entry of {indices[name].words} that is. "
+                    f"Pass codes; or fit with the text; or tell at() or log_density(), where "
+                    f"parameters are given, whose, labels={{'{name}': [{label!r}, …]}}"
+                )
             raise DataError(
                 f"'{name}' has {label!r} in row {row}{cell}, which is none of its labels, "
                 f"{listed(known)}: check its spelling, or "

@@ -224,6 +224,13 @@ def aligned(data: Any, columns: Mapping[str, tuple[str, ...]]) -> Any:
 # The names of a table's columns beside those of a model
 
 
+def near(name: Any, own: Iterable[str]) -> str | None:
+    """The name that may be meant, upper and lower case alike; None: there is none near."""
+    small = {each.lower(): each for each in own}
+    found = difflib.get_close_matches(str(name).lower(), small, 1)
+    return small[found[0]] if found else None
+
+
 def known(items: Mapping[str, Any], expected: Mapping[str, Any], inputs: Sequence[str], asked: bool,
           model: str) -> dict[str, Any]:
     """The columns of a table that a model knows: others are left alone where none of its own is
@@ -239,10 +246,10 @@ def known(items: Mapping[str, Any], expected: Mapping[str, Any], inputs: Sequenc
     absent = [e.name for e in expected.values() if e.rows and e.name not in items]
     if not extra:
         return dict(items)
-    near = next((name for name in extra if difflib.get_close_matches(str(name), absent, 1)), None)
+    close = next((name for name in extra if near(name, absent)), None)
     whole = any(e.cells not in ((), (1,)) for e in expected.values() if e.name in absent)
-    if near is not None or whole or len(extra) == len(items):
-        check(extra[0] if near is None else near, True, expected, inputs, model)
+    if close is not None or whole or len(extra) == len(items):
+        check(extra[0] if close is None else close, True, expected, inputs, model)
     if len(absent) > asked:
         raise DataError(f"{model}: '{extra[0]}' is neither a site nor an input, and the table has "
                         f"no '{absent[0]}': rename the column that is meant by it; of a table "
@@ -266,8 +273,8 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
             i for i in inputs if i not in expected
         ]
         hint = "Drop it or rename it."
-        if near := difflib.get_close_matches(str(name), own, 1):
-            hint = f"Did you mean '{near[0]}'?"
+        if meant := near(name, own):
+            hint = f"Did you mean '{meant}'?"
         elif frame and vectors:
             hint = (f"'{vectors[0]}' has several cells per row: pass a mapping {{'{vectors[0]}': "
                     f"table[['a', 'b']]}}.")
@@ -284,7 +291,7 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
 def lacked(name: str, items: Iterable) -> str:
     """What to do about an input that a table has no column of."""
     columns = [str(column) for column in items]
-    if near := difflib.get_close_matches(name, columns, 1):
-        return f" Did you mean it by the column '{near[0]}'? Rename that."
+    if meant := near(name, columns):
+        return f" Did you mean it by the column '{meant}'? Rename that."
     return (f" The columns are {listed(columns)}: rename the one that is meant; a matrix travels "
             f"in a mapping: {{'{name}': table[['a', 'b']]}}.")

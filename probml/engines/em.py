@@ -13,6 +13,8 @@ from probml.device.layout import laid
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.climbs import unheld
+from probml.engines.climbing.ends import at_ends
+from probml.engines.climbing.runaway import infinite
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.restarting import slices, stepwise
@@ -50,7 +52,7 @@ from probml.errors import Refusal
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
 from probml.numerics.tiers import ONCE
-from probml.plan import hierarchy, still
+from probml.plan import hierarchy, still, unbounded
 from probml.plan.blocks import blocks, directions
 from probml.plan.integrals import words
 from probml.plan.plan import Plan
@@ -166,6 +168,7 @@ class EM(Engine):
                           f"{words(plan.groupings)}, of which no M-step is known: use MAP()")
         still.judge(plan, "EM")
         hierarchy.judge(plan, problem.size, "EM", not problem.asked)
+        unbounded.judge(plan, problem.size, "EM", not problem.asked)
         if problem.asked or not plan.free:
             return
         near = next((group for group in plan.latents if not group.kind.exact), None)
@@ -187,9 +190,11 @@ class EM(Engine):
     def run(self, problem: Problem) -> Outcome:
         with one_thread(problem.plan.matrix):
             # statistics alone have no batches, and nothing in them is expected
-            if self.batch_rows is not None and not isinstance(problem.rows, Summary):
-                return stepwise.run(self, problem)
-            return self._found(problem)
+            batches = self.batch_rows is not None and not isinstance(problem.rows, Summary)
+            outcome = stepwise.run(self, problem) if batches else self._found(problem)
+        if outcome.status is not Status.COLLAPSED and (gone := infinite(outcome.params)):
+            outcome = outcome._replace(status=Status.RUNAWAY, notes=(*outcome.notes, *gone))
+        return outcome
 
     def _found(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
@@ -221,12 +226,13 @@ class EM(Engine):
             history = np.concatenate([outcome.history, again.history])
             outcome = again._replace(history=history, iterations=outcome.iterations
                                      + again.iterations, notes=(*outcome.notes, note))
-        if outcome.status is Status.CONVERGED and plan.free and unheld(plan, self.prior):
+        if outcome.status is Status.CONVERGED and plan.free and unheld(plan, self.prior) and (
+            not infinite(outcome.params)):
             point = {name: stack(value, made.starts) for name, value in outcome.params.items()}
             told = indifferent(plan, outcome.params, first or Start(point, None, {}), known, rows,
                                (self.prior, self.hard, self.accelerate, True))
             outcome = outcome._replace(notes=(*outcome.notes, *told))
-        return outcome
+        return at_ends(problem, self.prior, outcome, tried=False)
 
     def _foresee(self, problem: Problem, count: int) -> None:
         """While starts are made, the program that goes on from them is compiled."""

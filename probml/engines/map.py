@@ -12,6 +12,7 @@ from probml.engines.climbing import training
 from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved, told
 from probml.engines.climbing.coordinates import objective, to_coordinates
 from probml.engines.climbing.edges import edges, off_edge
+from probml.engines.climbing.ends import at_ends
 from probml.engines.climbing.gaps import alike, apart
 from probml.engines.climbing.mirrored import other_side
 from probml.engines.climbing.strung import by_strands, strung
@@ -31,7 +32,7 @@ from probml.engines.start.prior import compiled_prior_point, given_start, need_p
 from probml.engines.start.start import check_distinct, starts
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import placed, placed_all
-from probml.plan import effects, hierarchy
+from probml.plan import effects, hierarchy, unbounded
 from probml.plan.blocks import blocks
 
 FIRST = 50  # iterations of EM from which a climb that ended without noise is taken up again
@@ -170,6 +171,7 @@ class MAP(Engine):
         check_distinct(problem.data, problem.plan)
         need_prior(problem.plan, "MAP", self.prior)
         hierarchy.judge(problem.plan, problem.size, "MAP", not problem.asked)
+        unbounded.judge(problem.plan, problem.size, "MAP", not problem.asked)
 
     def _refuse_restricted(self, problem: Problem) -> None:
         plan = problem.plan
@@ -207,8 +209,9 @@ class MAP(Engine):
                      "(LogNormal, InverseGamma) with prior=True",)
         outcome = outcome._replace(notes=(*hierarchy.unheld(plan, problem.size), *outcome.notes,
                                           *alike(problem, outcome.params)))
-        return outcome._replace(status=Status.RUNAWAY,
-                                notes=(*outcome.notes, *notes)) if notes else outcome
+        if notes:
+            return outcome._replace(status=Status.RUNAWAY, notes=(*outcome.notes, *notes))
+        return outcome if self.optimizer else at_ends(problem, self.prior, outcome)
 
     def _climbed(self, problem: Problem) -> Outcome:
         plan, rows, known, start = problem.plan, problem.rows, problem.known, problem.start

@@ -63,8 +63,9 @@ def validate_data(face: Any, X: Any, **settings: Any) -> Any:
     """scikit-learn's `validate_data` of X, which it keeps the names of.
 
     Raises:
-        DataError: two columns have one name, a cell is infinite, by column and row, or there is one
-            axis. ValueError: all else that scikit-learn refuses.
+        DataError: two columns have one name, a cell is infinite, by column and row, a column of
+            dates stands beside numbers, or there is one axis. ValueError, TypeError: all else that
+            scikit-learn refuses.
     """
     names = [str(name) for name in getattr(X, "columns", ())]
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
@@ -82,12 +83,27 @@ def validate_data(face: Any, X: Any, **settings: Any) -> Any:
         if holes and found.dtype.kind == "f" and not finite(found):
             assert_all_finite(found, allow_nan=True, input_name="X")
         return found
+    except TypeError as error:
+        _refuse_dates(X, error)
+        raise
     except ValueError as error:
         if "got 1D array" in str(error):
             raise _one_axis(X) from error
         if "infinity" in str(error):
             _refuse_infinite(X, names)
         raise
+
+
+def _refuse_dates(X: Any, error: TypeError) -> None:
+    """
+    Raises:
+        DataError: the first column of a table that holds dates.
+    """
+    for name, kind in zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False):
+        if getattr(kind, "kind", "O") in "Mm":
+            raise DataError(f"column '{name}' of X holds dates or times ({kind}), which are no "
+                            f"numbers. Make numbers of them, such as (X['{name}'] - "
+                            f"X['{name}'].min()).dt.total_seconds() / 86400 for days") from error
 
 
 def _one_axis(X: Any) -> DataError:

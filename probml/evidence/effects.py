@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
 from probml.evidence import effect_modes
+from probml.factors.effects import curved
 from probml.factors.effects import eliminated as eliminated_effects
 from probml.factors.effects import messages as effects
 from probml.factors.effects.eliminated import Eliminated, Moments
@@ -87,8 +88,10 @@ def expect(plan: Plan, params: Mapping, known: Known,
 
 def row_surrogate(plan: Plan, params: Mapping, known: Known, rows: Chunk,
                   held: Moments) -> jax.Array:
-    """E[log p(the rows that look at effects | params)] over effects of these moments."""
-    told = effects.information(plan, params, known, rows, held.mean)
+    """E[log p(the rows that look at effects | params)] over effects of these moments; of rows that
+    are not normal to the second order about their mean."""
+    told = (curved if plan.groupings[0].nodes else effects).information(plan, params, known, rows,
+                                                                        held.mean)
     return told.log - 0.5 * jnp.sum(held.block * told.block) - jnp.sum(
         held.cross * told.cross) - 0.5 * jnp.sum(held.rest * told.rest)
 

@@ -25,6 +25,8 @@ NEARER = 1e-3  # times itself: as good as 0
 # nats a member by which a nearer integral over effects may move an evidence unsaid
 LAPLACE, QUADRATURE = 0.01, 1e-4
 ALIKE = 0.01  # nats that tell a spread from 0 no better than rounding does
+STEEP = 0.1  # nats by which less of a width that is next to 0 is higher: there is no end to it
+ENDLESS = "there is no maximum"
 ONE = 0.998  # correlation that is next to 1
 
 
@@ -33,7 +35,10 @@ def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     params = {name: jnp.asarray(value) for name, value in outcome.params.items()}
     notes = list(outcome.notes)
     if not outcome.posterior.varies:
-        notes += _boundaries(plan, params, known, rows)
+        said = _boundaries(plan, params, known, rows)
+        if any(ENDLESS in text for text in said) and outcome.status is Status.CONVERGED:
+            outcome = outcome._replace(status=Status.RUNAWAY)
+        notes += said
     rough = [group for group in plan.latents if group.kind.finer is not None]
     if rough and outcome.status is Status.FELL:
         # by what integrals that are near are off, an ascent may fall where nothing is left to climb
@@ -96,10 +101,14 @@ def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[str]
     values = np.asarray(_evidences(plan, placed_all(stacked), known, rows))
     idle = values[0] - values[1:] < ALIKE
     notes = []
-    for edge, alike in zip(narrow, idle, strict=False):
+    for edge, alike, gain in zip(narrow, idle, values[1:] - values[0], strict=False):
         if not alike:
             continue
         at = _cell(edge.width.name, edge.index)
+        if gain > STEEP:
+            notes.append(f"{ENDLESS}: the nearer '{at}' is to its boundary the higher the "
+                         f"likelihood, so that where the climb ended is no answer")
+            continue
         way = "" if edge.width.plain and edge.width.power > 0 else f", where '{at}' has no bound"
         notes.append(f"'{at}' is at its boundary: the rows tell no "
                      f"{'noise' if edge.seen else 'spread'} from 0{way}"

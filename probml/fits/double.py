@@ -44,7 +44,7 @@ def precise(
         return attempt(), None
     if lost is not None:
         with jax.enable_x64(True):
-            return jax.device_get(attempt()), f"in double, since in float32 {lost}"
+            return _host(attempt(), outcome_of), f"in double, since in float32 {lost}"
     try:
         found = attempt()
         why = _why(outcome_of(found), held)
@@ -53,11 +53,23 @@ def precise(
     if why is None:
         return found, None
     with jax.enable_x64(True):
-        again = jax.device_get(attempt())
+        again = _host(attempt(), outcome_of)
     if found is not None and outcome_of(again).status in FAILED and not _higher(outcome_of(again),
                                                                                 outcome_of(found)):
         return found, None
     return again, f"in double, since in float32 it {why}"
+
+
+def _host(found: Found, outcome_of: Callable[[Found], Outcome]) -> Found:
+    """What was found, as NumPy's arrays; its parameters in their own order, and not in that of the
+    alphabet, which a pytree has."""
+    out = jax.device_get(found)
+    params = outcome_of(out).params
+    own = {name: params[name] for name in outcome_of(found).params}
+    if isinstance(params, dict):  # a new one
+        params.clear()
+        params.update(own)
+    return out
 
 
 def _why(outcome: Outcome, held: bool) -> str | None:

@@ -37,7 +37,7 @@ from probml.fits.double import precise, worst
 from probml.fits.journals import journal_of
 from probml.fits.merging import Kept
 from probml.fits.places import Place
-from probml.fits.untold import lone, singular
+from probml.fits.untold import lone, roughly, singular
 from probml.fits.where import place_of
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
@@ -214,7 +214,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                     outcome = _with_effects(plan, outcome, known, rows)
                     outcome = outcome._replace(notes=(
                         *outcome.notes, *lone(plan, data, outcome.posterior, weight is not None),
-                        *singular(plan, outcome.posterior, outcome.params, known, rows)))
+                        *singular(plan, outcome.posterior, outcome.params, known, rows),
+                        *(roughly(plan) if outcome.posterior.partly else ())))
                 break
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:

@@ -1,6 +1,6 @@
 """What data do not tell of a model with effects of groups, in words: members of one row each, whose
-spread and the rows' noise are told together alone; and designs that are singular, in which rows
-read effects together that they never read apart."""
+spread and the rows' noise are told together alone; designs that are singular, in which rows read
+effects together that they never read apart; and spreads that few effects tell."""
 
 import functools
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from probml.factors.effects import messages
 from probml.factors.effects.messages import Information
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
+from probml.plan import decide, hierarchy
 from probml.plan.groupings import Grouping
 from probml.plan.plan import Plan
 from probml.plan.spreads import spreads
@@ -24,6 +25,7 @@ from probml.posteriors.posterior import Posterior
 
 ALIKE = 1e-6  # relative difference of factors that are one
 LOADED = 0.05  # share of a direction from which a number is named
+FEW = 10  # numbers, by fewer of which a spread is told to worse than a quarter: 1 / √(2 (n − 1))
 
 
 def lone(plan: Plan, data: Data, found: Posterior, weighed: bool) -> tuple[str, ...]:
@@ -62,6 +64,22 @@ def lone(plan: Plan, data: Data, found: Posterior, weighed: bool) -> tuple[str, 
     return (f"no member of '{grouping.index.input}' has more than one row: these tell {named} and "
             f"{others} together and not apart, which the priors alone do. Give members several "
             f"rows, or leave '{grouping.names[0]}' out",)
+
+
+def roughly(plan: Plan) -> tuple[str, ...]:
+    """A note where few effects tell their spread, so that their own widths, which are those given
+    the spread that was found, leave out what is not known of it."""
+    sites, own = plan.structure.sites, {width.name for width in spreads(plan)}
+    whole, found = decide.make(plan.structure, plan.pattern, plan.given), {}
+    for tie in hierarchy.ties(whole):
+        for other in tie.others if tie.name in plan.effects else ():
+            told = np.prod(sites[tie.name].shape) / np.prod(sites[other].shape)
+            if other in own and tie.kind in ("spread", "product") and told < FEW:
+                found[other] = (tie.name, told)
+    return tuple(f"'{name}' has {told:.3g} numbers, which tell '{other}' to a factor of some "
+                 f"{np.exp(1 / np.sqrt(2 * max(told - 1, 0.5))):.2g}: widths of '{name}' are those "
+                 f"given '{other}' as it was found, and too narrow. NUTS() averages over it"
+                 for other, (name, told) in found.items())
 
 
 def singular(plan: Plan, found: Posterior, params: Mapping, known: Known,

@@ -25,6 +25,7 @@ import jax
 from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import Flaky, NoSuchExample
 
+from probml.numerics.kept import holding
 from probml.testing.case import Case
 from probml.testing.claims import CLAIMS, check
 from probml.testing.strategies import cases
@@ -32,7 +33,7 @@ from probml.testing.strategies import cases
 ROUND = 20  # cases of one seed
 SOME = 5  # claims of a round, beside the first
 HANG = 300  # seconds after which a case is taken to hang, and the stacks are printed
-MAPPINGS = 20_000  # of the 65,530 that Linux allows
+MAPPINGS = 4_000  # a gigabyte of programs, none of which is called again
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -102,10 +103,10 @@ def _round(number: int, ends: float, keep: Path | None, most: int, tried: Counte
 
 
 def _let_go() -> None:
-    """JAX keeps every program until the process has no memory mappings left."""
-    maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > MAPPINGS:
+    """JAX keeps every program until the process has no memory left."""
+    if holding.mappings() > MAPPINGS:
         jax.clear_caches()
+        holding.trim()
 
 
 if __name__ == "__main__":

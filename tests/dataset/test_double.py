@@ -1,6 +1,8 @@
 """float32 is the default: what fails in it for want of digits is done again in double, and says
 so."""
 
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -205,3 +207,59 @@ def test_weights_that_count_many_rows_are_done_in_double():
     assert digits.lost(held._replace(weights=np.array([1.0, 9e3, 2.0]))) is None
     found = digits.lost(held._replace(weights=np.array([1.0, 2.5e9, 2.0])))
     assert found == "a weight of a row has too few digits: it counts up to 2,500,000,000"
+
+
+@probml.model
+def about():
+    variance = sample("variance", dist.InverseGamma(1e-3, 1e-3))
+    mean = sample("mean", dist.Normal(0.0, 1e10 * jnp.sqrt(variance)).expand([2]).to_event(1))
+    with probml.rows():
+        sample("y", dist.Normal(mean, jnp.sqrt(variance)).to_event(1))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_posterior_found_in_double_is_asked_in_double(single):
+    """float32 would round it by half of its own spread."""
+    y = np.random.default_rng(0).normal(size=(60, 2)) + 1e6
+    fit = about().fit({"y": y})
+    assert "in double" in fit.status
+    found = fit.posterior("mean")
+    assert isinstance(found, dist.StudentT)
+    inside = found.to_event(1).base_dist  # of what it makes, parts are asked in double as well
+    for each in (found, inside, pickle.loads(pickle.dumps(found))):
+        np.testing.assert_allclose(each.mean, y.mean(0), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(each.variance, fit.summary()["sd"].filter(like="mean") ** 2, rtol=1e-6)
+    drawn = found.sample(jax.random.key(0), (400,))
+    assert len(np.unique(drawn)) == 800
+    with jax.enable_x64(True):
+        same = about().fit({"y": y})
+        right = same.posterior("mean").log_prob(drawn[:3])
+    assert list(fit.params) == list(same.params)
+    np.testing.assert_allclose(found.log_prob(drawn[:3]), right, rtol=1e-9)
+
+
+def test_a_start_that_is_narrow_beside_rows_in_a_large_unit_is_no_collapse():
+    """EM begins at a variance of the prior's, 10⁻¹⁰ of what rows about 10⁹ are told by."""
+    @probml.model
+    def apart():
+        mean, variance = sample("mean", dist.Normal(0.0, 1e10)), sample("variance", dist.InverseGamma(1e-3, 1e-3))
+        with probml.rows():
+            sample("y", dist.Normal(mean, jnp.sqrt(variance)))
+
+    y = 1e9 * np.random.default_rng(0).normal(size=60)
+    fit = apart().fit({"y": y}, probml.EM())
+    assert fit.converged
+    assert fit.params["variance"] == pytest.approx(y.var(), rel=0.1)
+
+
+def test_rows_of_next_to_no_weight_are_told_from_none(single):
+    """Beside a prior float32 would round them away, and with them what tells classes apart."""
+    @probml.model
+    def coin():
+        rate = sample("rate", dist.Beta(1.0, 1.0))
+        with probml.rows():
+            sample("y", dist.Bernoulli(rate))
+
+    fit = coin().fit({"y": np.array([1, 1, 0])}, weights=np.full(3, 1e-12))
+    assert "they sum up to 3e-12, which is rounded away beside a prior" in fit.status
+    np.testing.assert_allclose(fit.params["rate"] - 0.5, 0.25e-12, rtol=1e-3)

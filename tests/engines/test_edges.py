@@ -10,7 +10,7 @@ from numpyro import plate, sample
 from scipy import stats
 
 import probml
-from probml.models import factor_analysis
+from probml.models import factor_analysis, local_level
 
 ENGINE = probml.MAP(prior=False)
 RNG = np.random.default_rng(5)
@@ -164,3 +164,11 @@ def test_components_that_ended_as_one_are_told():
     fit = two_kinds().fit({"y": y}, probml.MAP())
     assert "'place' is at its boundary: the rows do not tell numbers 0 and 1 apart" in fit.status
     assert np.ptp(fit.params["place"]) < 1e-3
+
+
+def test_a_series_without_noise_has_no_maximum_and_says_so():
+    """Steps that are all alike: the density is without bound where noise and wandering are 0."""
+    with pytest.warns(match="no maximum"):
+        fit = local_level().fit({"y": np.full((1, 20), 1.3)}, probml.EM())
+    assert not fit.converged
+    assert "there is no maximum: the nearer 'noise' is to its boundary" in fit.status

@@ -9,7 +9,7 @@ import numpy as np
 import numpyro.distributions as dist
 import optax
 import pytest
-from numpyro import plate, sample
+from numpyro import factor, plate, sample
 from scipy import optimize, special, stats
 
 import cases
@@ -321,3 +321,17 @@ def test_hidden_units_that_are_alike_are_told_apart(engine):
     data = {"x": x, "y": (x[:, 0] != x[:, 1]).astype(int)}
     fit = fitted(network(), data, engine, seed=0)
     assert (fit.predict({"x": x}) == data["y"]).all()
+
+
+def test_a_valley_that_is_steep_on_one_side_is_a_maximum():
+    """Weights seven digits apart: a bias that hardly any row pulls back still has its place."""
+    @probml.model
+    def hinge(x):
+        bias = sample("bias", dist.ImproperUniform(dist.constraints.real, (), ()))
+        with probml.rows():
+            factor("loss", -jnp.square(jnp.maximum(0.0, 1 - x * bias)))
+
+    x, weights = np.repeat([-1.0, 1.0], 25), np.repeat([1e3, 1e-4], 25)
+    fit = hinge().fit({"x": x}, probml.MAP(), weights=weights)
+    assert fit.converged and "diverge" not in fit.status
+    assert fit.params["bias"] == pytest.approx(-1.0, abs=1e-6)

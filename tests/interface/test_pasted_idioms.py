@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pandas as pd
+import pytest
 from numpyro import handlers, plate, sample
 
 import probml
@@ -50,3 +52,105 @@ def test_a_distribution_that_holds_a_function_of_parameters_has_its_density():
     y, p = RNG.normal(size=6), {"k": 0.4, "s": 0.8, "x": RNG.normal(size=6)}
     want = log_density(diffusion, (y,), {}, p)
     np.testing.assert_allclose(probml.model(diffusion)().log_density({"y": y}, p), want, rtol=1e-9)
+
+
+def counted(x, g, y=None):
+    groups = len(np.unique(g))
+    with plate("groups", groups):
+        level = sample("level", dist.Normal(0.0, 3.0))
+    with plate("rows", len(x)):
+        sample("y", dist.Normal(level[g] + x, 1.0), obs=y)
+
+
+TREES = np.array(["oak", "ash", "elm"], object)[np.arange(12) % 3]
+TABLE = pd.DataFrame({"x": RNG.normal(size=12), "g": TREES, "y": RNG.normal(size=12)})
+
+
+def test_groups_that_the_function_counts_are_rows_in_the_users_labels_beside_further_columns():
+    more = TABLE.assign(name=[f"tree {i}" for i in range(12)],
+                        when=pd.date_range("2026-01-01", periods=12))
+    model = probml.model(counted)()
+    fit = model.fit(more)
+    assert [name for name in fit.summary().index if "[" in name] == [
+        "level[ash]", "level[elm]", "level[oak]"]
+    codes = {"x": TABLE["x"], "g": np.unique(TREES.astype(str), return_inverse=True)[1],
+             "y": TABLE["y"]}
+    p = {"level": np.array([0.1, -0.3, 0.4])}
+    want = log_density(counted, (), {k: np.asarray(v) for k, v in codes.items()}, p)
+    named = {"g": ["ash", "elm", "oak"]}
+    np.testing.assert_allclose(model.log_density(more, p, named), want, rtol=1e-10)
+    with pytest.raises(probml.DataError, match=r"nothing says which entry .* labels="):
+        model.log_density(more, p)
+    old = fit.predict(more.drop(columns="y"))
+    np.testing.assert_allclose(fit.predict(more.drop(columns=["y", "name"])), old)
+    with pytest.raises(probml.ModelError, match="leave the column out that is asked for, one of"):
+        fit.predict(more)
+
+
+def test_a_column_that_may_be_meant_is_named_and_an_unseen_group_too():
+    model = probml.model(counted)()
+    with pytest.raises(probml.DataError, match=r"'Y' is neither .* Did you mean 'y'\?"):
+        model.fit(TABLE.rename(columns={"y": "Y"}))
+    with pytest.raises(probml.DataError, match="'g' is unseen in row 0, which may be why"):
+        model.fit(TABLE.assign(g=[None, *TREES[1:]]))
+
+
+def test_categories_keep_their_order_where_nothing_is_rows():
+    def rated(y=None):
+        cut = sample("cut", dist.TransformedDistribution(
+            dist.Normal(0.0, 2.0).expand([2]).to_event(1), dist.transforms.OrderedTransform()))
+        with plate("n", len(y)):
+            bent = sample("bent", dist.Normal(0.0, 1.0))
+            sample("y", dist.OrderedLogistic(bent, cut), obs=y)
+
+    y = pd.Categorical(["low", "high", "mid", "low"], ["low", "mid", "high"], ordered=True)
+    p = {"cut": np.array([-0.5, 1.0]), "bent": RNG.normal(size=4)}
+    want = log_density(rated, (np.array([0, 2, 1, 0]),), {}, p)
+    np.testing.assert_allclose(probml.model(rated)().log_density({"y": y}, p), want, rtol=1e-10)
+
+
+def test_labels_given_in_part_by_an_argument_are_summed_out_where_they_are_not():
+    def mixture(x, z=None):
+        w = sample("w", dist.Dirichlet(jnp.ones(2)))
+        with plate("components", 2):
+            m = sample("m", dist.Normal(0.0, 3.0))
+        with plate("n", len(x)):
+            k = sample("z", dist.Categorical(w), obs=z)
+            sample("x", dist.Normal(m[k], 1.0), obs=x)
+
+    x, p = RNG.normal(size=5), {"w": np.array([0.3, 0.7]), "m": np.array([-1.0, 2.0])}
+    both = [log_density(mixture, (), {"x": x, "z": np.array([0, a, 1, b, 1])}, p)
+            for a in (0, 1) for b in (0, 1)]
+    labels = ["no", None, "yes", None, "yes"]
+    for z in (np.array([0, np.nan, 1, np.nan, 1]), labels, pd.Series(labels)):
+        names = {} if isinstance(z, np.ndarray) else {"z": ("no", "yes")}
+        got = probml.model(mixture)().log_density({"x": x, "z": z}, p, names)
+        np.testing.assert_allclose(got, np.logaddexp.reduce(both), rtol=1e-10)
+
+
+def test_a_table_or_text_inside_an_argument_is_named_where_the_function_fails():
+    def held(data):
+        a = sample("a", dist.Normal(jnp.zeros(3), 1.0))
+        with plate("n", len(data["y"])):
+            sample("y", dist.Normal(a[data["g"]], 1.0), obs=data["y"])
+
+    model = probml.model(held)()
+    with pytest.raises(probml.DataError, match=r"'data' is a table.* def held\(x, g, y\)"):
+        model.fit({"data": TABLE})
+    with pytest.raises(probml.DataError, match="'data' holds text, 'g': an argument of its own"):
+        model.fit({"data": {"g": TREES, "y": TABLE["y"].to_numpy()}})
+
+
+def test_spreads_alike_of_which_what_is_observed_takes_one_are_a_hierarchy_like_others():
+    def nested(y):
+        a, b, _ = y.shape
+        above, within, noise = (sample(name, dist.HalfNormal(1.0)) for name in "abs")
+        with plate("A", a, dim=-3):
+            first = sample("first", dist.Normal(0.0, above))
+            with plate("B", b, dim=-2):
+                second = sample("second", dist.Normal(first, within))
+                with plate("C", 2, dim=-1):
+                    sample("y", dist.Normal(second, noise), obs=y)
+
+    found = probml.model(nested)().explain({"y": RNG.normal(size=(3, 4, 2))})
+    assert [r["engine"] for r in found.engines if r[""] == "chosen"] == ["NUTS"]

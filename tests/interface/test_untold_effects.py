@@ -85,3 +85,10 @@ def test_a_transition_that_explodes_at_a_point_is_refused_by_name():
 
     with pytest.raises(probml.ModelError, match="'z' .*transition explodes: .*1.6.*600 steps"):
         walk().at({"turn": 1.6}).log_prob({"y": np.zeros((1, 600))})
+
+
+def test_effects_that_are_few_say_that_their_widths_leave_their_spread_out():
+    many, few = (shifts(groups=20).fit({"group": np.arange(40) % 20, "y": Y}).status,
+                 shifts(groups=8).fit({"group": GROUP, "y": Y}).status)
+    assert "'shift' has 8 numbers, which tell 'spread' to a factor of some 1.3" in few
+    assert "too narrow" in few and "too narrow" not in many

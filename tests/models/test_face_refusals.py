@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("sklearn")
 from sklearn.datasets import load_iris
 
+import probml
 import probml.models
 from probml.estimators.face import Face
 from probml.estimators.rules import rules
@@ -121,3 +122,11 @@ def test_bad_data_are_refused_by_name(face, x, y, words):
 def test_an_infinite_cell_is_refused():
     with pytest.raises(ValueError, match="infinity"):
         NaiveBayes().fit(changed(0, 0, np.inf), Y)
+
+
+@pytest.mark.parametrize("face", [GaussianMixture(2), GaussianDiscriminant()])
+def test_a_column_of_times_beside_numbers_is_refused_by_name(face):
+    begin = pd.Timestamp("2026-11-23", tz="Europe/Berlin")
+    table = pd.DataFrame({"width": X[:, 0], "day": begin + pd.to_timedelta(X[:, 1], "D")})
+    with pytest.raises(probml.DataError, match="column 'day' of X holds dates or times"):
+        face.fit(table, Y)

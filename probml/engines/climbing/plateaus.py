@@ -107,7 +107,8 @@ def endless(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray,
     Returns:
         the words, and whether there is no maximum but at infinity.
 
-    Cost: two heights a coordinate, three more for each logarithm that matters to nothing.
+    Cost: two heights a coordinate, three more for each logarithm that matters to nothing, some ten
+        for each that is level on one side.
     """
     owners, here = density.owners(plan, known), height(end)
     rounding = LEVEL[1] * np.finfo(end.dtype).eps * (1 + abs(here))
@@ -130,6 +131,11 @@ def endless(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray,
         farther, nearer, on = (fall(i, end[i] + side * AWAY) for side in (-2, -1, 1))
         return farther > nearer > rounding and on < MOSTLY * nearer
 
+    def ends(i: int, way: float, farthest: float) -> bool:
+        # a kink, as of weights that are many digits apart: steep on one side, and slow on the other
+        return any(HARDLY < fall(i, end[i] + way * 4.0**k) < np.inf
+                   for k in range(1, 1 + int(np.log(farthest / abs(way)) / np.log(4.0))))
+
     for i, curvature in enumerate(np.diagonal(hessian)):
         farthest = FARTHEST * (1 + abs(float(end[i])))
         width = min(curvature**-0.5, farthest) if 0 < curvature < np.inf else farthest
@@ -148,7 +154,9 @@ def endless(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray,
         elif (above or below) and not logarithmic[i]:
             # the logarithm of a spread on its way to 0 is at an edge, and told as one (edges.py)
             narrow = name in powers and below == (powers[name] > 0)
-            gone += [name] * (name not in gone and not narrow)
+            if not narrow and name not in gone and not ends(i, width if above else -width,
+                                                            farthest):
+                gone.append(name)
     out = [f"there is no maximum: the larger '{name}' the higher the likelihood, to which it "
            f"hardly matters by now: its value says that it is large, and no more. Give it a prior "
            f"that holds it, with prior=True, or leave it out" for name in large]

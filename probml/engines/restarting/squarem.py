@@ -235,8 +235,9 @@ def _decided(plan: Plan, accelerate: bool, state: State, first: Start, found: Ev
     """
     value, kind = found.value, state.value.dtype
     starting, leapt = state.phase == START, state.phase == 2
-    healthy = starting | (np.isfinite(value) & ~found.collapsed
-                          & ~np.isnan(state.pending).any(-1))  # a sum over rows may hide one
+    # a start may be narrower than rows in a unit of their own; a sum over rows may hide a NaN
+    healthy = starting | (np.isfinite(value) & (~found.collapsed | (state.count == 0))
+                          & ~np.isnan(state.pending).any(-1))
     size = np.abs(value) + found.size  # far clusters cancel: rounding grows with the terms
     rounding = np.finfo(kind).eps
     rejected = leapt & ~(healthy & (value >= state.value))

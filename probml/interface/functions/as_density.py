@@ -16,7 +16,7 @@ from probml.interface.functions.readings import Whole
 from probml.interface.functions.steps.linear import linear_of
 from probml.interface.functions.steps.names import Joined, scans_of, steps_of
 from probml.interface.functions.steps.straight import Bent
-from probml.interface.functions.survey import Survey
+from probml.interface.functions.survey import Survey, holed
 from probml.language.language import Bound
 from probml.language.settings import freeze
 
@@ -81,7 +81,7 @@ def _incomplete(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, 
         DataError: something else looks at them, or a vector is seen in part: only rows are
             integrated over these.
     """
-    found = [name for name, value in {**arguments, **given}.items() if unseen.holed(value)]
+    found = [name for name, value in {**arguments, **given}.items() if holed(value)]
     for name in found:
         reason = unseen.looked_at(model, arguments, given, name)
         if reason is not None:

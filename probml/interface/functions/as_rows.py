@@ -149,7 +149,8 @@ def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plat
                          f"{len(shown.sites[across].value)}")
     names = {named(own, shown): own for own in long}
     reading = Rowed(model.generative, names, plate, along, {}, {}, every, sized,
-                    shown.params, shown.partial.get(plate or ""))
+                    shown.params, shown.partial.get(plate or ""),
+                    (*shown.sites, *shown.computed))
     first = bound(model, reading, rest, long)
     structure = traced(first, {name: items[own] for name, own in names.items()})
     lost = next((site.name for site in shown.seen if not structure.sites[site.name].rows), None)
@@ -168,7 +169,8 @@ def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plat
             for name, own in names.items() if name not in used for value in (long[own],)}
     names = {name: own for name, own in names.items() if name in used}
     reading = Rowed(model.generative, names, plate, along, idle, observed, every, sized,
-                    shown.params, shown.partial.get(plate or ""))
+                    shown.params, shown.partial.get(plate or ""),
+                    (*shown.sites, *shown.computed))
     read = bound(model, reading, rest, long)
     return Met(read, translated(read, items),
                f"the rows are {_words(plate, along)}, as if rows() had been written", shown.begin)

@@ -11,6 +11,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from probml.dataset import frames
+from probml.dataset.frames import near
 from probml.dataset.ragged import padded
 from probml.errors import DataError, ModelError
 from probml.interface.functions.as_density import baking, summed_of, whole
@@ -50,7 +51,10 @@ def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
     if frames.is_far(data) or not _filled(data):
         return Met(model, data)
     if isinstance(model.generative, Rowed):
-        return Met(model, translated(model, _items(data)))
+        reading = model.generative
+        told = (*reading.inputs.values(), *reading.shown, *reading.columns.values())
+        own = (*told, *(name for name, _ in model.settings), *reading.sites)
+        return Met(model, translated(model, _familiar(data, _items(data), own, told)))
     if isinstance(model.generative, Whole):
         return _again(model, data)
     if isinstance(model.generative, Tabled):
@@ -75,6 +79,10 @@ def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
         shown, items, arguments = _shown(model, items, arguments, given)
     except RowsUnknown:
         return Met(model, data)
+    own = model.generative.arguments
+    items = _familiar(data, items, (*own, *shown.sites, *shown.computed),
+                      (*own, *(site.name for site in shown.seen)))
+    given = {name: value for name, value in given.items() if name in items}
     _check(model, shown, arguments, given)
     _named(model, shown, items, {**arguments, **given})
     met = _read(model, shown, arguments, given, items, named)
@@ -109,6 +117,12 @@ def _shown(model: Bound, items: dict[str, Any], arguments: dict[str, Any],
         if not any(isinstance(site.value, Ragged) for site in shown.seen):
             return shown, items, arguments
     except (DataError, ModelError) as error:
+        table = next((name for name in arguments if frames.is_table(items.get(name))), None)
+        if table is not None:
+            own = list(map(str, frames.names_of(items[table])))
+            raise DataError(f"{error}. '{table}' is a table, which the function gets as an array "
+                            f"of its numbers: make each column an argument, def {model.name}("
+                            f"{', '.join(own)}), or give a mapping of its columns") from error
         if not lists:
             raise
         failure = error
@@ -170,6 +184,18 @@ def _items(data: Any) -> dict[str, Any]:
             else {name: data[name] for name in data.columns})
 
 
+def _familiar(data: Any, items: dict[str, Any], known: Collection[str],
+              told: Collection[str]) -> dict[str, Any]:
+    """The columns of a table that a function knows: others are left alone, but one that may be
+    meant for one of those that a table tells, and this one lacks: it is refused later on. Of a
+    mapping all."""
+    if not frames.is_table(data):
+        return items
+    absent = [name for name in told if name not in items]
+    return {name: value for name, value in items.items()
+            if name in known or near(name, absent)}
+
+
 def _divided(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What goes to arguments, and what to sites."""
     own, defaults = model.generative.arguments, model.generative.defaults
@@ -191,8 +217,9 @@ def _lacking(model: Bound, data: Any, arguments: Mapping, given: Mapping) -> Met
         return Met(model, data)
     except Exception:
         pass
+    hint = frames.lacked(name, frames.names_of(data)) if frames.is_table(data) else ""
     raise DataError(f"{model.name}: the input '{name}' is missing: bind it, "
-                    f"{model.name}(…, {name}=...), or give it in the data")
+                    f"{model.name}(…, {name}=...), or give it in the data.{hint}")
 
 
 def _check(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
@@ -207,9 +234,11 @@ def _check(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> N
         )
     unknown = next((name for name in given if name not in shown.sites), None)
     if unknown is not None:
+        own = dict.fromkeys((*model.generative.arguments, *shown.sites))
+        meant = near(unknown, [name for name in own if name not in arguments])
+        hint = f"Did you mean '{meant}'?" if meant else "Drop it or rename it"
         raise DataError(f"{model.name}: '{unknown}' is neither an argument nor a site; known names "
-                        f"are {list(dict.fromkeys((*model.generative.arguments, *shown.sites)))}. "
-                        f"Drop it or rename it")
+                        f"are {list(own)}. {hint}")
     both = next((name for name in arguments if name in model.generative.defaults
                  and name in shown.sites and not shown.sites[name].observed), None)
     if both is not None:

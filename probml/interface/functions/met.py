@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probml.dataset import arrays, kinds
+from probml.errors import DataError
 from probml.interface.functions.given.held import Ragged, held, ragged
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import Survey
@@ -47,7 +48,8 @@ def traced(model: Bound, data: Mapping[str, Any]) -> Structure:
 
 def value_of(value: Any) -> Any:
     """What a run of the function is given: numbers as an array, or as a list of arrays of
-    different lengths, text as codes, all else as it is."""
+    different lengths, text and categories as codes in the order in which rows have them, unseen
+    ones NaN, all else as it is."""
     if value is None or isinstance(value, str | bool | Mapping) or callable(value):
         return value
     if (uneven := ragged(value)) is not None:
@@ -58,8 +60,12 @@ def value_of(value: Any) -> Any:
         return value
     if array.dtype.kind in "OUST":
         try:
-            return held(np.unique(array, return_inverse=True)[1].reshape(array.shape))
-        except TypeError:
+            raw = arrays.as_raw("an argument", value, False)
+        except DataError:  # of no numbers and no text
             return value
+        if raw.labels is None:
+            return held(raw.values)
+        gone = raw.values < 0
+        return held(np.where(gone, np.nan, raw.values) if gone.any() else raw.values.astype(int))
     # an array of its own: what is observed is told from what else holds the same numbers
     return held(array) if array.ndim else array.item()

@@ -11,7 +11,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.errors import ModelError
-from probml.interface.functions.given.column import Column
+from probml.interface.functions.given.column import column
 from probml.interface.functions.given.params import Spec
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import prepared
@@ -31,6 +31,7 @@ class Rowed(Reading):
             name → the values in order, as they were when the function met its data.
         sized: settings that are the number of the rows.
         batch: the plate's subsample_size, for engines that take rows in batches.
+        sites: the names of all, and of what is computed.
     """
 
     found = True
@@ -38,16 +39,18 @@ class Rowed(Reading):
     def __init__(self, generative: Any, arguments: Mapping[str, str], plate: str | None,
                  along: tuple[str, ...], shown: Mapping[str, tuple], columns: Mapping[str, str],
                  every: Mapping[str, tuple], sized: tuple[str, ...] = (),
-                 params: Mapping[str, Spec] = MappingProxyType({}), batch: int | None = None):
+                 params: Mapping[str, Spec] = MappingProxyType({}), batch: int | None = None,
+                 sites: tuple[str, ...] = ()):
         super().__init__(generative, arguments, params)
         self.batch = batch
         self.plate, self.along, self.shown = plate, tuple(along), dict(shown)
         self.columns, self.every, self.sized = dict(columns), dict(every), tuple(sized)
+        self.sites = tuple(sites)
 
     @property
     def parts(self) -> tuple:
         return (self.generative, self.inputs, self.plate, self.along, self.shown, self.columns,
-                self.every, self.sized, self.params, self.batch)
+                self.every, self.sized, self.params, self.batch, self.sites)
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
@@ -55,7 +58,7 @@ class Rowed(Reading):
         kinds = {"f": float, "b": bool}
         arguments |= {name: jnp.zeros((rows, *shape), jnp.result_type(kinds.get(kind, int)))
                       for name, (shape, kind) in self.shown.items()}
-        arguments |= {name: Column(arguments[name], values)
+        arguments |= {name: column(arguments[name], values)
                       for name, values in self.every.items()}
         settings = {**settings, **dict.fromkeys(self.sized, rows)}
         with validation_enabled(False), _Rows(self.plate, self.along, rows):

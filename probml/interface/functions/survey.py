@@ -32,6 +32,8 @@ from probml.language.language import Bound, inner
 from probml.numerics.compiling import jit
 from probml.numerics.process.plain import evaluated
 
+LONG = 600  # characters of somebody else's error that are shown
+
 
 class Found(NamedTuple):
     """One sample statement, as it was met.
@@ -178,6 +180,8 @@ class _Watch(Messenger):
                                  () if factor else tuple(fn.shape()), value, support, states,
                                  isinstance(fn, dist.MaskedDistribution), _kind(fn),
                                  tuple(fn.event_shape))
+        if observed and discrete and holed(value):  # what reads it wants codes; rows sum them out
+            msg["value"] = np.nan_to_num(value).astype(int)
 
 
 def _kind(fn: dist.Distribution) -> str:
@@ -216,10 +220,17 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
         frames = [f for f in traceback.extract_tb(error.__traceback__)
                   if f.name == model.generative.__name__]
         where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
+        holes = [f"'{name}' is unseen in {_first(value)}" for name, value in arguments.items()
+                 if holed(value)]
+        # an index of codes some of which are NaN, say
+        told = (f"{', '.join(holes)}, which may be why: what a function reads is never inferred. "
+                f"Drop these, or fill them; what is a site may be unseen. " if holes else "")
+        told += "".join(_text(model.name, name, value) for name, value in arguments.items())
+        said = f"{type(error).__name__}: {_short(error)}"
         raise DataError(
-            f"model '{model.name}' failed{where}\n{type(error).__name__}: {error}\nIt was given "
-            f"{shapes}; the members of its plates so far: {plates}. An argument that is no data is "
-            f"bound, {model.name}(n=8)"
+            f"model '{model.name}' failed{where}\n{said}\n{told}It was given {shapes}; the members "
+            f"of its plates so far: {plates}. An argument that is no data is bound, "
+            f"{model.name}(n=8)"
         ) from error
     if any(not watch.sites[name].known for name in values if name in watch.sites):
         run()
@@ -228,6 +239,31 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
     return Survey(watch.sites, watch.loops, frozenset(watch.inside), tuple(watch.computed),
                   tuple(watch.twice), dict(watch.partial), specs, begin,
                   recursive(by_elements(program, idle=True)), sum(1 for _ in equations(program)))
+
+
+def holed(value: Any) -> bool:
+    """Whether an array has unseen cells."""
+    return (isinstance(value, np.ndarray) and value.dtype.kind == "f"
+            and bool(np.isnan(value).any()))
+
+
+def _text(model: str, name: str, value: Any) -> str:
+    """What may be wrong with an argument that is a mapping."""
+    text = [key for key, own in value.items() if np.asarray(own).dtype.kind in "OUST"
+            ] if isinstance(value, Mapping) else []
+    return (f"'{name}' holds text, {text[0]!r}: an argument of its own becomes codes that keep "
+            f"their labels, def {model}({text[0]}, ...). " if text else "")
+
+
+def _first(value: np.ndarray) -> str:
+    cell = tuple(map(int, np.argwhere(np.isnan(value))[0]))
+    return f"row {cell[0]}" if len(cell) == 1 else f"cell {cell}"
+
+
+def _short(error: Exception) -> str:
+    """What an error says, without the pages of numbers that some print."""
+    said = str(error)
+    return said if len(said) < LONG else f"{said[:LONG]} …"
 
 
 def _codes(function: Callable) -> Iterator[CodeType]:

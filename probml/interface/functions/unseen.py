@@ -21,12 +21,6 @@ from probml.language.language import Bound
 from probml.structure.leaves import leaves_of_distribution
 
 
-def holed(value: Any) -> bool:
-    """Whether an array has unseen cells."""
-    return (isinstance(value, np.ndarray) and value.dtype.kind == "f"
-            and bool(np.isnan(value).any()))
-
-
 def filled(value: np.ndarray) -> np.ndarray:
     """Unseen cells hold a seen one's value; their factors are left out."""
     gone = np.isnan(value)

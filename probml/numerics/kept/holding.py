@@ -5,22 +5,45 @@ JAX keeps them all, and a process that asks for one more is killed. So, after so
 been made, the mappings are counted; where they are many, the programs of ours that were used
 longest ago go, then what JAX keeps, whose programs are found on disk or compiled when they are
 asked for again.
+
+Long before that they fill memory: a mapping stands for some 0.3 megabytes of programs and traces,
+twenty thousand for five gigabytes. So they also go where the process has grown by HEAVY since the
+last time and MANY of its mappings are new, which the rows that somebody holds are not. What JAX
+lets go is free to C's allocator, which keeps it: half of it goes back to the system only when that
+is told to give it (malloc_trim).
 """
 
+import contextlib
+import ctypes
+import gc
+import os
+import sys
 import threading
 import weakref
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 
 MOST = 20_000  # mappings: some thousand programs, and a third of what Linux allows
+HEAVY = 2**31  # bytes by which the process has grown
+MANY = 4_000  # mappings, of which programs may be what it has grown by
 OFTEN = 32  # programs from one look to the next: a look takes as long as one small program
 
-_MAPS = Path("/proc/self/maps")
+_MAPS, _PAGES = Path("/proc/self/maps"), Path("/proc/self/statm")
 _LOCK = threading.Lock()
 _SHELVES: "weakref.WeakSet[Forgetful]" = weakref.WeakSet()
 _MADE = [0]
+
+
+class Held(NamedTuple):
+    """What the process holds."""
+
+    mappings: int
+    resident: int  # bytes in memory
+
+
+_RESTED: list[Held] = []  # when programs were last let go; at first, when first looked at
 
 
 class Forgetful(Protocol):
@@ -48,18 +71,41 @@ def mappings() -> int:
         return 0
 
 
+def resident() -> int:
+    """The bytes of this process that are in memory; 0 where the system does not tell."""
+    try:
+        return int(_PAGES.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return 0
+
+
+def trim() -> None:
+    """Give back to the system what C's allocator holds and nobody uses."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # of another C library
+            ctypes.CDLL(None).malloc_trim(0)
+
+
 def let_go() -> bool:
-    """Let go of programs where they are many: whether some went. Called between programs."""
+    """Let go of programs where they are many, or fill memory: whether some went. Called between
+    programs."""
     if _MADE[0] < OFTEN or not _LOCK.acquire(blocking=False):
         return False
     try:
         _MADE[0] = 0
-        if mappings() < MOST:
+        held = Held(mappings(), resident())
+        if not _RESTED:
+            _RESTED.append(held)
+        grown = Held(*(now - then for now, then in zip(held, _RESTED[0], strict=True)))
+        if held.mappings < MOST and not (grown.mappings > MANY and grown.resident > HEAVY):
             return False
         for shelf in list(_SHELVES):
             shelf.forget()
-        if mappings() >= MOST // 2:
+        if mappings() >= held.mappings // 2:
             jax.clear_caches()
+        gc.collect()  # traces and what they are of hold one another
+        trim()
+        _RESTED[0] = Held(mappings(), resident())
         return True
     finally:
         _LOCK.release()

@@ -4,79 +4,51 @@
 were settled when the function met them, and stay.
 """
 
-import operator
+import functools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.errors import ModelError
+from probml.interface.functions.given.held import Held
 
 
-class Column:
-    """The values of some rows, that knows which values all of them have, in order.
-
-    Whatever else is asked of it is asked of the rows' values, by jax.numpy.
-    """
-
-    def __init__(self, value: Any, every: tuple[Any, ...]):
-        self.value, self.every = value, every
-
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if len(args) == 1 and args[0] is self and not kwargs:
-            if function is np.unique:
-                return np.array(self.every)
-            if function in (np.max, np.min, np.amax, np.amin):
-                return self.max() if function in (np.max, np.amax) else self.min()
-        return self.__array__()
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise ModelError("the function asks NumPy for the values of all rows: use jax.numpy")
-
-    def __iter__(self) -> Any:
-        return iter(self.__jax_array__())
-
-    def __jax_array__(self) -> Any:
-        return jnp.asarray(self.value)
-
-    def min(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
-        return self.every[0] if axis is None else self.__jax_array__().min(axis=axis, **more)
-
-    def max(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
-        return self.every[-1] if axis is None else self.__jax_array__().max(axis=axis, **more)
-
-    def __len__(self) -> int:
-        return len(self.value)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.__jax_array__()[key]
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.__jax_array__(), name)
+def column(value: Any, every: tuple[Any, ...]) -> Any:
+    """The values of some rows, that know which values all of them have, in order: asked by NumPy
+    for these, or for the least or greatest, they answer with what is settled; all else is as it is
+    of what `value` is, a tracer or an array."""
+    if isinstance(value, jax.core.Tracer):
+        value.__class__ = _kind(type(value), every)  # it is still the same tracer to JAX
+        return value
+    return np.asarray(value).view(_kind(Held, every))
 
 
-def _plain(value: Any) -> Any:
-    return jnp.asarray(value) if isinstance(value, Column) else value
+@functools.cache
+def _kind(own: type, every: tuple[Any, ...]) -> type:
+    """A class of arrays beside `own`, with the answers for some values."""
+    values = np.array(every)
 
+    class Told(own):
+        __slots__ = ()
 
-def _left(name: str) -> Any:
-    function = getattr(operator, name)
-    return lambda self, other: function(self.__jax_array__(), _plain(other))
+        def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+            first, *rest = args or (None,)
+            if first is self and not rest:
+                if function is np.unique and not kwargs:
+                    return values.copy()
+                if function is np.unique and kwargs == {"return_inverse": True}:
+                    return values.copy(), jnp.searchsorted(values, self)
+                if function in (np.max, np.amax, np.min, np.amin) and not kwargs:
+                    return values[-1 if function in (np.max, np.amax) else 0]
+            if own is Held:
+                return super().__array_function__(function, types, args, kwargs)
+            return function.__wrapped__(*args, **kwargs)
 
+        def min(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
+            return values[0] if axis is None else super().min(axis, out, **more)
 
-def _right(name: str) -> Any:
-    function = getattr(operator, name)
-    return lambda self, other: function(_plain(other), self.__jax_array__())
+        def max(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
+            return values[-1] if axis is None else super().max(axis, out, **more)
 
-
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
-    setattr(Column, f"__{_name}__", _left(_name))
-    setattr(Column, f"__r{_name}__", _right(_name))
-for _name in ("eq", "ne", "lt", "le", "gt", "ge", "and_", "or_"):
-    setattr(Column, f"__{_name.strip('_')}__", _left(_name))
-Column.__hash__ = object.__hash__
-Column.__neg__ = lambda self: -self.__jax_array__()
-Column.__abs__ = lambda self: abs(self.__jax_array__())
-Column.__invert__ = lambda self: ~self.__jax_array__()
+    return Told

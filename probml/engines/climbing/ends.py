@@ -1,0 +1,105 @@
+"""Numbers that a climb carried to an end of their support: a chance of 0 or 1, a rate of 0, where
+the prior is flat or rises up to it. The mode lies there, what is typical does not, and what has a
+chance of 0 is impossible ever after: that is worth a word.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from probml.engines.climbing.edges import LESS, heights
+from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.start.prior import compiled_prior_point
+from probml.families.domains import Domain
+from probml.plan.spreads import noises, spreads
+
+NEAR = 1e-3  # of a range, or of the prior's point: what is further from an end is not at it
+THERE = 1e-9  # what no rows tell from an end, however many there are
+IDLE = 0.01  # nats that tell a number from the end no better than rounding does
+
+
+class End(NamedTuple):
+    """Numbers of a parameter near the ends of its support.
+
+    Attributes:
+        value: the parameter.
+        end: of each number the end that is nearest.
+        away: how far from it, of the range or of the prior's point.
+    """
+
+    value: np.ndarray
+    end: np.ndarray
+    away: np.ndarray
+
+    def nearer(self, shares: bool) -> np.ndarray:
+        """The parameter with its numbers that are near nearer still; of shares the others fill."""
+        moved = np.where(self.away < NEAR, self.end + np.exp(LESS) * (self.value - self.end),
+                         self.value)
+        return moved / moved.sum(-1, keepdims=True) if shares else moved
+
+    def words(self, name: str, least: float) -> str:
+        at = self.away < least
+        where = " and ".join(f"{end:g}" for end in np.unique(self.end[at]))
+        return f"'{name}' ({where}{f', {at.sum()} of {at.size} numbers' if at.size > 1 else ''})"
+
+
+def at_ends(problem: Problem, prior: bool, outcome: Outcome, tried: bool = True) -> Outcome:
+    """An outcome, and which numbers of its point lie at an end of their support, in words; widths
+    of what is integrated out are looked at elsewhere (fits/boundary.py).
+
+    Args:
+        tried: numbers that are near an end are moved nearer, to see whether that matters; False:
+            only what nothing can tell from it is at an end.
+
+    Cost: an evaluation of each parameter that is near an end.
+    """
+    plan, sites = problem.plan, problem.plan.structure.sites
+    if outcome.status is not Status.CONVERGED or plan.carried:
+        return outcome
+    params = {name: np.asarray(outcome.params[name], float) for name in plan.free}
+    told = {width.name for width in (*spreads(plan), *noises(plan))}
+    near = {name: found for name in plan.free
+            if name not in told and not any(f"'{name}'" in note for note in outcome.notes)
+            and (found := _end(problem, name, params[name])) is not None}
+    least = {name: max(THERE, 4 * np.finfo(np.asarray(outcome.params[name]).dtype).eps
+                       * bool(found.end.any())) for name, found in near.items()}
+    loose = {name: found for name, found in near.items() if (found.away > least[name]).any()}
+    if tried and loose and problem.rows is not None:
+        points = [params, *({**params, name: found.nearer(sites[name].domain.sums_to_one)}
+                            for name, found in loose.items())]
+        first, *others = heights(plan, prior, points, problem.known, problem.rows)
+        least |= {name: NEAR for name, value in zip(loose, others, strict=True)
+                  if abs(first - value) < IDLE}
+    words = [found.words(name, least[name]) for name, found in near.items()
+             if (found.away < least[name]).any()]
+    if not words:
+        return outcome
+    *others, last = words
+    where = f"{', '.join(others)} and {last} are at their boundaries" if others else (
+        f"{last} is at its boundary")
+    return outcome._replace(notes=(*outcome.notes, f"{where}: a mode there is no typical value. "
+                                   f"Compare with NUTS(), or give a prior that vanishes there"))
+
+
+def _end(problem: Problem, name: str, value: np.ndarray) -> End | None:
+    """The numbers of a parameter near an end of its support; None where there are none."""
+    domain: Domain = problem.plan.structure.sites[name].domain
+    low, high = (domain.bounds.get(f"{end}_bound") for end in ("lower", "upper"))
+    if domain.sums_to_one:
+        low, high = 0, 1
+    if any(np.ndim(end) or isinstance(end, jax.Array) for end in (low, high)) or low is None:
+        return None
+    if high is None:
+        middle = np.asarray(_middle(problem)[name], float)
+        wide, end = np.maximum(middle - low, np.finfo(float).tiny), np.full(value.shape, float(low))
+    else:
+        wide = float(high - low)
+        end = np.where((value - low < high - value) | domain.sums_to_one, low, high)
+    away = np.abs(value - end) / wide
+    return End(value, end, away) if (away < NEAR).any() else None
+
+
+def _middle(problem: Problem) -> Mapping:
+    return jax.device_get(compiled_prior_point(problem.plan, problem.known))

@@ -1,0 +1,60 @@
+"""A mode at an end of a parameter's support is told, and one that is near an end is not."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import sample
+
+import probml
+
+MAP = probml.MAP()
+
+
+@probml.model
+def chance(a: float):
+    """A chance and a rate whose prior ends far away."""
+    p, rate = sample("p", dist.Beta(a, a)), sample("rate", dist.Uniform(0.0, 1e6))
+    with probml.rows():
+        sample("y", dist.Bernoulli(p))
+        sample("count", dist.Poisson(0.7 * rate))
+
+
+def test_chances_that_end_at_one_are_told_and_held_ones_and_small_ones_are_not():
+    data = {"y": np.ones(6, int), "count": np.array([2, 4, 3, 5, 3, 4])}
+    fit = chance(1.0).fit(data, MAP)
+    assert fit.params["p"] == pytest.approx(1.0) and fit.converged
+    assert "'p' (1) is at its boundary" in fit.status and "'rate'" not in fit.status
+    assert "boundary" not in chance(2.0).fit(data, MAP).status  # (6 + 1) / (6 + 2)
+    none = chance(2.0).fit({**data, "count": np.zeros(6, int)}, MAP)
+    assert "'rate' (0) is at its boundary" in none.status
+
+
+@probml.model
+def softly(a: float):
+    """Shares that a line looks at, and a rate without an upper end."""
+    w = sample("w", dist.Dirichlet(a * jnp.ones(3)))
+    rate = sample("rate", dist.Exponential(1.0))
+    with probml.rows():
+        sample("y", dist.Normal(w @ jnp.array([0.0, 1.0, 2.0]) - rate, 0.1))
+
+
+def test_shares_at_a_corner_and_rates_at_zero_are_told_by_the_number():
+    high = softly(1.0).fit({"y": np.full(4, 2.5)}, MAP)
+    np.testing.assert_allclose(high.params["w"], [0, 0, 1], atol=1e-3)
+    assert "'w' (0, 2 of 3 numbers) and 'rate' (0) are at their boundaries" in high.status
+    assert "'w'" not in softly(2.0).fit({"y": np.full(4, 2.5)}, MAP).status
+
+
+def test_hidden_classes_without_a_case_are_told_of_em():
+    @probml.model
+    def classes():
+        w = sample("w", dist.Dirichlet(jnp.ones(2)))
+        p = sample("p", dist.Beta(jnp.ones((2, 3)), 1.0).to_event(2))
+        with probml.rows():
+            z = sample("z", dist.Categorical(w))
+            sample("x", dist.Bernoulli(p[z]).to_event(1))
+
+    x = np.repeat([[0, 0, 1], [1, 1, 0], [0, 0, 0]], [9, 12, 3], 0)
+    fit = classes().fit({"x": x}, probml.EM(restarts=4))
+    assert "'p' (0 and 1" in fit.status and "is at its boundary" in fit.status
