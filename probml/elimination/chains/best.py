@@ -117,16 +117,17 @@ def best_moves(log: jax.Array, moves: jax.Array, alive: jax.Array | None) -> tup
         if alive is not None:
             way = jnp.where(alive, way, log[:, :, None])
         return way.max(1), way.argmax(1).astype(dtype)
-    best = where = None
-    for i in range(k):
-        way = log[:, i : i + 1] + moves[:, i]
-        if alive is not None:
-            way = jnp.where(alive, way, log[:, i : i + 1])
-        if best is None:
-            best, where = way, jnp.zeros(way.shape, dtype)
-            continue
-        over = way > best
-        best, where = jnp.where(over, way, best), jnp.where(over, jnp.asarray(i, dtype), where)
+    ways = [log[:, i : i + 1] + moves[:, i] for i in range(k)]
+    if alive is not None:
+        ways = [jnp.where(alive, way, log[:, i : i + 1]) for i, way in enumerate(ways)]
+    best = ways[0]
+    for way in ways[1:]:
+        best = jnp.where(way > best, way, best)
+    # the first that reaches it, and not the last that passed it: XLA makes one array at a time, so
+    # that the comparisons would all be made again for this one
+    where = jnp.zeros(best.shape, dtype)
+    for i in reversed(range(k)):
+        where = jnp.where(ways[i] == best, jnp.asarray(i, dtype), where)
     return best, where
 
 
