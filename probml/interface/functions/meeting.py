@@ -310,6 +310,14 @@ def _again(model: Bound, data: Any) -> Met:
     """Other data for a function that was read as one density: they must lead to the same."""
     reading = model.generative
     items = _items(data)
+    lacks = next((own for own in reading.own.values() if own not in items), None)
+    if lacks is not None:
+        raise DataError(f"{model.name}: the data lack '{lacks}'. The function was read as one "
+                        f"density of everything, which is asked about the data that were fitted: "
+                        f"fit.params, fit.draws, fit.posterior. For new ones fit.simulate("
+                        f"{', '.join(f'{n}=...' for n in reading.own.values() if n in items)}) "
+                        f"draws what was observed; predict(new) needs `with probml.rows():` in the "
+                        f"place of a plate")
     settings = tuple((name, value) for name, value in model.settings if name not in items)
     named = () if reading.integrated else reading.steps.groups
     found = meet(type(model)(reading.generative, settings), items, named)
