@@ -265,7 +265,8 @@ def test_a_number_of_restarts_that_is_none_is_refused(restarts):
         probml.EM(restarts=restarts)
 
 
-@pytest.mark.parametrize("engine", [probml.MAP(), probml.Laplace()])
+@pytest.mark.parametrize("engine", [probml.MAP(), pytest.param(probml.Laplace(),
+                                                               marks=pytest.mark.slow)])
 def test_priors_so_wide_that_no_draw_makes_the_data_possible_are_begun_near_the_middle(engine):
     """BUGS's dogs: exp(−250) beside 1 is certainty, which the data contradict."""
     wide = dist.TruncatedNormal(0.0, 1e4, high=-1e-5)
