@@ -9,6 +9,7 @@ from probml.errors import DataError
 FAR = 2.0**12  # spreads from 0 at which float32, of 24 bits, leaves a spread 12
 TOLD = 2**14  # rows that tell where a column lies
 MANY = 2**14  # a count n: float32 rounds the terms n log n of its log density by a hundredth
+LITTLE = 2.0**-10  # a weight of all rows: beside a prior's, of 1, float32 leaves it 14 bits
 # of columns: rows and columns that are looked at, and the least singular value beside the largest
 # of which float32, squared, keeps some digits
 FEW, WIDE, NEAR = 2**11, 64, 1e-3
@@ -24,8 +25,12 @@ def lost(data: Data) -> str | None:
     Cost: one look at TOLD rows.
     """
     sites = data.structure.sites
-    if data.weights is not None and (found := _many(np.asarray(data.weights), None)):
-        return f"a weight of a row{found}"
+    if data.weights is not None:
+        if found := _many(np.asarray(data.weights), None):
+            return f"a weight of a row{found}"
+        if (total := float(np.sum(data.weights, dtype=float))) < LITTLE:
+            return (f"weights of rows have too few digits: they sum up to {total:.2g}, which is "
+                    f"rounded away beside a prior")
     for name, column in data.table.columns.items():
         site = sites[name]
         if site.discrete and site.states is None and (found := _many(column.values, column.seen)):

@@ -23,7 +23,8 @@ from probml.posteriors.closed import Closed, draw_params
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import coupled
 from probml.updates.least_squares import root, rooted
-from probml.updates.updates import Objective, ahead, modes, read
+from probml.updates.objective import Objective
+from probml.updates.updates import ahead, modes, read
 
 AT_ONCE = 2**26  # numbers that the closed forms in one program may touch together
 # readings of all blocks: where each is told; where rounding hides one, that look for a place
