@@ -207,7 +207,8 @@ class _Form:
         if not isinstance(row, Mapping):
             raise DataError(f"model '{self.model}': expected a row as name → value, with "
                             f"{list(self.writers)}, got {row!r:.60}")
-        unknown = next((name for name in row if name not in self.writers), None)
+        unknown = next((name for name, value in row.items() if name not in self.writers and not (
+            name in self.plan.structure.sites and _nothing(value))), None)
         if unknown is not None:
             raise DataError(f"model '{self.model}': '{unknown}' was not in the example; it showed "
                             f"{list(self.writers)}")
@@ -333,6 +334,11 @@ def _steps(chunk: Chunk) -> Chunk | None:
 def _hidden(value: Any) -> bool:
     value = _one(value)
     return value is None or isinstance(value, float | np.floating) and value != value
+
+
+def _nothing(value: Any) -> bool:
+    """Whether nothing is seen of a site: as if it were not named."""
+    return all(map(_hidden, np.ravel(np.asarray(value, object))))
 
 
 def _one(value: Any) -> Any:
