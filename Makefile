@@ -38,7 +38,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env links demo test test-all test-versions fuzz faults kills nightly times lint bench notebooks gallery docs dist lock clean
+.PHONY: help env links demo test test-all test-versions fuzz faults kills certificates hostile nightly times lint bench notebooks gallery docs dist lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -94,10 +94,18 @@ faults: env  ## kill -9, Ctrl-C, full disks, threads, at random moments; SECONDS
 kills: env  ## kill -9 of workers, processes and drivers at random moments, TIMES=20 times; SEED=7
 	@$(BIN)/python tests/faults/faults.py --only killed --times $(TIMES) $(if $(SEED),--seed $(SEED))
 
-nightly: env  ## fuzz, faults, every public call misused: some hours
+hostile: env  ## changed files of fits, networks, checkpoints, tables and programs; SECONDS=600 SEED=7
+	@$(BIN)/python tests/faults/hostile.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+certificates: env  ## simulation-based calibration of every function of the zoo by every engine
+	@$(BIN)/python tests/testing/certificates.py
+
+nightly: env  ## fuzz, faults, hostile files, every public call misused, certificates: some hours
 	@$(MAKE) --no-print-directory fuzz SECONDS=7200
 	@$(MAKE) --no-print-directory faults SECONDS=3600
+	@$(MAKE) --no-print-directory hostile SECONDS=3600
 	@$(BIN)/python tests/testing/misuse_all.py
+	@$(MAKE) --no-print-directory certificates
 
 times: env  ## measure the tests on an empty cache, and which of them `make test` leaves out
 	@rm -rf .cache/times .cache/times.txt && mkdir -p .cache

@@ -24,8 +24,23 @@ class Raw:
     categorical: bool = False
 
 
+class Labelled(np.ndarray):
+    """Codes beside the labels that they stand for, as an array that was read already."""
+
+    labels: tuple = ()
+    categorical = False
+
+    @classmethod
+    def of(cls, codes, labels, categorical):
+        out = np.asarray(codes).view(cls)
+        out.labels, out.categorical = labels, categorical
+        return out
+
+
 def as_raw(what, value, rows):
     """Whatever the user gave as an array; rows: it must have a row axis, not empty."""
+    if isinstance(value, Labelled) and value.labels:
+        return Raw(np.asarray(value).astype(np.int32), value.labels, value.categorical)
     value = frames.plain(value)
     module = type(value).__module__.partition(".")[0]
     if module == "pyarrow" and hasattr(value, "to_pandas"):

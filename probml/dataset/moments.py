@@ -44,7 +44,7 @@ class Moments(NamedTuple):
             weights: np.ndarray | None) -> "Moments":
         if weights is None and seen is None:
             away = values.astype(float)
-            mean = away.mean(0)
+            mean = _mean(away)
             away -= mean
             return cls(np.full(mean.shape, float(len(values))), mean,
                        np.einsum("i...,i...->...", away, away))
@@ -70,7 +70,7 @@ class Moments(NamedTuple):
 
         Cost: two reads, and nothing of the rows' size.
         """
-        n, off = float(len(away)), away.mean(0)
+        n, off = float(len(away)), _mean(away)
         square = np.einsum("i...,i...->...", away, away) - n * off**2
         return cls(np.full(off.shape, n), centre + off, np.maximum(square, 0.0))
 
@@ -81,3 +81,9 @@ class Moments(NamedTuple):
         away = other.mean - self.mean
         return Moments(weight, self.mean + share * away,
                        self.square + other.square + self.weight * share * away**2)
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    """values.mean(0), by a product, which takes narrow rows at the speed of memory."""
+    flat = values.reshape(len(values), -1)
+    return (np.ones(len(flat), flat.dtype) @ flat / len(flat)).reshape(values.shape[1:])

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.families.marginal_normal import Tiles
+from probml.families.marginal_normal import MORE, Tiles
 from probml.plan.plan import Plan
 
 FEW = 2**12  # rows below which tiles save less than a program of their own costs
@@ -110,12 +110,13 @@ def _tiles(lengths: np.ndarray, unseen: np.ndarray, d: int) -> list[int]:
 
 
 def cost(lengths: np.ndarray, tile: int, m: int, d: int) -> float:
-    """Of rows in tiles of patterns of m unseen coordinates of d, in units of about 4 ns for 16
+    """Of rows in tiles of patterns of m unseen coordinates of d, in units of about 5 ns for 16
     components: what tiles need and what their rows need, fitted to times of marginal_normal's
-    programs at d = 16."""
+    programs at d = 16 and 4."""
     tiles, row = (-(-lengths // tile)).sum(), d * (d + 1) // 2 + d
     if tile == 1:
-        return tiles * (row + d * d + 95 * m + 18 * m * m)
+        loose = 25 + 0.65 * d * d + 8.5 * m * m if m <= MORE else d * d + 95 * m + 18 * m * m
+        return tiles * (row + loose)
     return tiles * (10 * m * (d + 1) + 47 * m * m) + tiles * tile * (row + 25 + 1.6 * m * (d + 1))
 
 

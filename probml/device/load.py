@@ -16,6 +16,7 @@ from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.device.lanes import Lanes, fitting_rows, sparse
 from probml.device.layout import Layout, bucket
+from probml.device.lying import Lying, lie, long
 from probml.device.rows import Chunk, Coordinates, Known, Resident
 from probml.families.marginal_normal import Tiles, locate
 from probml.numerics.transfer import aligned, placed
@@ -38,7 +39,7 @@ def load(
     params: Mapping[str, Any] | None = None,
     roomy: bool = False,
     devices: int = 1,
-) -> tuple[Resident, Known]:
+) -> tuple[Resident | Lying, Known]:
     """Rows on the device, (chunks, rows a chunk, ...), and what they share.
 
     Args:
@@ -51,8 +52,8 @@ def load(
         roomy: few steps are padded to a power of two, so that one program serves shorter sequences.
         devices: chunks are as many on each of so many.
 
-    Cost: one centred copy of the data in JAX's float type; padding repeats the first row at weight
-        0.
+    Cost: one centred copy of the data in JAX's float type, but for long inputs that can be read
+        where they are (lying.py); padding repeats the first row at weight 0.
     """
     table, sites = data.table, data.structure.sites
     dtype = jnp.result_type(float)
@@ -83,18 +84,25 @@ def load(
         weight[:rows] *= laid.own
 
     kinds = Kinds(dtype, jnp.result_type(int))
-    held = packed(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1,
-                  tiles=tiles)
     given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
              for name, value in table.values.items()}
+    known = Known(given, {name: placed(value, dtype) for name, value in centre.items()}, spreads)
+    plain = index is None and copies == devices == 1 and not roomy and chunks % 2 == 0
+    if plain and (stay := long(data, plan, dtype)):
+        lying = lie(data, stay, weight[:rows], chunks,
+                    lambda part, own, shape: packed(part, plan, centre, own, shape, kinds))
+        if lying is not None:
+            return lying, known
+    held = packed(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1,
+                  tiles=tiles)
     # on a CPU the device keeps these arrays, which nobody else has
     held = jax.tree.map(jax.device_put, held)
     if data.steps:
         lanes = Lanes(data, plan, weight, index, (chunks, size), sparse(plan, params or {}), kinds,
                       room(data.steps) if roomy and data.steps <= ROOM else None)
         held = held._replace(steps=lanes.load(used(data, plan), centre, spreads))
-    known = Known(given, {name: placed(value, dtype) for name, value in centre.items()},
-                  spreads)
+        known = known._replace(centre={name: placed(value, dtype)
+                                       for name, value in centre.items()}, spread=spreads)
     return Resident(held), known
 
 

@@ -25,8 +25,14 @@ class Steps:
     wide: bool  # no limit of range
     even: bool = False  # all rows have the same steps that count
 
-    def folded(self, array: jax.Array) -> jax.Array:
-        """(N, ...) → (rows, time, ...)."""
+    def folded(self, array: jax.Array, laned: bool = False) -> jax.Array:
+        """(N, ...) → (rows, time, ...).
+
+        Args:
+            laned: they lie lane after lane.
+        """
+        if laned:
+            return array.reshape(-1, self.blocks * self.length, *array.shape[1:])
         lanes = array.reshape(self.length, -1, self.blocks, *array.shape[1:])
         lanes = jnp.moveaxis(lanes, 0, 2)
         return lanes.reshape(len(lanes), -1, *array.shape[1:])

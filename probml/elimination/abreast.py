@@ -5,11 +5,11 @@ Bucket elimination (Dechter 1999) forwards; backwards the posterior of each buck
 what a factor's gradient asks for are its margins (Jensen, Lauritzen & Olesen 1990, whose separators
 divide what came back by what went forward):
 
-    m(o) = Σ_x Φ(o, x) / top,     B(o, x) = Φ(o, x) · M(o) / (m(o) top),     ∂ log Z / ∂ log f = Σ B
+    m(o) = Σ_x Φ(o, x),     B(o, x) = Φ(o, x) · M(o) / m(o),     ∂ log Z / ∂ log f = Σ B
 
-Φ is the product of a bucket's factors, m its message over the others' states o, and M the margin
-that the bucket that took the message finds for it. So nothing is divided but what all margins of a
-bucket share, and a zero stays one.
+Φ is the product of a bucket's factors, m its message over the others' states o, which goes on as
+m / max m, and M the margin that the bucket that took the message finds for it. So nothing is
+divided but what all margins of a bucket share, and a zero stays one.
 
 A product of matrices serves tables of many states better, where rows come first (buckets.py).
 """
@@ -48,14 +48,17 @@ class _Schedule(NamedTuple):
 
     Attributes:
         left: the tables that stay, with their names.
+        indicators: those given that are 1 or 0.
     """
 
     buckets: tuple[_Bucket, ...]
     left: tuple[tuple[int, tuple[Any, ...]], ...]
+    indicators: tuple[int, ...]
 
 
 @functools.lru_cache(maxsize=128)
-def _schedule(scopes: tuple, shapes: tuple, order: tuple, single: bool) -> _Schedule:
+def _schedule(scopes: tuple, shapes: tuple, order: tuple, indicators: tuple,
+              single: bool) -> _Schedule:
     size = {u: k for scope, shape in zip(scopes, shapes, strict=True)
             for u, k in zip(scope, shape[1:], strict=True)}
     held, rows = dict(enumerate(scopes)), {i: shape[0] for i, shape in enumerate(shapes)}
@@ -80,7 +83,7 @@ def _schedule(scopes: tuple, shapes: tuple, order: tuple, single: bool) -> _Sche
                                tuple(map(tuple, groups)),
                                tuple(size[u] for u in (*others, name)), number))
         held = {i: scope for i, scope in held.items() if i not in near} | {number: others}
-    return _Schedule(tuple(buckets), tuple(held.items()))
+    return _Schedule(tuple(buckets), tuple(held.items()), indicators)
 
 
 def fits(factors: Sequence[Factor], order: Sequence[Any]) -> bool:
@@ -94,7 +97,8 @@ def fits(factors: Sequence[Factor], order: Sequence[Any]) -> bool:
 
 def _planned(factors: Sequence[Factor], order: Sequence[Any]) -> _Schedule:
     return _schedule(tuple(f.names for f in factors), tuple(f.log.shape for f in factors),
-                     tuple(order), factors[0].log.dtype == jnp.float32)
+                     tuple(order), tuple(i for i, f in enumerate(factors) if f.indicator),
+                     factors[0].log.dtype == jnp.float32)
 
 
 def sum_out(factors: Sequence[Factor], order: Sequence[Any]) -> list[Factor]:
@@ -117,33 +121,43 @@ def _left(schedule: _Schedule, logs: list[jax.Array]) -> list[jax.Array]:
 def _forward(schedule: _Schedule, logs: list[jax.Array]) -> tuple[list[jax.Array], tuple]:
     given = [jnp.moveaxis(jnp.minimum(log, huge(log)), 0, -1) for log in logs]
     messages: dict[int, jax.Array] = {}
-    met, inverses, scale = [], [], jnp.zeros(1, logs[0].dtype)
+    met, raw, scale = [], {}, jnp.zeros(1, logs[0].dtype)
+    # XLA's loops on a CPU make a number again for each of its readers, with all that it is made of,
+    # unless a quotient or a root is what was done last: so messages end in a division by 1, of
+    # which XLA does not know that it is, indicators in a root, and ratios in a division
+    first = given[0].ravel()[0]
+    one = jnp.where(first > huge(first), 2.0, 1.0).astype(first.dtype)
     for bucket in schedule.buckets:
         tables = []
         for group in bucket.groups:
-            table, top = _table(bucket, group, given, messages)
+            table, top = _table(schedule, bucket, group, given, messages)
             tables.append(table)
             scale = scale if top is None else scale + top
         message = _along(_product(bucket, tables), [len(bucket.sizes) - 1], operator.add)
+        message = jnp.where(message >= least(message), message, 0) / one
         top = _along(message, range(message.ndim - 1), jnp.maximum)
-        top = jnp.where(top >= least(top), top, 1)
+        top = jnp.where(top > 0, top, 1)
         met.append(tables)
-        inverses.append(1 / top)
-        messages[bucket.message] = jnp.where(message >= least(message), message * inverses[-1], 0)
+        raw[bucket.message] = message
+        messages[bucket.message] = message * (1 / top)
         scale = scale + jnp.log(top)
     left = [jnp.moveaxis(log_of(messages[i]), -1, 0) if i in messages else logs[i]
             for i, _ in schedule.left]
-    return [*left, scale], (met, messages, inverses, _Static(log.shape for log in logs))
+    return [*left, scale], (met, raw, _Static(log.shape for log in logs))
 
 
-def _table(bucket: _Bucket, group: tuple[int, ...], given: list[jax.Array],
+def _table(schedule: _Schedule, bucket: _Bucket, group: tuple[int, ...], given: list[jax.Array],
            messages: dict[int, jax.Array]) -> tuple[jax.Array, jax.Array | None]:
     """The product of a group's tables on the axes of the bucket, of weights of at most 1, and the
-    logs of their scales, (rows,); of a message by itself it is that. It is made in logs, where no
-    distance between two tables is too far."""
+    logs of their scales, (rows,); of a message or an indicator by itself it is that. It is made in
+    logs, where no distance between two tables is too far."""
     count, first = len(bucket.sizes), bucket.tables[group[0]]
     if len(group) == 1 and first in messages:
         return _spread(messages[first], bucket.axes[group[0]], count), None
+    if len(group) == 1 and first in schedule.indicators:
+        log = given[first]
+        table = jnp.sqrt((log > -jnp.inf).astype(log.dtype))  # 1 and 0 as they are; see `_forward`
+        return _spread(table, bucket.axes[group[0]], count), None
     total: Any = None
     for j in reversed(group):
         i = bucket.tables[j]
@@ -174,17 +188,17 @@ def _spread(table: jax.Array, axes: tuple[int, ...], count: int) -> jax.Array:
 
 def _margins(schedule: _Schedule, kept: tuple, slopes: list[jax.Array]) -> tuple:
     """The gradients with respect to all logs."""
-    met, messages, inverses, shapes = kept
+    met, messages, shapes = kept
     *of_left, of_scale = slopes
     margins: dict[int, jax.Array] = {}
     for (i, names), slope in zip(schedule.left, of_left, strict=True):
         # a sum over all states is scaled to 1: its own slope is that of its scale
         margins[i] = jnp.moveaxis(slope, 0, -1) if names or i < len(shapes) else of_scale
-    for bucket, tables, inverse in reversed([*zip(schedule.buckets, met, inverses, strict=True)]):
+    for bucket, tables in reversed([*zip(schedule.buckets, met, strict=True)]):
         message = messages[bucket.message]
         margin = _reduced(margins.pop(bucket.message), message.shape)
-        ratio = jnp.where(message > 0, margin / jnp.where(message > 0, message, 1), 0)
-        belief = _product(bucket, tables) * inverse * ratio[..., None, :]
+        ratio = jnp.where(message > 0, margin, 0) / jnp.where(message > 0, message, 1)
+        belief = _product(bucket, tables) * ratio[..., None, :]
         for i, axes in zip(bucket.tables, bucket.axes, strict=True):
             rows = messages[i].shape[-1] if i in messages else shapes[i][0]
             margins[i] = _margin(belief, axes, rows)

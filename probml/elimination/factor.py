@@ -16,6 +16,7 @@ class Factor(NamedTuple):
 
     log: jax.Array  # a rows axis of size 1 (shared by all rows) or n, then one axis per name
     names: tuple[str, ...]
+    indicator: bool = False  # the log is 0 or −∞, what is possible and what is not, and all of it
 
 
 class Swept(NamedTuple):
@@ -36,7 +37,7 @@ class Swept(NamedTuple):
 def checked(factors: Iterable[Factor], order: Sequence[str],
              complete: bool = False) -> list[Factor]:
     """The factors, or a ValueError that says what does not fit."""
-    factors = [Factor(jnp.asarray(f.log), tuple(f.names)) for f in factors]
+    factors = [Factor(jnp.asarray(f.log), tuple(f.names), f.indicator) for f in factors]
     sizes, rows = {}, 1
     for f in factors:
         if f.log.ndim != len(f.names) + 1 or len(set(f.names)) < len(f.names):

@@ -14,6 +14,7 @@ from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.climbs import unheld
 from probml.engines.climbing.ends import at_ends
+from probml.engines.climbing.runaway import infinite
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.restarting import slices, stepwise
@@ -189,9 +190,11 @@ class EM(Engine):
     def run(self, problem: Problem) -> Outcome:
         with one_thread(problem.plan.matrix):
             # statistics alone have no batches, and nothing in them is expected
-            if self.batch_rows is not None and not isinstance(problem.rows, Summary):
-                return stepwise.run(self, problem)
-            return self._found(problem)
+            batches = self.batch_rows is not None and not isinstance(problem.rows, Summary)
+            outcome = stepwise.run(self, problem) if batches else self._found(problem)
+        if outcome.status is not Status.COLLAPSED and (gone := infinite(outcome.params)):
+            outcome = outcome._replace(status=Status.RUNAWAY, notes=(*outcome.notes, *gone))
+        return outcome
 
     def _found(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
@@ -223,7 +226,8 @@ class EM(Engine):
             history = np.concatenate([outcome.history, again.history])
             outcome = again._replace(history=history, iterations=outcome.iterations
                                      + again.iterations, notes=(*outcome.notes, note))
-        if outcome.status is Status.CONVERGED and plan.free and unheld(plan, self.prior):
+        if outcome.status is Status.CONVERGED and plan.free and unheld(plan, self.prior) and (
+            not infinite(outcome.params)):
             point = {name: stack(value, made.starts) for name, value in outcome.params.items()}
             told = indifferent(plan, outcome.params, first or Start(point, None, {}), known, rows,
                                (self.prior, self.hard, self.accelerate, True))

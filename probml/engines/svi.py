@@ -33,7 +33,7 @@ from probml.errors import ModelError, Refusal
 from probml.evidence import carried, density
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
-from probml.numerics.transfer import random_key
+from probml.numerics.transfer import apart, random_key
 from probml.plan.plan import Plan
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws, Normal
@@ -175,7 +175,8 @@ class SVI(Engine):
         total = (problem.size or 0) if self.batch_rows else 0
         static = _Static(self.guide, self.step_by,
                          self.batch_rows or 0, total, self.particles)
-        state, losses = _initial(plan, static, frame, known, rows, random_key(seed)), []
+        state, losses = _initial(plan, static, frame, known, rows,
+                                 apart(random_key(seed), 2)), []
 
         def turn(done: int) -> Turn:
             nonlocal state
@@ -198,7 +199,7 @@ class SVI(Engine):
         notes = begin.other_modes(plan, begun, known)
         if callable(self.guide):
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
-                                            random_key(seed + 1)))
+                                            apart(random_key(seed), 3)))
             found: Any = with_states(plan, Draws({n: v[None] for n, v in values.items()}, None, {}),
                                      known, rows, seed)
         else:

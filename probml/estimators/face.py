@@ -24,6 +24,7 @@ from probml.estimators.validation import (
     BaseEstimator,
     check_is_fitted,
     check_sample_weight,
+    finite,
     validate_data,
 )
 from probml.interface.fit import Fit
@@ -110,8 +111,8 @@ class Face(Portable, BaseEstimator):
                 ) from error
             raise
         if reset:
-            self._refuse_missing(np.isnan(out).all(0) if np.isnan(out.sum())
-                                 else np.zeros(out.shape[1], bool))
+            self._refuse_missing(np.zeros(out.shape[1], bool) if finite(out)
+                                 else np.isnan(out).all(0))
         return out
 
     def _refuse_missing(self, empty: np.ndarray) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from probml.dataset.frames import as_pandas, is_table, like, names_of
 from probml.errors import DataError
 from probml.estimators.validation import RegressorMixin
+from probml.numerics.process.cores import looked_at_once
 
 ROWS = ("X", "y", "sample_weight", "offset", "trials")  # what may be a table or a column of one
 NUMBERS = ("sample_weight", "offset", "trials")
@@ -47,7 +48,8 @@ def _taking(verb: Callable) -> Callable:
             given = {**dict(zip(names, args, strict=False)), **named}
             if "X" in given and "y" in given:
                 _together(given["X"], given["y"], where)
-        found = verb(self, *args, **named)
+        with looked_at_once():
+            found = verb(self, *args, **named)
         return _framed(rows, found) if verb.__name__ == "impute" and is_table(rows) else found
 
     ask.takes_tables = True

@@ -1,8 +1,9 @@
 """Markov chains inside rows: moves, counted chains, and logs of steps → factors."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from probml.device.rows import Chunk, Known
+from probml.elimination.chains import best as chain_best
+from probml.elimination.chains import pieces as chain_pieces
 from probml.elimination.chains.walk import Pieces
 from probml.elimination.factor import Factor
 from probml.factors import sequences
@@ -136,29 +139,54 @@ class Given(NamedTuple):
 
 def steps_factor(plan: Plan, inside: Callable, given: Given, moves: list[Moves], rows: Chunk,
                  taps: Mapping | None = None, hard: bool = False,
-                 more: Sequence[Factor] = ()) -> Factor:
+                 more: Mapping[tuple[str, ...], jax.Array] = MappingProxyType({})) -> Factor:
     """What the steps say of each row, (rows, *states of the row's variables).
 
     Args:
         inside: (given, steps, taps) → the factors of these steps; it knows no array but these.
         taps: row-wise site → zeros added to its factor; with respect to these and to the naturals,
             and to nothing else then, gradients are asked.
-        more: factors of all steps besides, (N, ...), and 0: their gradients are asked.
+        more: scope → a factor of all steps besides, 0 and lane after lane, (M, L, *states): its
+            gradients are asked.
     """
     steps, size = rows.steps, len(rows.weights)
     own = ({n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains}
            if taps else None)
-    width = sequences.width_of(plan) + sum(math.prod(f.log.shape[1:]) for f in more)
+    width = sequences.width_of(plan) + sum(math.prod(log.shape[2:]) for log in more.values())
     count = 1 if hard or not plan.chains else sequences.held_apart(plan, steps, size, width)
     if count == 1:
         def whole(rows: Chunk, taps: Mapping | None) -> Factor:
             return sequences.within(plan, inside(given, rows.steps, taps), hard)
 
-        return sequences.factor(plan, [in_pieces(plan, whole, rows, taps), *more], moves, steps,
+        beside = [Factor(sequences.by_step(log), scope) for scope, log in more.items()]
+        return sequences.factor(plan, [in_pieces(plan, whole, rows, taps), *beside], moves, steps,
                                 size, hard)
-    asked = given if taps is None else Given((), given.natural, (), ())
+    return sequences.of_rows(plan, chain_pieces.evidence(*_cut(
+        plan, inside, given, moves, rows, count, own, taps is not None, more)))
+
+
+def best_path(plan: Plan, inside: Callable, given: Given, moves: list[Moves],
+              rows: Chunk) -> tuple[jax.Array, jax.Array] | None:
+    """The most probable joint path of the chains: its log weight (G, rows), and its states (L, G,
+    M), of steps that are gone through a piece at a time; None where they are few, or hide variables
+    besides."""
+    count = 1 if plan.step_order or not plan.steps else sequences.held_apart(
+        plan, rows.steps, len(rows.weights), sequences.width_of(plan))
+    return None if count == 1 else chain_best.in_pieces(*_cut(plan, inside, given, moves, rows,
+                                                              count, None, False, {}))
+
+
+def _cut(plan: Plan, inside: Callable, given: Given, moves: list[Moves], rows: Chunk, count: int,
+         own: Mapping | None, asked: bool, more: Mapping) -> sequences.Cut:
+    """The chains of rows whose steps are cut into so many pieces; arguments as of steps_factor.
+
+    Args:
+        own: taps of the steps. asked: whether gradients are asked of the naturals alone.
+    """
+    steps, size = rows.steps, len(rows.weights)
+    sought = Given((), given.natural, (), ()) if asked else given
     leaves, form = jax.tree.flatten(given)
-    places = {id(leaf) for leaf in jax.tree.leaves(asked)
+    places = {id(leaf) for leaf in jax.tree.leaves(sought)
               if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)}
     sloped = [id(leaf) in places for leaf in leaves]
 
@@ -167,12 +195,12 @@ def steps_factor(plan: Plan, inside: Callable, given: Given, moves: list[Moves],
         found = jax.tree.unflatten(form, [next(kept[which]) for which in sloped])
         piece = replace(steps, rows=held, length=steps.length // count)
         return [*inside(found, piece, taps),
-                *(Factor(log, f.names) for log, f in zip(logs, more, strict=True))]
+                *(Factor(log, scope) for log, scope in zip(logs, more, strict=True))]
 
     shared, told = ([leaf for leaf, is_ in zip(leaves, sloped, strict=True) if is_ is which]
                     for which in (True, False))
-    return sequences.factor_of(plan, count, emitted, moves, steps, size, Pieces(
-        shared, told, own, steps.rows, [f.log for f in more]))
+    return sequences.cut_of(plan, count, emitted, moves, steps, size, Pieces(
+        shared, told, own, steps.rows, list(more.values())))
 
 
 def chain_moves(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Chunk,

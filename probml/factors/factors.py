@@ -99,7 +99,7 @@ def level_factors(
     variables = [name for name in plan.variables
                  if (plan.structure.sites[name].time is not None) == steps]
     allowed = [name for name in known.allowed if name in variables and name not in plan.globals]
-    factors += [Factor(jnp.where(known.allowed[name], 0.0, -jnp.inf)[None], (name,))
+    factors += [Factor(jnp.where(known.allowed[name], 0.0, -jnp.inf)[None], (name,), True)
                 for name in allowed]
     for name in variables if evidence else ():
         site = plan.structure.sites[name]
@@ -112,12 +112,12 @@ def level_factors(
             if name in rows.seen:
                 agrees |= ~rows.seen[name][:, None]
             agrees = agrees.reshape(len(agrees), len(states), -1).all(-1)
-            factors.append(Factor(jnp.where(agrees, 0.0, -jnp.inf), (name,)))
+            factors.append(Factor(jnp.where(agrees, 0.0, -jnp.inf), (name,), True))
     for states, names in plan.partly.items() if not steps else ():
-        codes = rows.codes[states].T[..., None]
-        logs = unstacked(jnp.where((codes == jnp.arange(states)) | (codes < 0), 0.0, -jnp.inf),
-                         len(names))
-        factors += [Factor(log, (name,)) for log, name in zip(logs, names, strict=True)]
+        codes = rows.codes[states].T[:, None]  # made with the rows last, as they are read then
+        agrees = (codes == jnp.arange(states)[:, None]) | (codes < 0)
+        logs = unstacked(jnp.where(agrees, 0.0, -jnp.inf), len(names))
+        factors += [Factor(log.T, (name,), True) for log, name in zip(logs, names, strict=True)]
     return factors
 
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Steps
 from probml.elimination import elimination
-from probml.elimination.chains import paths as chain_paths
+from probml.elimination.chains import best as chain_best
 from probml.elimination.chains import pieces as chain_pieces
 from probml.elimination.chains import whole as chains
 from probml.elimination.chains.arithmetic import Chain
@@ -205,7 +205,7 @@ def factor(
             return _of_pieces(plan, factors, moves, steps, rows, count)
         chain = chain_of(plan, factors, moves, steps, rows, hard, pairs)
         if hard:
-            return of_rows(plan, chain_paths.best(chain, steps.blocks))
+            return of_rows(plan, chain_best.best(chain, steps.blocks))
         return of_rows(plan, chains.evidence(chain, steps.blocks, steps.parallel, steps.wide))
     left = within(plan, factors, hard)
     log = spread(left.log, left.names, plan.along)
@@ -238,13 +238,22 @@ def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
                 if steps.length % count == 0)
 
 
-def factor_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], steps: Steps,
-              rows: int, pieces: Pieces) -> Factor:
-    """`factor` of chains whose steps are cut into pieces.
+class Cut(NamedTuple):
+    """Chains whose steps are cut into pieces, as chains/pieces.py takes them."""
+
+    emit: Callable
+    blocks: int
+    tables: Tables
+    pieces: Pieces
+
+
+def cut_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], steps: Steps,
+           rows: int, pieces: Pieces) -> Cut:
+    """The chains of rows whose steps are cut into so many pieces.
 
     Args:
         emitted: (shared, told, (own, blank), fixed) → the factors of a piece's steps.
-        pieces: leaves of `own`, `fixed` and `blank` lead with all steps, (N, ...).
+        pieces: leaves of `own` and `fixed` lead with all steps, (N, ...).
     """
     lanes, size, less = rows * steps.blocks, steps.length // count, _leaving(plan, moves, steps)
     left = None if less is None else _left(steps, rows)
@@ -260,10 +269,9 @@ def factor_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves],
     initial, transition = tables(plan, moves, steps, rows)
     alive = steps.rows.weights
     alive = None if alive is None else alive.reshape(count, size, lanes)
-    own, fixed, blank = jax.tree.map(cut, (pieces.own, (pieces.fixed, left), pieces.blank))
-    return of_rows(plan, chain_pieces.evidence(
-        emit, steps.blocks, Tables(initial, transition[0], alive),
-        Pieces((pieces.shared, less), pieces.told, own, fixed, blank)))
+    own, fixed = jax.tree.map(cut, (pieces.own, (pieces.fixed, left)))
+    return Cut(emit, steps.blocks, Tables(initial, transition[0], alive),
+               Pieces((pieces.shared, less), pieces.told, own, fixed, pieces.blank))
 
 
 def _of_pieces(plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps,
@@ -279,8 +287,19 @@ def _of_pieces(plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], st
             for which in (True, False)}
     # some array must say how many pieces there are
     places = jnp.arange(steps.length)
-    return factor_of(plan, count, emitted, moves, steps, rows,
-                     Pieces(logs[True], None, logs[False], places))
+    return of_rows(plan, chain_pieces.evidence(*cut_of(
+        plan, count, emitted, moves, steps, rows,
+        Pieces(logs[True], None, logs[False], places))))
+
+
+def by_step(array: jax.Array) -> jax.Array:
+    """Of lane after lane, (M, L, ...), as steps travel, (N, ...)."""
+    return jnp.moveaxis(array, 0, 1).reshape(-1, *array.shape[2:])
+
+
+def by_lane(steps: Steps, array: jax.Array) -> jax.Array:
+    """(N, ...) → (M, L, ...)."""
+    return jnp.moveaxis(array.reshape(steps.length, -1, *array.shape[1:]), 0, 1)
 
 
 def lane_states(plan: Plan, states: jax.Array, chosen: Mapping[str, jax.Array],
@@ -309,9 +328,9 @@ def clamps(plan: Plan, joint: jax.Array, chosen: Mapping[str, jax.Array],
     return whole, hot
 
 
-def fold(plan: Plan, steps: Steps, name: str, array: jax.Array) -> jax.Array:
-    """An answer about a site's steps, (N, *cells of one step, ...), as one about rows: (rows,
-    *cells, ...)."""
+def fold(plan: Plan, name: str, array: jax.Array) -> jax.Array:
+    """An answer about a site's steps, folded, (rows, time, *cells of one step, ...), as one about
+    rows: (rows, *cells, ...)."""
     site = plan.structure.named[name]
-    array = jnp.squeeze(steps.folded(array), 2 + site.time)
+    array = jnp.squeeze(array, 2 + site.time)
     return jnp.moveaxis(array, 1, 1 + site.time)

@@ -21,11 +21,13 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import gammaln
 
+from probml.families.recursions import at_once, inverted, squared, weighted
+
 # unseen coordinates a row, for which a program is made each
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 UNROLLED = 6  # sizes up to this are written out
 MORE, MANY = 8, 2**8  # these too, where so many tiles are worth a longer program
-HELD = 2**15  # numbers of matrices that are swept together
+HELD = 2**16  # numbers of matrices that are worked on together
 
 
 @jax.tree_util.register_static
@@ -128,66 +130,73 @@ def _choose(function, precision, linear, x, unseen: Unseen):
 
 def _value(precision, linear, x, order, count):
     """(tiles, rows, d), (tiles, m), (tiles,) → (tiles · rows, p)."""
-    value = _values(precision, linear, x, order, count)
+    written = _written_out(order.shape[-1], len(x))
+    value = _values(written, precision, linear, x, order, count)
     return value.reshape(-1, value.shape[-1])
 
 
-def _values(precision, linear, x, order, count):
+def _values(written, precision, linear, x, order, count):
     p, (t, m) = linear.shape[-1], order.shape
     if m == 0:
         return jnp.zeros((*x.shape[:2], p), x.dtype)
-    if _long(m, t, p):
-        found = lax.map(lambda part: _values(precision, linear, *part),
+    if (x.shape[1] == 1 or not written) and t > _rows(m, p):
+        found = lax.map(lambda part: _values(written, precision, linear, *part),
                         _pieces(m, p, x, order, count))
         return found.reshape(-1, *found.shape[2:])[:t]
     real, r = _residual(precision, linear, x, order, count)
-    if _written_out(m, t):
-        pivots, lower = _factored(_pairs(precision, order, real))
-        y, z = _solved(pivots, lower, r)
-        value = sum(a * b for a, b in zip(y, z, strict=True)) - sum(map(jnp.log, pivots))
-    else:
+    if not written:
         inverse, log = _swept(precision, order, real)
         value = jnp.einsum("itbp,ijtp,jtbp->tbp", r, inverse, r) - log[:, None]
+    elif x.shape[1] == 1:
+        square, *pivots = at_once(squared, *_pairs(precision, order, real), *r[:, :, 0])
+        value = (square - sum(map(jnp.log, pivots)))[:, None]
+    else:
+        c, log = _inverse(precision, order, real)
+        value = sum(r[i] * (c[i, i] * r[i] + 2 * sum(c[i, j] * r[j] for j in range(i)))
+                    for i in range(m)) - log
     return 0.5 * value + 0.5 * math.log(2 * math.pi) * count[:, None, None]
 
 
 def _slopes(slope, precision, linear, x, order, count):
     """Σ over rows of slope × the gradient: −½ (e eᵀ + C) and −e xᵀ in the precision, e = C r in the
     linear part."""
-    return _summed(slope.reshape(*x.shape[:2], -1), precision, linear, x, order, count)
+    return _summed(_written_out(order.shape[-1], len(x)), slope.reshape(*x.shape[:2], -1),
+                   precision, linear, x, order, count)
 
 
-def _summed(slope, precision, linear, x, order, count):
+def _summed(written, slope, precision, linear, x, order, count):
     (d, p), (t, m) = linear.shape, order.shape
     if m == 0:
         return jnp.zeros_like(precision), jnp.zeros_like(linear)
-    if _long(m, t, p):
+    if (x.shape[1] == 1 or not written) and t > _rows(m, p):
         def add(total, part):
-            return jax.tree.map(jnp.add, total, _summed(part[0], precision, linear, *part[1:])), ()
+            more = _summed(written, part[0], precision, linear, *part[1:])
+            return jax.tree.map(jnp.add, total, more), ()
 
         blank = jnp.zeros_like(precision), jnp.zeros_like(linear)
         return lax.scan(add, blank, _pieces(m, p, slope, x, order, count))[0]
     real, r = _residual(precision, linear, x, order, count)
-    weight = slope.sum(1)
-    if _written_out(m, t):
-        c, e = _inverted(_pairs(precision, order, real), r)
-        # one triangle, twice: the precision is symmetric
-        places = [(i, j) for i in range(m) for j in range(i + 1)]
-        weighed = [jnp.where(real[i][:, None], slope * e[i], 0.0) for i in range(m)]
-        second = jnp.stack([
-            (-0.5 - 0.5 * (i != j)) * jnp.where(
-                real[i], weight * c[i, j][:, 0] + (weighed[i] * e[j]).sum(1), 0.0)
-            for i, j in places])
-        weighed = jnp.stack(weighed)
-        code = jnp.stack([order[:, i] * d + order[:, j] for i, j in places])
-    else:
+    # one triangle, twice: the precision is symmetric
+    code = _codes(order, real, d, (d * d, d * d))
+    if not written:
         c, _ = _swept(precision, order, real)
         e = jnp.einsum("ijtp,jtbp->itbp", c, r)
-        weighed = jnp.where(real[:, :, None], slope * e, 0.0)
-        second = weight * c + jnp.einsum("itbp,jtbp->ijtp", weighed, e)
-        second = jnp.where(real[:, None] & real[None], -0.5 * second, 0.0).reshape(m * m, t, p)
-        code = (order.T[:, None] * d + order.T[None]).reshape(m * m, t)
-    total = jnp.zeros_like(precision).at[code.reshape(-1)].add(second.reshape(-1, p))
+        weighed = slope * e
+        second = slope.sum(1) * c + jnp.einsum("itbp,jtbp->ijtp", weighed, e)
+        second = [(-0.5 - 0.5 * (i != j)) * second[i, j] for i in range(m) for j in range(i + 1)]
+    elif x.shape[1] == 1:
+        found = at_once(weighted, slope[:, 0], *_pairs(precision, order, real), *r[:, :, 0])
+        second, weighed = found[:-m], jnp.stack(found[-m:])[:, :, None]
+    else:
+        c, _ = _inverse(precision, order, real)
+        e = [sum(c[max(i, j), min(i, j)] * r[j] for j in range(m)) for i in range(m)]
+        weighed, weight = [slope * each for each in e], slope.sum(1)
+        second = [(-0.5 - 0.5 * (i != j)) * (weight * c[i, j][:, 0] + (weighed[i] * e[j]).sum(1))
+                  for i in range(m) for j in range(i + 1)]
+        weighed = jnp.stack(weighed)
+    # what no coordinate stands for goes to a place of its own
+    total = jnp.zeros((d * d + 1, p), x.dtype).at[code.reshape(-1)].add(
+        jnp.concatenate(second))[:-1]
     if x.shape[1] > 1:
         across, first = _crossed(weighed, x, order)
         return total - across, first
@@ -210,16 +219,12 @@ def _crossed(weighed, x, order):
 
 
 def _rows(m, p):
-    """Tiles whose matrices stay in cache while they are swept."""
-    return max(HELD // (m * m * p), 1)
+    """Tiles whose matrices stay in cache while they are worked on: a power of 2."""
+    return 1 << max(HELD // (m * m * p), 1).bit_length() - 1
 
 
 def _written_out(m, t):
     return m <= UNROLLED or m <= MORE and t >= MANY
-
-
-def _long(m, t, p):
-    return not _written_out(m, t) and t > _rows(m, p)
 
 
 def _pieces(m, p, *arrays):
@@ -249,61 +254,29 @@ def _residual(precision, linear, x, order, count):
     return real, jnp.where(real[:, :, None], left, 0.0)
 
 
+def _codes(order, real, d, blank):
+    """Where pairs i ≥ j of a tile's coordinates stand among d · d, (pairs, tiles); `blank` without
+    a coordinate: for two different ones, and for one."""
+    return jnp.stack([jnp.where(real[i, :, 0], order[:, i] * d + order[:, j], blank[i == j])
+                      for i in range(order.shape[-1]) for j in range(i + 1)])
+
+
 def _pairs(precision, order, real):
-    """P_uu as arrays (tiles, 1, p) by pairs i ≥ j; places without a coordinate are those of the
-    unit matrix."""
-    d, m = int(math.isqrt(len(precision))), order.shape[-1]
+    """P_uu as arrays (tiles, p), one for each pair i ≥ j; places without a coordinate are those of
+    the unit matrix."""
+    d, p = int(math.isqrt(len(precision))), precision.shape[-1]
+    table = jnp.concatenate([precision, jnp.zeros((1, p), precision.dtype),
+                             jnp.ones((1, p), precision.dtype)])
+    return [table[code] for code in _codes(order, real, d, (d * d, d * d + 1))]
+
+
+def _inverse(precision, order, real):
+    """C by pairs i ≥ j and log|P_uu| of tiles, (tiles, 1, p) each."""
+    found = at_once(inverted, *_pairs(precision, order, real))
+    m = order.shape[-1]
     pairs = [(i, j) for i in range(m) for j in range(i + 1)]
-    return {(i, j): jnp.where(real[i], precision[order[:, i] * d + order[:, j]],
-                              float(i == j))[:, None]
-            for i, j in pairs}
-
-
-# The recursions that are written out. What XLA's loops on a CPU read twice, they make twice, with
-# all that it is made of, and no barrier keeps them from that: work would double with every step. A
-# number that ends in a division is made once. So here every one does that a recursion reads again.
-
-
-def _factored(block):
-    """P_uu = L D Lᵀ with unit lower triangular L: the pivots D, and L."""
-    m = max(i for i, _ in block) + 1
-    pivots, lower = [], {}
-    for j in range(m):
-        own = [lower[j, t] * pivots[t] for t in range(j)]
-        pivots.append(block[j, j] - sum(lower[j, t] * own[t] for t in range(j)))
-        lower |= {(i, j): (block[i, j] - sum(lower[i, t] * own[t] for t in range(j))) / pivots[j]
-                  for i in range(j + 1, m)}
-    return pivots, lower
-
-
-def _solved(pivots, lower, r):
-    """y = L⁻¹ r and z = D⁻¹ y of every row."""
-    y, z = [], []
-    for j, own in enumerate(r):
-        y.append(own - sum(lower[j, t] * pivots[t] * z[t] for t in range(j)))
-        z.append(y[j] / pivots[j])
-    return y, z
-
-
-def _inverted(block, r):
-    """C = P_uu⁻¹ by pairs i ≥ j, by D⁻¹ L⁻¹ and back through Lᵀ; and e = C r."""
-    pivots, lower = _factored(block)
-    m = len(pivots)
-    left, c = {}, {}
-    for i in range(m):
-        left[i, i] = 1 / pivots[i]
-        for j in range(i):
-            left[i, j] = -sum(lower[i, t] * pivots[t] * left[t, j] for t in range(j, i)) / pivots[i]
-    for i in reversed(range(m)):
-        for j in range(i + 1):
-            rest = sum(lower[s, i] * pivots[i] * c[s, j] for s in range(i + 1, m))
-            c[i, j] = (left[i, j] * pivots[i] - rest) / pivots[i]
-    if r.shape[2] > 1:  # the division would be one by a tile's number, and so a product
-        return c, [sum(c[max(i, j), min(i, j)] * r[j] for j in range(m)) for i in range(m)]
-    (y, _), e = _solved(pivots, lower, r), [None] * m
-    for j in reversed(range(m)):
-        e[j] = (y[j] - sum(lower[s, j] * pivots[j] * e[s] for s in range(j + 1, m))) / pivots[j]
-    return c, e
+    c = {pair: each[:, None] for pair, each in zip(pairs, found, strict=False)}
+    return c, sum(map(jnp.log, found[len(pairs) :]))[:, None]
 
 
 def _swept(precision, order, real):

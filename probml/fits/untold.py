@@ -1,6 +1,6 @@
 """What data do not tell of a model with effects of groups, in words: members of one row each, whose
 spread and the rows' noise are told together alone; designs that are singular, in which rows read
-effects together that they never read apart; and spreads of few effects, given which these are wide."""
+effects together that they never read apart; and spreads that few effects tell."""
 
 import functools
 from collections.abc import Mapping

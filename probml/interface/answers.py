@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import numpy as np
 
 from probml.assessment import intervals
@@ -15,6 +14,7 @@ from probml.interface.functions import leaning
 from probml.interface.parameters import Parameters
 from probml.language.settings import thaw
 from probml.numerics.precision import in_its_own
+from probml.numerics.transfer import apart
 from probml.plan import plan as planning
 from probml.queries import asking, decoding, queries
 from probml.queries.simulation import simulate_rows
@@ -44,6 +44,12 @@ class Answers(Parameters):
         inputs = {name: value[0] for name, value in held.table.inputs.items()}
         if site is not None and not isinstance(site, str):
             return {name: self._summed(held, name) for name in site}
+        joint = [s.name for s in held.structure.sites.values() if s.discrete and not s.rows]
+        if joint and site in (None, *joint):
+            name = site or joint[0]
+            raise Refusal(f"predict_proba(data, '{name}'): '{name}' lies outside rows, and all its "
+                          f"values are summed out together: ask posterior('{name}'), of the data "
+                          f"that were fitted, or decode(data)")
         names = list(leaning.met_by(self, inputs))
         name = site or (names[0] if len(names) == 1 else "")
         found = leaning.probabilities(self, inputs, name) if name in names else None
@@ -213,7 +219,7 @@ class Answers(Parameters):
         """Whole rows from what is seen of them. Each has a draw of the parameters of its own, the
         first again after asking.GROUPS."""
         held.structure.need_likelihood("simulate")
-        plan, back, belief, states, log = asking.drawn(self, held, key, seed, plug_in)
+        plan, back, belief, states, log = asking.drawn(self, held, apart(key, 0), seed, plug_in)
         n, sites = held.table.rows, self.structure.sites
         if plan.variables or plan.latents:
             asking.warn(self, back(log))
@@ -227,7 +233,7 @@ class Answers(Parameters):
             params = {k: np.asarray(v)[np.arange(n) % len(v)] for k, v in belief.params.items()}
             columns = {name: (c.values, c.seen) for name, c in held.table.columns.items()
                        if name not in fixed and c.likelihood is None}
-            given, last = self._known().given, jax.random.fold_in(key, 1)
+            given, last = self._known().given, apart(key, 1)
             values = simulate_rows(self.structure, params, given, fixed, columns, held.table.inputs,
                                    last, n, held.steps)
         values = {name: tables.to_labels(np.asarray(values[name]), self.names.get(name))

@@ -58,6 +58,16 @@ def random_key(seed: int) -> jax.Array:
     return jax.random.wrap_key_data(np.array([high, bits & (2**32 - 1)], np.uint32))
 
 
+def apart(key: jax.Array, use: int) -> jax.Array:
+    """A key for one more use of what `key` is for. No split of that makes it, nor another use:
+    in JAX's scheme split(key, n)[i] is fold_in(key, i).
+
+    Args:
+        use: its number, below a thousand.
+    """
+    return jax.random.fold_in(key, 2**32 - 1 - use)
+
+
 def rows_of(array: jax.Array) -> np.ndarray | list[jax.Array]:
     """An array on the host, or its random keys one by one: what is taken apart there."""
     if not jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):

@@ -127,10 +127,11 @@ def _grown(plan: Plan) -> tuple[Tie, ...]:
     # programs that cannot be pushed forwards, as of differential equations, are long to look at
     groups = () if structure.one_way else (*((n,) for n in plan.free if sites[n].shape),
                                            *alike(plan))
-    for names in groups:
-        # of numbers that are alike those that a factor takes: others stand in priors alone
-        names = tuple(n for n in names if any(
-            sites[user].factor and n in structure.programs[user][1] for user in plan.rowwise))
+    # of numbers that are alike those that a factor takes: others stand in priors alone
+    factors = [user for user in plan.rowwise if sites[user].factor]
+    looked = {take for user in factors for take in structure.programs[user][1]}
+    for group in groups:
+        names = tuple(name for name in group if name in looked)
         if not names:
             continue
         name = names[0]
@@ -144,8 +145,8 @@ def _grown(plan: Plan) -> tuple[Tie, ...]:
             continue
         most = (FEW if size >= MANY else LEAST) * size
         above = {p for n in names for p in _widths_above(plan, n)}
-        near = [user for user in plan.rowwise if sites[user].factor
-                and not set(structure.programs[user][1]).isdisjoint(names)]
+        near = [user for user in factors
+                if not set(structure.programs[user][1]).isdisjoint(names)]
         # whatever takes a width of its prior tells it; of others what looks at both
         beside = {p: [user for user in (plan.rowwise if p in above else near)
                       if p in structure.programs[user][1]] for p in plan.free if p not in names}

@@ -1,6 +1,6 @@
-"""Correlations of what is seen, of fewer rows than tell them: where a matrix is singular and all rows
-lie in what is left, less what locations take of them, the density rises without bound. There is no
-mode then, though a mean, which the volume of such matrices, 0, makes finite."""
+"""Correlations of what is seen, of fewer rows than tell them: where a matrix is singular and all
+rows lie in what is left, less what locations take of them, the density rises without bound. There
+is no mode then, though a mean, which the volume of such matrices, 0, makes finite."""
 
 import functools
 import math
@@ -16,8 +16,8 @@ from probml.plan.plan import Plan
 from probml.plan.products import filled
 from probml.structure.densities import log_weight
 
-# smallest numbers on a factor's diagonal at which densities are looked at; and how much faster
-# than logarithms, by which it falls by the same at each, it falls to the last where it is a quadratic's
+# smallest numbers on a factor's diagonal at which densities are looked at; and how much more they
+# fall to the last than to the one before, where it is a square that falls: a logarithm falls alike
 NARROW, FASTER = (0.1, 0.01, 0.001), 10.0
 
 
@@ -33,9 +33,9 @@ def judge(plan: Plan, rows: int, engine: str, ladder: bool) -> None:
         if seen:
             wide = plan.structure.sites[name].shape[-1]
             raise Refusal(
-                f"{engine} of model '{plan.structure.model.name}': '{name}', correlations of {wide} "
-                f"numbers each, is told by {seen} numbers in all: where it is singular their "
-                f"density rises without bound, so that there is no mode. Use NUTS()")
+                f"{engine} of model '{plan.structure.model.name}': '{name}', correlations of "
+                f"{wide} numbers each, is told by {seen} numbers in all: where it is singular "
+                f"their density rises without bound, so that there is no mode. Use NUTS()")
 
 
 def _matrices(plan: Plan) -> list[str]:

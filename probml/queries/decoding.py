@@ -11,7 +11,7 @@ from probml.dataset.dataset import Data
 from probml.device import load
 from probml.device.rows import Known, Rows
 from probml.elimination import elimination
-from probml.elimination.chains import paths as chain_paths
+from probml.elimination.chains import best as chain_best
 from probml.elimination.factor import Factor
 from probml.errors import Refusal
 from probml.evidence import passes
@@ -55,10 +55,14 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
         within = [v for v in plan.step_order if v in sites]
         path = plan.chains if any(v in sites for v in plan.chains) else ()
         if path:
-            inside = elimination.remainder(parts.steps,
-                                           [v for v in plan.step_order if v not in sites])
-            chain = sequences.chain_of(plan, inside, parts.moves, steps, size, hard=True)
-            value, paths = chain_paths.maximise(chain, steps.blocks, steps.parallel)
+            beside = any(plan.structure.sites[name].time is not None for name in leaves)
+            inside, found = [], None if beside else parts.path()
+            if found is None:
+                inside = elimination.remainder(parts.steps,
+                                               [v for v in plan.step_order if v not in sites])
+                chain = sequences.chain_of(plan, inside, parts.moves, steps, size, hard=True)
+                found = chain_best.maximise(chain, steps.blocks, steps.parallel)
+            value, paths = found
             factors = [*parts.rows, sequences.of_rows(plan, value)]
         else:
             factors = parts.whole()
@@ -81,7 +85,8 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
                 v in at for v in scope
             ) else p
             chosen = chosen.argmax(-1)
-            out[name] = chosen if at is states else sequences.fold(plan, steps, name, chosen)
+            out[name] = chosen if at is states else sequences.fold(plan, name,
+                                                                            steps.folded(chosen))
         return jnp.broadcast_to(best, (size,)), out
 
     return every.map(chunk)

@@ -59,12 +59,14 @@ def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key):
             factors = [*parts.rows, sequences.of_rows(plan, value)]
         else:
             factors = parts.whole()
+        own = ()
+        if plan.latents:  # a key that is drawn from has no children
+            key, *own = jax.random.split(key, 1 + len(plan.latents))
         whole = [Factor(jnp.broadcast_to(f.log, (size, *f.log.shape[1:])), f.names)
                  for f in factors[:1]] + factors[1:]
         log, states = elimination.draw(whole, plan.order, key)
-        for i, group in enumerate(plan.latents):
-            states |= integrated.draw(plan, belief.params, known, rows, group, states,
-                                      jax.random.fold_in(key, i))
+        for group, mine in zip(plan.latents, own, strict=True):
+            states |= integrated.draw(plan, belief.params, known, rows, group, states, mine)
         if plan.chains:
             every, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps),
                                           states, steps)

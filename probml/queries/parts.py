@@ -1,7 +1,8 @@
 """What a question asks: a belief about the parameters, and the factor graph of a chunk of rows."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ from probml.device.rows import Chunk, Known
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
 from probml.factors import sequences
-from probml.factors.chains import Given, chain_moves, in_pieces, steps_factor
+from probml.factors.chains import Given, best_path, chain_moves, in_pieces, steps_factor
 from probml.factors.factors import global_factors, inside_of, level_factors
 from probml.factors.naturals import naturals
 from probml.factors.sequences import Moves
@@ -54,12 +55,17 @@ class Parts:
 
         return [in_pieces(plan, whole, self._chunk)]
 
+    def path(self) -> tuple[jax.Array, jax.Array] | None:
+        """The most probable joint path of the chains, as factors.chains.best_path, where nothing
+        but what is seen is said of their steps; None else."""
+        return best_path(self._plan, self._inside, self._given, self.moves, self._chunk)
+
     def whole(self, pairs: Any = None, rows: list[Factor] | None = None,
-              more: Sequence[Factor] = ()) -> list[Factor]:
+              more: Mapping[tuple[str, ...], jax.Array] = MappingProxyType({})) -> list[Factor]:
         """One graph; what is hidden along time is summed out.
 
         Args:
-            rows: in place of the factors of rows. more: factors of steps besides, which are 0.
+            rows: in place of the factors of rows. more: as of steps_factor.
         """
         plan, chunk, rows = self._plan, self._chunk, self.rows if rows is None else rows
         if not (plan.steps or plan.step_order or self.moves or more):
@@ -67,7 +73,8 @@ class Parts:
         if plan.steps and not plan.step_order and pairs is None and "steps" not in self.__dict__:
             return [*rows, steps_factor(plan, self._inside, self._given, self.moves, chunk,
                                         more=more)]
-        return [*rows, sequences.factor(plan, [*self.steps, *more], self.moves, chunk.steps,
+        beside = [Factor(sequences.by_step(log), scope) for scope, log in more.items()]
+        return [*rows, sequences.factor(plan, [*self.steps, *beside], self.moves, chunk.steps,
                                         len(chunk.weights), pairs=pairs)]
 
 

@@ -44,33 +44,40 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
     for factor in parts.rows:
         if factor.names in wanted and factor.names not in taps and factor.log.shape[0] == size:
             # evidence on a site is a factor over it, whose gradient is the site's posterior
-            taps[factor.names] = factor.log
+            taps[factor.names] = factor
         else:
             untapped.append(factor)
-    blank = {scope: jnp.zeros((size, *(plan.variables[v].states for v in scope)))
-             for scope in wanted - taps.keys()}
-    taps = sorted((taps | blank).items(), key=lambda item: item[0])
+    blank = {scope: Factor(jnp.zeros((size, *(plan.variables[v].states for v in scope))), scope,
+                           True) for scope in wanted - taps.keys()}
+    taps = sorted((taps | blank).values(), key=lambda factor: factor.names)
     count = level(plan, rows, plan.structure.chains[0])[1] if inside else 0
-    inner = {scope: jnp.zeros((count, *(plan.variables[v].states for v in scope)))
-             for scope in inside}
+    # lane after lane, as their slopes are wanted
+    length = rows.steps.length if inside else 1
+    inner = {scope: jnp.zeros((count // length, length, *(plan.variables[v].states for v in scope)))
+             for scope in sorted(inside)}
     states = math.prod(plan.variables[n].states for n in plan.chains)
     pairs = (jnp.zeros((rows.steps.length, 1, states, states, size * rows.steps.blocks))
              if any(q == "pairs" for q, _ in ask) else None)
 
     def total(logs, inner, pairs):
-        tapped = [Factor(log, scope) for log, (scope, _) in zip(logs, taps, strict=True)]
-        inner = [Factor(log, scope) for scope, log in inner.items()]
+        tapped = [tap._replace(log=log) for log, tap in zip(logs, taps, strict=True)]
         whole = parts.whole(pairs, [*untapped, *tapped], inner)
         log = jnp.broadcast_to(elimination.evidence(whole, plan.order), (size,))
         return jnp.where(jnp.isfinite(log), log, 0.0).sum(), log
 
     (_, log), (tables, inner, pairs) = jax.value_and_grad(total, (0, 1, 2), has_aux=True)(
-        [log for _, log in taps], inner, pairs
+        [tap.log for tap in taps], inner, pairs
     )
     if view != ALL and inside:
-        inner = _so_far(plan, belief, known, rows, parts, sorted(inside), view)
-    found = {scope: table for (scope, _), table in zip(taps, tables, strict=True)}
-    q = {site: (inner if timed[site] else found)[scope] for site, scope in scopes.items()}
+        inner = {scope: sequences.by_lane(rows.steps, log) for scope, log in _so_far(
+            plan, belief, known, rows, parts, sorted(inside), view).items()}
+    found = {tap.names: table for tap, table in zip(taps, tables, strict=True)}
+    # of what is seen of a site itself, or of more than its states, step by step
+    laned = {site for site in scopes if timed[site] and (isinstance(site, tuple)
+                                                         or site in plan.variables)}
+    q = {site: found[scope] if not timed[site] else inner[scope].reshape(
+        -1, *inner[scope].shape[2:]) if site in laned else sequences.by_step(inner[scope])
+         for site, scope in scopes.items()}
     out = {}
     for question, site in ask:
         at, count = level(plan, rows, site[0] if isinstance(site, tuple) else site)
@@ -93,8 +100,9 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
         elif question == "pairs":
             answer = _pairs(plan, site, pairs)
         if timed[site]:
-            answer = (sequences.fold(plan, rows.steps, site, answer)
-                      if question in ("probability", "mean") else rows.steps.folded(answer))
+            answer = rows.steps.folded(answer, site in laned and question != "pairs")
+            if question in ("probability", "mean"):
+                answer = sequences.fold(plan, site, answer)
         out[question, site] = answer
     return log, out
 

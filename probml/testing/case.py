@@ -111,6 +111,11 @@ class Case:
                 params[name] = value
         return params, values
 
+    @property
+    def finite(self) -> bool:
+        """Whether all that was drawn is: an exponential of a sum of squares may not be."""
+        return all(np.isfinite(value).all() for part in self.drawn for value in part.values())
+
     @functools.cached_property
     def data(self) -> dict[str, np.ndarray]:
         """What is shown, unseen cells NaN."""

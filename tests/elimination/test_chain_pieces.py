@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from probml.elimination.chains import best as chain_best
 from probml.elimination.chains import pieces as chain_pieces
 from probml.elimination.chains import whole as chains
 from probml.elimination.chains.arithmetic import Chain
@@ -43,7 +44,14 @@ def problem(precision, sticky, ragged, blocks):
 
 def emit(shared, told, own, fixed):
     own, blank = own
+    blank = jnp.moveaxis(blank.reshape(SIZE, -1, OUTER, STATES), 1, -1)
     return own + blank + shared * told + fixed
+
+
+def blank_of(own):
+    """0 of every step, lane after lane."""
+    return jnp.zeros((own.shape[-1], len(own), OUTER,
+                      STATES), own.dtype)
 
 
 def whole(blocks, initial, transition, shared, own, alive, told):
@@ -55,7 +63,7 @@ def apart(blocks, initial, transition, shared, own, alive, told):
     cut = own.reshape(count, SIZE, *own.shape[1:])
     alive = None if alive is None else alive.reshape(count, SIZE, -1)
     return chain_pieces.evidence(emit, blocks, Tables(initial, transition[0], alive), Pieces(
-        shared, told, cut, jnp.zeros((count, SIZE, 1, 1, 1), own.dtype), 0 * cut))
+        shared, told, cut, jnp.zeros((count, SIZE, 1, 1, 1), own.dtype), blank_of(own)))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -84,6 +92,30 @@ def test_a_sum_in_pieces_and_its_slopes_are_those_of_the_whole(blocks, sticky, r
     for found, right in zip(slopes, expected, strict=True):
         np.testing.assert_allclose(found.reshape(right.shape), right, rtol=TOL[precision],
                                    atol=TOL[precision])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def paths_of(blocks, held):
+    """The best paths in pieces, and those of the whole."""
+    count, own = STEPS // blocks // SIZE, held.emission
+    cut = own.reshape(count, SIZE, *own.shape[1:])
+    alive = None if held.alive is None else held.alive.reshape(count, SIZE, -1)
+    nothing = jnp.zeros((count, SIZE, 1, 1, 1), own.dtype)
+    return chain_best.in_pieces(
+        emit, blocks, Tables(held.initial, held.transition[0], alive),
+        Pieces(nothing[0, 0], nothing[0, 0], cut, nothing, blank_of(own)),
+    ), chain_best.maximise(held, blocks)
+
+
+@pytest.mark.parametrize("precision", [np.float64, np.float32])
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize(("blocks", "sticky"), [(1, False), (4, False), (4, True)])
+def test_a_path_in_pieces_is_that_of_the_whole(blocks, sticky, ragged, precision):
+    held = problem(precision, sticky, ragged, blocks)
+    (value, states), (want, path) = paths_of(blocks, held)
+    np.testing.assert_array_equal(states, path)
+    np.testing.assert_allclose(value, want, rtol=TOL[precision])
+    assert np.isneginf(want[0, 2]) and len(np.unique(path[:, 1])) > 1
 
 
 def test_several_parameters_at_once_are_each_by_itself():

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from probml.elimination.chains import best as chain_best
 from probml.elimination.chains import paths as chain_paths
 from probml.elimination.chains import whole as chains
 from probml.elimination.chains.arithmetic import Chain
@@ -96,13 +97,13 @@ def test_evidence_its_gradient_and_the_best_path_equal_enumeration(varying, ragg
         return (jnp.where(jnp.isfinite(log), log, 0.0) * share).sum(), log
 
     def hardest(emission):
-        value = chain_paths.best(held._replace(emission=emission), blocks)
+        value = chain_best.best(held._replace(emission=emission), blocks)
         return jnp.where(jnp.isfinite(value), value, 0.0).sum()
 
     @jax.jit
     def all_at_once(held):
         slopes, log = jax.grad(total, (0, 1, 2), has_aux=True)(*held[:3])
-        return (slopes, log, chain_paths.maximise(held, blocks, parallel),
+        return (slopes, log, chain_best.maximise(held, blocks, parallel),
                 jax.value_and_grad(hardest)(held.emission))
 
     slopes, log, (best, states), (hard, one_hot) = all_at_once(held)
@@ -187,7 +188,7 @@ def test_blocks_equal_the_plain_scan_on_long_chains(stay):
         @jax.jit
         def both(c, b=blocks, p=parallel):
             return (jax.value_and_grad(lambda c: chains.evidence(c, b, p).sum())(c),
-                    chain_paths.maximise(c, b, p))
+                    chain_best.maximise(c, b, p))
 
         (value, slope), (_, states) = both(held)
         found[precision, blocks, parallel] = (
@@ -219,7 +220,7 @@ def test_wide_keeps_what_is_lost_to_the_range_of_a_float():
             lambda c: chains.evidence(c, 1, False, True).sum()))(held)
         np.testing.assert_allclose(value, want[0], rtol=slack)
         np.testing.assert_allclose(slope.emission[:, 0, :, 0], want[1], atol=10 * slack)
-        assert tuple(np.asarray(jax.jit(chain_paths.maximise)(held)[1])[:, 0, 0]) == want[3]
+        assert tuple(np.asarray(jax.jit(chain_best.maximise)(held)[1])[:, 0, 0]) == want[3]
 
 
 @pytest.mark.parametrize("precision", [np.float64, np.float32])
@@ -238,7 +239,7 @@ def test_blocks_have_the_paths_and_the_evidence_of_a_plain_scan(precision, stick
         def log(*logs):
             return chains.evidence(Chain(*logs, held.alive), blocks).sum()
 
-        return (jax.value_and_grad(log, (1, 2))(*held[:3]), chain_paths.maximise(held, blocks))
+        return (jax.value_and_grad(log, (1, 2))(*held[:3]), chain_best.maximise(held, blocks))
 
     ends = []
     for blocks in (1, 4):

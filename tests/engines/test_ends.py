@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from numpyro import sample
+from numpyro import plate, sample
 
 import probml
 
@@ -58,3 +58,17 @@ def test_hidden_classes_without_a_case_are_told_of_em():
     x = np.repeat([[0, 0, 1], [1, 1, 0], [0, 0, 0]], [9, 12, 3], 0)
     fit = classes().fit({"x": x}, probml.EM(restarts=4))
     assert "'p' (0 and 1" in fit.status and "is at its boundary" in fit.status
+
+
+def test_ends_that_other_parameters_move_and_those_of_a_loop_are_told():
+    @probml.model
+    def shares():
+        with plate("times", 3):
+            phi = sample("phi", dist.Uniform(jnp.zeros(3), jnp.array([1.0, 2.0, 1.0])))
+        rest = sample("rest", dist.Uniform(0.0, 1.0 - 0.5 * phi[2]))
+        with probml.rows():
+            sample("y", dist.Normal(jnp.stack([*phi, rest]), 0.1).to_event(1))
+
+    fit = shares().fit({"y": np.tile([1.5, 1.5, 0.3, 2.0], (4, 1))}, MAP)
+    # the third gives way to what it bounds
+    assert "'phi' (0 and 1, 2 of 3 numbers) and 'rest' (1) are at their boundaries" in fit.status

@@ -263,3 +263,21 @@ def test_the_first_answer_reaches_the_best_known_likelihood(name, shared_data, m
 def test_a_number_of_restarts_that_is_none_is_refused(restarts):
     with pytest.raises(probml.ModelError, match="restarts"):
         probml.EM(restarts=restarts)
+
+
+@pytest.mark.parametrize("engine", [probml.MAP(), pytest.param(probml.Laplace(),
+                                                               marks=pytest.mark.slow)])
+def test_priors_so_wide_that_no_draw_makes_the_data_possible_are_begun_near_the_middle(engine):
+    """BUGS's dogs: exp(−250) beside 1 is certainty, which the data contradict."""
+    wide = dist.TruncatedNormal(0.0, 1e4, high=-1e-5)
+
+    @probml.model
+    def dogs(avoided, shocked):
+        p = jnp.exp(sample("a", wide) * avoided + sample("b", wide) * shocked)
+        with probml.rows():
+            sample("y", dist.Bernoulli(1 - p))
+
+    data = {"avoided": np.arange(12) % 4, "shocked": 1 + np.arange(12) % 3,
+            "y": np.arange(12) % 4 == 0}
+    fit = dogs().fit(data, engine)
+    assert fit.history[-1] > -60 and -5 < fit.params["a"] < 0

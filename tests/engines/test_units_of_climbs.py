@@ -126,3 +126,34 @@ def test_a_posterior_is_begun_at_the_priors_point_where_draws_have_no_density():
     fit = rates().fit({"x": x, "y": y}, probml.Laplace())
     mode = rates().fit({"x": x, "y": y}, probml.MAP())
     assert fit.params["slope"] == pytest.approx(mode.params["slope"], rel=1e-3)
+
+
+def test_laplace_has_the_same_widths_beside_dates_as_about_their_middle():
+    """Level and slope are 10⁻⁹ apart from a line there: the curvature is taken until it is told."""
+    y = {"y": Y}
+    near = line().fit({"x": X, **y}, probml.Laplace()).draws(2000, seed=0)
+    for at, float64 in ((738_060.0, True), (20_000.0, False)):
+        with jax.enable_x64(float64):
+            fit = line().fit({"x": X + at, **y}, probml.Laplace())
+            far = fit.draws(2000, seed=0)
+        assert "from the mode" not in fit.status and "rely" not in fit.status
+        for name, tolerance in (("slope", 0.05), ("noise", 0.1)):
+            assert np.std(far[name]) == pytest.approx(np.std(near[name]), rel=tolerance)
+            assert np.mean(far[name]) == pytest.approx(np.mean(near[name]), rel=0.01)
+
+
+def test_a_first_look_at_a_maximum_is_few_slopes_and_sees_what_is_none():
+    bends, calls = np.array([[4.0, 1.0], [1.0, 2.0]]), []
+
+    def count(top, curvature, end):
+        evaluate = parabola(curvature, top)
+        calls.clear()
+        return righted(lambda u: (calls.append(u), evaluate(u))[1], end)[2]
+
+    top = np.array([0.3, -2.0])
+    assert count(top, bends, top.copy()) < 1e-12 and len(calls) == 4
+    count(top, bends, top + 1e-3)
+    assert len(calls) > 8  # something is left to gain
+    wide = np.array([1e9, 1.0])
+    count(top, bends / wide[:, None] / wide, top + 0.1 * wide)
+    assert len(calls) > 8

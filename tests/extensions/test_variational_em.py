@@ -38,7 +38,8 @@ from probml.plan.blocks import Block, blocks, users
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals
-from probml.updates.updates import Objective, read
+from probml.updates.objective import Objective
+from probml.updates.updates import read
 
 BLOCK = 25  # iterations a device call
 

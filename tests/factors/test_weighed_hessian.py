@@ -15,8 +15,8 @@ from probml.engines.engine import planned
 from probml.evidence.passes import expect
 from probml.models import hierarchical_mixture_of_experts, mixture_of_experts
 from probml.plan.strands import columns
-from probml.updates import updates
-from probml.updates.updates import Objective
+from probml.updates import objective as objectives
+from probml.updates.objective import Objective
 
 
 @probml.model
@@ -73,7 +73,7 @@ def test_the_hessian_of_a_gate_is_that_of_all_directions(case, double, monkeypat
         plan, hessian = found(model, names, start)
         assert columns(plan, "z", names).places == places
         ours = hessian()
-        monkeypatch.setattr(updates, "columns", lambda *_: None)
+        monkeypatch.setattr(objectives, "columns", lambda *_: None)
         theirs = hessian()
     assert ours.dtype == (np.float64 if double else np.float32)
     close = 1e-10 if double else 1e-4

@@ -26,7 +26,8 @@ SAMPLED = ("rounded_data", "process_of_two_classes", "milk_with_imputed_cells",
            "innovations_through_a_recursion", "shares_with_their_concentration",
            "a_rate_of_their_own", "seasons_with_effects", "counts_of_a_walk_by_scan",
            "innovations_summed_up", "studies_by_a_regression", "cutpoints_of_raters", "ice",
-           "effects_one_by_one", "rounded_one_by_one", "effects_by_name")
+           "effects_one_by_one", "rounded_one_by_one", "effects_by_name", "several_outcomes",
+           "matrix_of_normals", "errors_in_measurement", "mortality")
 INTEGRATED = {"slopes_with_a_correlation": "b", "slopes_of_two_classes_by_a_precision": "b",
               "uncentred_by_softplus": "z", "uncentred_by_a_logarithm": "z",
               "spline_with_its_smoothing": "w", "zeros_and_groups": "e"}
@@ -37,7 +38,8 @@ MODES = ("ridge_of_known_scale", "logistic_of_known_scale", "regression_of_unkno
          "tones_of_two_chains")
 QUICK = ("rounded_data", "cells_imputed_by_an_argument", "finnish_horseshoe", "values_between_bounds",
          "ridge_of_known_scale", "regression_of_unknown_noise", "weibull_survival",
-         "uncentred_by_softplus", "effects_by_name", "cubic_number_by_number")
+         "uncentred_by_softplus", "effects_by_name", "cubic_number_by_number", "several_outcomes",
+         "errors_in_measurement")
 
 
 def each(names):
@@ -97,3 +99,19 @@ def test_a_spread_of_paths_that_ends_next_to_zero_is_told():
     case = CASES["population_by_state_space"]
     fit = probml.model(case.function)().fit(case.data)
     assert fit.params["sigma.proc"] < 1e-3 and "'sigma.proc' is at its boundary" in fit.status
+
+
+@pytest.mark.slow
+def test_a_line_through_a_few_points_of_a_mixture_is_told():
+    """Four points nearly on a line: of Hogg's signal and noise the highest maximum, and no answer."""
+    case = CASES["robust_lines"]
+    fit = probml.model(case.function)().fit(case.data)
+    assert fit.params["sigma_in"] < 0.05
+    assert "'sigma_in' is" in fit.status and "agree by chance" in fit.status
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["holt_winters", "supervised_topics", "recapture_fixed"])
+def test_a_mode_at_an_end_of_a_support_is_told(name):
+    case = CASES[name]
+    assert "boundar" in probml.model(case.function)(**case.settings).fit(case.data).status

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
@@ -56,9 +57,8 @@ def test_a_distribution_that_holds_a_function_of_parameters_has_its_density():
 
 def counted(x, g, y=None):
     groups = len(np.unique(g))
-    mu, tau = sample("mu", dist.Normal(0.0, 5.0)), sample("tau", dist.HalfNormal(2.0))
     with plate("groups", groups):
-        level = sample("level", dist.Normal(mu, tau))
+        level = sample("level", dist.Normal(0.0, 3.0))
     with plate("rows", len(x)):
         sample("y", dist.Normal(level[g] + x, 1.0), obs=y)
 
@@ -76,7 +76,7 @@ def test_groups_that_the_function_counts_are_rows_in_the_users_labels_beside_fur
         "level[ash]", "level[elm]", "level[oak]"]
     codes = {"x": TABLE["x"], "g": np.unique(TREES.astype(str), return_inverse=True)[1],
              "y": TABLE["y"]}
-    p = {"mu": 0.2, "tau": 0.5, "level": np.array([0.1, -0.3, 0.4])}
+    p = {"level": np.array([0.1, -0.3, 0.4])}
     want = log_density(counted, (), {k: np.asarray(v) for k, v in codes.items()}, p)
     named = {"g": ["ash", "elm", "oak"]}
     np.testing.assert_allclose(model.log_density(more, p, named), want, rtol=1e-10)
@@ -108,3 +108,86 @@ def test_categories_keep_their_order_where_nothing_is_rows():
     p = {"cut": np.array([-0.5, 1.0]), "bent": RNG.normal(size=4)}
     want = log_density(rated, (np.array([0, 2, 1, 0]),), {}, p)
     np.testing.assert_allclose(probml.model(rated)().log_density({"y": y}, p), want, rtol=1e-10)
+
+
+def test_labels_given_in_part_by_an_argument_are_summed_out_where_they_are_not():
+    def mixture(x, z=None):
+        w = sample("w", dist.Dirichlet(jnp.ones(2)))
+        with plate("components", 2):
+            m = sample("m", dist.Normal(0.0, 3.0))
+        with plate("n", len(x)):
+            k = sample("z", dist.Categorical(w), obs=z)
+            sample("x", dist.Normal(m[k], 1.0), obs=x)
+
+    x, p = RNG.normal(size=5), {"w": np.array([0.3, 0.7]), "m": np.array([-1.0, 2.0])}
+    both = [log_density(mixture, (), {"x": x, "z": np.array([0, a, 1, b, 1])}, p)
+            for a in (0, 1) for b in (0, 1)]
+    labels = ["no", None, "yes", None, "yes"]
+    for z in (np.array([0, np.nan, 1, np.nan, 1]), labels, pd.Series(labels)):
+        names = {} if isinstance(z, np.ndarray) else {"z": ("no", "yes")}
+        got = probml.model(mixture)().log_density({"x": x, "z": z}, p, names)
+        np.testing.assert_allclose(got, np.logaddexp.reduce(both), rtol=1e-10)
+
+
+def test_a_table_or_text_inside_an_argument_is_named_where_the_function_fails():
+    def held(data):
+        a = sample("a", dist.Normal(jnp.zeros(3), 1.0))
+        with plate("n", len(data["y"])):
+            sample("y", dist.Normal(a[data["g"]], 1.0), obs=data["y"])
+
+    model = probml.model(held)()
+    with pytest.raises(probml.DataError, match=r"'data' is a table.* def held\(x, g, y\)"):
+        model.fit({"data": TABLE})
+    with pytest.raises(probml.DataError, match="'data' holds text, 'g': an argument of its own"):
+        model.fit({"data": {"g": TREES, "y": TABLE["y"].to_numpy()}})
+
+
+def test_spreads_alike_of_which_what_is_observed_takes_one_are_a_hierarchy_like_others():
+    def nested(y):
+        a, b, _ = y.shape
+        above, within, noise = (sample(name, dist.HalfNormal(1.0)) for name in "abs")
+        with plate("A", a, dim=-3):
+            first = sample("first", dist.Normal(0.0, above))
+            with plate("B", b, dim=-2):
+                second = sample("second", dist.Normal(first, within))
+                with plate("C", 2, dim=-1):
+                    sample("y", dist.Normal(second, noise), obs=y)
+
+    found = probml.model(nested)().explain({"y": RNG.normal(size=(3, 4, 2))})
+    assert [r["engine"] for r in found.engines if r[""] == "chosen"] == ["NUTS"]
+
+
+def matches(home, away, won):
+    with plate("teams", 3):
+        strength = sample("strength", dist.Normal(0.0, 1.0))
+    numpyro.factor("all", dist.Bernoulli(logits=strength[home] - strength[away])
+                   .log_prob(won).sum())
+
+
+def test_texts_of_one_axis_share_their_labels_where_nothing_is_rows():
+    home, away = np.array([0, 1, 0, 1]), np.array([1, 2, 2, 2])  # by themselves 0, 1 and 0, 1
+    teams, won = np.array(["ash", "elm", "oak"]), np.array([1.0, 0.0, 1.0, 1.0])
+    text, p = {"home": teams[home], "away": teams[away], "won": won}, {"strength": RNG.normal(size=3)}
+    model, names = probml.model(matches)(), {"home": tuple(teams), "away": tuple(teams)}
+    want = log_density(matches, (home, away, won), {}, p)
+    np.testing.assert_allclose(model.log_density(text, p, names), want, rtol=1e-10)
+    fit = model.fit(text)
+    assert list(fit.summary().index) == [f"strength[{team}]" for team in teams]
+    with pytest.raises(probml.ModelError, match="'home' has 'fir', which is none of its labels"):
+        fit.simulate(home=["fir"], away=["elm"], won=won[:1])
+    with pytest.raises(probml.DataError, match="the data lack 'won'.*fit.simulate"):
+        fit.predict({"home": ["elm"], "away": ["oak"]})
+
+
+def test_codes_of_texts_that_a_function_takes_as_numbers_are_not_mixed_up():
+    def counted_twice(home, away, won):
+        teams = int(max(np.asarray(home).max(), np.asarray(away).max())) + 1
+        strength = sample("strength", dist.Normal(jnp.zeros(teams), 1.0))
+        numpyro.factor("all", (won * (strength[home] - strength[away])).sum())
+
+    data = {"home": ["ash", "elm"], "away": ["elm", "oak"], "won": np.ones(2)}
+    with pytest.raises(probml.DataError, match="text with some labels in common, 'elm'"):
+        probml.model(counted_twice)().fit(data)
+    with pytest.raises(probml.DataError, match="Text can only be an index"):
+        probml.model(lambda x: numpyro.factor("f", x.sum() * sample("b", dist.Normal(0.0, 1.0))))(
+        ).fit({"x": ["high", "low"]})

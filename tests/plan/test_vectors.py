@@ -17,6 +17,7 @@ from probml.evidence.passes import expect
 from probml.models import factor_analysis, mixture_of_experts, mixture_of_factor_analysers
 from probml.plan.blocks import blocks, unpack
 from probml.updates import updates
+from probml.updates.objective import Objective
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(50, 2))
@@ -72,7 +73,7 @@ def test_normal_equations_of_vectors_apart_are_those_of_all_coefficients():
     for each in (block, dataclasses.replace(block, vectors=())):
         def once(params, known, rows, each=each):
             expected = expect(plan, params, known, rows)
-            objective = updates.Objective(plan, expected, params, known, rows, True)
+            objective = Objective(plan, expected, params, known, rows, True)
             return updates.read(objective, [each])[0]
 
         found.append(jax.jit(once)(params, known, rows))

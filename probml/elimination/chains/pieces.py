@@ -49,15 +49,15 @@ def _forward(emit: Callable, blocks: int, tables: Tables, pieces: Pieces):
 
 
 def _backward(emit: Callable, blocks: int, kept: tuple, slope: jax.Array):
-    of_initial, of_transition, of_shared, of_own = one_by_one(
+    of_initial, of_transition, of_shared, of_own, of_blank = one_by_one(
         lambda kept, slope: _slopes(emit, blocks, kept, slope))(kept, slope)
     return (Tables(of_initial, of_transition, None),
-            Pieces(of_shared, None, of_own[0], None, of_own[1]))
+            Pieces(of_shared, None, of_own, None, of_blank))
 
 
 def _slopes(emit: Callable, blocks: int, kept: tuple, slope: jax.Array) -> tuple:
-    """The gradients with respect to initial and transition tables, `shared`, and (`own`,
-    `blank`)."""
+    """The gradients with respect to initial and transition tables, `shared`, `own` and
+    `blank`."""
     found, tables, pieces = kept
     walk = Walk(emit, blocks, tables, pieces)
     alive, alphas = tables.alive, found.alphas
@@ -68,7 +68,7 @@ def _slopes(emit: Callable, blocks: int, kept: tuple, slope: jax.Array) -> tuple
     last = last if found.after is None else normalised(last * found.after, 1)[0]
 
     def piece(carry, at):
-        gamma, count, of_shared = carry
+        gamma, count, of_shared, of_blank = carry
         inner = jnp.arange(walk.steps) < walk.steps - (at == walk.count - 1)
         here = inner[:, None] if alive is None else inner[:, None] & walk.following(at)
         (gamma, count), gammas = walk.smoothed(share, gamma, count, walk.at(at, alphas),
@@ -79,19 +79,21 @@ def _slopes(emit: Callable, blocks: int, kept: tuple, slope: jax.Array) -> tuple
         fixed = walk.at(at, pieces.fixed)
         log, back = jax.vjp(lambda shared, own: emit(shared, pieces.told, own, fixed),
                             pieces.shared, walk.own(at))
-        more, own = back(reduced(weighed, log.shape))
-        return (gamma, count, jax.tree.map(jnp.add, of_shared, more)), own
+        more, (own, blank) = back(reduced(weighed, log.shape))
+        of_blank = jax.tree.map(lambda every, mine: walk.laid(every, mine, at), of_blank, blank)
+        return (gamma, count, jax.tree.map(jnp.add, of_shared, more), of_blank), own
 
     blank = (jnp.zeros(tables.transition.shape, alphas.dtype),
-             jax.tree.map(jnp.zeros_like, pieces.shared))
-    (gamma, count, of_shared), of_own = lax.scan(piece, (last, *blank), jnp.arange(walk.count),
-                                                 reverse=True)
+             jax.tree.map(jnp.zeros_like, pieces.shared),
+             jax.tree.map(jnp.zeros_like, pieces.blank))
+    (gamma, count, of_shared, of_blank), of_own = lax.scan(
+        piece, (last, *blank), jnp.arange(walk.count), reverse=True)
     if found.before is not None:
         count += entered(share, walk.transition, found.before, gamma, every, blocks)
     if not share.varying:
         count = count * walk.transition
     first = reduced(gamma[..., ::blocks] * lanes[:, None, ::blocks], tables.initial.shape)
-    return first, count, of_shared, of_own
+    return first, count, of_shared, of_own, of_blank
 
 
 evidence.defvjp(_forward, _backward)

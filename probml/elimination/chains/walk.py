@@ -46,13 +46,15 @@ class Tables(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """What emissions are made of; every leaf of `own` and of `fixed` leads with the P pieces.
+    """What emissions are made of; every leaf of `own` and of `fixed` leads with the P pieces, every
+    leaf of `blank` with lanes and all steps, (M, P S, ...).
 
     Attributes:
         shared: real numbers that all pieces take, of which gradients are asked.
         told: what all pieces take besides.
         own, fixed: the same of each piece.
-        blank: as `own`, and 0: gradients are asked of them, and they are never read.
+        blank: 0 of every step, (S M, ...) of a piece: gradients are asked of them, and they are
+            never read. So the gradients lie as a reader has them, sequence by sequence.
     """
 
     shared: Any
@@ -90,7 +92,14 @@ class Walk:
     def own(self, piece: jax.Array) -> tuple[Any, Any]:
         """What a piece has by itself, and what is 0."""
         return self.at(piece, self.pieces.own), jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), self.pieces.blank)
+            lambda leaf: jnp.zeros((leaf.shape[0] * leaf.shape[1] // self.count, *leaf.shape[2:]),
+                                   leaf.dtype), self.pieces.blank)
+
+    def laid(self, whole: jax.Array, part: jax.Array, piece: jax.Array) -> jax.Array:
+        """The steps of a piece, (S M, ...), put into those of all, (M, P S, ...): transposed while
+        they are in cache."""
+        part = jnp.moveaxis(part.reshape(self.steps, self.lanes, *part.shape[1:]), 1, 0)
+        return lax.dynamic_update_slice_in_dim(whole, part, piece * self.steps, 1)
 
     def emission(self, piece: jax.Array) -> jax.Array:
         """(S, G or 1, K, M); 0 in steps that do not count, in which nothing is seen."""

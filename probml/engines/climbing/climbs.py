@@ -206,6 +206,12 @@ def unheld(plan: Plan, prior: bool) -> bool:
     return not prior or any(plan.structure.sites[name].entry.improper for name in plan.free)
 
 
+def height(plan: Plan, prior: bool, params: Mapping, known: Known, rows: Rows) -> float:
+    """What L-BFGS climbs at a point, by the program of the climb, which takes no step here."""
+    u = to_coordinates(plan, placed_all(dict(params)), known)
+    return float(_climb(plan, prior, u, known, rows, np.asarray(0), ASKED)[1])
+
+
 def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
     """The end of a climb by L-BFGS, with a word where it is one of many as high.
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
+from probml.engines.climbing.climbs import curved, height
 from probml.engines.climbing.coordinates import to_coordinates
 from probml.engines.engine import Outcome, Problem
 from probml.engines.start.prior import compiled_prior_point
@@ -116,11 +117,11 @@ def _raised(problem: Problem, prior: bool, outcome: Outcome) -> dict | None:
     middle = jax.device_get(compiled_prior_point(plan, known))
     least = outcome.history[-1] + HIGHER
 
-    def height(points: list[dict]) -> np.ndarray:
+    def at(points: list[dict]) -> np.ndarray:
         return heights(plan, prior, points, known, problem.rows)
 
     if found:  # narrow ones that the rows do tell, a pass each, are left alone
-        less = height([{**params, edge.width.name: edge.moved(
+        less = at([{**params, edge.width.name: edge.moved(
             params, edge.logarithm(params) + LESS)} for edge in found])
         found = [edge for edge, value in zip(found, less, strict=True)
                  if outcome.history[-1] - value < HIGHER]
@@ -132,15 +133,19 @@ def _raised(problem: Problem, prior: bool, outcome: Outcome) -> dict | None:
                 params, max(edge.usual + share, edge.logarithm(params)))} for share in TRIED]
     if not points:
         return None
-    values = height(points)
+    values = at(points)
     best = int(np.argmax(values))
     return placed_all(points[best]) if values[best] > least else None
 
 
 def heights(plan: Plan, prior: bool, points: list[dict], known: Any, rows: Any) -> np.ndarray:
     """What is climbed, at some points; −∞ where it is no number."""
-    stacked = {name: np.stack([point[name] for point in points]) for name in plan.free}
-    values = np.asarray(_values(plan, prior, placed_all(stacked), known, rows))
+    if curved(plan, known):  # by Newton's steps, so that no program of L-BFGS is there
+        stacked = {name: np.stack([point[name] for point in points]) for name in plan.free}
+        values = np.asarray(_values(plan, prior, placed_all(stacked), known, rows))
+    else:
+        values = np.array([height(plan, prior, {name: point[name] for name in plan.free}, known,
+                                  rows) for point in points])
     return np.where(np.isfinite(values), values, -np.inf)
 
 

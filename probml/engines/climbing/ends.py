@@ -12,8 +12,8 @@ import numpy as np
 from probml.engines.climbing.edges import LESS, heights
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.start.prior import compiled_prior_point
-from probml.families.domains import Domain
-from probml.plan.spreads import noises, spreads
+from probml.families.domains import Domain, of
+from probml.plan.spreads import UNKNOWN, noises, spreads
 
 NEAR = 1e-3  # of a range, or of the prior's point: what is further from an end is not at it
 THERE = 1e-9  # what no rows tell from an end, however many there are
@@ -62,9 +62,10 @@ def at_ends(problem: Problem, prior: bool, outcome: Outcome, tried: bool = True)
     told = {width.name for width in (*spreads(plan), *noises(plan))}
     near = {name: found for name in plan.free
             if name not in told and not any(f"'{name}'" in note for note in outcome.notes)
-            and (found := _end(problem, name, params[name])) is not None}
-    least = dict.fromkeys(near, THERE)
-    loose = {name: found for name, found in near.items() if (found.away > THERE).any()}
+            and (found := _end(problem, name, params)) is not None}
+    least = {name: max(THERE, 4 * np.finfo(np.asarray(outcome.params[name]).dtype).eps
+                       * bool(found.end.any())) for name, found in near.items()}
+    loose = {name: found for name, found in near.items() if (found.away > least[name]).any()}
     if tried and loose and problem.rows is not None:
         points = [params, *({**params, name: found.nearer(sites[name].domain.sums_to_one)}
                             for name, found in loose.items())]
@@ -82,22 +83,45 @@ def at_ends(problem: Problem, prior: bool, outcome: Outcome, tried: bool = True)
                                    f"Compare with NUTS(), or give a prior that vanishes there"))
 
 
-def _end(problem: Problem, name: str, value: np.ndarray) -> End | None:
+def _end(problem: Problem, name: str, params: Mapping[str, np.ndarray]) -> End | None:
     """The numbers of a parameter near an end of its support; None where there are none."""
-    domain: Domain = problem.plan.structure.sites[name].domain
-    low, high = (domain.bounds.get(f"{end}_bound") for end in ("lower", "upper"))
-    if domain.sums_to_one:
-        low, high = 0, 1
-    if any(np.ndim(end) or isinstance(end, jax.Array) for end in (low, high)) or low is None:
+    value, bounds = params[name], _bounds(problem, name, params)
+    if bounds is None:
         return None
+    low, high = bounds
     if high is None:
-        middle = np.asarray(_middle(problem)[name], float)
-        wide, end = np.maximum(middle - low, np.finfo(float).tiny), np.full(value.shape, float(low))
+        wide, end = np.abs(np.asarray(_middle(problem)[name], float) - low), np.asarray(low)
     else:
-        wide = float(high - low)
-        end = np.where((value - low < high - value) | domain.sums_to_one, low, high)
-    away = np.abs(value - end) / wide
+        wide = high - low
+        end = np.where(value - low < high - value, low, high)
+    if problem.plan.structure.sites[name].domain.sums_to_one:
+        end = np.asarray(low)
+    end = np.broadcast_to(end, value.shape)
+    away = np.abs(value - end) / np.maximum(wide, np.finfo(float).tiny)
     return End(value, end, away) if (away < NEAR).any() else None
+
+
+def _bounds(problem: Problem, name: str,
+            params: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray | None] | None:
+    """The ends of a parameter's support, at a point where other parameters move them; None where it
+    has no lower one."""
+    structure = problem.plan.structure
+    domain: Domain = structure.sites[name].domain
+    if domain.sums_to_one:
+        return np.zeros(()), np.ones(())
+    ends = domain.bounds
+    if any(isinstance(end, jax.Array) for end in ends.values()):  # known where they are asked
+        try:
+            env = {**problem.known.given, **params}
+            ends = of(structure.distribution(name, env).support).bounds
+        except (KeyError, *UNKNOWN):
+            return None
+    low, high = (None if ends.get(f"{side}_bound") is None
+                 else np.asarray(ends[f"{side}_bound"], float) for side in ("lower", "upper"))
+    if low is None or any(end is not None and np.broadcast_shapes(end.shape, params[name].shape)
+                          != params[name].shape for end in (low, high)):
+        return None
+    return low, high
 
 
 def _middle(problem: Problem) -> Mapping:

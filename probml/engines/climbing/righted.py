@@ -7,6 +7,7 @@ mean of prices in cents), or two are narrow across and long along (level and slo
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,10 +23,78 @@ SHARE = {np.dtype(np.float64): 1e-3, np.dtype(np.float32): 0.1}  # of a width, o
 WIDEST = 1e12  # times 1 and the coordinate itself
 TRIED = 12  # shares of a step, each a third of the one before
 ROUNDINGS = 64  # of a height, beyond which a change is one
+IDLE = 2  # turns that gain nothing, while a direction is not told
+# of a slope's change, each in its coordinate's own unit, that curvatures must foretell
+FORETOLD = 0.2
+
+
+class Righted(NamedTuple):
+    """Where a climb ends.
+
+    Attributes:
+        u: (d,). heights: on the way, of which the first is that of the end of the climb before.
+        promise: nats that Newton's step would gain still; inf where the curvature told nothing.
+        root: (d, d), u + root z are coordinates in which the curvature is 1, where it is `told`.
+    """
+
+    u: np.ndarray
+    heights: list[float]
+    promise: float
+    root: np.ndarray
+    told: bool
 
 
 def righted(evaluate: Evaluate, end: np.ndarray) -> tuple[np.ndarray, list[float], float]:
-    """The maximum near the end of a climb.
+    """The maximum near the end of a climb, as `framed` has it, where a first look does not find
+    that the end is one: u, heights and promise of `Righted`.
+
+    The look takes a slope a coordinate, one to a side, and believes the curvature that these tell
+    where they are as symmetric as second derivatives, no direction is nearly flat, and they
+    foretell the slope some way along all coordinates at once, each by a share of its own width:
+    what is rounding, or changes within that width, does not.
+
+    Args:
+        evaluate: (d,) → the height, and the gradient of its negative.
+
+    Cost: d + 2 gradients where the end is the maximum; else those of `framed`.
+    """
+    height, slope = evaluate(end)
+    promise = _glanced(evaluate, end, slope)
+    if promise <= nothing(np.asarray(height, end.dtype)):
+        return end, [height], promise
+    return framed(evaluate, end)[:3]
+
+
+def _glanced(evaluate: Evaluate, end: np.ndarray, slope: np.ndarray) -> float:
+    """What Newton's step promises at the end of a climb by a first look; inf where that is not to
+    be believed."""
+    eps, d = np.finfo(end.dtype).eps, end.size
+    told, share = TOLD[np.dtype(end.dtype)], SHARE[np.dtype(end.dtype)]
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite tells nothing
+        moved = [(end + way).astype(end.dtype) for way in np.diag(eps ** (1 / 3)
+                                                                 * (1 + np.abs(end)))]
+        found = np.array([(evaluate(at)[1] - slope) / (at - end)[i] for i, at in enumerate(moved)],
+                         float)
+        own = np.diagonal(found)
+        if not (np.isfinite(found).all() and (own > 0).all()):
+            return np.inf
+        unit = own**-0.5
+        scaled = found * unit[:, None] * unit
+        curvature, axes = np.linalg.eigh(0.5 * (scaled + scaled.T))
+        if np.abs(scaled - scaled.T).max() > FORETOLD or curvature.min() <= told:
+            return np.inf
+        wave = np.cos(2.4 * np.arange(d) + 0.4)  # no two coordinates together, and all of them
+        way = share * unit * np.where(wave < 0, wave - 0.5, wave + 0.5)
+        there = (end + way).astype(end.dtype)
+        change = unit * (evaluate(there)[1] - slope)
+        foretold = scaled @ ((there - end) / unit)
+        if not np.abs(change - foretold).max() <= FORETOLD * share:
+            return np.inf
+    return 0.5 * float(np.sum((axes.T @ (unit * slope)) ** 2 / curvature))
+
+
+def framed(evaluate: Evaluate, end: np.ndarray) -> Righted:
+    """The maximum near the end of a climb, and the curvature there.
 
     Each turn takes the curvature by differences of gradients in the coordinates of the last one,
     u = end + R z, so that what is 10⁻⁹ as curved as the rest is told after two, and then a step
@@ -35,32 +104,32 @@ def righted(evaluate: Evaluate, end: np.ndarray) -> tuple[np.ndarray, list[float
     Args:
         evaluate: (d,) → the height, and the gradient of its negative.
 
-    Returns:
-        where it ends, the heights on the way, of which the first is that of `end`, and what
-        Newton's step still promises there, in nats; inf where the curvature told nothing.
-
     Cost: 4 d gradients where the end is the maximum, 2 d more for each turn.
     """
     u, told, share = end, TOLD[np.dtype(end.dtype)], SHARE[np.dtype(end.dtype)]
     height, slope = evaluate(u)
     heights, promise = [height], np.inf
-    root = np.diag(_widths(evaluate, u, height))
+    root, sure, idle = np.diag(_widths(evaluate, u, height)), False, 0
     for turn in range(TURNS):
         found = _curvature(evaluate, u, root, share if turn else 1.0)
         if not np.isfinite(found).all():
-            return u, heights, np.inf
+            return Righted(u, heights, np.inf, root, False)
         curvature, turned = _axes(found, told)
         root = root @ turned
         promise = 0.5 * float((slope @ root) @ (slope @ root))
+        sure = bool(turn and curvature.min() > told)
         if not turn:  # by steps of no width
             continue
-        if promise <= nothing(np.asarray(height, end.dtype)) and curvature.min() > told:
+        if promise <= nothing(np.asarray(height, end.dtype)) and sure:
             break
         u, slope, height = _step(evaluate, u, root, slope, height)
-        if height <= heights[-1]:
+        if height > heights[-1]:
+            heights.append(height)
+        elif sure or idle == IDLE:
             break
-        heights.append(height)
-    return u, heights, promise
+        else:  # a direction that is not told yet may be where it gains
+            idle += 1
+    return Righted(u, heights, promise, root, sure)
 
 
 def _widths(evaluate: Evaluate, u: np.ndarray, height: float) -> np.ndarray:

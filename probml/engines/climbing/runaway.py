@@ -1,6 +1,7 @@
 """Parameters that run away: directions in which a likelihood without a prior rises for ever."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -54,3 +55,13 @@ def runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, moved
         "that is certain in some of the rows). Give them a prior that holds them, prior=True, or "
         "fewer columns",
     )
+
+
+def infinite(params: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a closed form has sent to infinity at one step, as the logit of a share that is 1."""
+    names = [name for name, value in params.items() if np.isinf(np.asarray(value, float)).any()]
+    if not names:
+        return ()
+    return (f"{', '.join(map(repr, names))} diverge: the likelihood rises the further they go, "
+            f"ever less (as of counts that are all 0, or of classes of which one never comes). "
+            f"Give them a prior that holds them, with prior=True",)

@@ -13,6 +13,7 @@ from probml.engines.start.prior import (
     UNDRAWABLE,
     given_start,
     impossible,
+    near_the_middle,
     noise_of,
     prior_draws,
 )
@@ -81,20 +82,23 @@ def _arrays(params: Mapping) -> dict[str, jax.Array]:
 
 
 def elsewhere(problem: Problem, prior: bool, fixed: Mapping) -> list[dict[str, jax.Array]]:
-    """The best few of some draws of the prior, where it can be drawn; what the user fixed stays."""
+    """The best few of some draws of the prior, where it can be drawn, and of points near the middle
+    of unbounded coordinates, where none of these has a density; what the user fixed stays."""
     plan, known = problem.plan, problem.known
     try:
         drawn = jax.device_get(prior_draws(plan, known, noise_of(plan, DRAWN, problem.seed)))
-        points = [from_coordinates(plan, {name: leaf[i] for name, leaf in drawn.items()}, known)
-                  | fixed for i in range(DRAWN)]
     except UNDRAWABLE:
         return []
-    values = [float(objective(plan, prior, to_coordinates(plan, p, known), known, problem.rows)[0])
-              for p in points]
-    order = [i for i in np.argsort(
-        [-value if np.isfinite(value) else np.inf for value in values]
-    ) if np.isfinite(values[i])]
-    return [points[i] for i in order[:CLIMBED]]
+
+    def best(drawn: Mapping) -> list[dict]:
+        points = [from_coordinates(plan, {name: leaf[i] for name, leaf in drawn.items()}, known)
+                  | fixed for i in range(DRAWN)]
+        values = [float(objective(plan, prior, to_coordinates(plan, p, known), known,
+                                  problem.rows)[0]) for p in points]
+        order = np.argsort([-value if np.isfinite(value) else np.inf for value in values])
+        return [points[i] for i in order if np.isfinite(values[i])][:CLIMBED]
+
+    return best(drawn) or best(near_the_middle(drawn, problem.seed))
 
 
 def _unmoved(value: Any, start: Any) -> bool:

@@ -16,14 +16,15 @@ from probml.factors.prior import log_prior
 from probml.families.links import backward, forward
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
-from probml.numerics.transfer import random_key
+from probml.numerics.transfer import apart, random_key
 from probml.plan.blocks import blocks, pack
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed, draw_params
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import coupled
 from probml.updates.least_squares import root, rooted
-from probml.updates.updates import Objective, ahead, modes, read
+from probml.updates.objective import Objective
+from probml.updates.updates import ahead, modes, read
 
 AT_ONCE = 2**26  # numbers that the closed forms in one program may touch together
 # readings of all blocks: where each is told; where rounding hides one, that look for a place
@@ -166,7 +167,7 @@ def solve_all(problems: Sequence[Problem], draws: int) -> dict[int, dict[str, np
     for members, (rows, known) in alike(loaded):
         size = sum(leaf.size for leaf in jax.tree.leaves(loaded[members[0]])) * max(plan.width, 1)
         batch = max(1, min(len(members), AT_ONCE // max(size, 1)))
-        keys = jax.random.split(random_key(problems[0].seed + 1),
+        keys = jax.random.split(apart(random_key(problems[0].seed), 6),
                                 len(loaded))[jnp.asarray(members)]
         values, evidence, mismatch = jax.device_get(_solved(plan, draws, batch, known, rows, keys))
         for j, i in enumerate(members):

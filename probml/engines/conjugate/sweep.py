@@ -33,7 +33,8 @@ from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import coupled
 from probml.posteriors.mean_field import settings
-from probml.updates.updates import Objective, read
+from probml.updates.objective import Objective
+from probml.updates.updates import read
 
 
 @functools.lru_cache(maxsize=256)

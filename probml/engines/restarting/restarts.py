@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 LONG = 2.0  # seconds of each of two device calls in turn, from which another compilation pays
 TIE = 0.01  # of the nats within which two ends count as one: the first of them is taken
+# starts that a maximum on a few rows is reached by at the most, those that a real one is reached by
+# at the least, and how much narrower the first is; nats within which two ends are one
+SELDOM, OFTEN, NARROWER, ALIKE = 2, 6, 0.2, 0.01
 
 
 def runs(engine: "EM", plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
@@ -129,12 +132,39 @@ def best_of(plan: Plan, state: State, trail: np.ndarray, close: float, best: int
     ended = alive & (status != Status.LEFT)
     history = trail[best][np.isfinite(trail[best])]
     final = Status(int(status[best])) if ended[best] else Status.COLLAPSED
+    said = (ends(value, ended, alive, best, close),) if ended.any() and len(value) > 1 else ()
     return Outcome(
         point_of(plan, state, best),
         history,
         Status.MAX_ITERATIONS if final == Status.RUNNING else final,
         max(int(np.asarray(state.count)[best]) - 1, 0),
-        (ends(value, ended, alive, best, close),) if ended.any() and len(value) > 1 else (),
+        said + _narrow(plan, state, value, ended, best, close),
         # a few of many are no matter of digits
         lost=int((~alive).sum()) if alive.any() and 2 * alive.sum() < len(value) else 0,
     )
+
+
+def _narrow(plan: Plan, state: State, value: np.ndarray, ended: np.ndarray, best: int,
+            close: float) -> tuple[str, ...]:
+    """A note where the best end is that of hardly a start, and has a scale far narrower than the
+    end that most lead to: a few rows that agree by chance make a maximum so, which is high and has
+    little beneath it (McLachlan & Peel 2000, "Finite Mixture Models", section 3.10)."""
+    at = np.flatnonzero(ended)
+    reached = np.abs(value[at][:, None] - value[at]) <= max(close, ALIKE)
+    count = reached.sum(1)
+    scales = [name for name in plan.free if plan.structure.sites[name].domain.log_scale]
+    if not (ended[best] and scales and len(at) and count.max() >= OFTEN):
+        return ()
+    if count[np.flatnonzero(at == best)[0]] > SELDOM:
+        return ()
+    usual = int(at[np.argmax(count)])
+    point, other = (point_of(plan, state, i) for i in (best, usual))
+    shares = {name: np.sort(np.ravel(point[name]))[0] / max(np.sort(np.ravel(other[name]))[0],
+                                                           np.finfo(float).tiny)
+              for name in scales}
+    name = min(shares, key=lambda name: shares[name])
+    if not shares[name] < NARROWER:
+        return ()
+    return (f"'{name}' is {1 / shares[name]:.2g} times as wide where {count.max()} of the starts "
+            f"ended, {value[best] - value[usual]:.2g} nats below: this may be a few rows that "
+            f"agree by chance. Compare with NUTS(), or give '{name}' a prior that vanishes at 0",)

@@ -25,7 +25,7 @@ from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.process.alone import alone
-from probml.numerics.transfer import placed_all, random_key
+from probml.numerics.transfer import apart, placed_all, random_key
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws
 
@@ -80,7 +80,7 @@ def run(engine: "SVI", problem: Problem) -> Outcome:
     inputs = placed_all({name: value[0] for name, value in problem.data.table.inputs.items()})
     static = _Static(model, engine.guide, engine.step_by, engine.particles)
     _check(static, plan.free, inputs, str(problem))
-    state, losses = _initial(static, inputs, random_key(problem.seed)), []
+    state, losses = _initial(static, inputs, apart(random_key(problem.seed), 2)), []
 
     def turn(done: int) -> Turn:
         nonlocal state
@@ -100,7 +100,8 @@ def run(engine: "SVI", problem: Problem) -> Outcome:
     history = -np.concatenate(losses)
     sizes = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
     count = max(FEWEST, min(KEPT, HELD // max(sizes, 1)))
-    values = jax.device_get(_guided(static, state, inputs, random_key(problem.seed + 1), count))
+    key = apart(random_key(problem.seed), 3)
+    values = jax.device_get(_guided(static, state, inputs, key, count))
     values = {name: values[name][None] for name in plan.free}
     found = with_states(plan, Draws(values, None, {}), problem.known, problem.rows, problem.seed)
     status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED

@@ -23,6 +23,7 @@ from probml.engines.start.prior import (
     compiled_prior_point,
     given_start,
     impossible,
+    near_the_middle,
     noise_of,
     prior_draws,
 )
@@ -228,14 +229,17 @@ _measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
 def measured(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
              spread: Any, others: Mapping | None = None, steps: Any = STEPS) -> Begin:
     """As `climb_and_measure`, compiled. Where the density is nowhere finite that was chosen by
-    chance, as of rates exp(a + b · year), from the prior's own point."""
+    chance, as of rates exp(a + b · year), from the prior's own point, then from near 0."""
     begun = _measured(plan, held, params, known, rows, spread, others, steps)
     if others is None or np.isfinite(np.asarray(begun.starts.value)).any():
         return begun
     middle = compiled_prior_point(plan, known)
     point = {name: middle[name] for name in params}
-    again = _measured(plan, held, point, known, rows, spread, others, steps)
-    return again if np.isfinite(np.asarray(again.starts.value)).any() else begun
+    for more in (others, near_the_middle(others, 0)):
+        again = _measured(plan, held, point, known, rows, spread, more, steps)
+        if np.isfinite(np.asarray(again.starts.value)).any():
+            return again
+    return begun
 
 
 def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarray,

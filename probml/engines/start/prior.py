@@ -147,6 +147,14 @@ def noise_of(plan: Plan, count: int, seed: int) -> Noise:
     return Noise.of(shapes, count, seed)
 
 
+def near_the_middle(drawn: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """Points as many as these, evenly within 2 of 0 in unbounded coordinates, as Stan begins:
+    where priors are so wide that no draw of them, nor their middle, makes data possible."""
+    random = np.random.default_rng(seed)
+    return {name: random.uniform(-2.0, 2.0, np.shape(value)).astype(np.asarray(value).dtype)
+            for name, value in sorted(drawn.items())}
+
+
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
 def prior_draws(plan: Plan, known: Known, noise: Noise) -> dict[str, jax.Array]:
     """Draws from the prior in unbounded coordinates."""

@@ -1,6 +1,7 @@
 """A function as one density of everything: what is bound, and what is summed out cell by cell."""
 
 import contextlib
+import itertools
 import math
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -9,7 +10,8 @@ import jax
 import numpy as np
 from numpyro.distributions.distribution import validation_enabled
 
-from probml.errors import DataError, ModelError
+from probml.dataset import arrays
+from probml.errors import DataError, ModelError, listed
 from probml.interface.functions import unseen
 from probml.interface.functions.met import Met, bound, named, traced
 from probml.interface.functions.readings import Whole
@@ -136,7 +138,10 @@ def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, bake
     reading = Whole(model.generative, names, seen, summed, shown.params, masks, loops,
                     integrated, shown.computed if integrated else ())
     read = bound(model, reading, fixed, arguments)
-    data = {name: np.asarray(arguments[own])[None] for name, own in names.items()}
+    seen_as = {id(site.value) for site in shown.seen}
+    data = {name: _labelled(arguments[own], id(arguments[own]) in seen_as)
+            for name, own in names.items()}
+    _together({name: arguments[name] for name in baked})
     data |= {name: np.asarray(given[site])[None] for name, site in seen.items()}
     structure = traced(read, data)
     outside = [names[name] for site in structure.named.values() if not site.rows
@@ -152,6 +157,32 @@ def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, bake
     return Met(read, data, f"one density of everything, no rows: {why}{inside}. For rows write "
                            f"`with probml.rows():` in the place of their plate"
                            f"{reading.steps.words(integrated)}", shown.begin)
+
+
+def _labelled(value: Any, observed: bool) -> np.ndarray:
+    """An argument as the one row; text keeps its labels, by which results are named and inputs of
+    one axis brought together, but where it is what is observed."""
+    labels = getattr(value, "labels", ())
+    array = np.asarray(value)[None]
+    if not labels or observed:
+        return array
+    return arrays.Labelled.of(array, labels, value.categorical)
+
+
+def _together(baked: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        DataError: the codes of two texts that the function has as numbers would differ where their
+            labels are the same.
+    """
+    text = {name: labels for name, value in baked.items()
+            if (labels := getattr(value, "labels", ()))}
+    for (one, own), (other, labels) in itertools.combinations(text.items(), 2):
+        if own != labels and not set(own).isdisjoint(labels):
+            raise DataError(f"'{one}' and '{other}' are text with some labels in common, "
+                            f"{listed(sorted(set(own) & set(labels), key=str))}, and the function "
+                            f"asks for their codes as numbers, which each would have of its own: "
+                            f"pass codes, or pandas Categoricals of the same categories")
 
 
 def summed_of(shown: Survey) -> tuple[str, ...]:

@@ -117,6 +117,12 @@ def _shown(model: Bound, items: dict[str, Any], arguments: dict[str, Any],
         if not any(isinstance(site.value, Ragged) for site in shown.seen):
             return shown, items, arguments
     except (DataError, ModelError) as error:
+        table = next((name for name in arguments if frames.is_table(items.get(name))), None)
+        if table is not None:
+            own = list(map(str, frames.names_of(items[table])))
+            raise DataError(f"{error}. '{table}' is a table, which the function gets as an array "
+                            f"of its numbers: make each column an argument, def {model.name}("
+                            f"{', '.join(own)}), or give a mapping of its columns") from error
         if not lists:
             raise
         failure = error
@@ -304,6 +310,14 @@ def _again(model: Bound, data: Any) -> Met:
     """Other data for a function that was read as one density: they must lead to the same."""
     reading = model.generative
     items = _items(data)
+    lacks = next((own for own in reading.own.values() if own not in items), None)
+    if lacks is not None:
+        raise DataError(f"{model.name}: the data lack '{lacks}'. The function was read as one "
+                        f"density of everything, which is asked about the data that were fitted: "
+                        f"fit.params, fit.draws, fit.posterior. For new ones fit.simulate("
+                        f"{', '.join(f'{n}=...' for n in reading.own.values() if n in items)}) "
+                        f"draws what was observed; predict(new) needs `with probml.rows():` in the "
+                        f"place of a plate")
     settings = tuple((name, value) for name, value in model.settings if name not in items)
     named = () if reading.integrated else reading.steps.groups
     found = meet(type(model)(reading.generative, settings), items, named)

@@ -8,7 +8,7 @@ import numpy as np
 
 from probml.dataset import arrays, kinds
 from probml.errors import DataError
-from probml.interface.functions.given.held import Ragged, held, ragged
+from probml.interface.functions.given.held import Held, Ragged, held, ragged
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import Survey
 from probml.language.language import Bound
@@ -66,6 +66,11 @@ def value_of(value: Any) -> Any:
         if raw.labels is None:
             return held(raw.values)
         gone = raw.values < 0
-        return held(np.where(gone, np.nan, raw.values) if gone.any() else raw.values.astype(int))
+        if gone.any():
+            return held(np.where(gone, np.nan, raw.values))
+        codes = held(raw.values.astype(int))
+        if isinstance(codes, Held):
+            codes.labels, codes.categorical = raw.labels, raw.categorical
+        return codes
     # an array of its own: what is observed is told from what else holds the same numbers
     return held(array) if array.ndim else array.item()

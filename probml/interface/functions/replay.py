@@ -10,7 +10,8 @@ from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
-from probml.errors import ModelError
+from probml.dataset import codes
+from probml.errors import ModelError, listed
 from probml.interface.functions.given.params import Params, Spec
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.steps import answers
@@ -99,6 +100,24 @@ def of_tables(model: Bound, sizes: Mapping[str, int], arguments: Mapping[str, An
         return replayed(model, {}, arguments, seed, inside=tuple(sizes))
 
 
+def _coded(fit: Fitted, name: str, value: Any) -> Any:
+    """New values of an input, its labels as the codes that the fit has for them.
+
+    Raises:
+        ModelError: a label that the fit does not know.
+    """
+    labels = fit.names.get(name)
+    if labels is None or name not in fit.structure.indexed:
+        return value
+    code = {label: codes.axis(fit.structure, name)[0] + i for i, label in enumerate(labels)}
+    given = np.asarray(value, object)
+    unknown = next((label for label in given.ravel() if label not in code), None)
+    if unknown is not None:
+        raise ModelError(f"simulate: '{name}' has {unknown!r}, which is none of its labels, "
+                         f"{listed(labels)}")
+    return np.array([code[label] for label in given.ravel()], int).reshape(given.shape)
+
+
 def again(fit: Fitted, arguments: Mapping[str, Any], seed: int,
           plug_in: bool) -> dict[str, np.ndarray]:
     """What a function observes, once more, from what was fitted: at one draw of the parameters, at
@@ -118,6 +137,8 @@ def again(fit: Fitted, arguments: Mapping[str, Any], seed: int,
         own: fit.data.table.inputs[name][0] for name, own in reading.own.items()
     }
     defaults = {name: thaw(value) for name, value in reading.generative.defaults.items()}
-    own = {**defaults, **held, **fit.model.bound, **arguments}
+    new = {own: _coded(fit, name, arguments[own]) for name, own in reading.own.items()
+           if own in arguments}
+    own = {**defaults, **held, **fit.model.bound, **arguments, **new}
     origin = type(fit.model)(reading.generative, ())
     return replayed(origin, values, own, seed, reading.params)

@@ -180,6 +180,8 @@ class _Watch(Messenger):
                                  () if factor else tuple(fn.shape()), value, support, states,
                                  isinstance(fn, dist.MaskedDistribution), _kind(fn),
                                  tuple(fn.event_shape))
+        if observed and discrete and holed(value):  # what reads it wants codes; rows sum them out
+            msg["value"] = np.nan_to_num(value).astype(int)
 
 
 def _kind(fn: dist.Distribution) -> str:
@@ -223,6 +225,7 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
         # an index of codes some of which are NaN, say
         told = (f"{', '.join(holes)}, which may be why: what a function reads is never inferred. "
                 f"Drop these, or fill them; what is a site may be unseen. " if holes else "")
+        told += "".join(_text(model.name, name, value) for name, value in arguments.items())
         said = f"{type(error).__name__}: {_short(error)}"
         raise DataError(
             f"model '{model.name}' failed{where}\n{said}\n{told}It was given {shapes}; the members "
@@ -242,6 +245,14 @@ def holed(value: Any) -> bool:
     """Whether an array has unseen cells."""
     return (isinstance(value, np.ndarray) and value.dtype.kind == "f"
             and bool(np.isnan(value).any()))
+
+
+def _text(model: str, name: str, value: Any) -> str:
+    """What may be wrong with an argument that is a mapping."""
+    text = [key for key, own in value.items() if np.asarray(own).dtype.kind in "OUST"
+            ] if isinstance(value, Mapping) else []
+    return (f"'{name}' holds text, {text[0]!r}: an argument of its own becomes codes that keep "
+            f"their labels, def {model}({text[0]}, ...). " if text else "")
 
 
 def _first(value: np.ndarray) -> str:

@@ -8,7 +8,6 @@ import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.interface.functions.given.held import Held
@@ -37,8 +36,6 @@ def _kind(own: type, every: tuple[Any, ...]) -> type:
             if first is self and not rest:
                 if function is np.unique and not kwargs:
                     return values.copy()
-                if function is np.unique and kwargs == {"return_inverse": True}:
-                    return values.copy(), jnp.searchsorted(values, self)
                 if function in (np.max, np.amax, np.min, np.amin) and not kwargs:
                     return values[-1 if function in (np.max, np.amax) else 0]
             if own is Held:

@@ -13,7 +13,14 @@ class Held(np.ndarray):
 
     `len(y)`, `int(np.max(groups))` and `if y.mean() > 0` are asked of NumPy; `y[t]` in a loop's
     body, `x.dot(beta)` and `y.at[0].set(1)` are JAX's, as of the arrays that NumPyro's users pass.
+
+    Attributes:
+        labels: of an array that was text, what its codes stand for; a part of it has none.
+        categorical: their order is the user's.
     """
+
+    labels: tuple = ()
+    categorical = False
 
     def __getitem__(self, key: Any) -> Any:
         parts = key if isinstance(key, tuple) else (key,)

@@ -1,0 +1,121 @@
+"""What engines say of the same rows, and what the same fit says to the same question asked in
+another way, must agree."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.engines import MAP, Exact
+from probml.errors import Refusal
+from probml.testing.case import ABSENT, PART, SOFT, Case
+from probml.testing.comparing import (
+    CLOSE,
+    FEW,
+    SINGLE,
+    at,
+    begun,
+    digits,
+    few,
+    fitted,
+    known,
+    same,
+)
+from probml.testing.recipe import finite
+
+COUNTS = ("poisson", "counts", "geometric", "negative", "inflated")  # without bound, and discrete
+SIMULATED = 60  # data sets of a certificate
+SURE = 1e-6  # a probability below which ranks are not uniform by chance
+
+
+def counted_twice(case: Case) -> None:
+    """A row of weight 2 is that row twice, and one of weight 0 is none, to every engine that climbs
+    or is exact."""
+    if not case.learnt or not case.data:
+        return
+    weights = np.arange(case.rows) % 3.0
+    twice = np.repeat(np.arange(case.rows), np.arange(case.rows) % 3)
+    more = {name: np.asarray(value)[twice] for name, value in case.data.items()}
+    for engine, start in ((Exact(), None), (MAP(), begun(case))):
+        try:
+            one = fitted(case, engine, case.data, start, weights)
+            other = fitted(case, engine, more, start)
+        except Refusal:
+            continue
+        if isinstance(engine, Exact):
+            same(one.log_evidence, other.log_evidence, "Exact's evidence of weights", 1e-7)
+        elif one.converged and other.converged:
+            same(one.history[-1], other.history[-1], "MAP's end of weights", 1e-5)
+
+
+def calibrated(case: Case) -> None:
+    """Of rows that the model simulates the exact posterior tells the parameters that made them:
+    their ranks are uniform."""
+    if not case.learnt or not case.data or case.outside or SOFT in case.hidden.values():
+        return
+    found = case.model.check(case.data, Exact(), simulations=SIMULATED, seed=case.seed)
+    assert not found.failures, f"{len(found.failures)} simulations failed: {found.failures}"
+    least = found.table["p_value"]
+    assert least.min() > SURE, f"ranks of '{least.idxmin()}' are not uniform:\n{found}"
+
+
+def singly(case: Case) -> None:
+    """A few steps of EM in float32 end where those in float64 do."""
+    if (fit := few(case)) is None:
+        return
+    start = begun(case)  # in double: single would draw others
+    with jax.enable_x64(False):
+        other = fitted(case, FEW, case.data, start)
+    if other.status == fit.status:
+        same(other.history[-1], fit.history[-1], "EM's objective in float32", SINGLE)
+
+
+def asked(case: Case) -> None:
+    """One question asked in several ways: of all rows and of one, compiled, in a table, of pairs of
+    steps, of the distribution of what is filled in."""
+    fit, data, right = known(case)
+    for name, site in case.sites.items():
+        if site["kind"] == "chain" and name in right.states:
+            hot = right.states[name][..., None] == np.arange(site["states"])  # (joint, steps, k)
+            wanted = np.einsum("nj,jta,jtb->ntab", right.weights, hot[:, :-1], hot[:, 1:])
+            same(fit.pairs(data, name), wanted, f"pairs of '{name}'", digits(case))
+    for name in right.means:
+        if case.hidden.get(name) in (ABSENT, PART) and right.mean(name).ndim == 1:
+            shown = np.asarray(data.get(name, np.full(case.rows, np.nan)), float)
+            hole = np.isnan(shown)
+            if not hole.any() or case.sites[name]["kind"] in COUNTS:
+                continue
+            got = np.asarray(fit.conditional(data, name).mean, float)
+            same(got[hole], right.mean(name)[hole], f"the mean of conditional of '{name}'",
+                 10 * digits(case))
+    if not any(site["kind"] in ("chain", "walk") for site in case.sites.values()) and (
+            "t" not in case.inputs):
+        first = {name: np.asarray(value)[:1] for name, value in data.items()}
+        served = fit.compiled("log_prob", first)
+        got = served({name: value[0] for name, value in first.items()})
+        same(got, right.evidence[0], "log_prob of a row, compiled", digits(case))
+
+
+def told(case: Case) -> None:
+    """Arrays of whatever type, of JAX's, in lists, are the numbers that they hold."""
+    if not case.data:
+        return
+    fit = at(case)
+    rounded = {name: np.asarray(value, np.float32) for name, value in case.data.items()}
+    right = np.asarray(fit.log_prob({name: np.asarray(value, float) if name != "group" else
+                                     value.astype(int) for name, value in rounded.items()}))
+    kinds = {
+        "float32": {name: value if name != "group" else value.astype(np.int8)
+                    for name, value in rounded.items()},
+        "lists": {name: (value if name != "group" else value.astype(int)).tolist()
+                  for name, value in rounded.items()},
+        "arrays of JAX": {name: jnp.asarray(value if name != "group" else value.astype(int))
+                          for name, value in rounded.items()},
+        "integers": {name: value.astype(np.uint8) if name in case.sites and finite(
+            case.sites[name]) and not np.isnan(value).any() and case.hidden.get(name) != SOFT
+            or name == "group" else value.astype(float) for name, value in rounded.items()},
+        "Fortran's order": {name: np.asfortranarray(value if name != "group" else
+                                                    value.astype(int))
+                            for name, value in rounded.items()},
+    }
+    for kind, table in kinds.items():
+        same(fit.log_prob(table), right, f"log_prob of {kind}", CLOSE)

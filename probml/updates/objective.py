@@ -1,0 +1,131 @@
+"""What an M-step makes largest: expected log factors and log priors, of some blocks' quantities."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from probml.device.rows import Known, Rows, Summary
+from probml.evidence.passes import Expected, over_responsible
+from probml.evidence.surrogates import Settings, row_surrogate, surrogate
+from probml.factors.prior import log_prior, outside
+from probml.factors.straight import weighed_hessian
+from probml.jaxpr.opened.backward import gradient, value_and_gradient
+from probml.plan.plan import Plan
+from probml.plan.strands import columns
+
+
+class Objective:
+    """Q(params) = ⟨q, log factors⟩ + log prior, as a function of some blocks' quantities c, with
+    its derivatives.
+
+    The part of pooled sites is a function of small tables; the part of row-wise sites is a pass
+    over the chunks, made only where a block touches one.
+
+    Args:
+        mode: priors in the coordinates that are maximised, or their own densities.
+        settings: of parameters, over which Q is averaged; None: it is taken at `params`.
+    """
+
+    def __init__(self, plan: Plan, expected: Expected, params: Mapping, known: Known,
+                 rows: Rows | Summary, prior: bool, mode: bool = True,
+                 settings: Settings | None = None):
+        self.mode, self.settings = mode, settings
+        self.priors = outside(plan) if prior else ()
+        self.plan, self.expected, self.params, self.known, self.rows, self.prior = (
+            plan, expected, dict(params), known, rows, prior
+        )
+        self.passes = not isinstance(rows, Summary)  # else `expected` has all of them
+
+    def _over(self, function: Callable) -> Any:
+        return over_responsible(self.plan, self.expected, self.rows, function)
+
+    def _averaged(self, function: Callable, changed: Mapping) -> jax.Array:
+        """function(parameters), some of them changed; its mean over the settings, if any."""
+        if self.settings is None:
+            return function({**self.params, **changed})
+        return self.settings.mean(lambda setting: function({**self.params, **setting, **changed}))
+
+    def _pooled(self, unpack, c, priors=None, origin=None, moving=None):
+        priors = self.priors if priors is None else priors
+
+        def at(params):
+            value = surrogate(self.plan, self.expected, params, self.known, origin, moving)
+            return value + log_prior(self.plan, params, self.known, self.mode,
+                                     priors) if priors else value
+
+        return self._averaged(at, unpack(c))
+
+    def _moving(self, names: set[str]) -> tuple[str, ...]:
+        """The priors that some of the parameters `names` enter: the others have no gradient."""
+        sites = self.plan.structure.sites
+        return tuple(n for n in self.priors if n in names or names.intersection(sites[n].parents))
+
+    def gradients(self, unpack, points, rowwise: bool, names: set[str]):
+        """∇Q(unpack(c)) at several points c, stacked on a leading axis; of sites with a minorant,
+        that of it, which has a form.
+
+        Args:
+            names: the parameters that `unpack` makes.
+        """
+        priors = self._moving(names)
+        total = jax.vmap(gradient(lambda c: self._pooled(unpack, c, priors, None, names)))(points)
+        if rowwise and self.passes:
+
+            def chunk(rows, taps):
+                part = gradient(lambda c: self._averaged(lambda params: row_surrogate(
+                    self.plan, taps, params, self.known, rows, self.params, self.params
+                ), unpack(c)))
+                return jax.vmap(part)(points)
+
+            total = jax.tree.map(jnp.add, total, self._over(chunk))
+        return total
+
+    def value_and_gradient(self, unpack, c, rowwise: bool, names: set[str], origin):
+        """What Q(unpack(c)) gains over the point whose naturals are `origin`, up to a constant, and
+        its gradient.
+
+        In float32 a climb by the sum itself ends where a step gains less than the sum's rounding.
+
+        Args:
+            names: the parameters that `unpack` makes.
+        """
+        priors = self._moving(names)
+        value, slope = value_and_gradient(
+            lambda c: self._pooled(unpack, c, priors, origin, names)
+        )(c)
+        if rowwise and self.passes:
+
+            def chunk(rows, taps):
+                return value_and_gradient(lambda c: row_surrogate(
+                    self.plan, taps, {**self.params, **unpack(c)}, self.known, rows, self.params
+                ))(c)
+
+            more = self._over(chunk)
+            value, slope = value + more[0], jax.tree.map(jnp.add, slope, more[1])
+        return value, slope
+
+    def hessian(self, unpack, c, names: tuple[str, ...]):
+        """The Hessian of Q(unpack(c)) at a vector c, of blocks that rows see.
+
+        Args:
+            names: the parameters that `unpack` makes, in their order in c.
+        """
+        plan, sites = self.plan, self.plan.structure.sites
+        seeing = [site for site in plan.rowwise
+                  if any(name in uses for uses in sites[site].uses.values() for name in names)]
+        entering = {site: columns(plan, site, names) for site in seeing}
+        apart = all(entering.values()) and not (plan.latents or plan.groupings)
+
+        def chunk(rows, taps):
+            if apart:
+                return sum(weighed_hessian(
+                    plan, site, found, lambda c: {**self.params, **unpack(c)}, c, self.known, rows,
+                    taps[site]) for site, found in entering.items())
+            return jax.hessian(lambda c: row_surrogate(
+                self.plan, taps, {**self.params, **unpack(c)}, self.known, rows, self.params
+            ))(c)
+
+        pooled = jax.hessian(lambda c: self._pooled(unpack, c))(c)
+        return pooled + self._over(chunk) if self.passes else pooled
