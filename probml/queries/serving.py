@@ -142,7 +142,17 @@ def _in_part(held: dataset.Data) -> dataset.Data:
 
 
 def _compiled(function: Callable, stacked: Chunk) -> Callable:
-    return jax.jit(function).lower(stacked).compile()
+    """The program, called in the precision in which it was compiled: that of the fit, which need
+    not be the caller's."""
+    program, double = jax.jit(function).lower(stacked).compile(), jax.config.jax_enable_x64
+
+    def call(row: Chunk) -> Any:
+        if jax.config.jax_enable_x64 == double:
+            return program(row)
+        with jax.enable_x64(double):
+            return program(row)
+
+    return call
 
 
 class _Form:
@@ -194,7 +204,11 @@ class _Form:
             DataError: an unknown name, a value that a site cannot have, or what the program needs
                 and is not there.
         """
-        unknown = next((name for name in row if name not in self.writers), None)
+        if not isinstance(row, Mapping):
+            raise DataError(f"model '{self.model}': expected a row as name → value, with "
+                            f"{list(self.writers)}, got {row!r:.60}")
+        unknown = next((name for name, value in row.items() if name not in self.writers and not (
+            name in self.plan.structure.sites and _nothing(value))), None)
         if unknown is not None:
             raise DataError(f"model '{self.model}': '{unknown}' was not in the example; it showed "
                             f"{list(self.writers)}")
@@ -210,7 +224,7 @@ class _Form:
                 raise DataError(f"'{name}' must be a known category, one of {list(labels)}, got "
                                 f"{value!r}")
             return labels.index(value)
-        code = float(value) - site.low
+        code = float(_numbers(name, value)) - site.low
         if code != int(code) or not 0 <= code < (site.states or np.inf):
             raise DataError(f"'{name}' must be a whole number of its states, got {value!r}")
         return int(code)
@@ -235,7 +249,7 @@ class _Form:
                 flat = np.ravel(np.asarray(value, object))
                 numbers = np.array([np.nan if _hidden(v) else self._code(name, v) for v in flat])
             else:
-                numbers = np.ravel(np.asarray(value, float))
+                numbers = np.ravel(_numbers(name, value))
             if numbers.size != target.size:
                 raise DataError(f"'{name}' has {target.size} cells in a row, got {numbers.size}")
             numbers = numbers.reshape(target.shape)
@@ -270,7 +284,7 @@ class _Form:
             code = value if lookup is None else lookup[_one(value)]
             at = _steps(chunk) if inner else chunk
             target = at.inputs[name][0, 0]
-            numbers = np.asarray(code, float)
+            numbers = _numbers(name, code)
             if numbers.size != np.size(target) or not np.isfinite(numbers).all():
                 raise DataError(f"the input '{name}' must be {np.size(target)} finite numbers, got "
                                 f"{value!r}")
@@ -295,9 +309,22 @@ def _plain(kind: str, name: str, inner: bool) -> Callable:
         target = getattr(at, kind)[name]
         if value is None:
             raise DataError(f"'{name}' is missing: it came as likelihoods in the example")
-        target[0, 0] = np.asarray(value, float).reshape(target[0, 0].shape)
+        shares = _numbers(name, value)
+        if shares.size != target[0, 0].size:
+            raise DataError(f"'{name}' has {target[0, 0].size} likelihoods in a row, got "
+                            f"{shares.size}")
+        target[0, 0] = shares.reshape(target[0, 0].shape)
 
     return write
+
+
+def _numbers(name: str, value: Any) -> np.ndarray:
+    """Cells as numbers."""
+    try:
+        return np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise DataError(f"'{name}' must be a number, or an array of them, got {value!r:.60}"
+                        ) from None
 
 
 def _steps(chunk: Chunk) -> Chunk | None:
@@ -307,6 +334,11 @@ def _steps(chunk: Chunk) -> Chunk | None:
 def _hidden(value: Any) -> bool:
     value = _one(value)
     return value is None or isinstance(value, float | np.floating) and value != value
+
+
+def _nothing(value: Any) -> bool:
+    """Whether nothing is seen of a site: as if it were not named."""
+    return all(map(_hidden, np.ravel(np.asarray(value, object))))
 
 
 def _one(value: Any) -> Any:

@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 
 DEGREES = 5.0
 TOTAL = 3
-CUTS = np.array([-1.0, 0.7])  # of an ordered choice: three states
+CUTS = (-1.0, 0.7)  # of an ordered choice: three states; as one array of NumPy JAX keeps its type
 PEAKS = 2  # of a number's density that is a mixture in itself
 
 
@@ -95,8 +95,8 @@ KINDS: dict[str, Kind] = {
         {"probs": "peaks", "loc": "real"}, "loc"),
     "angle": Kind(lambda loc, concentration: dist.VonMises(loc, concentration),
                   {"loc": "real", "concentration": "positive"}, whole=True),
-    "ordered": Kind(lambda predictor: dist.OrderedLogistic(predictor, CUTS), {"predictor": "real"},
-                    "predictor", finite=True, cells=len(CUTS) + 1),
+    "ordered": Kind(lambda predictor: dist.OrderedLogistic(predictor, jnp.array(CUTS)),
+                    {"predictor": "real"}, "predictor", finite=True, cells=len(CUTS) + 1),
     "softmax": Kind(lambda logits, lean: dist.Categorical(
         logits=logits + lean[..., None] * jnp.arange(logits.shape[-1])),
         {"logits": "logits", "lean": "real"}, "lean", finite=True),

@@ -4,6 +4,7 @@ pass, step by step."""
 import time
 from importlib.resources import files
 
+import jax
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
@@ -124,3 +125,13 @@ def test_a_warm_answer_takes_less_than_a_table_does():
 
     assert seconds(lambda: ask(row)) < seconds(lambda: ASIA.predict_proba({"smoke": ["yes"]},
                                                                           "lung"))
+
+
+def test_a_row_is_answered_in_the_precision_of_the_fit_whatever_the_callers_is():
+    ask = MIXTURE.compiled("log_prob", {"x": MEANS[:1]})
+    wanted = ask({"x": MEANS[0]})
+    with jax.enable_x64(False):
+        assert ask({"x": MEANS[0]}) == wanted
+    for row in (None, "", [1.0], {"x": "text"}, {"x": {"y": 1}}):
+        with pytest.raises(probml.DataError, match="expected a row as name|must be a number"):
+            ask(row)

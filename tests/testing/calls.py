@@ -75,6 +75,16 @@ def followed():
     return states().at({"rate": [1.0, 8.0]})
 
 
+@cache
+def served():
+    return fitted().compiled("predict_proba", {"x": X[:1]}, "z")
+
+
+@cache
+def filtered():
+    return followed().filter({"y": np.ones((1, 1))})
+
+
 def _fit(model, **said):
     with warnings.catch_warnings():
         return model.fit(said.pop("data"), said.pop("engine"), **said)
@@ -137,6 +147,11 @@ def calls():
         "fit.do": (lambda values: one.do(values).simulate(2), {"values": {"z": 1}}),
         "compiled": (one.compiled, {"ask": "predict_proba", "example": DATA, "site": "z",
                                     "plug_in": False}),
+        "a served row": (served(), {"row": {"x": X[0]}}),
+        "a cell of a served row": (lambda x: served()({"x": x}), {"x": X[0]}),
+        "fit.filter": (three.filter, {"example": {"y": np.ones((1, 1))}}),
+        "filter.step": (lambda seen: filtered().restart().step(seen), {"seen": {"y": 2.0}}),
+        "a cell of filter.step": (lambda y: filtered().restart().step({"y": y}), {"y": 2.0}),
         "to_arviz": (two.to_arviz, {"data": None, "prior": None}),
         "model.draw": (groups().draw, {"data": None, "ax": None}),
         "table": (one.table, {"site": "z"}),

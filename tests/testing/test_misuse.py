@@ -17,7 +17,8 @@ FEW = ("save", "report", "answer", "Checkpoint", "load", "read_bif", "write_bif"
        "BayesianLinearRegression.as_data", "BayesianLinearRegression.predict",
        "BayesianLinearRegression.log_prob", "KernelDensity.score_samples", "KernelDensity.sample",
        "classical_scaling", "conditional_dependence", "edge_probabilities", "learn_pattern",
-       "structure_score", "member_of", "pattern_of", "KMedoids", "FuzzyCMeans")
+       "structure_score", "member_of", "pattern_of", "KMedoids", "FuzzyCMeans",
+       "a served row", "a cell of a served row", "filter.step", "a cell of filter.step")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def test_every_public_name_is_misused(every):
     assert names - made - set(every) == set()
     verbs = {name for kind in (probml.Fit, probml.Model) for name in dir(kind)
              if not name.startswith("_") and inspect.isfunction(getattr(kind, name))}
-    asked = {name.rpartition(".")[2] for name in every}
+    asked = {name.rpartition(".")[2] for name in calls.calls()}  # faces have verbs of the same names
     inside = {"check_context", "check_inputs", "of", "read", "run"}
     assert verbs - asked - inside - {"summary"} == set()  # which takes nothing
 
