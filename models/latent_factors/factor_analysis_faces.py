@@ -1,5 +1,6 @@
 """scikit-learn faces of linear latent spaces: probabilistic PCA and factor analysis."""
 
+import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -74,6 +75,7 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
                                scale=float(self.scale))
         self._keep(self._infer(model, {"x": x}, weights, start, not np.isnan(x).any()),
                    n if weights is None else weights.sum())
+        self._tell_units(np.sqrt(np.diag(S)), noise)
         seen = ~np.isnan(X)
         lost = np.log(self._unit) @ (seen.sum(0) if weights is None else weights @ seen)
         # log density in the units of X
@@ -90,6 +92,22 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
             end = {} if self.prior else {"tolerance": float(self.tol) * STEP}
             return (MAP(prior=bool(self.prior), steps=int(self.max_iter), **end),)
         return super()._ladder(False)
+
+    def _tell_units(self, spread, noise) -> None:
+        """Warn where columns are in units of their own, and the prior's one guess of their noise
+        outweighs the rows. `noise`: what the rows tell by themselves."""
+        found = 1 / np.asarray(self.fit_.point["precision"])
+        narrow = np.flatnonzero((spread > 0) & (spread < self.scale))
+        if self.prior and len(narrow) and (found > 2 * noise).all():
+            at, unit = int(narrow[0]), float(self._unit[narrow[0]])
+            warnings.warn(
+                f"{type(self).__name__}: {self._column(at)} of X has a spread of "
+                f"{spread[at] * unit:.2g}, and the noise of all columns was found at "
+                f"{np.sqrt(found.max()) * unit:.2g}, where the rows tell "
+                f"{np.sqrt(np.max(noise)) * unit:.2g}: columns are in units of their own, and the "
+                f"prior guess of the noise, scale={self.scale} of the spread of all, outweighs the "
+                f"rows. Standardise the columns, lower scale, or take FactorAnalysis, to which no "
+                f"unit matters", RuntimeWarning, stacklevel=3)
 
     def _judge(self, X, S) -> None:
         values = np.linalg.eigvalsh(S)[::-1]

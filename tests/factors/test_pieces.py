@@ -15,6 +15,7 @@ from probml.evidence import passes
 from probml.factors import sequences
 from probml.factors.chains import divided
 from probml.factors.naturals import naturals
+from probml.queries.decoding import decode
 from probml.queries.parts import Belief
 from probml.queries.queries import answer
 
@@ -85,7 +86,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", list(CASES))
-def test_steps_in_pieces_have_the_statistics_slopes_and_marginals_of_all_at_once(case, monkeypatch):
+def test_steps_in_pieces_have_the_statistics_slopes_marginals_and_path_of_all_at_once(case, monkeypatch):
     model, data, params = CASES[case]
     held = read(model, data)
     plan = held.plan(("z",))
@@ -107,7 +108,9 @@ def test_steps_in_pieces_have_the_statistics_slopes_and_marginals_of_all_at_once
                 lambda own: passes.log_evidence(plan, own, known, rows))(params)
             asked = answer(plan, (("probability", "z"),), False,
                                        Belief(params, None, {}), known, rows)
-            return expected[:4], averaged[:4], slopes, asked
+            best = decode(plan, ("c", "z") if case == "classes" else ("z",), (),
+                          Belief(params, None, {}), known, rows)
+            return expected[:4], averaged[:4], slopes, asked, best
 
         steps = rows.first.steps
         return sequences.held_apart(plan, steps, rows.size, 1), every(params)

@@ -2,6 +2,7 @@
 rotations, unseen cells, bad input."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -240,3 +241,14 @@ def test_under_a_prior_a_constant_column_and_a_single_row_are_as_good_as_any():
 def test_latent_rows_of_another_width_are_refused(pca):
     with pytest.raises(ValueError, match="Z has 3 columns, expected n_components=2"):
         pca.inverse_transform(np.zeros((2, 3)))
+
+
+def test_principal_components_of_columns_in_units_of_their_own_warn():
+    """A column of dates, in seconds: the prior's guess of the one noise is far beyond the others."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60, 3)) * [86400.0, 1.0, 1.0]
+    with pytest.warns(RuntimeWarning, match="column 1 of X has a spread of .* units of their own"):
+        ProbabilisticPCA(1).fit(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ProbabilisticPCA(1).fit(x / x.std(0))
