@@ -22,7 +22,7 @@ from probml.testing.comparing import (
 )
 from probml.testing.recipe import finite
 
-# without a mean here: discrete without bound; by Laplace's approximation, for want of a known domain
+# discrete without bound; or by Laplace's approximation, for want of a known domain: no mean here
 UNTOLD = ("poisson", "counts", "geometric", "negative", "inflated", "truncated")
 SIMULATED = 60  # data sets of a certificate
 SURE = 1e-6  # a probability below which ranks are not uniform by chance
