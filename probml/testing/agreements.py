@@ -11,6 +11,7 @@ from probml.testing.case import ABSENT, PART, SOFT, Case
 from probml.testing.comparing import (
     CLOSE,
     FEW,
+    GRIDS,
     SINGLE,
     at,
     begun,
@@ -87,7 +88,7 @@ def asked(case: Case) -> None:
                 continue
             got = np.asarray(fit.conditional(data, name).mean, float)
             same(got[hole], right.mean(name)[hole], f"the mean of conditional of '{name}'",
-                 10 * digits(case))
+                 10 * max(GRIDS, digits(case)))
     if not any(site["kind"] in ("chain", "walk") for site in case.sites.values()) and (
             "t" not in case.inputs):
         first = {name: np.asarray(value)[:1] for name, value in data.items()}

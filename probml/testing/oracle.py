@@ -205,7 +205,8 @@ def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
     means = {}
     for name, own in jax.jit(jax.vmap(means_at))(at).items():
         weight = share.reshape(*share.shape, *(1,) * (own.ndim - 2))
-        mean = np.where(weight > 0, weight * np.asarray(own), 0.0).sum(0)
+        with np.errstate(invalid="ignore"):  # far nodes, of no weight
+            mean = np.where(weight > 0, weight * np.asarray(own), 0.0).sum(0)
         means[name] = mean.reshape(n, a, *mean.shape[1:])
     return Truth((log + possible).reshape(n, a), states, means, sum(parts.values()) - of_states,
                  of_states)
