@@ -33,6 +33,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from numpyro.distributions import biject_to
 
+from probml.latents.coordinates import known_beforehand
 from probml.latents.latent import Group, Latent, Seen, over
 from probml.structure.densities import log_density
 from probml.structure.structure import Structure
@@ -101,7 +102,7 @@ class Quadrature:
         site = structure.sites[group.name]
         if len(group.names) > 1 or math.prod(site.cells) != 1:
             return "several numbers of a row are looked at together"
-        if not site.domain.fixed and site.domain.rank is None:
+        if not known_beforehand(site):
             return f"the support of '{group.name}' ({site.kind}) is not known beforehand"
         timed = next((name for name in group.sites if structure.sites[name].time is not None), None)
         return None if timed is None else f"'{timed}' runs along a chain"

@@ -86,3 +86,20 @@ def test_draws_of_two_peaks_are_of_both():
     u = squared(0.1).at({"level": 0.3}).simulate(given={"y": np.full(4000, 4.0)})["u"]
     assert abs((u > 0).mean() - 0.7683) < 4 * 0.0067
     assert 0.0245 < u[u > 0].std() < 0.0256
+
+
+def test_numbers_that_are_cut_where_a_parameter_says_are_integrated_by_quadrature():
+    @probml.model
+    def cut():
+        at, low = sample("at", dist.Normal(0, 1)), sample("low", dist.Normal(0, 1))
+        with probml.rows():
+            z = sample("z", dist.TruncatedNormal(at, 0.8, low=low))
+            sample("y", dist.Normal(z, 1.0))
+
+    y, (at, low) = np.array([-1.0, 0.2, 2.0]), (0.3, -0.2)
+    z = np.linspace(low, 12, 200_001)
+    joint = stats.truncnorm.pdf(z, (low - at) / 0.8, np.inf, at, 0.8) * stats.norm.pdf(y[:, None], z)
+    fit = cut().at({"at": at, "low": low})
+    np.testing.assert_allclose(fit.log_prob({"y": y}), np.log(np.trapezoid(joint, z)), atol=1e-5)
+    mean = np.trapezoid(joint * z, z) / np.trapezoid(joint, z)
+    np.testing.assert_allclose(fit.conditional({"y": y}, "z").mean, mean, atol=1e-5)
