@@ -301,8 +301,11 @@ def other_modes(plan: Plan, begun: Begin, known: Known) -> tuple[str, ...]:
     if begun.ends is None or begun.frame.centre.size == 0:
         return ()
     ends, frame = jax.device_get((begun.ends, begun.frame))
+    if not ends.climbed.any():
+        return ()
     away = np.linalg.norm(frame.inverse(ends.u), axis=1)
-    lower = np.max(ends.value, where=ends.climbed, initial=-np.inf) - ends.value
+    value = np.where(ends.climbed, ends.value, -np.inf)
+    lower = value.max() - value
     others = np.flatnonzero(ends.climbed & (lower < LOWER) & (away > FURTHER))
     if not others.size:
         return ()
