@@ -24,7 +24,7 @@ from probml.engines.engine import (
 )
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.sampling import carrying, guided
-from probml.engines.sampling.reliance import check_proper, doubts
+from probml.engines.sampling.reliance import check_proper, doubts, rising
 from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin
 from probml.engines.start.standing import standing
@@ -73,7 +73,8 @@ class SVI(Engine):
 
     `status` says where the posterior has more in its tails than the guide (PSIS k-hat, Yao et al.
     2018), or another mode, and where the guide has not arrived; of named guides, and, of batches,
-    where all rows once more are a small part of what was spent.
+    where all rows once more are a small part of what was spent. Of a guide of your own it says
+    whether the bound still rises.
 
     Raises:
         ModelError: no guide, no optimiser; batches larger than the data. Refusal: a posterior that
@@ -198,6 +199,7 @@ class SVI(Engine):
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
         notes = begin.other_modes(plan, begun, known)
         if callable(self.guide):
+            notes += rising(history)
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
                                             apart(random_key(seed), 3)))
             found: Any = with_states(plan, Draws({n: v[None] for n, v in values.items()}, None, {}),

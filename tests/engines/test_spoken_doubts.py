@@ -10,7 +10,7 @@ from scipy import stats
 
 import probml
 from probml.engines.climbing import plateaus
-from probml.engines.sampling.reliance import FAR, tails, unarrived
+from probml.engines.sampling.reliance import FAR, rising, tails, unarrived
 
 RANDOM = np.random.default_rng(0)
 Z = RANDOM.standard_normal((300, 2))
@@ -141,3 +141,11 @@ def test_laplace_of_many_normal_rows_is_not_doubted_whatever_the_seed():
     y = np.random.default_rng(0).normal(size=400)
     for seed in range(4):
         assert "not to be relied on" not in normal().fit({"y": y}, probml.Laplace(), seed=seed).status
+
+
+def test_a_bound_that_still_rises_is_told_and_noise_is_not():
+    noise = np.random.default_rng(0).normal(size=1000)
+    (said,) = rising(np.linspace(-60.0, -10.0, 1000) + noise)
+    assert "not arrived" in said and "rose by 5" in said
+    assert rising(-10.0 + 30 * noise) == rising(-10.0 + noise) == rising(noise[:100]) == ()
+    assert rising(np.r_[noise, np.nan]) == ()  # that is said otherwise

@@ -20,6 +20,7 @@ from numpyro.distributions.distribution import validation_enabled
 
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.engines.sampling.reliance import rising
 from probml.engines.sampling.states import with_states
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
@@ -105,7 +106,7 @@ def run(engine: "SVI", problem: Problem) -> Outcome:
     values = {name: values[name][None] for name in plan.free}
     found = with_states(plan, Draws(values, None, {}), problem.known, problem.rows, problem.seed)
     status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
-    return Outcome(drawn.mean(values), history, status, engine.steps, posterior=found)
+    return Outcome(drawn.mean(values), history, status, engine.steps, rising(history), found)
 
 
 @dataclass(frozen=True)
