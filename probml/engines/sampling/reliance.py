@@ -28,7 +28,7 @@ FAR, SHALLOW, SLOW = (5.0, 10.0), 6.0, 4.0
 # of a guide: standard errors beyond which a difference is one, the slope of the bound in its mean,
 # and the logarithm of a width, that are worth a word
 SURE, SHORT, NARROW = 4.0, 0.5, 0.5
-TENTH, RISE = 20, 1.0  # steps of which a mean is one, and nats that a bound may rise unsaid
+FEW, RISE = 20, 1.0  # steps of which a mean is one, and nats that a bound may rise unsaid
 ROUNDED = 0.1  # nats of rounding beyond which ratios tell of nothing else
 
 
@@ -144,21 +144,21 @@ def unarrived(logs: np.ndarray, unit: np.ndarray, names: Sequence[str],
 
 
 def rising(history: np.ndarray) -> tuple[str, ...]:
-    """What is to be said of noisy bounds that still rise: of the last tenth of the steps, beside
-    the tenth before.
+    """What is to be said of noisy bounds that still rise: of the last fifth of the steps, beside
+    the fifth before.
 
     Args:
         history: (steps,) the bound of each.
     """
-    tenth = len(history) // 10
-    if tenth < TENTH or not np.isfinite(history[-2 * tenth:]).all():
+    fifth = len(history) // 5
+    if fifth < FEW or not np.isfinite(history[-2 * fifth:]).all():
         return ()
-    last, before = history[-tenth:], history[-2 * tenth:-tenth]
+    last, before = history[-fifth:], history[-2 * fifth:-fifth]
     gain = last.mean() - before.mean()
-    if gain <= max(RISE, SURE * np.sqrt((last.var() + before.var()) / tenth)):
+    if gain <= max(RISE, SURE * np.sqrt((last.var() + before.var()) / fifth)):
         return ()
     return (f"its guide has not arrived: its bound rose by {gain:.2g} nats from the last but one "
-            f"tenth of the steps to the last. Raise steps, or take another optimizer",)
+            f"fifth of the steps to the last. Raise steps, or take another optimizer",)
 
 
 def check_proper(problem: Problem, normal: Normal, engine: str) -> None:
