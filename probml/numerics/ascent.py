@@ -261,7 +261,8 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
         blind = flatter(value, new, slope, direction, slopes_there)
         taken = first | (new <= value + 1e-4 * size * slope) | blind
         keep = functools.partial(jnp.where, taken & (first | (new < value) | blind))
-        ended = taken | (size <= SHORTEST)  # of the search along one direction
+        # of the search along one direction; a slope that is no number makes its length none
+        ended = taken | ~(size > SHORTEST)
         fall = jnp.where(ended, jnp.where(taken & (new < value), value - new, 0.0), fall)
         calm = jnp.where(ended & (count > -1),
                          jnp.where(fall <= tolerance * (1 + jnp.abs(value)), calm + 1, 0), calm)
