@@ -17,6 +17,7 @@ NEAR = 1e-6
 # iterations in a row that gain no more than rounding, where digits are too few to tell a smaller
 # gain
 PATIENCE = 5
+TURNS = 32  # evaluations of a search along one direction, of which none takes so many
 SHORTEST = 1e-10  # share of a step below which no ascent is looked for
 # of a climb that goes on by slopes: what is left to gain, by the curvature that it has learnt,
 # relative to 1 + |value|, that is nothing; iterations that it takes so at the most; roundings of
@@ -254,7 +255,7 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
         """One evaluation, at `point + size · direction`: taken, if the value falls by enough, else
         tried again nearer by."""
         point, value, gradient, memory, direction, slope, size, (fall, least, count, values, _,
-                                                                 calm) = carry
+                                                                 calm, turns) = carry
         there = jax.tree.map(lambda p, d: p + size * d, point, direction)
         new, slopes_there = value_and_gradient(there)
         first = count < 0
@@ -289,22 +290,23 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
             jax.tree.map(renew, ahead, direction),
             renew(descent, slope),
             renew(full, 0.3 * size),
-            (fall, least, count, values, ended, calm),
+            (fall, least, count, values, ended, calm, turns + 1),
         )
 
     def more(carry):
-        _, value, gradient, _, _, slope, _, (_, least, count, _, ended, calm) = carry
+        _, value, gradient, _, _, slope, _, (_, least, count, _, ended, calm, turns) = carry
         left = further & (calm < LONG) & (-0.5 * slope > LEFT * (1 + jnp.abs(value)))
-        return ~ended | (count < 0) | (
+        # each search ends by its length; that all do is made sure of
+        return (turns < TURNS * (steps + 2)) & (~ended | (count < 0) | (
             (count < steps) & ((calm < patience) | left) & (optax.tree.norm(gradient) > least)
-        )
+        ))
 
     blank, zero = jax.tree.map(jnp.zeros_like, start), jnp.zeros((), dtype)
     values = jnp.full(trail + 1, jnp.nan, dtype)
     counters = (jnp.full((), jnp.inf, dtype), zero, jnp.full((), -1), values, jnp.ones((), bool),
-                jnp.zeros((), int))
+                jnp.zeros((), int), jnp.zeros((), int))
     carry = (start, jnp.full((), jnp.inf, dtype), blank, curvature.init(start), blank, zero, zero,
              counters)
-    point, value, gradient, _, _, _, _, (_, _, count, values, _, _) = jax.lax.while_loop(more, step,
+    point, value, gradient, _, _, _, _, (_, _, count, values, *_) = jax.lax.while_loop(more, step,
                                                                                          carry)
     return point, value, count, values, gradient
