@@ -33,6 +33,7 @@ from probml.errors import ModelError, Refusal
 from probml.evidence import carried, density
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
+from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.transfer import apart, random_key
 from probml.plan.plan import Plan
 from probml.posteriors import drawn
@@ -192,7 +193,8 @@ class SVI(Engine):
             state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
             losses.extend(held["losses"])
 
-        kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write)
+        kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write,
+                    {"losses": Grown((None,), 0)})
         with Progress("SVI", self.steps, self.progress) as bar:
             iterate(bar, self.steps, turn, held=kept)
         history = -np.concatenate(losses)

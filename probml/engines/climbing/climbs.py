@@ -21,6 +21,7 @@ from probml.evidence import density
 from probml.evidence.density import climbed, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level, nothing
 from probml.numerics.compiling import jit
+from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.process.threads import one_thread
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
@@ -269,7 +270,8 @@ def climb_in_blocks(engine: "MAP", block: Callable, u: Any,
             beside.update(held["beside"])
 
     with Progress("MAP", limit, engine.progress) as bar:
-        status = iterate(bar, limit, turn, held=Held(read, write))
+        status = iterate(bar, limit, turn, held=Held(
+            read, write, {"history": Grown((None,))}))
     return u, np.concatenate([history[0], *(h[1:] for h in history[1:])]), status
 
 

@@ -25,6 +25,7 @@ from probml.engines.sampling.states import with_states
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
+from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.process.alone import alone
 from probml.numerics.transfer import apart, placed_all, random_key
 from probml.posteriors import drawn
@@ -95,7 +96,8 @@ def run(engine: "SVI", problem: Problem) -> Outcome:
         state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
         losses[:] = held["losses"]
 
-    kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write)
+    kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write,
+                {"losses": Grown((None,), 0)})
     with Progress("SVI", engine.steps, engine.progress) as bar:
         iterate(bar, engine.steps, turn, held=kept)
     history = -np.concatenate(losses)
