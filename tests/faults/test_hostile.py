@@ -80,5 +80,5 @@ def test_changed_files_are_answered_or_refused_in_words(name, tmp_path):
     (other := tmp_path / "other").mkdir()
     reader, quick = hostile.readers(made)[name](), name in SLICE
     reader = reader._replace(asked=lambda found: None) if quick else reader
-    counts, faults = hostile.tried(name, reader, other, 0.5 if quick else 5.0, 0)
+    counts, faults = hostile.tried(name, reader, other, 0.3 if quick else 5.0, 0)
     assert not faults and (counts["refused"] or counts["read"])
