@@ -27,7 +27,7 @@ from probml.interface.functions.loops import names_inside
 from probml.interface.functions.states import states_of
 from probml.jaxpr.repeats.rolled import recursive
 from probml.jaxpr.repeats.stored import by_elements
-from probml.jaxpr.walk import equations
+from probml.jaxpr.walk import equations, jaxpr_of
 from probml.language.language import Bound, inner
 from probml.numerics.compiling import jit
 from probml.numerics.process.plain import evaluated
@@ -210,7 +210,7 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
                 if not all(found.specs[name].idle)}
 
     try:
-        program = jax.make_jaxpr(run)()
+        program = jaxpr_of(run)()
     except (ModelError, DataError):
         raise
     except Exception as error:
