@@ -100,10 +100,10 @@ def unpacked(value: Any, arrays: Mapping[str, np.ndarray], others: Others = NONE
     if kind == "range":
         found = each(held)
         first, step = [*found[:1], 0][0], found[1] - found[0] if len(found) > 1 else 1
-        out = range(first, first + step * len(found), step)
-        if len(out) != len(found) or any(a != b for a, b in zip(out, found, strict=True)):
+        every = range(first, first + step * len(found), step)
+        if len(every) != len(found) or any(a != b for a, b in zip(every, found, strict=True)):
             raise ModelError(f"a range that is none: {found!r:.60}")
-        return out
+        return every
     if kind == "dict":
         return {key: item for key, item in map(each, held)}
     if kind == "type":

@@ -76,7 +76,7 @@ def readers(folder: Path) -> dict[str, Callable[[], Reader]]:
     return {
         "fit": lambda: Reader([_written(folder, fit.save) for fit in _fits(x)],
                               lambda path: probml.load(path, clusters()), lambda fit: _asked(fit, x), arrays, files),
-        "zoo": lambda: Reader([_written(folder, fit.save) for fit in _zoo(x)], probml.load, repr,
+        "zoo": lambda: Reader([_written(folder, fit.save) for fit in _zoo(x)], probml.load, _told,
                               guided.inside_arrays("meta", guided.identified), faces),
         "bif": lambda: Reader(_networks(folder), models.read_bif, lambda fit: fit.simulate(2), guided.inside_gzip,
                               ("bayesian_networks/",)),
@@ -179,6 +179,11 @@ def _written(folder: Path, write: Callable[[Path], Any]) -> bytes:
 def _asked(fit: Any, x: np.ndarray) -> None:
     """A fit that was read answers, and says what it is."""
     fit.log_prob({"x": x}), str(fit.status), fit.summary(), repr(fit)
+
+
+def _told(fit: Any) -> None:
+    """A fit, or a face, says what it is."""
+    repr(fit), getattr(fit, "fit_", fit).summary()
 
 
 def _table(path: Path, ending: str) -> Path:
