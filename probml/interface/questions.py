@@ -10,7 +10,7 @@ import numpy as np
 from probml.assessment import decisions
 from probml.assessment.reliability import Calibration, judge
 from probml.dataset import tables
-from probml.dataset.codes import REFUSE
+from probml.dataset.coding.indices import REFUSE
 from probml.dataset.sources.parts import as_given, by_parts
 from probml.errors import ModelError
 from probml.interface.functions import replay
