@@ -1,7 +1,6 @@
 """A user's questions about rows: how probable, which state, what value, what comes next."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from probml.assessment import decisions
 from probml.assessment.reliability import Calibration, judge
 from probml.dataset import tables
-from probml.dataset.codes import REFUSE
+from probml.dataset.coding.indices import REFUSE
 from probml.dataset.sources.parts import as_given, by_parts
 from probml.errors import ModelError
 from probml.interface.functions import replay
@@ -58,14 +57,8 @@ class Questions(Serving):
         """
         held = self._read(data, unknown=unknown)
         held.structure.need_likelihood("log_prob")
-        found = members.answer(self, held, plug_in,
-                               lambda fit, held: asking.answer(fit, held, (), plug_in)[0])
-        lost = np.isnan(found) if isinstance(found, np.ndarray) else np.zeros(1, bool)
-        if lost.any():
-            warnings.warn(f"log_prob of row {int(np.argmax(lost))} ({int(lost.sum())} in all) is "
-                          f"NaN: a cell of it is so far out that its density has no digits",
-                          RuntimeWarning, stacklevel=2)
-        return found
+        return members.answer(self, held, plug_in,
+                              lambda fit, held: asking.answer(fit, held, (), plug_in)[0])
 
     def score(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> float:
         """The mean of log_prob over rows, nats: arguments, errors and cost as there."""
