@@ -74,7 +74,8 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping, judged: bool = Tr
         end, climb = _vectors(engine, problem, u)
         top, heights, promise = righted(lambda u: climb(u, 0)[1:], end)
         if len(heights) > 1 and promise <= nothing(np.asarray(heights[-1], end.dtype)):
-            u, history = ravel_pytree(u)[1](jnp.asarray(top)), np.append(history, heights[1:])
+            u, history = ravel_pytree(u)[1](jnp.asarray(top)), np.append(
+                history, np.maximum(heights[1:], history[-1]))
             status = Status.CONVERGED
         adrift = end.dtype == np.float32 and heights[-1] - heights[0] > LOST
     if status is Status.STALLED and not problem.in_parts and _settled(engine, problem, u):
