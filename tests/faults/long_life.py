@@ -80,6 +80,7 @@ def lived(fits: int, fresh: int, looks: int = 20) -> np.ndarray:
         np.testing.assert_allclose(np.asarray(fit.params["p"]), right, rtol=1e-5)
         if (i + 1) % max(fits // looks, 1) == 0:
             found.append((i + 1, mappings(), resident()))
+            print(f"{i + 1:>8} fits {mappings():>7} mappings {resident():>8.0f} MB", flush=True)
     return np.array(found)
 
 
@@ -93,8 +94,6 @@ def main() -> int:
     warnings.simplefilter("ignore")
     began = time.process_time()
     found = lived(said.fits, said.fresh)
-    for fits, maps, megabytes in found:
-        print(f"{int(fits):>8} fits {int(maps):>7} mappings {megabytes:>8.0f} MB")
     late = found[len(found) // 2 :]
     slope = [np.polyfit(late[:, 0], late[:, j], 1)[0] for j in (1, 2)]
     print(f"a fit took {1e3 * (time.process_time() - began) / said.fits:.2f} ms of processor; by the "
