@@ -69,7 +69,12 @@ def packed(value: Any, arrays: Arrays, where: str, others: Others = NONE) -> Any
                 "value": [each((n, dict(d))) for n, d in value.nodes.items()],
                 "edges": [each((a, b, dict(d))) for (a, b), d in value.edges.items()]}
     if kind.__module__.startswith("pandas") and hasattr(value, "to_dict"):
-        return {"kind": "frame", "value": packed(value.to_dict("list"), arrays, where, others)}
+        index = {"index": each(value.index), "names": each(value.index.names)}
+        if value.ndim == 1:
+            return {"kind": "series", "name": packed(value.name, arrays, where, others),
+                    "value": each(value.array), **index}
+        return {"kind": "frame", "value": packed(value.to_dict("list"), arrays, where, others),
+                **index}
     raise ModelError(f"save: {where} is a {kind.__module__}.{kind.__qualname__}, which a file of "
                      f"numbers and text cannot hold: use pickle or joblib")
 
@@ -99,7 +104,11 @@ def unpacked(value: Any, arrays: Mapping[str, np.ndarray], others: Others = NONE
         return {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[kind](each(held))
     if kind == "range":
         found = each(held)
-        return range(found[0], found[-1] + 1, found[1] - found[0] if len(found) > 1 else 1)
+        first, step = [*found[:1], 0][0], found[1] - found[0] if len(found) > 1 else 1
+        every = range(first, first + step * len(found), step)
+        if len(every) != len(found) or any(a != b for a, b in zip(every, found, strict=True)):
+            raise ModelError(f"a range that is none: {found!r:.60}")
+        return every
     if kind == "dict":
         return {key: item for key, item in map(each, held)}
     if kind == "type":
@@ -117,13 +126,20 @@ def unpacked(value: Any, arrays: Mapping[str, np.ndarray], others: Others = NONE
         graph.add_nodes_from(map(tuple, map(each, held)))
         graph.add_edges_from(map(tuple, map(each, value["edges"])))
         return graph
-    if kind == "frame":
+    if kind in ("frame", "series"):
         import pandas
 
-        return pandas.DataFrame(unpacked(held, arrays, others))
+        out = (pandas.DataFrame(unpacked(held, arrays, others)) if kind == "frame" else
+               pandas.Series(each(held), name=unpacked(value["name"], arrays, others)))
+        if "index" in value:  # files of earlier versions have none
+            index, names = each(value["index"]), each(value["names"])
+            out.index = (pandas.MultiIndex.from_tuples(index, names=names) if len(names) > 1
+                         else pandas.Index(index, name=names[0]))
+        return out
     if kind == "record":
         found = named(value["module"], value["name"])
-        if _fields(found) is None:
+        # what a module of ours has imported from elsewhere is no record of ours
+        if _fields(found) is None or not found.__module__.startswith(ROOT):
             raise ModelError(f"{value['module']}.{value['name']} is no record")
         return found(**{name: unpacked(item, arrays, others) for name, item in held.items()})
     raise ModelError(f"a value of the kind {kind!r} is unknown here")

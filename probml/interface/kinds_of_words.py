@@ -1,13 +1,15 @@
-"""What the arguments of questions must be, by their names: checked before anything is read; and
-what verbs of other libraries are called here."""
+"""What the arguments of questions must be, by their names: checked before anything is read; what
+their answers must not be without a word; and what verbs of other libraries are called here."""
 
 import functools
 import inspect
 import reprlib
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
 from typing import Any
 
+import jax
 import numpy as np
 
 from probml.errors import ModelError, meant
@@ -69,12 +71,66 @@ RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 SEVERAL = ("predict_proba",)  # whose site may be several
 
 
+# verbs that answer with numbers → whether they draw them, so that infinite ones are none either
+NUMBERS = {"draws": True, "simulate": True, "log_prob": False, "log_joint": False,
+           "predict": False, "predict_proba": False, "joint": False, "impute": False}
+
+
 def worded(cls: type) -> type:
-    """Let the public verbs of a class refuse arguments that are not what RULES says."""
+    """Let the public verbs of a class refuse arguments that are not what RULES says, and say where
+    what they answer is no number."""
     for name, found in list(vars(cls).items()):
         if isinstance(found, FunctionType) and not name.startswith("_"):
-            setattr(cls, name, _checked(name, found))
+            setattr(cls, name, _sound(name, _checked(name, found)))
     return cls
+
+
+def _sound(verb: str, function: Callable) -> Callable:
+    if verb not in NUMBERS:
+        return function
+    drawn = NUMBERS[verb]
+
+    @functools.wraps(function)
+    def ask(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = function(self, *args, **kwargs)
+        words = _no_numbers(found, drawn)
+        if not words:
+            return found
+        double = jax.config.jax_enable_x64
+        most = np.finfo(np.float64 if double else np.float32).max
+        why = (f"what it is drawn from reaches beyond the largest number there is ({most:.2g}"
+               f"{'' if double else ', in double 1.8e+308'}), or computes what has no value, such "
+               f"as the logarithm of a number below 0. Give scales and rates priors that hold "
+               f"them, such as LogNormal(0, 1)" if drawn else
+               "a distribution there has no such number, as Cauchy has no mean, or a cell is so "
+               "far out that its density has no digits")
+        own = hasattr(self, "double")  # a Fit, whose verbs go through one more function
+        warnings.warn(f"{verb}: {words}: {why}", RuntimeWarning, stacklevel=2 + own)
+        return found
+
+    return ask
+
+
+def _no_numbers(found: Any, drawn: bool) -> str:
+    """What of an answer is NaN, or infinite if it was drawn, in words; "": nothing."""
+    parts = found if isinstance(found, Mapping) else {"": found}
+    for name, part in parts.items():
+        values = np.asarray(part) if isinstance(part, np.ndarray | float | jax.Array) else None
+        if values is None or values.dtype.kind != "f":
+            continue
+        with np.errstate(all="ignore"):
+            if np.isfinite(values.sum()):  # as a rule: one pass, no array of its own
+                continue
+        lost = ~np.isfinite(values) if drawn else np.isnan(values)
+        if lost.any():
+            kind = "NaN" if np.isnan(values[lost]).all() else "infinite" if not np.isnan(
+                values[lost]).any() else "NaN or infinite"
+            where = f" of '{name}'" if name else ""
+            if values.ndim == 0:
+                return f"the number{where} is {kind}"
+            return (f"{int(lost.sum())} of {values.size} numbers{where} are {kind}, the first at "
+                    f"{int(np.argwhere(lost)[0][0])}")
+    return ""
 
 
 def _checked(verb: str, function: Callable) -> Callable:

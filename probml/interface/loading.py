@@ -22,7 +22,7 @@ from probml.interface.model import Generative
 from probml.language.given import file_named
 from probml.language.language import Bound
 from probml.posteriors.posterior import part
-from probml.posteriors.units import Unit
+from probml.posteriors.units import Unit, in_units
 from probml.structure.portrait import difference
 
 # what stands beside the arrays of a file: name → the types that it may have
@@ -109,7 +109,7 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
     shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
     if not shapes and model.inputs:  # parameters that were given, for data of any shape
         return replace(known(model, part(arrays, "params/"), meta["names"]),
-                       units=_units(meta, arrays))
+                       units=_units(meta, arrays, part(arrays, "params/")))
     fit = Fit(
         model, part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"),
         Status(meta["outcome"]), meta["iterations"],
@@ -121,7 +121,7 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         bound=meta.get("bound"),
         columns={k: tuple(v) for k, v in meta.get("columns", {}).items()},
         seed=meta.get("seed"),
-        units=_units(meta, arrays),
+        units=_units(meta, arrays, part(arrays, "params/")),
     )  # fmt: skip
     other = difference(fit.structure, meta.get("structure", {}))
     if other is not None:
@@ -131,15 +131,21 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
     return _drawable(replace(fit, belief=saving.belief(meta, arrays, fit._plan, path)), path)
 
 
-def _units(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Unit]:
-    """How summaries tell parameters; none in files of before there were any.
+def _units(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
+           point: Mapping[str, np.ndarray]) -> dict[str, Unit]:
+    """How summaries tell parameters, held to what they tell of these; none in files of before there
+    were any.
 
     Raises:
-        TypeError: the file holds something else.
+        TypeError, ValueError: the file holds something else.
     """
     found = unpacked(meta["units"], arrays) if meta.get("units") else {}
     if not isinstance(found, dict) or not all(isinstance(unit, Unit) for unit in found.values()):
         raise TypeError(f"its units are {found!r:.60}")
+    for name, unit in found.items():
+        if any(np.asarray(value).dtype.kind not in "biuf" for value in (unit.factor, unit.shift)):
+            raise TypeError(f"the unit of '{name}' is {unit!r:.60}")
+    in_units(found, point)
     return found
 
 

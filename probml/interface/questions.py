@@ -1,7 +1,6 @@
 """A user's questions about rows: how probable, which state, what value, what comes next."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,14 +57,8 @@ class Questions(Serving):
         """
         held = self._read(data, unknown=unknown)
         held.structure.need_likelihood("log_prob")
-        found = members.answer(self, held, plug_in,
-                               lambda fit, held: asking.answer(fit, held, (), plug_in)[0])
-        lost = np.isnan(found) if isinstance(found, np.ndarray) else np.zeros(1, bool)
-        if lost.any():
-            warnings.warn(f"log_prob of row {int(np.argmax(lost))} ({int(lost.sum())} in all) is "
-                          f"NaN: a cell of it is so far out that its density has no digits",
-                          RuntimeWarning, stacklevel=2)
-        return found
+        return members.answer(self, held, plug_in,
+                              lambda fit, held: asking.answer(fit, held, (), plug_in)[0])
 
     def score(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> float:
         """The mean of log_prob over rows, nats: arguments, errors and cost as there."""
@@ -306,10 +299,12 @@ class Questions(Serving):
         """What a row says of a continuous site that is unseen in it: a NumPyro distribution of
         batch shape (n,), along time (n, steps), of each step by itself. Normal for a scalar,
         MultivariateNormal of all its cells behind one another for more, exact where that is what
-        they are given the row (`explain` says exact Gaussian), else with their mean and covariance;
-        of a single number that is integrated over nodes, its density between these (mean, variance,
-        log_prob, cdf, icdf, sample). A mixture of these (MixtureSameFamily) where something
-        discrete is unseen beside it, or the engine has draws of the parameters.
+        they are given the row (`explain` says exact Gaussian), else with their mean and covariance,
+        of two numbers over nodes about their mode (of tails so heavy that there is no variance a
+        mean may miss a hundredth of itself: `impute` has it exactly where nothing below is seen);
+        of a single number that is integrated over nodes, its density between these (mean,
+        variance, log_prob, cdf, icdf, sample). A mixture of these (MixtureSameFamily) where
+        something discrete is unseen beside it, or the engine has draws of the parameters.
 
         Raises:
             ModelError: the site is discrete, seen in every row, or lies outside rows().

@@ -10,6 +10,8 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import jax
+import numpy as np
 from jax._src import core
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
@@ -51,6 +53,24 @@ def interpret(
         )
         values.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def jaxpr_of(function: Callable) -> Callable[..., ClosedJaxpr]:
+    """As jax.make_jaxpr, but what the program holds of NumPy's arrays is its own.
+
+    JAX (0.10) makes of an array that a function holds one of its precision, and hands that out
+    again, in any precision, for as long as something holds it: a program of float32 would then have
+    constants of double, which no operation takes, or one of double those of float32. A copy is
+    nobody else's.
+    """
+    trace = jax.make_jaxpr(function)
+
+    def own(*args: Any) -> ClosedJaxpr:
+        closed = trace(*args)
+        return ClosedJaxpr(closed.jaxpr, [held.copy() if isinstance(held, np.ndarray) else held
+                                          for held in closed.consts])
+
+    return own
 
 
 def evaluate(closed: ClosedJaxpr, *values: Any) -> list:

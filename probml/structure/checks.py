@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from probml.errors import ModelError
 from probml.jaxpr import exchangeability
-from probml.jaxpr.walk import ClosedJaxpr, Literal
+from probml.jaxpr.walk import ClosedJaxpr, Literal, jaxpr_of
 from probml.language.language import Bound
 from probml.structure.recorder import SEVERAL, failed
 from probml.structure.site import Site
@@ -47,7 +47,7 @@ def check_steps(
     def long(steps: int) -> ClosedJaxpr:
         unfolded = sites_of(model, specs, bool(jax.config.jax_enable_x64), steps)[0]
         values = {n: jax.ShapeDtypeStruct(s.shape, dtype_of(s)) for n, s in unfolded.items()}
-        return jax.make_jaxpr(functools.partial(leaves_of, model, owners, steps=steps))(
+        return jaxpr_of(functools.partial(leaves_of, model, owners, steps=steps))(
             values, input_specs(specs, steps)
         )
 
@@ -92,7 +92,7 @@ def check_rows(
                  for name, spec in inputs.items()}
         index = jax.ShapeDtypeStruct((rows,), jnp.result_type(int))
         try:
-            closed = jax.make_jaxpr(functools.partial(leaves_of, model, owners, rows=rows,
+            closed = jaxpr_of(functools.partial(leaves_of, model, owners, rows=rows,
                                                       events=events))(values, given, index)
         except ModelError:
             raise

@@ -27,7 +27,7 @@ from probml.errors import ModelError, Refusal
 from probml.families import domains
 from probml.jaxpr import levels
 from probml.jaxpr.switches import SETTING
-from probml.jaxpr.walk import Literal, evaluate, one_way
+from probml.jaxpr.walk import Literal, evaluate, jaxpr_of, one_way
 from probml.language.language import Bound
 from probml.numerics.compiling import unchecked
 from probml.numerics.identity import digest
@@ -203,7 +203,7 @@ class Structure:
                 layout[:] = list(bounds)
                 return [jnp.asarray(bound) for bound in bounds.values()]
 
-            closed = jax.make_jaxpr(ends)(*(jax.ShapeDtypeStruct(a.shape, a.dtype)
+            closed = jaxpr_of(ends)(*(jax.ShapeDtypeStruct(a.shape, a.dtype)
                                             for a in program.in_avals))
             needs = levels.dependencies(closed)
             parts = [levels.restrict(closed, [i]) for i in range(len(layout))]

@@ -15,7 +15,7 @@ import numpy as np
 from probml.errors import ModelError
 from probml.families import finite
 from probml.jaxpr import levels
-from probml.jaxpr.walk import evaluate
+from probml.jaxpr.walk import evaluate, jaxpr_of
 from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.numerics.process.plain import evaluated
@@ -119,12 +119,12 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
             flat.append(jnp.asarray(msg["value"]))
         return flat + tail
 
-    closed = jax.make_jaxpr(functools.partial(outputs, lows={}))(values, inputs)
+    closed = jaxpr_of(functools.partial(outputs, lows={}))(values, inputs)
     depends = levels.dependencies(closed)
     found = _listed(model, found, closed, depends, ended)
     lows = {name: site.low for name, site in found.items() if site.low}
     if lows:  # once more: from here on the function is given codes
-        closed = jax.make_jaxpr(functools.partial(outputs, lows=lows))(values, inputs)
+        closed = jaxpr_of(functools.partial(outputs, lows=lows))(values, inputs)
         depends = levels.dependencies(closed)
     # pytree order of dicts is by sorted key, sites before inputs
     names = [*sorted(values), *sorted(inputs)]

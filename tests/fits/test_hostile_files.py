@@ -12,6 +12,8 @@ import pytest
 import cases
 import probml
 from cases import fitted
+from probml.fits.plain import packed
+from probml.posteriors.units import Unit
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +108,17 @@ def test_every_array_of_a_file_may_be_anything(good, tmp_path):
             except probml.ModelError:
                 continue
             assert name in ("history", "held_out") or np.isfinite(fit.log_prob(data)).all(), name
+
+
+@pytest.mark.parametrize("unit", [{"factor": np.array(["text"])}, {"shift": np.ones((2, 3)), "mix": (0, np.ones(3))},
+                                  {"others": {"heads": (5, np.ones(2))}}], ids=lambda unit: "-".join(unit))
+def test_units_that_tell_no_parameter_are_refused(good, tmp_path, unit):
+    whole, model, *_ = good
+    path, given = tmp_path / "fit", {}
+    said = packed({"heads": Unit(**unit)}, given, "units")
+    path.write_bytes(rewritten(whole, lambda meta, arrays: (meta | {"units": said}, arrays | given)))
+    with pytest.raises(probml.ModelError, match="not a fit saved by probml"):
+        probml.load(path, model)
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(good, tmp_path):

@@ -221,7 +221,9 @@ def off(verb: str, one: np.ndarray, other: np.ndarray) -> str:
     spread = np.nanstd(rows, axis=0) if len(rows) > 1 else np.zeros(rows.shape[1])
     floor = 1e-9 * np.abs(rows)  # what double itself rounds of a column without spread
     if verb in ("log_prob", "score_samples", "score", "aic", "bic", "filter", "predict_proba"):
-        spread = np.maximum(spread, 1.0 + (np.abs(rows) if rows.shape[0] == 1 else 0.0))
+        # of many rows how far below the likeliest each is, in nats, whatever the unit of their cells
+        below = np.nanmax(rows, axis=0) - rows if verb in ("log_prob", "score_samples") else 0.0
+        spread = np.maximum(spread, 1.0 + (np.abs(rows) if rows.shape[0] == 1 else below))
     elif verb == "decision_function" or rows.shape[0] == 1 or not spread.any():
         spread = np.maximum(spread, np.abs(rows).max())
     apart = np.abs(rows - others) / (CLOSE * spread + floor + 1e-300)

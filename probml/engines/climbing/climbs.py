@@ -21,6 +21,7 @@ from probml.evidence import density
 from probml.evidence.density import climbed, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level, nothing
 from probml.numerics.compiling import jit
+from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.process.threads import one_thread
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
@@ -73,7 +74,8 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping, judged: bool = Tr
         end, climb = _vectors(engine, problem, u)
         top, heights, promise = righted(lambda u: climb(u, 0)[1:], end)
         if len(heights) > 1 and promise <= nothing(np.asarray(heights[-1], end.dtype)):
-            u, history = ravel_pytree(u)[1](jnp.asarray(top)), np.append(history, heights[1:])
+            u, history = ravel_pytree(u)[1](jnp.asarray(top)), np.append(
+                history, np.maximum(heights[1:], history[-1]))
             status = Status.CONVERGED
         adrift = end.dtype == np.float32 and heights[-1] - heights[0] > LOST
     if status is Status.STALLED and not problem.in_parts and _settled(engine, problem, u):
@@ -293,7 +295,8 @@ def climb_in_blocks(engine: "MAP", block: Callable, u: Any,
             beside.update(held["beside"])
 
     with Progress("MAP", limit, engine.progress) as bar:
-        status = iterate(bar, limit, turn, held=Held(read, write))
+        status = iterate(bar, limit, turn, held=Held(
+            read, write, {"history": Grown((None,))}))
     return u, np.concatenate([history[0], *(h[1:] for h in history[1:])]), status
 
 

@@ -30,6 +30,7 @@ from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, SEVERAL, cells
+from probml.jaxpr.walk import jaxpr_of
 from probml.structure.leaves import leaves_of_distribution
 
 MOST = 2**12  # joint states of a cell
@@ -286,7 +287,7 @@ def _depends(loop: Loop, init: Any, x: Any, drawn: Mapping) -> list[bool]:
                   for leaf in leaves_of_distribution(trace[name]["fn"])[0]]
         return jax.tree.leaves(carry), drawns
 
-    closed = jax.make_jaxpr(after)(states, *flat)
+    closed = jaxpr_of(after)(states, *flat)
     depends = levels.dependencies(closed)
     first = len(states)
     moves = [any(i < first for i in depends[leaf]) for leaf in range(len(flat))]
@@ -326,7 +327,7 @@ def _cells(loop: Loop, init: Any, x: Any, drawn: Mapping) -> tuple[np.ndarray, i
         _, carry = loop.run(init, x, 0, dict(zip(names, before, strict=True)), drawn)
         return loop.run(carry, x, 0, dict(zip(names, now, strict=True)), drawn)[0]
 
-    closed = jax.make_jaxpr(twice)(states, states, x, dict(drawn))
+    closed = jaxpr_of(twice)(states, states, x, dict(drawn))
     tracked = {i: f"{i}" for i in range(2 * len(names))}
     count, out = max(s.cells for s in loop.hidden.values()), []
     for var, found in zip(closed.out_avals, cells(closed, tracked), strict=True):

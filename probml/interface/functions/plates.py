@@ -34,6 +34,7 @@ from probml.interface.functions.states import States, is_hidden, logs_of, states
 from probml.interface.functions.steps.alone import Keep, alone
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
+from probml.jaxpr.walk import jaxpr_of
 
 MOST = 2**24  # entries of a table
 
@@ -103,7 +104,7 @@ def _first(call: Callable, names: set[str], given: Mapping, leaning: Leaning | N
 
     blank = {name: jnp.full(s.shape, s.low) for name, s in hidden.items()}
     many = len(hidden) >= LEAST  # steps of a loop are told to be alike where calls are opened
-    program = jax.make_jaxpr(shortened(every) if many else every)(blank, free)
+    program = jaxpr_of(shortened(every) if many else every)(blank, free)
     order = sorted(blank)
     looks = {name: tuple(order[i] for i in sorted(used) if i < len(order)) for name, used
              in zip(owners, levels.dependencies(program), strict=True)}

@@ -28,7 +28,7 @@ from probml.interface.functions.states import states_of
 from probml.jaxpr.gathers.bounds import Beyond, beyond
 from probml.jaxpr.repeats.rolled import recursive
 from probml.jaxpr.repeats.stored import by_elements
-from probml.jaxpr.walk import equations
+from probml.jaxpr.walk import equations, jaxpr_of
 from probml.language.language import Bound, inner
 from probml.numerics.compiling import jit
 from probml.numerics.process.plain import evaluated
@@ -221,7 +221,7 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
             watch.zero = 0
 
     try:
-        program = jax.make_jaxpr(unknown)(0)
+        program = jaxpr_of(unknown)(0)
     except (ModelError, DataError):
         raise
     except Exception as error:

@@ -17,6 +17,7 @@ from numpyro.primitives import Messenger
 
 from probml.interface.functions.survey import prepared
 from probml.jaxpr.cells import SEVERAL, cells
+from probml.jaxpr.walk import jaxpr_of
 from probml.language.language import Bound
 from probml.structure.leaves import leaves_of_distribution
 
@@ -120,7 +121,7 @@ def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
         return flat
 
     try:
-        closed = jax.make_jaxpr(every)(jax.ShapeDtypeStruct(array.shape,
+        closed = jaxpr_of(every)(jax.ShapeDtypeStruct(array.shape,
                                                             jnp.result_type(array.dtype)))
     except Exception as error:
         if name in arguments and _left_out(model, arguments, given):

@@ -11,7 +11,7 @@ from probml.dataset import arrays
 from probml.errors import ModelError
 from probml.interface.tables.tabled import Tabled
 from probml.jaxpr import exchangeability
-from probml.jaxpr.walk import ClosedJaxpr
+from probml.jaxpr.walk import ClosedJaxpr, jaxpr_of
 from probml.language.language import Bound
 from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
 
@@ -50,7 +50,7 @@ def _looks(model: Bound, flat: Mapping[str, Any], table: str) -> Iterator[tuple[
         found = sites_of(read, own, bool(jax.config.jax_enable_x64), 1)[0]
         values = {name: jax.ShapeDtypeStruct(site.shape, dtype_of(site))
                   for name, site in found.items()}
-        closed = jax.make_jaxpr(functools.partial(leaves_of, read, owners))(
+        closed = jaxpr_of(functools.partial(leaves_of, read, owners))(
             values, input_specs(own, 1)
         )
         return closed, [*(_axis(found[name], table) for name in sorted(found)),

@@ -12,7 +12,7 @@ from probml.interface.functions.loops import Loop
 from probml.interface.functions.steps.straight import BESIDE, Bent, bent, straight, told
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
-from probml.jaxpr.walk import evaluate
+from probml.jaxpr.walk import evaluate, jaxpr_of
 
 
 class Body(NamedTuple):
@@ -65,7 +65,7 @@ def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
     order = tuple(sorted(loop.drawn))
     shapes = {name: loop.shapes[name] for name in order}
     blank = {name: jnp.zeros(shapes[name]) for name in order}
-    closed = jax.make_jaxpr(shortened(every))(list(init), blank, first, 0)
+    closed = jaxpr_of(shortened(every))(list(init), blank, first, 0)
     count, n = len(init), len(owners)
     depends = levels.dependencies(closed)
     sites, moved = set(range(count, count + len(order))), set[int]()

@@ -19,6 +19,7 @@ from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.repeats.alike import Alike, alike
 from probml.jaxpr.repeats.stored import by_elements
+from probml.jaxpr.walk import jaxpr_of
 
 WIDEST = 16  # numbers of the steps looked at: Kalman's filter costs their cube
 
@@ -93,7 +94,7 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
                 out.append(value)
         return out
 
-    closed = by_elements(jax.make_jaxpr(shortened(every))(still, others))
+    closed = by_elements(jaxpr_of(shortened(every))(still, others))
     takes = (*sorted(still), *sorted(others))
     turned = bent(closed, range(len(still)))
     uses = levels.classify(closed, {i: name for i, name in enumerate(takes) if name in places})

@@ -23,7 +23,7 @@ from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, SEVERAL, cells
 from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.repeats.stored import by_elements
-from probml.jaxpr.walk import evaluate
+from probml.jaxpr.walk import evaluate, jaxpr_of
 
 
 class Returned(NamedTuple):
@@ -167,7 +167,7 @@ def outside_of(run: Callable[[Sequence[jax.Array]], Mapping[str, Any]],
                 out.append(value)
         return out
 
-    closed = by_elements(jax.make_jaxpr(shortened(every))(list(paths), dict(others)))
+    closed = by_elements(jaxpr_of(shortened(every))(list(paths), dict(others)))
     count = len(paths)
     uses = levels.classify(closed, {i: f"{i}" for i in range(count)})
     turned, found = bent(closed, range(count)), dict(zip(owners, uses, strict=True))

@@ -20,6 +20,7 @@ from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.repeats.alike import alike
 from probml.jaxpr.repeats.rolled import evaluated, recursion
 from probml.jaxpr.repeats.stored import by_elements
+from probml.jaxpr.walk import jaxpr_of
 from probml.structure.leaves import leaves_of_distribution
 
 SAME = 4  # results that must be alike to be computed together
@@ -172,7 +173,7 @@ def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
                 out.append(value)
         return out
 
-    closed = by_elements(jax.make_jaxpr(shortened(every))(still, others))
+    closed = by_elements(jaxpr_of(shortened(every))(still, others))
     takes = (*sorted(still), *sorted(others))
     looks = [frozenset(takes[i] for i in used) for used in levels.dependencies(closed)]
     near = [not own.isdisjoint(places) for own in looks]
