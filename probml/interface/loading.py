@@ -212,7 +212,7 @@ def _drawable(fit: Fit, path: Any) -> Fit:
     if not fit.belief.varies or fit.belief.chains is not None:
         return fit
     plan, known = fit._plan, fit._known()
-    drawn = jax.eval_shape(lambda belief: belief.draw(plan, known, 1, 0), fit.belief)
+    drawn = jax.eval_shape(lambda: fit.belief.draw(plan, known, 1, 0))
     wrong = [name for name in plan.free
              if drawn[name].shape[1:] != fit.structure.sites[name].shape]
     if wrong:
