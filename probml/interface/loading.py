@@ -78,13 +78,16 @@ def opened(raw: IO[bytes], path: Any) -> tuple[dict[str, Any], dict[str, np.ndar
     raw.seek(0)
     with np.load(raw, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
+    # of a machine of the other order of bytes, which JAX does not read
+    arrays = {name: value.astype(value.dtype.newbyteorder("="), copy=False)
+              for name, value in arrays.items()}
     meta = json.loads(arrays.pop("meta").tobytes().decode())
     if meta["format"] != 1:
         raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by "
                          f"another version of probml")
     kinds = "biufUS" if "face" in meta else "biuf"  # faces hold names of columns and classes
     odd = [name for name, value in arrays.items() if not name.startswith("plain/")
-           and (value.dtype.kind not in kinds
+           and (value.dtype.kind not in kinds or value.dtype.kind == "f" and value.itemsize > 8
                 or name.startswith(NUMBERS) and np.isnan(value).any())]
     if odd:
         raise ModelError(f"'{path}' is not a fit saved by probml: '{odd[0]}' has the dtype "
@@ -205,11 +208,11 @@ def _check_sites(fit: Fit, path: Any) -> None:
 
 
 def _drawable(fit: Fit, path: Any) -> Fit:
-    """A fit of whose closed form draws have the shapes of the parameters: nothing is computed."""
-    if not fit.belief.exact:
+    """A fit of whose form draws have the shapes of the parameters: nothing is computed."""
+    if not fit.belief.varies or fit.belief.chains is not None:
         return fit
     plan, known = fit._plan, fit._known()
-    drawn = jax.eval_shape(lambda belief: belief.draw(plan, known, 1, 0), fit.belief)
+    drawn = jax.eval_shape(lambda: fit.belief.draw(plan, known, 1, 0))
     wrong = [name for name in plan.free
              if drawn[name].shape[1:] != fit.structure.sites[name].shape]
     if wrong:

@@ -183,7 +183,9 @@ def _asked(fit: Any, x: np.ndarray) -> None:
 
 def _told(fit: Any) -> None:
     """A fit, or a face, says what it is."""
-    repr(fit), getattr(fit, "fit_", fit).summary()
+    repr(fit)
+    if isinstance(found := getattr(fit, "fit_", fit), probml.Fit):  # a face may have lost its own
+        found.summary()
 
 
 def _table(path: Path, ending: str) -> Path:
