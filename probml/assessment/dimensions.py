@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -9,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.assessment.columns import along
-from probml.dataset.codes import bounds, together
+from probml.dataset.coding.indices import bounds, together
 from probml.jaxpr.levels import Level
 from probml.jaxpr.walk import evaluate
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.queries.fitted import Fitted
+from probml.structure import indices
 from probml.structure.structure import Structure
 
 if TYPE_CHECKING:
@@ -134,8 +136,45 @@ def named_entries(fit: Fitted, labels: Any) -> dict[tuple[str, int], tuple]:
              or name in structure.model.inputs}
     said = {(name, axis): tuple(names) for name, unit in fit.units.items()
             for axis, names in unit.names.items()}
-    return (along(structure, known) | entries(structure, labels) | _stated(structure, labels)
-            | said)
+    found = (_classes(structure, labels) | along(structure, known) | entries(structure, labels)
+             | _stated(structure, labels) | said)
+    return _derived(structure, found) | found
+
+
+def _derived(structure: Structure,
+             found: Mapping[tuple[str, int], tuple]) -> dict[tuple[str, int], tuple]:
+    """The same of what the model computes outside rows, along whose axes entries of parameters
+    stand: `a = mu + tau * z` has the names of z."""
+    out: dict[tuple[str, int], tuple] = {}
+    for name in structure.derived if found else ():
+        for axis, standing in enumerate(indices.standing(structure, name)[0]):
+            size = structure.named[name].shape[axis]
+            told = {tuple(_shifted(found[own], shift, size)) for *own, shift in standing
+                    for own in [tuple(own)] if own in found}
+            if len(told) == 1:
+                out[name, axis] = told.pop()
+    return out
+
+
+def _shifted(names: tuple, shift: int, size: int) -> list:
+    """Names of the entries of an axis along which those that have them are shifted."""
+    return [names[i - shift] if 0 <= i - shift < len(names) else i for i in range(size)]
+
+
+def _classes(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
+    """(parameter, axis) → labels of a site whose logits or probabilities it stands along: the
+    columns of a softmax are classes."""
+    out: dict[tuple[str, int], tuple] = {}
+    for z, own in labels.items():
+        site = structure.sites.get(z)
+        if site is None or site.states != len(own) or not site.kind.startswith("Categorical"):
+            continue
+        (axes, *_) = indices.standing(structure, z)
+        for parameter, axis, shift in axes[-1] if axes else ():
+            if parameter in structure.sites:
+                size = structure.sites[parameter].shape[axis]
+                out[parameter, axis] = tuple(_shifted(tuple(own), -shift, size))
+    return out
 
 
 def entry(name: str, index: tuple[int, ...], entries: dict[tuple[str, int], tuple]) -> str:

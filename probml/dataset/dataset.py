@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from probml.dataset import codes as coding
 from probml.dataset import ragged, tables
+from probml.dataset.coding import indices as coding
 from probml.dataset.source import Source
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound

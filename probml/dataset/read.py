@@ -10,7 +10,7 @@ import numpy as np
 
 from probml import errors
 from probml.dataset import arrays, bounds, chain_inputs, frames, kinds, ragged, tables
-from probml.dataset import codes as coding
+from probml.dataset.coding import indices as coding
 from probml.dataset.dataset import Data
 from probml.dataset.sources.arrow import as_table
 from probml.families.domains import Simplex

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from probml.dataset import frames
-from probml.dataset.arrays import NUMBERS, UNSEEN, as_raw, coded, deny
+from probml.dataset.arrays import NUMBERS, UNSEEN, as_raw, deny
+from probml.dataset.coding import labels as naming
 from probml.dataset.sources import arrow_values
 from probml.errors import DataError, listed
 from probml.numerics.process.cores import finite, pieces
@@ -230,45 +231,20 @@ def _site(e, raw, known, asked):
     what = f"'{e.name}'"
     if _likely(e, raw):
         return _likelihood(what, raw), None
-    if raw.labels is None or e.states is None:
+    if e.states is None or raw.labels is None and known is None:
         a, seen = _finite(what, raw, e.rows)
         if seen is not None and not seen.any():
             return None, None
-        if known is None or e.states is None:
-            return _checked(e, _whole(e, a) if e.discrete else _floats(e, a, seen), seen), None
-        if any(isinstance(label, str) for label in known):
-            look = np.ones(a.shape, bool) if seen is None else seen
-            deny(look, what, a, f"one of its labels, {listed(known)}, not a code", e.rows)
-        raw = coded(a, np.zeros(a.shape, bool) if seen is None else ~seen)
+        return _checked(e, _whole(e, a) if e.discrete else _floats(e, a, seen), seen), None
+    if raw.labels is None:
+        deny(np.isinf(raw.values), what, raw.values, "finite", e.rows)
     # to a fit whose states came as codes, or unseen, labels of these rows alone would say nothing
-    own_codes = tuple(range(e.states)) if known is None and asked else None
-    codes, own = _codes(e, raw, own_codes or known)
-    own = None if own_codes else own
-    hidden = codes < 0
-    return _checked(e, *((np.where(hidden, np.int32(0), codes), ~hidden)
-                         if hidden.any() else (codes, None))), own
-
-
-def _codes(e, raw, known):
-    """Codes (-1: unseen) and labels, one per state."""
-    what, given = f"'{e.name}'", raw.labels
-    if known is not None:
-        lookup = {label: code for code, label in enumerate(known)}
-        # index -1 is the last
-        codes = np.array([*(lookup.get(label, -2) for label in given), -1], np.int32)[raw.values]
-        deny(codes == -2, what, raw, f"a known category, one of {listed(known)}", e.rows)
-        return codes, tuple(known)
-    text = [isinstance(label, str) for label in given]
-    if any(text) and not all(text) and not raw.categorical:
-        mixed = np.isin(raw.values, [code for code, t in enumerate(text) if not t])
-        deny(mixed, what, raw, "text throughout, codes throughout, or a pandas Categorical", e.rows)
-    if len(given) > e.states:
-        hint = (" Unused categories go with .cat.remove_unused_categories()." if raw.categorical
-                else "")
-        raise DataError(f"{what} has {len(given)} labels, {listed(given)}, but only {e.states} "
-                        f"states.{hint}")
-    rest = [code if code not in given else f"state {code}" for code in range(len(given), e.states)]
-    return raw.values.astype(np.int32, copy=False), (*given, *rest)
+    own = None if asked and known is None else tuple(known) if known is not None else naming.of(
+        {e.name: raw}, what, e.states, f"only {e.states} states")
+    codes, strange, hidden, _, _ = naming.coded(what, raw, own or tuple(range(e.states)), 0, e.rows)
+    deny(strange, what, raw if raw.labels is not None else raw.values,
+         f"a known category, one of {listed(own or tuple(range(e.states)))}", e.rows)
+    return _checked(e, codes, ~hidden if hidden.any() else None), own
 
 
 def _finite(what, raw, rows):

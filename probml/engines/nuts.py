@@ -22,6 +22,7 @@ from probml.engines.sampling.nuts_kernel import (
     MANY,
     OFTEN,
     QUICK,
+    SAID,
     Settings,
     first,
     rows_work,
@@ -33,6 +34,7 @@ from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import carried, centring, density
 from probml.numerics.curvature import SQUARE, Frame, Starts
+from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.transfer import placed, random_key, rows_of
 from probml.plan import hierarchy
 from probml.plan.plan import Plan
@@ -267,7 +269,11 @@ class NUTS(Engine):
                 state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
                 out.extend(held["out"])
 
-            held = Held(lambda: {"state": jax.tree.leaves(state), "out": list(out)}, write)
+            lead = np.shape(state.num_steps)  # chains, where they go together
+            drawn = dict.fromkeys(SAID, (*lead, None)) | {
+                "z": (*lead, None, np.shape(state.z)[-1])}
+            held = Held(lambda: {"state": jax.tree.leaves(state), "out": list(out)}, write,
+                        {"out": Grown(drawn, 0)})
             iterate(bar, total, turn, self.chains if together else 1, held, str(number))
             return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis), *out)
 

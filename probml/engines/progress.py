@@ -4,14 +4,14 @@ a sign of life, and Ctrl-C works in between."""
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from probml.engines.engine import Status
 from probml.errors import ModelError
 from probml.numerics.compiling import underway
-from probml.numerics.outside.checkpoint import Past, alike
+from probml.numerics.outside.checkpoint import Grown, Past, alike
 from probml.numerics.outside.watching import Step, watchers
 from probml.numerics.precision import carried
 
@@ -203,10 +203,12 @@ class Held(NamedTuple):
 
     Args:
         read: it, in containers of arrays that nobody writes to. write: takes it back.
+        grown: of its lists to which turns add: name → what they add.
     """
 
     read: Callable[[], Any]
     write: Callable[[Any], None]
+    grown: Mapping[str, Grown]
 
 
 def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int = 1,
@@ -231,6 +233,8 @@ def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int =
         try:
             done, status = past.counted(limit), Status(past.status)
             alike(held.read(), past.held, "what is held")
+            for name, added in held.grown.items():
+                added.check(past.held[name], done, f"what is held, '{name}'")
             held.write(past.held)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ModelError(f"the checkpoint holds another state of '{bar.section}' ({error}): "

@@ -33,7 +33,8 @@ from probml.errors import ModelError, Refusal
 from probml.evidence import carried, density
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
-from probml.numerics.transfer import apart, random_key
+from probml.numerics.outside.checkpoint import Grown
+from probml.numerics.transfer import Use, apart, random_key
 from probml.plan.plan import Plan
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws, Normal
@@ -177,7 +178,7 @@ class SVI(Engine):
         static = _Static(self.guide, self.step_by,
                          self.batch_rows or 0, total, self.particles)
         state, losses = _initial(plan, static, frame, known, rows,
-                                 apart(random_key(seed), 2)), []
+                                 apart(random_key(seed), Use.GUIDE)), []
 
         def turn(done: int) -> Turn:
             nonlocal state
@@ -192,7 +193,8 @@ class SVI(Engine):
             state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
             losses.extend(held["losses"])
 
-        kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write)
+        kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write,
+                    {"losses": Grown((None,), 0)})
         with Progress("SVI", self.steps, self.progress) as bar:
             iterate(bar, self.steps, turn, held=kept)
         history = -np.concatenate(losses)
@@ -201,7 +203,7 @@ class SVI(Engine):
         if callable(self.guide):
             notes += rising(history)
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
-                                            apart(random_key(seed), 3)))
+                                            apart(random_key(seed), Use.GUIDED)))
             found: Any = with_states(plan, Draws({n: v[None] for n, v in values.items()}, None, {}),
                                      known, rows, seed)
         else:

@@ -104,7 +104,11 @@ def unpacked(value: Any, arrays: Mapping[str, np.ndarray], others: Others = NONE
         return {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[kind](each(held))
     if kind == "range":
         found = each(held)
-        return range(found[0], found[-1] + 1, found[1] - found[0] if len(found) > 1 else 1)
+        first, step = [*found[:1], 0][0], found[1] - found[0] if len(found) > 1 else 1
+        every = range(first, first + step * len(found), step)
+        if len(every) != len(found) or any(a != b for a, b in zip(every, found, strict=True)):
+            raise ModelError(f"a range that is none: {found!r:.60}")
+        return every
     if kind == "dict":
         return {key: item for key, item in map(each, held)}
     if kind == "type":
@@ -134,7 +138,8 @@ def unpacked(value: Any, arrays: Mapping[str, np.ndarray], others: Others = NONE
         return out
     if kind == "record":
         found = named(value["module"], value["name"])
-        if _fields(found) is None:
+        # what a module of ours has imported from elsewhere is no record of ours
+        if _fields(found) is None or not found.__module__.startswith(ROOT):
             raise ModelError(f"{value['module']}.{value['name']} is no record")
         return found(**{name: unpacked(item, arrays, others) for name, item in held.items()})
     raise ModelError(f"a value of the kind {kind!r} is unknown here")

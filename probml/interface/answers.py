@@ -14,7 +14,7 @@ from probml.interface.functions import leaning
 from probml.interface.parameters import Parameters
 from probml.language.settings import thaw
 from probml.numerics.precision import in_its_own
-from probml.numerics.transfer import apart
+from probml.numerics.transfer import Use, apart
 from probml.plan import plan as planning
 from probml.queries import asking, decoding, queries
 from probml.queries.simulation import simulate_rows
@@ -219,7 +219,8 @@ class Answers(Parameters):
         """Whole rows from what is seen of them. Each has a draw of the parameters of its own, the
         first again after asking.GROUPS."""
         held.structure.need_likelihood("simulate")
-        plan, back, belief, states, log = asking.drawn(self, held, apart(key, 0), seed, plug_in)
+        plan, back, belief, states, log = asking.drawn(self, held, apart(key, Use.BELIEF), seed,
+                                                       plug_in)
         n, sites = held.table.rows, self.structure.sites
         if plan.variables or plan.latents:
             asking.warn(self, back(log))
@@ -233,7 +234,7 @@ class Answers(Parameters):
             params = {k: np.asarray(v)[np.arange(n) % len(v)] for k, v in belief.params.items()}
             columns = {name: (c.values, c.seen) for name, c in held.table.columns.items()
                        if name not in fixed and c.likelihood is None}
-            given, last = self._known().given, apart(key, 1)
+            given, last = self._known().given, apart(key, Use.NOISE)
             values = simulate_rows(self.structure, params, given, fixed, columns, held.table.inputs,
                                    last, n, held.steps)
         values = {name: tables.to_labels(np.asarray(values[name]), self.names.get(name))

@@ -118,6 +118,9 @@ def _no_numbers(found: Any, drawn: bool) -> str:
         values = np.asarray(part) if isinstance(part, np.ndarray | float | jax.Array) else None
         if values is None or values.dtype.kind != "f":
             continue
+        with np.errstate(all="ignore"):
+            if np.isfinite(values.sum()):  # as a rule: one pass, no array of its own
+                continue
         lost = ~np.isfinite(values) if drawn else np.isnan(values)
         if lost.any():
             kind = "NaN" if np.isnan(values[lost]).all() else "infinite" if not np.isnan(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from probml.dataset import dataset, read
-from probml.dataset.codes import REFUSE, bounds
+from probml.dataset.coding.indices import REFUSE, bounds
 from probml.errors import ModelError
 from probml.interface.fit import Fit, as_tree
 from probml.interface.functions.meeting import meet

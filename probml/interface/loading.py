@@ -22,7 +22,7 @@ from probml.interface.model import Generative
 from probml.language.given import file_named
 from probml.language.language import Bound
 from probml.posteriors.posterior import part
-from probml.posteriors.units import Unit
+from probml.posteriors.units import Unit, in_units
 from probml.structure.portrait import difference
 
 # what stands beside the arrays of a file: name → the types that it may have
@@ -78,13 +78,16 @@ def opened(raw: IO[bytes], path: Any) -> tuple[dict[str, Any], dict[str, np.ndar
     raw.seek(0)
     with np.load(raw, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
+    # of a machine of the other order of bytes, which JAX does not read
+    arrays = {name: value.astype(value.dtype.newbyteorder("="), copy=False)
+              for name, value in arrays.items()}
     meta = json.loads(arrays.pop("meta").tobytes().decode())
     if meta["format"] != 1:
         raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by "
                          f"another version of probml")
     kinds = "biufUS" if "face" in meta else "biuf"  # faces hold names of columns and classes
     odd = [name for name, value in arrays.items() if not name.startswith("plain/")
-           and (value.dtype.kind not in kinds
+           and (value.dtype.kind not in kinds or value.dtype.kind == "f" and value.itemsize > 8
                 or name.startswith(NUMBERS) and np.isnan(value).any())]
     if odd:
         raise ModelError(f"'{path}' is not a fit saved by probml: '{odd[0]}' has the dtype "
@@ -109,7 +112,7 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
     shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
     if not shapes and model.inputs:  # parameters that were given, for data of any shape
         return replace(known(model, part(arrays, "params/"), meta["names"]),
-                       units=_units(meta, arrays))
+                       units=_units(meta, arrays, part(arrays, "params/")))
     fit = Fit(
         model, part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"),
         Status(meta["outcome"]), meta["iterations"],
@@ -121,7 +124,7 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         bound=meta.get("bound"),
         columns={k: tuple(v) for k, v in meta.get("columns", {}).items()},
         seed=meta.get("seed"),
-        units=_units(meta, arrays),
+        units=_units(meta, arrays, part(arrays, "params/")),
     )  # fmt: skip
     other = difference(fit.structure, meta.get("structure", {}))
     if other is not None:
@@ -131,15 +134,21 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
     return _drawable(replace(fit, belief=saving.belief(meta, arrays, fit._plan, path)), path)
 
 
-def _units(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Unit]:
-    """How summaries tell parameters; none in files of before there were any.
+def _units(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
+           point: Mapping[str, np.ndarray]) -> dict[str, Unit]:
+    """How summaries tell parameters, held to what they tell of these; none in files of before there
+    were any.
 
     Raises:
-        TypeError: the file holds something else.
+        TypeError, ValueError: the file holds something else.
     """
     found = unpacked(meta["units"], arrays) if meta.get("units") else {}
     if not isinstance(found, dict) or not all(isinstance(unit, Unit) for unit in found.values()):
         raise TypeError(f"its units are {found!r:.60}")
+    for name, unit in found.items():
+        if any(np.asarray(value).dtype.kind not in "biuf" for value in (unit.factor, unit.shift)):
+            raise TypeError(f"the unit of '{name}' is {unit!r:.60}")
+    in_units(found, point)
     return found
 
 
@@ -199,11 +208,11 @@ def _check_sites(fit: Fit, path: Any) -> None:
 
 
 def _drawable(fit: Fit, path: Any) -> Fit:
-    """A fit of whose closed form draws have the shapes of the parameters: nothing is computed."""
-    if not fit.belief.exact:
+    """A fit of whose form draws have the shapes of the parameters: nothing is computed."""
+    if not fit.belief.varies or fit.belief.chains is not None:
         return fit
     plan, known = fit._plan, fit._known()
-    drawn = jax.eval_shape(lambda belief: belief.draw(plan, known, 1, 0), fit.belief)
+    drawn = jax.eval_shape(lambda: fit.belief.draw(plan, known, 1, 0))
     wrong = [name for name in plan.free
              if drawn[name].shape[1:] != fit.structure.sites[name].shape]
     if wrong:

@@ -128,8 +128,11 @@ class Generative:
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and hasattr(Model, name):
-            raise AttributeError(f"model '{self.__name__}' waits for its settings, and has no "
-                                 f"'{name}' before: call it first, {self.__name__}(...).{name}")
+            raise AttributeError(
+                f"model '{self.__name__}' waits for its settings, and has no '{name}' before: call "
+                f"it first, {self.__name__}(...).{name}; its arguments are {self.signature}, and "
+                "what data give, row by row, stays out of that call"
+            )
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __reduce__(self):

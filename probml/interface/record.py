@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from probml.dataset import dataset, digits, frames, read
-from probml.dataset.codes import REFUSE
+from probml.dataset.coding.indices import REFUSE
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
 from probml.errors import ModelError, Refusal

@@ -1,6 +1,7 @@
 """From the host to the device without a program: `jax.numpy.asarray` of an array compiles one for
 every shape, and `jax.random.key` one for every kind of seed."""
 
+import enum
 import math
 from typing import Any
 
@@ -13,6 +14,19 @@ from probml.numerics.outside import forks
 
 THREEFRY = "threefry2x32"
 ALIGNED = 64  # bytes
+
+
+class Use(enum.IntEnum):
+    """What else a seed's key is for, beside what is split from the key itself: none has another's
+    numbers, wherever they meet."""
+
+    BELIEF = 0  # what simulate takes from a fit, beside
+    NOISE = 1  # what is sampled given that
+    GUIDE = 2  # the first numbers of a guide, beside
+    GUIDED = 3  # the draws of what it has become
+    STATES = 4  # discrete sites outside rows, given draws of the parameters
+    EFFECTS = 5  # effects of groups, given the same
+    CLOSED = 6  # draws of closed forms of many data sets
 
 
 def placed(value: Any, dtype: Any = None) -> jax.Array:
@@ -58,14 +72,10 @@ def random_key(seed: int) -> jax.Array:
     return jax.random.wrap_key_data(np.array([high, bits & (2**32 - 1)], np.uint32))
 
 
-def apart(key: jax.Array, use: int) -> jax.Array:
+def apart(key: jax.Array, use: Use) -> jax.Array:
     """A key for one more use of what `key` is for. No split of that makes it, nor another use:
-    in JAX's scheme split(key, n)[i] is fold_in(key, i).
-
-    Args:
-        use: its number, below a thousand.
-    """
-    return jax.random.fold_in(key, 2**32 - 1 - use)
+    in JAX's scheme split(key, n)[i] is fold_in(key, i)."""
+    return jax.random.fold_in(key, 2**32 - 1 - int(use))
 
 
 def rows_of(array: jax.Array) -> np.ndarray | list[jax.Array]:

@@ -108,6 +108,12 @@ class Draws(NamedTuple):
         if any(name not in found.values or found.values[name].shape[2:] != shape
                for name, shape in wanted.items()):
             raise ModelError(f"its draws are {sorted(arrays)}, expected those of {sorted(wanted)}")
+        # of what was sampled inside rows as well
+        every = [*found.values.values(), *found.inside.values(), *found.stats.values(),
+                 *[found.tables] * (found.tables is not None)]
+        counts = {np.shape(value)[:2] for value in every}
+        if len(counts) != 1 or 0 in (count := counts.pop()) or len(count) != 2:
+            raise ModelError("its draws are not as many of every site")
         return found
 
 
@@ -145,6 +151,11 @@ class Normal(NamedTuple):
         arrays = part(arrays, "drawn/")
         if arrays.keys() != set(cls._fields):
             raise ModelError(f"its normal has {sorted(arrays)}, expected {sorted(cls._fields)}")
+        shape = np.shape(arrays["loc"])
+        if len(shape) != 1 or np.shape(arrays["scale"]) != shape or (
+                np.ndim(arrays["factor"]) != 2 or len(arrays["factor"]) != shape[0]):
+            raise ModelError(f"its normal has the shapes "
+                             f"{[np.shape(arrays[name]) for name in cls._fields]}")
         return cls(**arrays)
 
     def marginal(self, plan: Plan, known: Known, name: str) -> dist.Distribution:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.dataset.codes import alike, bounds, together
+from probml.dataset.coding.indices import alike, bounds, together
 from probml.dataset.dataset import Data
 from probml.errors import Refusal
 from probml.numerics.compiling import jit

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset import dataset
-from probml.dataset.codes import bounds, together
+from probml.dataset.coding.indices import bounds, together
 from probml.device.rows import Chunk, Resident
 from probml.errors import DataError, ModelError, Refusal
 from probml.factors import sequences

@@ -13,9 +13,9 @@ import numpyro.distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
-from probml.dataset import codes as coding
 from probml.dataset import kinds, ragged
 from probml.dataset.arrays import as_raw, deny
+from probml.dataset.coding import indices as coding
 from probml.dataset.tables import to_labels
 from probml.errors import ModelError, Refusal
 from probml.families import registry

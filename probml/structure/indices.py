@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from probml.jaxpr.gather_moves import Reading
-from probml.jaxpr.gathers import Reader
-from probml.jaxpr.symbols import (
+from probml.jaxpr.gathers.moves import Reading
+from probml.jaxpr.gathers.reader import Reader
+from probml.jaxpr.gathers.symbols import (
     NODE,
     TABLE,
+    Label,
     Node,
     Value,
     constant,
@@ -146,6 +147,29 @@ def facts(structure: "Structure") -> Facts:
     return Facts(out, tuple(formulas.values()))
 
 
+def standing(structure: "Structure", name: str) -> list[tuple[frozenset[Label], ...]]:
+    """Of each result of a site's program, or of the value of a deterministic: for each axis, the
+    axes of parameters whose entries stand along it, (parameter, axis, shift).
+
+    Cost: one pass over the program, no array computation.
+    """
+    program, takes = structure.programs[name]
+    inputs = [_unknown(aval.shape) if other not in structure.sites
+              or structure.sites[other].rows else _labelled(other, aval.shape)
+              for other, aval in zip(takes, program.in_avals, strict=True)]
+    return [value.axes for value in interpret(program, inputs, constant, Reader().rule)]
+
+
+def _unknown(shape: Sequence[int]) -> Value:
+    """An array of which nothing is known."""
+    return Value(None, (frozenset(),) * len(shape))
+
+
+def _labelled(name: str, shape: Sequence[int]) -> Value:
+    """A parameter: along each axis its own entries."""
+    return Value(None, tuple(frozenset([(name, axis, 0)]) for axis in range(len(shape))))
+
+
 def _read(structure: "Structure") -> tuple["Reader", frozenset, list[tuple[str, int, int]]]:
     starts, begin = [], 0
     for name, shape, _ in structure.specs:
@@ -164,11 +188,9 @@ def _read(structure: "Structure") -> tuple["Reader", frozenset, list[tuple[str, 
                 number = np.arange(first[name][1], dtype=float).reshape(aval.shape) + first[name][0]
                 inputs.append(Value(numbers_of(number, 1.0, 0.0), (frozenset(),) * len(aval.shape)))
             elif structure.sites[name].rows:
-                inputs.append(Value(None, (frozenset(),) * len(aval.shape)))
+                inputs.append(_unknown(aval.shape))
             else:
-                inputs.append(Value(
-                    None, tuple(frozenset([(name, axis, 0)]) for axis in range(len(aval.shape)))
-                ))
+                inputs.append(_labelled(name, aval.shape))
         for value in interpret(program, inputs, constant, reader.rule):
             loose |= value.every
     return reader, loose, starts

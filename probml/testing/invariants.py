@@ -26,7 +26,7 @@ from probml.testing.comparing import (
     same,
     states_of,
 )
-from probml.testing.recipe import GROUPS, STEPS, counted, finite, timed
+from probml.testing.recipe import CHAINS, GROUPS, STEPS, counted, finite, timed
 
 SHORT = (Laplace(), SVI(steps=5), NUTS(draws=4, warmup=4, chains=1))
 
@@ -152,7 +152,8 @@ def spelled(case: Case) -> None:
 
 def framed(case: Case) -> None:
     """Columns of a table, of whatever kind, are the arrays that they hold."""
-    if not case.data or any(np.ndim(value) != 1 for value in case.data.values()):
+    if not case.data or any(np.ndim(value) != 1 for value in case.data.values()) or any(
+            site["kind"] in CHAINS for site in case.sites.values()):  # no column holds a sequence
         return
     fit, columns = at(case), {}
     for name, value in case.data.items():

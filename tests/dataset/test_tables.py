@@ -286,11 +286,12 @@ def test_a_categorical_of_numbers_has_numbers_for_labels():
 
 
 def test_fewer_labels_than_states_are_filled_up():
-    assert take({"z": ["a", "b"]}, Z).labels["z"] == ("a", "b", 2)
+    assert take({"z": ["a", "b"]}, Z).labels["z"] == ("a", "b", "state 2")
     assert take({"z": pd.Categorical([2])}, Z).labels["z"] == (2, 1, "state 2")
-    back = to_labels(np.array([2, 0]), ("a", "b", 2))
-    assert back.tolist() == [2, "a"]
-    assert take({"z": back}, Z, labels={"z": ("a", "b", 2)}).columns["z"].values.tolist() == [2, 0]
+    for labels in ("a", "b", "state 2"), ("a", "b", 2):
+        back = to_labels(np.array([2, 0]), labels)
+        assert back.tolist() == [labels[2], "a"]
+        assert take({"z": back}, Z, labels={"z": labels}).columns["z"].values.tolist() == [2, 0]
 
 
 def test_to_labels_keeps_shapes_and_refuses_codes_without_a_label():

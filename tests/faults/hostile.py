@@ -1,14 +1,16 @@
-"""Files that are not what they say: `python tests/faults/hostile.py [fit bif checkpoint cache csv parquet]
+"""Files that are not what they say: `python tests/faults/hostile.py [fit zoo bif checkpoint cache csv parquet]
 --seconds 600`.
 
-Good files are changed at random, by bytes and by words, one time after another: what was read and
-not refused is changed further, so that changes which reach deeper are followed. A reader answers,
-or refuses in words of ours that name the file; within seconds, with memory bounded, and it writes
-nothing beside the file.
+Good files are changed at random, by bytes, by words and behind their seals (guided.py); a file that leads the reader
+along lines of ours it had not been on is kept and changed further. A reader answers, or refuses in words of ours that
+name the file; within seconds, with memory bounded, and it writes nothing beside the file. `--corpus FOLDER`: from whose
+files it goes on, and where it puts new ones; libfuzzer.py lets libFuzzer choose.
 """
 
 import argparse
+import functools
 import gzip
+import hashlib
 import os
 import re
 import resource
@@ -19,12 +21,17 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import guided
+import networkx as nx
 import numpy as np
+import numpyro.distributions as dist
 import pandas as pd
+from guided import changed
+from numpyro import sample
 
 import probml
 from faults import POINT, clusters
@@ -36,63 +43,111 @@ from probml.numerics.outside.checkpoint import Checkpoint, Journal
 OURS = (probml.ModelError, probml.DataError, probml.Refusal)
 LONG = 60  # seconds that a reader may take
 GROWTH = 2**29  # bytes by which reading may let the process grow
-KEPT = 40  # changed files from which it goes on
-WORDS = (b"", b"0", b"-1", b"1e400", b"nan", b"{", b"}", b"(", b")", b";", b",", b"|", b'"', b"//", b"/*",
-         b"probability", b"variable", b"table", b"default", b"type discrete [ 99999999 ]", b"\x00",
-         "é".encode("latin-1"), b"9" * 400, b"a" * 70000, b"\n" * 1000, b"../../escaped")
 
 
 class Reader(NamedTuple):
-    """A kind of file: good ones, and who reads a path."""
+    """A kind of file: good ones, who reads a path, what is asked of what was read, how it is changed inside, and the
+    files of ours whose lines are followed."""
 
     good: list[bytes]
     read: Callable[[Path], Any]
+    asked: Callable[[Any], Any] = lambda found: None
+    change: Callable[..., bytes] = changed
+    files: tuple[str, ...] = ()
 
 
-def changed(content: bytes, random: np.random.Generator) -> bytes:
-    """A file with something changed in it."""
-    out = bytearray(content)
-    for _ in range(int(random.integers(1, 4))):
-        if not out:
-            break
-        at, kind = int(random.integers(len(out))), int(random.integers(7))
-        span = int(min(len(out) - at, random.integers(1, 2 + len(out) // 8)))
-        if kind == 0:
-            out[at] ^= 1 << int(random.integers(8))
-        elif kind == 1:
-            del out[at:]
-        elif kind == 2:
-            del out[at : at + span]
-        elif kind == 3:
-            out[at:at] = out[at : at + span] * int(random.integers(1, 4))
-        elif kind == 4:
-            out[at : at + 4] = random.bytes(4)
-        elif kind == 5:
-            out[at:at] = WORDS[random.integers(len(WORDS))]
-        else:  # a word or a number in the place of another
-            found = list(re.finditer(rb"[A-Za-z_0-9.+-]+|[{}()\[\],;|\"]", bytes(out[:200_000])))
-            if found:
-                one, other = (found[random.integers(len(found))] for _ in range(2))
-                new = other.group() if random.random() < 0.6 else WORDS[random.integers(len(WORDS))]
-                out[one.start() : one.end()] = new
-    return bytes(out)
+@probml.model
+def sizes():
+    mean = sample("mean", dist.Normal(0.0, 10.0))
+    share = sample("share", dist.Beta(2.0, 2.0))
+    with probml.rows():
+        sample("x", dist.Normal(mean, 1.0))
+        sample("word", dist.Bernoulli(share))
 
 
-def readers(folder: Path) -> dict[str, Reader]:
-    """Of every kind of file."""
+def readers(folder: Path) -> dict[str, Callable[[], Reader]]:
+    """Of every kind of file, made when it is asked for."""
     random = np.random.default_rng(0)
     x = random.normal(size=(40, 2)) + np.repeat([[0.0], [4.0]], 20, 0)
-    fits = [clusters().at(POINT), clusters().fit({"x": x}, probml.EM(restarts=1, max_iterations=5)),
-            clusters().fit({"x": x}, probml.NUTS(draws=5, warmup=5, chains=1)),
-            clusters().fit({"x": x}, probml.Laplace())]
-    saved = [_written(folder, fit.save) for fit in fits]
-    rain = probml.models.learn_structure(
-        {"a": random.integers(0, 2, 40), "b": random.integers(0, 3, 40)}, max_parents=1)
-    network = models.bayesian_network(rain, states={"a": ["no", "yes"], "b": ["u", "v", "w"]}).at(
-        {"a.table": [0.3, 0.7], "b.table": [[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]} if ("a", "b") in rain.edges
-        else {"a.table": [0.3, 0.7], "b.table": [0.2, 0.3, 0.5]})
-    bif = [_written(folder, lambda path: models.write_bif(network, path))]
-    bif.append(gzip.compress(bif[0]))
+    frame = pd.DataFrame({"x": x[:, 0], "word": np.array(["no", "yes"])[random.integers(2, size=40)]})
+    arrays, files = guided.inside_arrays("meta"), ("interface/loading", "fits/saving", "fits/plain", "posteriors/",
+                                                   "interface/known", "structure/possible")
+    faces, tables = (*files, "estimators/keeping", "probml/language/"), ("commandline/files", "probml/dataset/")
+    return {
+        "fit": lambda: Reader([_written(folder, fit.save) for fit in _fits(x)],
+                              lambda path: probml.load(path, clusters()), lambda fit: _asked(fit, x), arrays, files),
+        "zoo": lambda: Reader([_written(folder, fit.save) for fit in _zoo(x)], probml.load, _told,
+                              guided.inside_arrays("meta", guided.identified), faces),
+        "bif": lambda: Reader(_networks(folder), models.read_bif, lambda fit: fit.simulate(2), guided.inside_gzip,
+                              ("bayesian_networks/",)),
+        **{name: functools.partial(_checkpoints, folder, x, engine) for name, engine in CHECKPOINTS.items()},
+        "cache": lambda: _programs(folder / "programs"),
+        "csv": lambda: Reader([_written(folder, lambda path: frame.to_csv(path, index=False))],
+                              lambda path: _table(path, ".csv"), files=tables),
+        "parquet": lambda: Reader(
+            [_written(folder, lambda path: frame.to_parquet(path, index=False, row_group_size=10))],
+            lambda path: _table(path, ".parquet"), _streamed, guided.inside_parquet, tables),
+    }
+
+
+def _fits(x: np.ndarray) -> list[probml.Fit]:
+    """Of a user's model, by several engines."""
+    return [clusters().at(POINT), *(clusters().fit({"x": x}, engine) for engine in (
+        probml.EM(restarts=1, max_iterations=5), probml.NUTS(draws=5, warmup=5, chains=1), probml.Laplace()))]
+
+
+def _zoo(x: np.ndarray) -> list[Any]:
+    """Fits of the zoo's functions, and faces."""
+    y = x @ [1.0, -1.0]
+    return [models.ridge().fit({"x": x, "y": y}, probml.Exact()),
+            models.gaussian_mixture(k=2).at({"weights": POINT["weights"], "mean": POINT["mean"],
+                                             "precision": np.stack([np.eye(2)] * 2)}),
+            models.GaussianMixture(2, n_init=1, max_iter=3).fit(x),
+            models.BayesianLinearRegression().fit(pd.DataFrame(x, columns=["a", "b"]), y),
+            models.LogisticRegression().fit(x, np.array(["no", "yes"])[(y > 0).astype(int)])]
+
+
+def _networks(folder: Path) -> list[bytes]:
+    """BIF as it is written here, packed, and as others write it."""
+    dag = nx.DiGraph([("a", "b")])
+    network = models.bayesian_network(dag, states={"a": ["no", "yes"], "b": ["u", "v", "w"]}).at(
+        {"a.table": [0.3, 0.7], "b.table": [[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]})
+    own = _written(folder, lambda path: models.write_bif(network, path))
+    return [own, gzip.compress(own), DIALECT]
+
+
+def _programs(folder: Path) -> Reader:
+    """A kept program: what is given out is what its digest is of."""
+    own = disk.Folder(folder)
+    own.put("key", b"program" * 100)
+
+    def read(path: Path) -> None:
+        content = path.read_bytes()
+        (folder / "key").write_bytes(content)
+        held = own.get("key")
+        assert held is None or hashlib.sha256(held).digest() == content[: disk.DIGEST], "another program than was kept"
+
+    return Reader([(folder / "key").read_bytes()], read, change=guided.inside_digest, files=("kept/disk",))
+
+
+CHECKPOINTS = {
+    "checkpoint": probml.EM(max_iterations=60, tolerance=0.0, accelerate=False, restarts=2),
+    "sampling": probml.NUTS(draws=20, warmup=20, chains=2), "steps": probml.SVI(steps=500),
+}  # fmt: skip
+DIALECT = b"""network "dog problem" { property credal-set constant-density-bounded ; }
+variable  "light-on" { // two states
+    type discrete[2] {  "true"  "false" };
+    property "position = (218, 195)" ;
+}
+variable "family out" { type discrete [ ] { <5 20_MG/L "a\\"b" }; }
+/* the child runs slowest */
+probability ( "light-on" | "family out" ) { default 0.5 0.5; (<5) 1e-1 9e-1; ("a\\"b") 1, 0; }
+probability ( "family out" ) { table 0.25 0.25 .5; }
+"""
+
+
+def _checkpoints(folder: Path, x: np.ndarray, engine: Any) -> Reader:
+    """States of a fit: what was read is gone on from."""
     kept, note = [], Journal.note
 
     def noted(self: Journal, key: Any, past: Any) -> None:
@@ -101,30 +156,16 @@ def readers(folder: Path) -> dict[str, Reader]:
 
     Journal.note = noted
     try:
-        clusters().fit({"x": x}, probml.EM(max_iterations=60, tolerance=0.0, accelerate=False, restarts=2),
-                       checkpoint=Checkpoint(folder / "state", seconds=0))
+        clusters().fit({"x": x}, engine, checkpoint=Checkpoint(folder / type(engine).__name__, seconds=0))
     finally:
         Journal.note = note
-    of = kept[0][1]
-    frame = pd.DataFrame({"x": x[:, 0], "word": np.array(["no", "yes"])[random.integers(2, size=40)]})
-    csv = _written(folder, lambda path: frame.to_csv(path, index=False))
-    parquet = _written(folder, lambda path: frame.to_parquet(path, index=False, row_group_size=10))
-    own = disk.Folder(folder / "programs")
-    own.put("key", b"program" * 100)
-    program = (folder / "programs" / "key").read_bytes()
 
-    def cached(path: Path) -> Any:
-        (folder / "programs" / "key").write_bytes(path.read_bytes())
-        assert own.get("key") in (None, b"program" * 100), "a program that is not the one that was kept"
+    def gone_on(journal: Journal) -> None:
+        clusters().fit({"x": x}, engine, checkpoint=Checkpoint(journal.path, seconds=1e9))
 
-    return {
-        "fit": Reader(saved, lambda path: _asked(probml.load(path, clusters()), x)),
-        "bif": Reader(bif, lambda path: models.read_bif(path).simulate(2)),
-        "checkpoint": Reader([kept[0][0], kept[-1][0]], lambda path: Journal(Checkpoint(path), of)),
-        "cache": Reader([program], cached),
-        "csv": Reader([csv], lambda path: _table(path, ".csv")),
-        "parquet": Reader([parquet], lambda path: _table(path, ".parquet")),
-    }
+    good = [kept[0][0], kept[len(kept) // 2][0], kept[-1][0]]
+    return Reader(good, lambda path: Journal(Checkpoint(path), kept[0][1]), gone_on,
+                  guided.inside_arrays("arr_0", guided.resummed), ("outside/checkpoint", "engines/"))
 
 
 def _written(folder: Path, write: Callable[[Path], Any]) -> bytes:
@@ -140,7 +181,14 @@ def _asked(fit: Any, x: np.ndarray) -> None:
     fit.log_prob({"x": x}), str(fit.status), fit.summary(), repr(fit)
 
 
-def _table(path: Path, ending: str) -> None:
+def _told(fit: Any) -> None:
+    """A fit, or a face, says what it is."""
+    repr(fit)
+    if isinstance(found := getattr(fit, "fit_", fit), probml.Fit):  # a face may have lost its own
+        found.summary()
+
+
+def _table(path: Path, ending: str) -> Path:
     """As the command line reads a table."""
     named = path.with_suffix(ending)
     path.rename(named)
@@ -148,11 +196,28 @@ def _table(path: Path, ending: str) -> None:
         read_table(str(named))
     finally:
         named.rename(path)
+    return path
 
 
-def judged(reader: Reader, path: Path) -> str | None:
-    """What is wrong with how a file is read: None: nothing; "" where it was read."""
+def _streamed(path: Path) -> None:
+    """A table as rows on disk, some of which are read at a time."""
+    from pyarrow import dataset
+
+    try:
+        rows = dataset.dataset(path, format="parquet")
+    except (OSError, ValueError):  # of pyarrow's own
+        return
+    sizes().at({"mean": 1.0, "share": 0.5}).answer(rows, ("log_prob",), to=None)
+
+
+def judged(reader: Reader, path: Path, trail: guided.Trail | None = None, deep: bool = True) -> str | None:
+    """What is wrong with how a file is read: None: nothing; "" where it was read.
+
+    Args:
+        deep: what was read is asked too; else where it was read along another trail than any before.
+    """
     before, beside = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, sorted(path.parent.rglob("*"))
+    watched = trail.run if trail is not None else lambda work: work()
 
     def stop(*_: Any) -> None:
         raise TimeoutError(f"no answer within {LONG} s")
@@ -160,10 +225,14 @@ def judged(reader: Reader, path: Path) -> str | None:
     signal.signal(signal.SIGALRM, stop)
     signal.alarm(LONG)
     said: str | None = ""
+    new: set[tuple] = set()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            reader.read(path)
+            found = watched(lambda: reader.read(path))
+            new = trail.new if trail is not None else new
+            if deep or new:
+                watched(lambda: reader.asked(found))
     except OURS as error:
         said = None if len(str(error)) > 20 else f"too few words: {error}"
     except Exception as error:
@@ -171,6 +240,8 @@ def judged(reader: Reader, path: Path) -> str | None:
         said = f"{type(error).__name__}: {error} at {'/'.join(last.filename.split('/')[-2:])}:{last.lineno}"
     finally:
         signal.alarm(0)
+        if trail is not None:
+            trail.new |= new
     grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     if grown > GROWTH:
         return f"grew by {grown / 2**20:.0f} MB"
@@ -179,25 +250,74 @@ def judged(reader: Reader, path: Path) -> str | None:
     return said
 
 
-def tried(name: str, reader: Reader, folder: Path, seconds: float, seed: int) -> tuple[Counter, list]:
-    """Changed files for some time: how they were answered, and faults, each place once."""
-    random, pool = np.random.default_rng([seed, *name.encode()]), list(reader.good)
+def tried(name: str, reader: Reader, folder: Path, seconds: float, seed: int,
+          pool: list[bytes] | None = None, most: int = 1000) -> tuple[Counter, dict[str, bytes]]:
+    """Changed files for some time: how they were answered, and faults, each place once.
+
+    Args:
+        pool: files from which it goes on, and to which those are added that led along another trail.
+        most: faults after which it ends.
+    """
+    random, pool = np.random.default_rng([seed, *name.encode()]), [] if pool is None else pool
     ends, counts, faults = time.monotonic() + seconds, Counter(), {}
-    path = folder / "file"
-    while time.monotonic() < ends:
-        content = changed(pool[random.integers(len(pool))], random)
+    path, trail, asking = folder / "file", guided.Trail(*reader.files), Share()
+    for content in [*reader.good, *pool]:
         path.write_bytes(content)
-        found = judged(reader, path)
-        counts["refused" if found is None else "fault" if found else "read"] += 1
-        if found:
-            place = re.sub(r"[-\d.e+]+(?!\d*$)|'[^']*'", "#", found)[-80:]
-            if place not in faults:
-                print(f"{name}: {found[:300]}\n  {content[:200]!r}", flush=True)
-            faults.setdefault(place, content)
-        elif found == "" and len(content) < 200_000:  # goes on from there
-            pool = [*pool, content] if len(pool) < KEPT else [
-                *reader.good, *(one for one in pool[len(reader.good) :] if random.random() < 0.5)]
-    return counts, list(faults.values())
+        count(judged(reader, path, trail), name, content, counts, faults)
+    pool[:0] = reader.good
+    while time.monotonic() < ends and len(faults) < most:
+        recent = len(pool) > 20 and random.random() < 0.3
+        base = pool[-int(random.integers(1, 20)) if recent else random.integers(len(pool))]
+        content = made(reader, base, random, pool)
+        path.write_bytes(content)
+        with asking as deep:
+            found = judged(reader, path, trail, deep)
+        count(found, name, content, counts, faults)
+        if trail.new and not found and len(content) < guided.LARGE and len(pool) < guided.KEPT:
+            pool.append(content)
+    counts["trails"] = len(trail.taken)
+    counts["kept"] = len(pool)
+    return counts, faults
+
+
+class Share:
+    """Whether a file that was read is also asked, which may compile: so that this has about half of the time."""
+
+    def __init__(self) -> None:
+        self.spent = [0.0, 0.0]
+
+    def __enter__(self) -> bool:
+        self.deep, self.began = self.spent[True] <= self.spent[False], time.process_time()
+        return self.deep
+
+    def __exit__(self, *_: object) -> None:
+        self.spent[self.deep] += time.process_time() - self.began
+
+
+def made(reader: Reader, content: bytes, random: np.random.Generator, pool: list[bytes]) -> bytes:
+    """A changed file: behind its seal where it can be opened, else as it lies."""
+    if random.random() < 0.6:
+        try:
+            return reader.change(content, random, pool)
+        except Exception:  # a change that its format cannot hold
+            pass
+    return changed(content, random, pool)
+
+
+def count(found: str | None, name: str, content: bytes, counts: Counter, faults: dict[str, bytes]) -> None:
+    counts["refused" if found is None else "fault" if found else "read"] += 1
+    if found:
+        place = re.sub(r"[-\d.e+]+(?!\d*$)|'[^']*'", "#", found)[-80:]
+        if place not in faults:
+            print(f"{name}: {found[:300]}\n  {content[:200]!r}", flush=True)
+        faults.setdefault(place, content)
+
+
+def keep(folder: Path | None, name: str, contents: Iterable[bytes]) -> None:
+    """Writes files under names that their contents have."""
+    for content in contents if folder is not None else ():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}-{hashlib.sha256(content).hexdigest()[:12]}").write_bytes(content)
 
 
 def main() -> int:
@@ -206,20 +326,22 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600.0, help="for all of them together")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--keep", type=Path, help="where files that are faults go")
+    parser.add_argument("--corpus", type=Path, help="a folder of files from which it goes on, and where new ones go")
     said = parser.parse_args()
     print(f"seed {said.seed}", flush=True)
     total = 0
-    with tempfile.TemporaryDirectory() as made, tempfile.TemporaryDirectory() as other:
-        every = readers(Path(made))
+    with tempfile.TemporaryDirectory() as made_in, tempfile.TemporaryDirectory() as other:
+        every = readers(Path(made_in))
         kinds = said.kinds or list(every)
         for name in kinds:
             began = time.process_time()
-            counts, faults = tried(name, every[name], Path(other), said.seconds / len(kinds), said.seed)
+            place = None if said.corpus is None else said.corpus / name
+            pool = [] if place is None or not place.is_dir() else [one.read_bytes() for one in sorted(place.iterdir())]
+            counts, faults = tried(name, every[name](), Path(other), said.seconds / len(kinds), said.seed, pool)
             total += len(faults)
             print(f"# {name}: {dict(counts)}, {time.process_time() - began:.0f} s of processor", flush=True)
-            for i, content in enumerate(faults if said.keep else []):
-                said.keep.mkdir(parents=True, exist_ok=True)
-                (said.keep / f"{name}-{said.seed}-{i}").write_bytes(content)
+            keep(said.keep, name, faults.values())
+            keep(place, name, pool)
     return int(total > 0)
 
 

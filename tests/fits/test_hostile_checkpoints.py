@@ -13,7 +13,7 @@ from numpyro import plate, sample
 
 import probml
 from probml.errors import ModelError
-from probml.numerics.outside.checkpoint import Checkpoint, Journal, _digest
+from probml.numerics.outside.checkpoint import Checkpoint, Grown, Journal, _digest
 
 X = np.concatenate([np.random.default_rng(0).normal(m, 1.0, 20) for m in (-0.7, 0.7)])
 ENGINE = probml.EM(max_iterations=80, tolerance=0.0, accelerate=False, restarts=2)
@@ -105,8 +105,8 @@ def test_what_a_checkpoint_says_may_be_anything(value, good, tmp_path):
     def anything(meta, _):
         return [(meta, "loops"), (meta, "of"), (meta, "probml checkpoint"),
                 *((loop, i) for loop in meta["loops"].values() for i in range(4)),
-                *((loop[3]["map"], name) for loop in meta["loops"].values() for name in loop[3]["map"]
-                  if name != "history")]  # which grows: nobody knows how long it is
+                *((loop[3]["map"], name) for loop in meta["loops"].values() for name in loop[3]["map"]),
+                *((loop[3]["map"]["history"], 0) for loop in meta["loops"].values())]
 
     places = []
     rewritten(content, lambda *found: places.extend(anything(*found)))
@@ -129,6 +129,24 @@ def test_arrays_of_a_checkpoint_may_be_anything(good, tmp_path):
                                        signed=False))
             assert not attempt(path, right)
 
+
+@pytest.mark.parametrize(("said", "done", "shape", "more"), [
+    ([np.zeros((0, 3))], 3, (2, 3), None), ([np.zeros((2, 4))], 3, (2, 3), None), ([], 3, (2, 3), None),
+    ([np.zeros((2, 3)), np.array(["text"])], 3, (2, 3), None), ({"a": 1}, 3, (2, 3), None), ([1.0, None], 1, (), 1),
+    ([np.zeros(3)], 4, (None,), 0), ([np.zeros(3), np.zeros(0)], 3, (None,), 0),
+    ([{"z": np.zeros((3, 2))}], 3, {"z": (None, 2), "a": (None,)}, 0),
+    ([{"z": np.zeros((3, 2)), "a": np.zeros(2)}], 3, {"z": (None, 2), "a": (None,)}, 0)])
+def test_what_no_turn_adds_is_refused(said, done, shape, more):
+    with pytest.raises(ValueError, match="what is held"):
+        Grown(shape, more).check(said, done, "what is held")
+
+
+def test_what_turns_add_is_taken():
+    Grown((2, 3)).check([np.zeros((2, 3))] * 2, 5, "what is held")
+    Grown((), 1).check([1.0, 2], 1, "what is held")
+    Grown((None,), 0).check([np.zeros(3), np.zeros(1)], 4, "what is held")
+    Grown({"z": (2, None, 2), "a": (2, None)}, 0).check(
+        [{"z": np.zeros((2, 3, 2)), "a": np.zeros((2, 3), bool)}], 3, "what is held")
 
 
 def test_a_bomb_and_an_array_longer_than_its_file_are_refused(good, tmp_path):

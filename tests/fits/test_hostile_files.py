@@ -1,5 +1,6 @@
 """A file that is not what it says is refused in words, with memory bounded and nothing written."""
 
+import dataclasses
 import io
 import json
 import os
@@ -12,6 +13,9 @@ import pytest
 import cases
 import probml
 from cases import fitted
+from probml.fits.plain import packed
+from probml.posteriors import drawn
+from probml.posteriors.units import Unit
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +110,46 @@ def test_every_array_of_a_file_may_be_anything(good, tmp_path):
             except probml.ModelError:
                 continue
             assert name in ("history", "held_out") or np.isfinite(fit.log_prob(data)).all(), name
+
+
+BELIEFS = {
+    "normal": (drawn.Normal(np.zeros(1), np.ones(1), np.zeros((1, 0))), [
+        {"loc": np.zeros(2), "scale": np.ones(2), "factor": np.zeros((2, 0))}, {"loc": np.zeros(())},
+        {"scale": np.ones(2)}, {"factor": np.zeros(0)}, {"factor": np.zeros((3, 1))}]),
+    "draws": (drawn.Draws({"heads": np.full((1, 4), 0.5)}, None, {"accept": np.ones((1, 4))}), [
+        {"values/heads": np.full((0, 4), 0.5)}, {"values/heads": np.full((1, 3), 0.5)},
+        {"values/heads": np.full(4, 0.5)}, {"stats/accept": np.ones(4)}, {"tables": np.zeros((2, 2))}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "i"), [(kind, i) for kind, (_, wrong) in BELIEFS.items() for i in range(len(wrong))])
+def test_a_posterior_of_other_shapes_is_refused(kind, i, good, tmp_path):
+    model, (belief, wrong), path = good[1], BELIEFS[kind], tmp_path / "fit"
+    dataclasses.replace(model.at({"heads": 0.5}), belief=belief, shapes=good[3].shapes).save(path)
+    assert type(probml.load(path, model).belief) is type(belief)
+    path.write_bytes(rewritten(path.read_bytes(), lambda meta, arrays: arrays.update(
+        {f"drawn/{name}": value for name, value in wrong[i].items()})))
+    with pytest.raises(probml.ModelError, match="not a fit saved by probml"):
+        probml.load(path, model)
+
+
+def test_a_file_of_the_other_order_of_bytes_is_read(good, tmp_path):
+    whole, model, data, right = good
+    path = tmp_path / "fit"
+    path.write_bytes(rewritten(whole, lambda meta, arrays: (
+        meta, {name: value.astype(value.dtype.newbyteorder()) for name, value in arrays.items()})))
+    np.testing.assert_array_equal(probml.load(path, model).log_prob(data), right.log_prob(data))
+
+
+@pytest.mark.parametrize("unit", [{"factor": np.array(["text"])}, {"shift": np.ones((2, 3)), "mix": (0, np.ones(3))},
+                                  {"others": {"heads": (5, np.ones(2))}}], ids=lambda unit: "-".join(unit))
+def test_units_that_tell_no_parameter_are_refused(good, tmp_path, unit):
+    whole, model, *_ = good
+    path, given = tmp_path / "fit", {}
+    said = packed({"heads": Unit(**unit)}, given, "units")
+    path.write_bytes(rewritten(whole, lambda meta, arrays: (meta | {"units": said}, arrays | given)))
+    with pytest.raises(probml.ModelError, match="not a fit saved by probml"):
+        probml.load(path, model)
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(good, tmp_path):

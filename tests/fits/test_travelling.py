@@ -1,6 +1,7 @@
 """Fits travel: by pickle, joblib, copy, and as files that know their model."""
 
 import copy
+import inspect
 import os
 import pickle
 import stat
@@ -125,17 +126,31 @@ def test_what_a_file_cannot_hold_is_refused_by_name():
         unpacked({"kind": "record", "module": "os", "name": "system", "value": {}}, {})
 
 
+def test_a_record_that_is_of_elsewhere_is_not_made():
+    """A module of ours leads to all that it imports."""
+    said = {"kind": "record", "module": "probml.fits.plain", "name": "dataclasses.inspect.FrameInfo",
+            "value": dict.fromkeys(inspect.FrameInfo._fields)}
+    with pytest.raises(probml.ModelError, match="is no record"):
+        unpacked(said, {})
+
+
+def test_a_range_has_no_more_values_than_its_file():
+    with pytest.raises(probml.ModelError, match="a range that is none"):
+        unpacked({"kind": "range", "value": [0, 1, 2**40]}, {})
+
+
 def test_values_come_back_as_they_were():
     import networkx as nx
 
     arrays, graph = {}, nx.DiGraph([("a", "b")])
     values = {"t": (1, 2.5, None), "s": {"x"}, 3: [True, "é"], "r": range(1, 9, 3), "f": float,
+              "down": range(5, 0, -2), "none": range(3, 3), "same": range(4, 5),
               "a": np.arange(4.0).reshape(2, 2), "o": np.array(["x", None], object),
               "n": np.float32(1.5), "g": graph, "e": probml.EM(restarts=3)}
     again = unpacked(packed(values, arrays, "values"), arrays)
     assert again.keys() == values.keys() and all(
         type(again[k]) is type(values[k]) for k in values)
-    for name in ("t", "s", 3, "r", "f", "n", "e"):
+    for name in ("t", "s", 3, "r", "f", "n", "e", "down", "none", "same"):
         assert again[name] == values[name]
     np.testing.assert_array_equal(again["a"], values["a"])
     assert again["o"].tolist() == ["x", None] and list(again["g"].edges) == [("a", "b")]

@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.dataset import codes as coding
 from probml.dataset import frames, tables
 from probml.dataset.arrays import as_raw
+from probml.dataset.coding import indices as coding
 from probml.dataset.dataset import Data, Survey
 from probml.dataset.ragged import along_time, of_table
 from probml.dataset.read import expected_of, read

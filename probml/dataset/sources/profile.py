@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from probml.dataset import codes as coding
 from probml.dataset import tables
+from probml.dataset.coding import indices as coding
+from probml.dataset.coding import labels as naming
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.dataset.sources.chosen import scrambled
@@ -60,7 +61,8 @@ class Profile:
                    else along_steps(data, name, weights)
                    for name, column in data.table.columns.items() if not sites[name].discrete}
         ranks = scrambled(np.arange(first, first + rows, dtype=np.uint64))
-        labels = {name: _shown(own, _codes(data, name)) for name, own in data.table.labels.items()}
+        labels = {name: naming.shown(own, _codes(data, name))
+                  for name, own in data.table.labels.items()}
         return cls((name,), (rows,), data.pattern, labels, moments,
                    *_kept(data._replace(survey=None), ranks, None if before is None
                           else before.least),
@@ -119,7 +121,7 @@ class Profile:
                  for sample, own in ((one, self), (two, other))]
         whole = joined(parts)
         whole = whole._replace(table=replace(whole.table, labels={
-            site: _whole(own, _states(whole, site) or 0) for site, own in labels.items()
+            site: naming.filled(own, _states(whole, site) or 0) for site, own in labels.items()
         }))
         return Profile(self.names + other.names, self.sizes + other.sizes, pattern, labels, moments,
                        *_kept(whole, np.concatenate([self.ranks, other.ranks]), slack=slack),
@@ -222,34 +224,13 @@ def _codes(data: Data, name: str) -> np.ndarray | None:
         ... if column.seen is None else column.seen]
 
 
-def _shown(labels: tuple, codes: np.ndarray | None) -> tuple:
-    """Labels without those that only fill up the states of which a part shows none."""
-    count = len(labels)
-    while count and (labels[count - 1] in (count - 1, f"state {count - 1}")
-                     and (codes is None or not (codes == count - 1).any())):
-        count -= 1
-    return labels[:count]
-
-
-def _whole(labels: tuple, states: int) -> tuple:
-    """Labels of all states: those that no row shows have numbers."""
-    rest = [code if code not in labels else f"state {code}" for code in range(len(labels), states)]
-    return (*labels, *rest)
-
-
 def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
-    """The labels of parts as one tuple: in the order of categories, where that of one part holds in
-    the others; else sorted, as of dictionaries in the order in which each file met its words.
+    """The labels of parts as one tuple.
 
     Raises:
         DataError: they are too many together.
     """
-    def order(label: Any) -> tuple:
-        return isinstance(label, str), label
-
-    out = max(labels, key=len)
-    if any(tuple(label for label in out if label in own) != own for own in labels):
-        out = tuple(sorted({label for own in labels for label in own}, key=order))
+    out = naming.union(labels)
     if states is not None and len(out) > states:
         raise DataError(f"'{site}' has {len(out)} labels in all parts, {list(out)}, but only "
                         f"{states} states")

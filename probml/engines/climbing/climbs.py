@@ -10,7 +10,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.climbing import plateaus
+from probml.engines.climbing import plateaus, typical
 from probml.engines.climbing.coordinates import from_coordinates, to_coordinates, unflat
 from probml.engines.climbing.framed import ascend, framed, passes
 from probml.engines.climbing.righted import righted
@@ -21,6 +21,7 @@ from probml.evidence import density
 from probml.evidence.density import climbed, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level, nothing
 from probml.numerics.compiling import jit
+from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.process.threads import one_thread
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
@@ -153,7 +154,7 @@ def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
         scale, tolerance = n / (SAMPLE if rows.held else near.weight), ROUGH
 
     def block(u, count):
-        u, value, count, trail, flat, ends["last"], first = _stiff(
+        u, value, count, trail, flat, ends["last"], first, _ = _stiff(
             plan, engine.prior, u, known, near, scale, np.asarray(count), tolerance
         )
         ends.setdefault("first", first)
@@ -222,8 +223,7 @@ def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
     if (outcome.status is not Status.CONVERGED or outcome.notes or not unheld(plan, engine.prior)
         or problem.in_parts or not 0 < density.size(plan, known) <= plateaus.FEW):
         return outcome
-    end, climb = _vectors(engine, problem,
-                          to_coordinates(plan, placed_all(dict(outcome.params)), known))
+    end, climb = _vectors(engine, problem, _coordinates(problem, outcome))
     hessian = plateaus.differences(lambda u: climb(u, 0)[2], end)
     notes = plateaus.level(plan, known, end, hessian, climb(end, 0)[1],
                            lambda u: climb(u)[:2], lambda u: climb(u, 0)[1])
@@ -234,6 +234,31 @@ def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
 
 
 flat = jit(density.flat, static_argnums=0, seldom=ONCE)
+
+
+def beside_means(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
+    """The end of a climb, with a word where it is far from what is typical; by the program of the
+    climb."""
+    plan, known, rows = problem.plan, problem.known, problem.rows
+
+    def evaluate() -> Callable:
+        if not curved(plan, known):
+            _, climb = _vectors(engine, problem, _coordinates(problem, outcome))
+            return lambda u: climb(u, 0)[1:]
+
+        def at(u: np.ndarray) -> tuple[float, np.ndarray]:
+            found = _stiff(plan, engine.prior, jnp.asarray(u), known, rows, 1.0, np.asarray(0),
+                           engine.tolerance)
+            return float(found[1]), np.asarray(found[-1])
+
+        return at
+
+    return typical.beside(problem, outcome, evaluate,
+                          lambda: np.asarray(ravel_pytree(_coordinates(problem, outcome))[0]))
+
+
+def _coordinates(problem: Problem, outcome: Outcome) -> Any:
+    return to_coordinates(problem.plan, placed_all(dict(outcome.params)), problem.known)
 
 
 def climb_in_blocks(engine: "MAP", block: Callable, u: Any,
@@ -270,7 +295,8 @@ def climb_in_blocks(engine: "MAP", block: Callable, u: Any,
             beside.update(held["beside"])
 
     with Progress("MAP", limit, engine.progress) as bar:
-        status = iterate(bar, limit, turn, held=Held(read, write))
+        status = iterate(bar, limit, turn, held=Held(
+            read, write, {"history": Grown((None,))}))
     return u, np.concatenate([history[0], *(h[1:] for h in history[1:])]), status
 
 
@@ -299,7 +325,8 @@ def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scal
     point, value, count, trail, gradient, hessian, first = damped_newton(evaluate, u, steps,
                                                                          tolerance, trail=BLOCK)
     _, there = arrived(value, gradient, hessian)
-    return point, -value, count, -trail, level(value, gradient) | there, hessian, first
+    return (point, -value, count, -trail, level(value, gradient) | there, hessian, first,
+            gradient)
 
 
 @jit

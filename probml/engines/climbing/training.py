@@ -20,6 +20,7 @@ from probml.evidence.passes import row_totals, total_evidence
 from probml.factors.factors import global_factors
 from probml.numerics.ascent import level
 from probml.numerics.compiling import jit
+from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 
@@ -103,6 +104,8 @@ def run(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     def write(held: dict[str, Any]) -> None:
         nonlocal u, state, best, value, gradient, since
         trees = held["trees"]
+        if bool(held["curve"]) != bool(curve):
+            raise ValueError(f"its held-out rows had {held['curve']!r:.60}")
         form = jax.tree.structure(u)
         u, top, gradient = (jax.tree.unflatten(form, trees[name])
                             for name in ("u", "best", "gradient"))
@@ -113,7 +116,8 @@ def run(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     value, gradient = judge(u)
     best = (u, curve[-1]) if curve else (u, -np.inf)
     with Progress("MAP", limit, engine.progress) as bar:
-        status = iterate(bar, limit, turn, held=Held(read, write))
+        status = iterate(bar, limit, turn, held=Held(
+            read, write, dict.fromkeys(["history", *["curve"] * bool(curve)], Grown(()))))
     if status is Status.MAX_ITERATIONS:
         status = (Status.CONVERGED if bool(level(value, gradient)) else Status.WANDERED
                   if _wanders(history) else status)

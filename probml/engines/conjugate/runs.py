@@ -17,6 +17,7 @@ from probml.engines.start.start import Start
 from probml.evidence.passes import expect
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
+from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
@@ -148,7 +149,8 @@ def runs(title: str, plan: Plan, run: Run, known: Known, rows: Rows, own: Own, r
         run = jax.tree.unflatten(jax.tree.structure(run), held["run"])
         history[:] = held["history"]
 
-    kept = Held(lambda: {"run": jax.tree.leaves(run), "history": list(history)}, write)
+    kept = Held(lambda: {"run": jax.tree.leaves(run), "history": list(history)}, write,
+                {"history": Grown((len(run.value), BLOCK))})
     with Progress(title, limit, progress) as bar:
         iterate(bar, ceiling, turn, held=kept)
     return run, np.concatenate(history, 1)

@@ -29,6 +29,7 @@ from probml.engines.start.race import sample
 from probml.errors import Refusal
 from probml.evidence.passes import Expected
 from probml.numerics.compiling import jit
+from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Posterior
@@ -154,7 +155,8 @@ def passes(title: str, way: Way, problem: Problem, point: Any, batch_rows: int,
         best = (jax.tree.unflatten(kind, held["best"]), max(history))
 
     with Progress(title, max_iterations, progress) as bar:
-        status = iterate(bar, max_iterations, turn, held=Held(read, write))
+        status = iterate(bar, max_iterations, turn, held=Held(
+            read, write, {"history": Grown((), 1)}))
     return (point if status is Status.COLLAPSED else best[0], np.array(history), status,
             jax.device_get(statistics))
 

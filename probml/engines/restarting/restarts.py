@@ -15,6 +15,7 @@ from probml.engines.restarting.squarem import BLOCK, State, advance, initial
 from probml.engines.restarting.vectors import cut, loose
 from probml.engines.start.race import Race, ends
 from probml.engines.start.start import Start
+from probml.numerics.outside.checkpoint import Grown
 from probml.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -83,15 +84,19 @@ def runs(engine: "EM", plan: Plan, first: Start, rows: Rows, known: Known, close
 
     def write(held: dict[str, Any]) -> None:
         nonlocal state, first, whole, where, compiled
-        form = jax.tree.structure(state)
+        form, where, compiled = jax.tree.structure(state), held["where"], held["compiled"]
+        if (any(len(leaf) != len(where) for leaf in held["state"])
+                or any(len(leaf) != restarts for leaf in held["whole"])
+                or not np.isin(where, np.arange(restarts)).all()):
+            raise ValueError(f"the runs {where!r:.60} of {restarts}")
         state, whole = (jax.tree.unflatten(form, held[name]) for name in ("state", "whole"))
-        where, compiled = held["where"], held["compiled"]
         if len(where) < restarts:
             first = jax.tree.map(lambda leaf: np.asarray(leaf)[where], first)
         history.extend(held["history"])
 
     with Progress("EM", engine.max_iterations, engine.progress) as bar:
-        iterate(bar, ceiling, turn, held=Held(read, write))
+        iterate(bar, ceiling, turn, held=Held(
+            read, write, {"history": Grown((restarts, BLOCK))}))
     return whole, np.concatenate(history, 1)
 
 

@@ -25,8 +25,9 @@ from probml.engines.sampling.states import with_states
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
+from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.process.alone import alone
-from probml.numerics.transfer import apart, placed_all, random_key
+from probml.numerics.transfer import Use, apart, placed_all, random_key
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws
 
@@ -81,7 +82,7 @@ def run(engine: "SVI", problem: Problem) -> Outcome:
     inputs = placed_all({name: value[0] for name, value in problem.data.table.inputs.items()})
     static = _Static(model, engine.guide, engine.step_by, engine.particles)
     _check(static, plan.free, inputs, str(problem))
-    state, losses = _initial(static, inputs, apart(random_key(problem.seed), 2)), []
+    state, losses = _initial(static, inputs, apart(random_key(problem.seed), Use.GUIDE)), []
 
     def turn(done: int) -> Turn:
         nonlocal state
@@ -95,13 +96,14 @@ def run(engine: "SVI", problem: Problem) -> Outcome:
         state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
         losses[:] = held["losses"]
 
-    kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write)
+    kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write,
+                {"losses": Grown((None,), 0)})
     with Progress("SVI", engine.steps, engine.progress) as bar:
         iterate(bar, engine.steps, turn, held=kept)
     history = -np.concatenate(losses)
     sizes = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
     count = max(FEWEST, min(KEPT, HELD // max(sizes, 1)))
-    key = apart(random_key(problem.seed), 3)
+    key = apart(random_key(problem.seed), Use.GUIDED)
     values = jax.device_get(_guided(static, state, inputs, key, count))
     values = {name: values[name][None] for name in plan.free}
     found = with_states(plan, Draws(values, None, {}), problem.known, problem.rows, problem.seed)

@@ -74,6 +74,10 @@ def begin_chains(plan: Plan, settings: Settings, frame: Frame, starts: Starts, k
     )
 
 
+# what is said of every draw, beside the draw itself
+SAID = ("log_density", "diverging", "steps", "accept")
+
+
 def advance(plan: Plan, settings: Settings, frame: Frame, state, known: Known, rows: Rows, count):
     """`count` iterations of one chain, at most HELD: its state, and what was drawn, the rest
     blank."""

@@ -13,6 +13,7 @@ from numpyro.distributions.distribution import validation_enabled
 from probml.dataset import arrays
 from probml.errors import DataError, ModelError, listed
 from probml.interface.functions import unseen
+from probml.interface.functions.given.column import different
 from probml.interface.functions.met import Met, bound, named, traced
 from probml.interface.functions.readings import Whole
 from probml.interface.functions.steps.linear import linear_of
@@ -115,11 +116,13 @@ def baking(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Map
     free = [name for name, value in arguments.items() if isinstance(value, np.ndarray)
             and value.dtype.kind in "biuf" and name not in own and not np.isinf(value).any()]
     fixed = [name for name in arguments if name not in free]
+    # where a number of all of it is asked for, such as int(np.max(codes)) + 1, it is stated
+    every = different({name: arguments[name] for name in free})
     failure: Exception | None = None
-    for baked in ([], *([name] for name in free), free):
+    for baked, told in (([], {}), ([], every), *(([name], {}) for name in free), (free, {})):
         try:
             return _baked(model, shown, arguments, given, [*fixed, *baked], summed, why,
-                          masks if holed else None, loops, integrated)
+                          masks if holed else None, loops, integrated, told)
         except (DataError, Bent):  # whatever is baked
             raise
         except Exception as error:
@@ -131,12 +134,14 @@ def baking(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Map
 
 def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, baked: list[str],
            summed: tuple[str, ...], why: str, masks: Mapping[str, np.ndarray] | None,
-           loops: Mapping[str, tuple[str, ...]] | None, integrated: bool) -> Met:
+           loops: Mapping[str, tuple[str, ...]] | None, integrated: bool,
+           every: Mapping[str, tuple]) -> Met:
     names = {named(own, shown): own for own in arguments if own not in baked}
     seen = {f"{site} (seen)": site for site in given}
     fixed = {name: arguments[name] for name in baked}
     reading = Whole(model.generative, names, seen, summed, shown.params, masks, loops,
-                    integrated, shown.computed if integrated else ())
+                    integrated, shown.computed if integrated else (),
+                    {own: values for own, values in every.items() if own in names.values()})
     read = bound(model, reading, fixed, arguments)
     seen_as = {id(site.value) for site in shown.seen}
     data = {name: _labelled(arguments[own], id(arguments[own]) in seen_as)
@@ -148,7 +153,7 @@ def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, bake
                for name in site.inputs if name in names]
     if outside:  # what lies outside rows is a function of parameters alone
         return _baked(model, shown, arguments, given, [*baked, *dict.fromkeys(outside)], summed,
-                      why, masks, loops, integrated)
+                      why, masks, loops, integrated, every)
     if masks is not None:
         why += "; unseen cells are left out"
     arrays = [name for name in baked if np.ndim(arguments[name])]

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from probml.errors import DataError, ModelError
-from probml.interface.functions.met import Met, bound, named, traced, value_of
+from probml.interface.functions.given.column import different
+from probml.interface.functions.given.values import value_of
+from probml.interface.functions.met import Met, bound, named, traced
 from probml.interface.functions.rowed import Rowed
 from probml.interface.functions.survey import Survey, goes_round, survey
 from probml.language.language import Bound
 from probml.language.settings import freeze
 
-MANY = 4096  # different values of a column that are kept beside it
 FEW = 64  # joint values of discrete sites outside rows with which these are found
 WITHIN = 12  # binary digits of joint values within a row
 
@@ -97,9 +98,7 @@ def rowed(model: Bound, shown: Survey, arguments: Mapping[str, Any], items: Mapp
         if why:
             continue
         # where a number of all rows is asked for, such as int(np.max(labels)) + 1, it is stated
-        every = {name: tuple(np.unique(value).tolist()) for name, value in long.items()
-                 if value.dtype.kind in "iu" and value.size}
-        every = {name: values for name, values in every.items() if len(values) <= MANY}
+        every = different(long)
         # a setting that is their number, as n of (data, n), is so for other data too
         sized = [(), *((name,) for name, value in model.bound.items()
                        if type(value) is int and value == size)]

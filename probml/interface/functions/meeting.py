@@ -13,11 +13,13 @@ from numpyro.distributions import constraints
 from probml.dataset import frames
 from probml.dataset.frames import near
 from probml.dataset.ragged import padded
-from probml.errors import DataError, ModelError
+from probml.errors import DataError, ModelError, listed
 from probml.interface.functions.as_density import baking, summed_of, whole
 from probml.interface.functions.as_rows import candidates, crowded, rowed, translated
 from probml.interface.functions.given.held import Ragged
-from probml.interface.functions.met import Met, value_of
+from probml.interface.functions.given.indexing import as_codes, bounded, indexed
+from probml.interface.functions.given.values import value_of
+from probml.interface.functions.met import Met
 from probml.interface.functions.readings import Whole
 from probml.interface.functions.rowed import Rowed
 from probml.interface.functions.survey import Found, Survey, survey, writes_rows
@@ -76,7 +78,7 @@ def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
     if any(name not in arguments for name in model.inputs):
         return _lacking(model, data, arguments, given)
     try:
-        shown, items, arguments = _shown(model, items, arguments, given)
+        shown, items, arguments, given = _shown(model, items, arguments, given)
     except RowsUnknown:
         return Met(model, data)
     own = model.generative.arguments
@@ -91,10 +93,10 @@ def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
     return met
 
 
-def _shown(model: Bound, items: dict[str, Any], arguments: dict[str, Any],
-           given: Mapping) -> tuple[Survey, dict[str, Any], dict[str, Any]]:
-    """What a run of the function shows, and what it is given: lists of arrays of different lengths
-    as they are; where it wants arrays, these padded by unseen cells.
+def _shown(model: Bound, items: dict[str, Any], arguments: dict[str, Any], given: dict[str, Any],
+           ) -> tuple[Survey, dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """What a run of the function shows, and what it is given: what it indexes by as codes; lists of
+    arrays of different lengths as they are; where it wants arrays, these padded by unseen cells.
 
     Raises:
         DataError: unseen cells within such a list; one that the function takes as an array and does
@@ -115,14 +117,17 @@ def _shown(model: Bound, items: dict[str, Any], arguments: dict[str, Any],
     try:
         shown = survey(model, arguments, given)
         if not any(isinstance(site.value, Ragged) for site in shown.seen):
-            return shown, items, arguments
+            shown, own = as_codes(model, shown, items, {**arguments, **given})
+            return shown, items, {name: own[name] for name in arguments}, {
+                name: own[name] for name in given}
     except (DataError, ModelError) as error:
+        found = None if lists else indexed(model, items, arguments, given)
+        if found is not None:
+            return found[0], items, *found[1:]
         table = next((name for name in arguments if frames.is_table(items.get(name))), None)
         if table is not None:
-            own = list(map(str, frames.names_of(items[table])))
-            raise DataError(f"{error}. '{table}' is a table, which the function gets as an array "
-                            f"of its numbers: make each column an argument, def {model.name}("
-                            f"{', '.join(own)}), or give a mapping of its columns") from error
+            raise DataError(f"{model.name}: {_by_columns(model, table, items[table])}. {error}"
+                            ) from error
         if not lists:
             raise
         failure = error
@@ -140,7 +145,16 @@ def _shown(model: Bound, items: dict[str, Any], arguments: dict[str, Any],
             f"short ones is nobody's. Go over the list in Python, or give one array, and which of "
             f"its cells count under handlers.mask"
         )
-    return shown, {**items, **wide}, {**arguments, **wide}
+    return shown, {**items, **wide}, {**arguments, **wide}, given
+
+
+def _by_columns(model: Bound, name: str, table: Any) -> str:
+    """What to do about a table as an argument of a function that asks it for columns."""
+    own = list(map(str, frames.names_of(table)))
+    return (f"'{name}' is a table with the columns {listed(own)}, and a function is given arrays "
+            f"of numbers: make each column an argument, def {model.name}({', '.join(own)}), and "
+            f"give the table itself, fit(table); columns that are text become codes and keep "
+            f"their labels. Or give a mapping of its columns, which are arrays then")
 
 
 def _partial(model: Bound, shown: Survey) -> str:
@@ -165,11 +179,15 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
                          f"rows= out, and it is read as one density of everything")
     if isinstance(found, list) and all(crowded(shown, plate) for plate, _, _ in found):
         # rows would go through joint states where cells can be summed out one by one
+        bounded(model, shown, {**arguments, **given})
         with contextlib.suppress(ModelError):
             return baking(model, shown, arguments, given, summed_of(shown),
                           "its discrete sites are summed out cell by cell")
     why = found if isinstance(found, str) else rowed(model, shown, arguments, items, found)
-    return why if isinstance(why, Met) else whole(model, shown, arguments, given, why, named)
+    if isinstance(why, Met):
+        return why
+    bounded(model, shown, {**arguments, **given})
+    return whole(model, shown, arguments, given, why, named)
 
 
 def _mapping(data: Any) -> bool:
@@ -203,7 +221,12 @@ def _divided(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any], di
         if name in items and defaults.get(name) != bound:
             raise DataError(f"{model.name}: '{name}' is bound as a setting, {name}={thaw(bound)!r}"
                             f", and given in the data: leave one of them out")
-    values = {name: value_of(value) for name, value in items.items()}
+    for name, table in items.items():
+        columns = _items(table) if frames.is_table(table) and name in own else {}
+        text = {np.asarray(column).dtype.kind in "OUST" for column in columns.values()}
+        if len(text) > 1:
+            raise DataError(f"{model.name}: {_by_columns(model, name, table)}")
+    values = {name: value_of(value, name) for name, value in items.items()}
     return ({name: value for name, value in values.items() if name in own},
             {name: value for name, value in values.items() if name not in own})
 

@@ -4,11 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from probml.dataset import arrays, kinds
-from probml.errors import DataError
-from probml.interface.functions.given.held import Held, Ragged, held, ragged
+from probml.interface.functions.given.held import Ragged
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import Survey
 from probml.language.language import Bound
@@ -44,33 +41,3 @@ def traced(model: Bound, data: Mapping[str, Any]) -> Structure:
     raws = {name: arrays.as_raw(f"the input '{name}'", data[name], True) for name in model.inputs}
     return kinds.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
                                            for name, raw in raws.items()})
-
-
-def value_of(value: Any) -> Any:
-    """What a run of the function is given: numbers as an array, or as a list of arrays of
-    different lengths, text and categories as codes in the order in which rows have them, unseen
-    ones NaN, all else as it is."""
-    if value is None or isinstance(value, str | bool | Mapping) or callable(value):
-        return value
-    if (uneven := ragged(value)) is not None:
-        return uneven
-    try:
-        array = np.asarray(value)
-    except ValueError:  # sequences of different lengths and of no numbers, which rows take
-        return value
-    if array.dtype.kind in "OUST":
-        try:
-            raw = arrays.as_raw("an argument", value, False)
-        except DataError:  # of no numbers and no text
-            return value
-        if raw.labels is None:
-            return held(raw.values)
-        gone = raw.values < 0
-        if gone.any():
-            return held(np.where(gone, np.nan, raw.values))
-        codes = held(raw.values.astype(int))
-        if isinstance(codes, Held):
-            codes.labels, codes.categorical = raw.labels, raw.categorical
-        return codes
-    # an array of its own: what is observed is told from what else holds the same numbers
-    return held(array) if array.ndim else array.item()

@@ -19,6 +19,7 @@ from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
+from probml.interface.functions.given.column import column
 from probml.interface.functions.given.held import held
 from probml.interface.functions.given.params import Params, Spec
 from probml.interface.functions.given.scaled import Scaled
@@ -104,6 +105,7 @@ class Whole(Reading):
             scans none; None: each site is itself.
         integrated: these are integrated out (steps/chains.py, steps/scans.py).
         derived: names of what the function then computes.
+        every: arguments of which the function asks which values there are, see rowed.py.
     """
 
     whole = True
@@ -113,9 +115,10 @@ class Whole(Reading):
                  params: Mapping[str, Spec] = MappingProxyType({}),
                  masks: Mapping[str, Any] | None = None,
                  loops: Mapping[str, tuple[str, ...]] | None = None, integrated: bool = False,
-                 derived: tuple[str, ...] = ()):
+                 derived: tuple[str, ...] = (),
+                 every: Mapping[str, tuple] = MappingProxyType({})):
         super().__init__(generative, {**arguments, **given}, params)
-        self.integrated, self.derived = integrated, tuple(derived)
+        self.integrated, self.derived, self.every = integrated, tuple(derived), dict(every)
         self.masks = None if masks is None else dict(masks)
         self.loops = None if loops is None else dict(loops)
         self.own, self.given, self.summed = dict(arguments), dict(given), tuple(summed)
@@ -123,7 +126,7 @@ class Whole(Reading):
     @property
     def parts(self) -> tuple:
         return (self.generative, self.own, self.given, self.summed, self.params, self.masks,
-                self.loops, self.integrated, self.derived)
+                self.loops, self.integrated, self.derived, self.every)
 
     @property
     def steps(self) -> Joined:
@@ -168,10 +171,16 @@ class Whole(Reading):
     def _bound(self, settings: Mapping[str, Any],
                inputs: Mapping[str, Any]) -> tuple[Callable, dict[str, Any]]:
         """The function with its arguments, and site → what is seen of it."""
-        arguments = {own: inputs[name] for name, own in self.own.items()}
+        arguments = self._arguments(inputs)
         settings = {name: held(value) for name, value in settings.items()}
         return (functools.partial(self.call, {**settings, **arguments}),
                 {site: inputs[name] for name, site in self.given.items()})
+
+    def _arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The function's arguments; what is traced knows which values there were."""
+        found = {own: inputs[name] for name, own in self.own.items()}
+        return found | {own: column(found[own], values) for own, values in self.every.items()
+                        if isinstance(found[own], jax.core.Tracer)}
 
     def along(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
               values: Mapping[str, Any], key: jax.Array | None = None) -> dict[str, Any]:
@@ -213,7 +222,7 @@ class Whole(Reading):
             return {}
         # NumPyro's scan takes a step of a value by a traced number
         single = jax.tree.map(jnp.asarray, self.steps.apart(values))
-        arguments = {own: inputs[name] for name, own in self.own.items()}
+        arguments = self._arguments(inputs)
         settings = {name: held(value) for name, value in settings.items()}
         seen = {site: inputs[name] for name, site in self.given.items()}
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
@@ -233,7 +242,7 @@ class Whole(Reading):
         Args:
             inputs: name of the input → value, without the one row.
         """
-        arguments = {own: inputs[name] for name, own in self.own.items()}
+        arguments = self._arguments(inputs)
         settings = {name: held(value) for name, value in settings.items()}
         seen = {site: inputs[name] for name, site in self.given.items()}
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
@@ -270,7 +279,7 @@ class Whole(Reading):
         Args:
             inputs: name of the input → value, without the one row.
         """
-        arguments = {own: inputs[name] for name, own in self.own.items()}
+        arguments = self._arguments(inputs)
         settings = {name: held(value) for name, value in settings.items()}
         seen = {site: inputs[name] for name, site in self.given.items()}
         call = functools.partial(self.call, {**settings, **arguments}, False)

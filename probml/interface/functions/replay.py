@@ -10,7 +10,7 @@ from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
-from probml.dataset import codes
+from probml.dataset.coding import indices as codes
 from probml.errors import ModelError, listed
 from probml.interface.functions.given.params import Params, Spec
 from probml.interface.functions.readings import Reading

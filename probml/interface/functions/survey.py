@@ -25,6 +25,7 @@ from probml.interface.functions.given.params import Found as FoundParams
 from probml.interface.functions.given.params import Spec
 from probml.interface.functions.loops import names_inside
 from probml.interface.functions.states import states_of
+from probml.jaxpr.gathers.bounds import Beyond, beyond
 from probml.jaxpr.repeats.rolled import recursive
 from probml.jaxpr.repeats.stored import by_elements
 from probml.jaxpr.walk import equations, jaxpr_of
@@ -85,6 +86,7 @@ class Survey(NamedTuple):
         params: what numpyro.param holds, and `begin` with what values it begins.
         recursive: it puts together what a Python loop has computed step by step.
         size: equations of its program.
+        beyond: what numbers that it holds index out of bounds.
     """
 
     sites: dict[str, Found]
@@ -97,6 +99,7 @@ class Survey(NamedTuple):
     begin: Mapping[str, Any]
     recursive: bool = False
     size: int = 0
+    beyond: tuple[Beyond, ...] = ()
 
     @property
     def seen(self) -> tuple[Found, ...]:
@@ -139,6 +142,7 @@ class _Watch(Messenger):
     def __init__(self, given: Mapping[str, Any]):
         super().__init__()
         self.given, self.sites, self.loops, self.computed = given, {}, False, []
+        self.zero: Any = 0
         self.plates: dict[str, int] = {}
         self.inside: set[str] = set()
         self.partial: dict[str, int] = {}
@@ -167,8 +171,8 @@ class _Watch(Messenger):
         elif name in self.given:
             msg["value"] = self.given[name]
         elif msg["value"] is None:
-            msg["value"] = jnp.zeros(fn.batch_shape + fn.event_shape,
-                                     jnp.result_type(int if discrete else float))
+            msg["value"] = jnp.full(fn.batch_shape + fn.event_shape, self.zero if discrete else 0,
+                                    jnp.result_type(int if discrete else float))
         value = None if factor or not observed else msg["value"]
         batch = fn.batch_shape if value is None else observed_batch(fn, value)
         states = None
@@ -209,8 +213,15 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
         return {name: found.specs[name].flat(value) for name, value in found.values.items()
                 if not all(found.specs[name].idle)}
 
+    def unknown(zero: Any) -> dict:
+        watch.zero = zero  # what is computed of what is unseen is no constant
+        try:
+            return run()
+        finally:
+            watch.zero = 0
+
     try:
-        program = jaxpr_of(run)()
+        program = jaxpr_of(unknown)(0)
     except (ModelError, DataError):
         raise
     except Exception as error:
@@ -238,7 +249,8 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
     begin = jax.device_get(jit(run)()) if specs else {}
     return Survey(watch.sites, watch.loops, frozenset(watch.inside), tuple(watch.computed),
                   tuple(watch.twice), dict(watch.partial), specs, begin,
-                  recursive(by_elements(program, idle=True)), sum(1 for _ in equations(program)))
+                  recursive(by_elements(program, idle=True)), sum(1 for _ in equations(program)),
+                  beyond(program))
 
 
 def holed(value: Any) -> bool:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from probml.errors import DataError, ModelError
-from probml.interface.functions.met import Met, bound, named, value_of
+from probml.interface.functions.given.values import value_of
+from probml.interface.functions.met import Met, bound, named
 from probml.interface.functions.survey import Survey, survey
 from probml.interface.tables.flat_tables import (
     Columns,

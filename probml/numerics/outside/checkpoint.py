@@ -76,6 +76,49 @@ class Past(NamedTuple):
         return self.done
 
 
+class Grown(NamedTuple):
+    """What a loop adds with each of its turns to a list: arrays of a shape, alone or by names. None
+    in it stands for any length above 0, the same in all of one turn.
+
+    Args:
+        more: what these lengths, or turns where there is no None, are together beyond the number of
+            iterations; None: that is not said.
+    """
+
+    shape: tuple[int | None, ...] | Mapping[str, tuple[int | None, ...]]
+    more: int | None = None
+
+    def check(self, entries: Any, done: int, where: str) -> None:
+        """
+        Raises:
+            ValueError: a file says what no such loop adds.
+        """
+        if not isinstance(entries, list) or (done > 0 and not entries):
+            raise ValueError(f"{where} is {entries!r:.60} after {done} iterations")
+        long = sum(self._length(entry, where) for entry in entries)
+        if self.more is not None and long != done + self.more:
+            raise ValueError(f"{where} is {long} long after {done} iterations, expected "
+                             f"{done + self.more}")
+
+    def _length(self, entry: Any, where: str) -> int:
+        named = isinstance(self.shape, Mapping)
+        if named != isinstance(entry, Mapping) or named and set(entry) != set(self.shape):
+            raise ValueError(f"{where} has a turn {entry!r:.60}")
+        parts = [(self.shape[name], value) for name, value in entry.items()] if isinstance(
+            self.shape, Mapping) else [(self.shape, entry)]
+        lengths = set()
+        for shape, value in parts:
+            own = np.shape(value)
+            if np.asarray(value).dtype.kind not in "biuf" or len(own) != len(shape) or any(
+                    size != wanted and wanted is not None or size == 0
+                    for size, wanted in zip(own, shape, strict=True)):
+                raise ValueError(f"{where} has a turn of the shape {own}, expected {shape}")
+            lengths |= {size for size, wanted in zip(own, shape, strict=True) if wanted is None}
+        if len(lengths) > 1:
+            raise ValueError(f"{where} has a turn of the lengths {sorted(lengths)}")
+        return lengths.pop() if lengths else 1
+
+
 def alike(own: Any, other: Any, where: str) -> None:
     """Hold what a file says that a loop held to what it holds before its first turn: the same
     names, arrays of the same kinds and shapes; what grows with the turns is empty there, and runs

@@ -5,12 +5,22 @@ were settled when the function met them, and stay.
 """
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from probml.interface.functions.given.held import Held
+
+MANY = 4096  # different values of a column that are kept beside it
+
+
+def different(columns: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Name → the values of a column of whole numbers, in order, where they are not too many."""
+    found = {name: tuple(np.unique(value).tolist()) for name, value in columns.items()
+             if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size}
+    return {name: values for name, values in found.items() if len(values) <= MANY}
 
 
 def column(value: Any, every: tuple[Any, ...]) -> Any:

@@ -1,9 +1,9 @@
-"""Index inputs in: labels and whole numbers become codes, each inside the axis it indexes; every
-refusal names input, row and code.
+"""Index inputs in: labels (labels.py) and whole numbers become codes, each inside the axis it
+indexes; every refusal names input, row and code.
 
-What is an index is a fact of the structure (indices.py). Inputs that index one axis share their
-labels: the home and the away team of a match are teams. A label, or a code, that no axis has is
-    refused, or counted as a new member where that is asked for.
+What is an index is a fact of the structure (structure/indices.py). Inputs that index one axis share
+their labels: the home and the away team of a match are teams. A label, or a code, that no axis has
+is refused, or counted as a new member where that is asked for.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probml.dataset.arrays import NUMBERS, Raw, deny
+from probml.dataset.coding import labels as naming
 from probml.dataset.kinds import refuse_long
 from probml.errors import DataError, ModelError, listed
 from probml.structure.indices import Formula, Index
@@ -145,21 +146,14 @@ def _plate(indices: Mapping[str, Index], raws: Mapping, labels: Mapping, beyond:
     if coded:  # the fit knows codes alone: numbers are codes, text is none
         known = tuple(range(base, (_most(seen.values()) if top is None else top) + 1))
     elif known is None:
-        known = _labels(indices, seen, base, top)
-    lookup, members = {label: base + k for k, label in enumerate(known)}, {}
+        some, size = next(iter(indices.values())), None if top is None else top - base + 1
+        known = naming.of(seen, some.words, size, f"the axis that it indexes, {some.words}, has "
+                          f"{size} entries: bind the size of the plate to what the data have", "")
+    members: dict[Any, int] = {}
     for name, raw in seen.items():
-        given, values = raw.labels, raw.values
-        if given is None:
-            if all(isinstance(label, str) for label in known):
-                every, must = (np.ones(values.shape, bool),
-                               f"one of its labels, {listed(known)}, not a code")
-                deny(every, f"'{name}'", values, must, hint="")
-            given, values = np.unique(values, return_inverse=True)
-            given, values = given.tolist(), values.reshape(raw.values.shape)
-        codes = np.array([lookup.get(label, -1) for label in given] or [base])[values]
-        bad = np.isin(values, [k for k, label in enumerate(given) if label not in lookup])
+        codes, bad, _, given, values = naming.coded(f"'{name}'", raw, known, base)
         if name in beyond:
-            codes, bad = np.where(beyond[name], base, codes), bad & ~beyond[name]
+            bad = bad & ~beyond[name]
         if bad.any() and unknown == REFUSE:
             row, cell = _where(bad)
             label = given[values[bad][0]]
@@ -178,8 +172,9 @@ def _plate(indices: Mapping[str, Index], raws: Mapping, labels: Mapping, beyond:
             )
         if not coded:
             out.labels[name] = known
-        number = np.array([members.setdefault(label, len(members)) if label not in lookup else -1
-                           for label in given] or [-1])[values]
+        lookup = naming.places(known, base)
+        number = np.array([*(members.setdefault(label, len(members)) if label not in lookup else -1
+                             for label in given), -1])[values]
         _keep(name, codes, np.where(bad, number, -1), base, out)
 
 
@@ -189,41 +184,6 @@ def _most(raws: Iterable[Raw]) -> int:
                for label in (np.unique(raw.values).tolist() if raw.labels is None else raw.labels)
                if isinstance(label, NUMBERS)]
     return int(max(numbers, default=-1))
-
-
-def _labels(indices: Mapping[str, Index], seen: Mapping[str, Raw], base: int,
-            top: int | None) -> tuple:
-    """The labels of a plate, one a code: in the order of their categories, else sorted; entries
-    that are not seen have a number."""
-    plain = [name for name, raw in seen.items() if raw.labels is None]
-    if plain:
-        named = next(name for name in seen if name not in plain)
-        raise DataError(f"'{named}' holds labels and '{plain[0]}' codes, but both index "
-                        f"{indices[named].words}: give labels to both")
-    for name, raw in seen.items():
-        text = [isinstance(label, str) for label in raw.labels]
-        if any(text) and not all(text) and not raw.categorical:
-            mixed = np.isin(raw.values, [code for code, t in enumerate(text) if not t])
-            deny(mixed, f"'{name}'", raw,
-                 "text throughout, codes throughout, or a pandas Categorical", hint="")
-    found = tuple(dict.fromkeys(label for raw in seen.values() for label in raw.labels))
-    if len(seen) > 1 and not all(raw.categorical for raw in seen.values()):
-        found = tuple(sorted(found, key=lambda label: (isinstance(label, str), label)))
-    size = None if top is None else top - base + 1
-    if size is not None and len(found) > size:
-        some = next(iter(indices.values()))
-        unused = " Unused categories go with .cat.remove_unused_categories()." if any(
-            raw.categorical for raw in seen.values()
-        ) else ""
-        raise DataError(
-            f"{_and(indices)} has {len(found)} labels, {listed(found)}, but the axis that it "
-            f"indexes, {some.words}, has {size} "
-            f"entries: bind the size of the plate to {len(found)}.{unused}"
-        )
-    text = any(isinstance(label, str) for label in found)
-    rest = [f"state {code}" if text or code in found else code
-            for code in range(len(found), size or 0)]
-    return (*found, *rest)
 
 
 def _complete(index: Index, raw: Raw, beyond: np.ndarray | None) -> Raw:
@@ -268,8 +228,8 @@ def _numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None, unknow
     if beyond is not None:
         codes = np.where(beyond, index.low or 0, codes)
     bad = _outside(index, codes)
-    if bad.any() and unknown == REFUSE:
-        _refuse(index, codes, bad)
+    if unknown == REFUSE:
+        within(index, codes)
     number = np.full(codes.shape, -1)
     number[bad] = [members.setdefault(code, len(members)) for code in codes[bad].tolist()]
     _keep(index.input, codes, number, index.low or 0, out)
@@ -321,6 +281,16 @@ def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...], 
             f"{' and '.join(parts)} in row {at[0]}{step} make the index {index[at]:g} of "
             f"{formula.words}; expected 0 … {formula.last}"
         )
+
+
+def within(index: Index, codes: np.ndarray) -> None:
+    """
+    Raises:
+        DataError: codes out of the range of what they index, the first row of them.
+    """
+    bad = _outside(index, codes)
+    if bad.any():
+        _refuse(index, codes, bad)
 
 
 def _outside(index: Index, codes: np.ndarray) -> np.ndarray:

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from probml.jaxpr.primitives import Kind, named
-from probml.jaxpr.symbols import (
+from probml.jaxpr.gathers.symbols import (
     ALTERNATIVES,
     HIGH,
     KNOWN,
@@ -25,6 +24,7 @@ from probml.jaxpr.symbols import (
     opaque,
     write,
 )
+from probml.jaxpr.primitives import Kind, named
 
 COPIES = named(Kind.COPY)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from probml.jaxpr.gather_moves import (
+from probml.jaxpr.gathers.moves import (
     COPIES,
     MOVES,
     Reading,
@@ -19,7 +19,7 @@ from probml.jaxpr.gather_moves import (
     stacked,
     unknown,
 )
-from probml.jaxpr.symbols import (
+from probml.jaxpr.gathers.symbols import (
     ELEMENTWISE,
     HIGH,
     LOW,

@@ -1,0 +1,1 @@
+"""A user's columns as codes of an axis, and codes as labels."""

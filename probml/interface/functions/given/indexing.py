@@ -1,0 +1,125 @@
+"""What a function of the user's own indexes by: floats that are whole, truths and categories that
+are numbers become codes there, as they do in rows; what cannot is refused by name, and codes that
+are out of bounds are, where the function is one density (of rows, dataset/coding/indices.py says
+so): JAX would take the last entry for them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from probml.dataset.coding.indices import within
+from probml.errors import DataError, ModelError
+from probml.interface.functions.given.values import codes_of
+from probml.interface.functions.survey import Survey, survey
+from probml.language.language import Bound, RowsUnknown
+from probml.structure.indices import Index
+
+
+def as_codes(model: Bound, shown: Survey, items: Mapping[str, Any],
+             values: Mapping[str, Any]) -> tuple[Survey, dict[str, Any]]:
+    """What a run shows, and the values: where it indexes out of bounds, with categories that are
+    numbers as codes.
+
+    Args:
+        items: name → as the user gave it. values: name → as the function was given it.
+    """
+    if shown.beyond:
+        codes = {name: found for name in values
+                 if getattr(found := codes_of(items.get(name)), "labels", ())}
+        own = {**values, **codes}
+        again = _run(model, own, values) if codes else None
+        if again is not None and not again.beyond:
+            return again, own
+    return shown, dict(values)
+
+
+def indexed(model: Bound, items: Mapping[str, Any], arguments: Mapping[str, Any],
+            given: Mapping[str, Any]) -> tuple[Survey, dict[str, Any], dict[str, Any]] | None:
+    """A function that has failed, run again with codes in the place of what it indexes by: what it
+    shows, the arguments and the sites; None: it does not fail for its indices.
+
+    Raises:
+        DataError: it indexes by what has no codes: dates, numbers that are not whole, unseen cells.
+    """
+    values = {**arguments, **given}
+    odd = [name for name, value in values.items() if _size(value) and not (
+        isinstance(value, np.ndarray) and value.dtype.kind in "iu")]
+    zeros = {name: np.zeros(np.shape(value), int) for name, value in values.items() if name in odd}
+    if not odd or _run(model, {**values, **zeros}, given) is None:
+        return None
+    indices = [name for name in odd
+               if _run(model, {**values, **zeros, name: values[name]}, given) is None]
+    codes = {name: codes_of(items.get(name)) for name in indices}
+    for name in indices:
+        if codes[name] is None:
+            raise DataError(f"{model.name}: {_why(name, items.get(name), values[name])}")
+    own = {**values, **codes}
+    shown = _run(model, own, given)
+    if shown is None:
+        return None
+    return (shown, {name: own[name] for name in arguments}, {name: own[name] for name in given})
+
+
+def bounded(model: Bound, shown: Survey, values: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        DataError: the function holds an index out of bounds.
+    """
+    for found in shown.beyond:
+        for name, value in values.items():
+            own = np.asarray(value) if isinstance(value, np.ndarray) else np.empty(0)
+            if own.dtype.kind in "iu" and own.size == found.codes.size and np.array_equal(
+                own.ravel().astype(found.codes.dtype), found.codes.ravel()  # as JAX has them
+            ):
+                within(Index(name, (), found.length, 0, found.last, (), False, False), own)
+        raise DataError(
+            f"model '{model.name}' indexes by {found.first} along an axis of {found.length} "
+            f"entries, 0 … {found.last}, for which JAX would take the nearest there is. Check the "
+            f"codes, from 0 on, and the sizes of its plates; where it is meant, write "
+            f"array.at[index].get(mode=\"clip\")"
+        )
+
+
+def _run(model: Bound, values: Mapping[str, Any], given: Mapping[str, Any]) -> Survey | None:
+    """What a run of the function shows; None: it fails."""
+    try:
+        return survey(model, {name: value for name, value in values.items()
+                              if name in model.generative.arguments},
+                      {name: values[name] for name in given
+                       if name not in model.generative.arguments})
+    except RowsUnknown:
+        raise
+    except (DataError, ModelError):
+        return None
+
+
+def _size(value: Any) -> int:
+    """How many entries there are along its first axis."""
+    return len(value) if isinstance(value, list | tuple) or np.ndim(value) else 0
+
+
+def _why(name: str, item: Any, value: Any) -> str:
+    """Why something is no index."""
+    index = f"'{name}' is used as an index"
+    array = np.asarray(item)
+    if array.dtype.kind in "mM":
+        return (f"{index}, and holds dates ({array.dtype}): pass text where they name groups, "
+                f"{name}.astype(str), or numbers of steps from 0 on")
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        gone = np.argwhere(np.isnan(value))
+        if len(gone):
+            cell = tuple(map(int, gone[0]))
+            return (f"{index}, and is unseen in {_cell(cell)}: a group cannot be unseen, since it "
+                    f"says which entry is read. Drop such rows, give them a group of their own, or "
+                    f"make it a site")
+        cell = tuple(map(int, np.argwhere(value != np.floor(value))[0]))
+        return f"{index}, and has {value[cell]:g} in {_cell(cell)}: expected whole numbers"
+    first = array.ravel()[0] if array.size else item
+    return (f"{index}, and holds values of the type {type(first).__name__}: pass text, "
+            f"[str(v) for v in {name}], or whole numbers from 0 on")
+
+
+def _cell(cell: tuple[int, ...]) -> str:
+    return f"row {cell[0]}" if len(cell) == 1 else f"cell {cell}"
