@@ -189,6 +189,8 @@ def _moved(structure: Structure, group: Group, env: Mapping,
         loc, scale = (jnp.reshape(leaf, ()) for leaf in site.entry.location_scale(distribution))
         return loc + scale * u, jnp.log(scale)
     transform = biject_to(distribution.support)
+    most = 0.5 * math.log(jnp.finfo(u.dtype).max)  # beyond, products of exponentials are no numbers
+    u = jnp.clip(u, -most, most)
     value = transform(u)
     return value, jnp.reshape(transform.log_abs_det_jacobian(u, value), ())
 
