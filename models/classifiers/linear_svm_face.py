@@ -31,6 +31,7 @@ from probml.models.classifiers.planes import Planes, labelled
 
 # by which the dual's maximum may be missed, relative to it
 GAP = 1e-6
+IDLE = 1e-6  # a decision value of which no digit is told
 
 
 @dataclass(eq=False, repr=False)
@@ -77,12 +78,17 @@ class LinearSVM(Planes):
         """
         X, codes, weights = self._balanced(X, y, sample_weight)
         k, x = len(self.classes_), self._frame(X, weights, always=True)
+        if (self._scale() < 1).any():
+            # the penalty bends such weights more than rows do: in these units it bends by 1
+            self._unit = np.maximum(self._unit, 1 / np.sqrt(self.C))
+            x = self._framed(X)
         model = linear_support_vector_machine(
             classes=k, loss=self.loss, weight_scale="each",
             bias_scale=None if self.fit_intercept else 0
         )
         if self.loss == "hinge":
             self._dual(X, codes, weights, model)
+            self._judge(X)
             return self
         data = {"x": x, "y": codes, "weight_scale": self._scale()}
         engine = self.engine or MAP(steps=int(self.max_iter))
@@ -91,7 +97,24 @@ class LinearSVM(Planes):
         planes = fit.params["beta"].shape[1]
         self.coef_, self.intercept_ = self._planes(fit.params["beta"],
                                                    fit.params.get("bias", np.zeros(planes)))
+        self._judge(X)
         return self
+
+    def _judge(self, X) -> None:
+        """A word where the penalty leaves the weights nothing: the sign of what is left is that of
+        rounding."""
+        far = np.abs((X - self._centre) @ self.coef_.T).max(initial=0.0)
+        if far < IDLE and (X != X[:1]).any():
+            warnings.warn(
+                f"LinearSVM's penalty holds all weights next to 0: decision values of the rows "
+                f"differ by {far:.1g}, and their signs tell nothing. Columns in such small units "
+                f"(spreads {self._spreads(X)}) want C of about their inverse squares: standardise "
+                f"the columns, or raise C={self.C:g}", RuntimeWarning, stacklevel=3)
+
+    @staticmethod
+    def _spreads(X) -> str:
+        low, high = np.sort(X.std(0))[[0, -1]]
+        return f"{low:.1g}" if high < 2 * low else f"{low:.1g} to {high:.1g}"
 
     def _dual(self, X, codes, weights, model) -> None:
         """Each plane by its dual, on the columns about their means: Σβ = 0 says that an offset does

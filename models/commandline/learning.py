@@ -45,11 +45,13 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> Any:
         ModelError: an unknown name, a target that is missing or not wanted.
         DataError: a table that the model cannot take.
     """
-    missing = next((name for name in wish.drop if name not in table.columns), None)
+    dropped = [name for said in wish.drop for name in (
+        [said] if said in table.columns else said.split(","))]
+    missing = next((name for name in dropped if name not in table.columns), None)
     if missing is not None:
         raise DataError(f"--drop {missing}: the table has no such column; it has "
                         f"{list(table.columns)}")
-    table = table.drop(columns=list(wish.drop))
+    table = table.drop(columns=dropped)
     if model in ZOO:
         if wish.layout.joined or wish.layout.by and model not in SEQUENCES:
             said = "--as" if wish.layout.joined else "--by"

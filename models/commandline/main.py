@@ -66,7 +66,11 @@ class Verbs(click.Group):
 def _misused(error: click.UsageError) -> NoReturn:
     said = " ".join(error.format_message().split())
     verb = error.ctx.info_name if error.ctx is not None and error.ctx.parent is not None else ""
-    click.echo(f"probml: {said} See probml {verb + ' ' if verb else ''}--help", err=True)
+    whole = ""
+    if error.ctx is not None and isinstance(error, click.MissingParameter):
+        pieces = error.ctx.command.collect_usage_pieces(error.ctx)
+        whole = f" Write '{' '.join(['probml', verb, *pieces])}'."
+    click.echo(f"probml: {said}{whole} See probml {verb + ' ' if verb else ''}--help", err=True)
     raise SystemExit(2)
 
 

@@ -33,7 +33,7 @@ def model_options(command: Callable) -> Callable:
         click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
                      help="A setting of the model; may be said several times."),
         click.option("--drop", multiple=True, metavar="NAME",
-                     help="A column to leave out; may be said several times."),
+                     help="A column to leave out, or several, a,b; may be said several times."),
         click.option("--components", "--states", "sizes", metavar="K or LOW-HIGH",
                      help="Of a mixture or an HMM; the best of a range by BIC."),
         click.option("--seed", default=0, show_default=True, help="Of every random choice."),

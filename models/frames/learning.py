@@ -103,15 +103,29 @@ def learn(X, categorical: Any, kinds: Any, categories: Any, spare: bool,
             refuse_dates(column_of(X, j), shown[j])
     given = {}
     if isinstance(categories, Mapping):
-        given = {position(key, "categories"): tuple(value) for key, value in categories.items()}
+        given = {position(key, "categories"): _listed(value, f"categories[{key!r}]")
+                 for key, value in categories.items()}
     elif categories is not None:
-        given = {j: tuple(categories) for j in range(width)}
+        given = dict.fromkeys(range(width), _listed(categories, "categories"))
     labels = []
     for j, kind in enumerate(found):
         labels.append((given[j] if j in given else labels_of(column_of(X, j), shown[j]))
                       if kind == "categorical" else None)
     return Columns(tuple(range(width) if names is None else names), tuple(found), tuple(labels),
                    spare, guessed)
+
+
+def _listed(values: Any, name: str) -> tuple:
+    """Categories as they were given."""
+    many = isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
+    found = list(values) if many else []
+    if not found or any(isinstance(value, list | tuple | set | dict | np.ndarray)
+                        for value in found):
+        raise ModelError(f"{name}={values!r:.80}: expected a list of the categories of a column, "
+                         f"such as ['no', 'yes'], for all columns alike, or column → such a list")
+    if twice := [value for i, value in enumerate(found) if value in found[:i]]:
+        raise ModelError(f"{name}={values!r:.80}: {twice[0]!r} stands there twice")
+    return tuple(found)
 
 
 def _columns(names, width) -> str:

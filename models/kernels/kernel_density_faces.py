@@ -48,8 +48,8 @@ class _Kernels(Face):
         return replace(fit, units=units | of_rows(x=(self._centre, self._unit)))
 
     def _centres(self, X):
-        """Rows as centres: complete."""
-        X = self._take(X, reset=True).astype(float)
+        """Rows as centres, (n, d): complete."""
+        X = X.astype(float)
         if (hole := np.isnan(X)).any():
             row, j = np.argwhere(hole)[0]
             raise DataError(
@@ -145,7 +145,7 @@ class KernelDensity(DensityMixin, _Kernels):
                 by name.
         """
         check(self)
-        X = self._centres(X)
+        X = self._centres(self._take(X, reset=True))
         weights, kept = self._weigh(X, sample_weight)
         X = X if kept is None else X[kept]
         weights = np.ones(len(X)) if weights is None else weights

@@ -24,6 +24,7 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 TINY = 1e-300
+CALM = 1e-2  # of the root of a tolerance of bounds, that amounts move by at an end
 
 
 class Gammas(NamedTuple):
@@ -73,26 +74,45 @@ def factorised(X: np.ndarray, k: int, prior: tuple[float, float, float, float], 
     a, b, c, d = prior
     seen = ~np.isnan(X)
     counts, mask = np.where(seen, X, 0.0), seen.astype(float)
+    if columns is not None:
+        return Factors(_settled(counts, mask, k, a, b, tolerance, iterations, columns), columns, [],
+                       True)
     constant = gammaln(counts + 1).sum()
     level = np.sqrt(max(counts.sum() / max(mask.sum(), 1.0), TINY) / k)
-    learn = columns is None
-    if columns is None:
-        columns = Gammas(random.gamma(20.0, size=(k, X.shape[1])), np.full((1, 1), 20.0 / level))
-    rows = Gammas(random.gamma(20.0, size=(len(X), k)) if learn else np.ones((len(X), k)),
-                  np.full((1, 1), 20.0 / level if learn else 1.0))
+    columns = Gammas(random.gamma(20.0, size=(k, X.shape[1])), np.full((1, 1), 20.0 / level))
+    rows = Gammas(random.gamma(20.0, size=(len(X), k)), np.full((1, 1), 20.0 / level))
     history: list[float] = []
     for _ in range(iterations):
         share = counts / np.maximum(rows.geometric @ columns.geometric, TINY)
         rows = Gammas(a + rows.geometric * (share @ columns.geometric.T), b + mask @ columns.mean.T)
-        if learn:
-            share = counts / np.maximum(rows.geometric @ columns.geometric, TINY)
-            columns = Gammas(c + columns.geometric * (rows.geometric.T @ share),
-                             d + rows.mean.T @ mask)
+        share = counts / np.maximum(rows.geometric @ columns.geometric, TINY)
+        columns = Gammas(c + columns.geometric * (rows.geometric.T @ share),
+                         d + rows.mean.T @ mask)
         both = rows.geometric @ columns.geometric
         history.append(float(
             (counts * np.log(np.maximum(both, TINY))).sum() - (mask * (rows.mean @ columns.mean)
                                                                ).sum()
-            - constant - rows.gap(a, b) - (columns.gap(c, d) if learn else 0.0)))
+            - constant - rows.gap(a, b) - columns.gap(c, d)))
         if len(history) > 1 and history[-1] - history[-2] <= tolerance * mask.sum():
             return Factors(rows, columns, history, True)
     return Factors(rows, columns, history, False)
+
+
+def _settled(counts: np.ndarray, mask: np.ndarray, k: int, a: float, b: float, tolerance: float,
+             iterations: int, columns: Gammas) -> Gammas:
+    """What rows have of known parts: each row is done when its own amounts move by less than the
+    root of the tolerance, relative to them, so that they are the same whatever rows stand beside
+    it."""
+    shape, rate = np.ones((len(counts), k)), b + mask @ columns.mean.T
+    rows, now = np.arange(len(counts)), Gammas(np.ones((len(counts), k)), np.ones((1, 1)))
+    geometric = now.geometric
+    for _ in range(iterations):
+        if not len(rows):
+            break
+        share = counts[rows] / np.maximum(geometric @ columns.geometric, TINY)
+        found = Gammas(a + geometric * (share @ columns.geometric.T), rate[rows])
+        moved = np.abs(found.shape - shape[rows]).max(1) > CALM * np.sqrt(tolerance) * (
+            found.shape.max(1))
+        shape[rows] = found.shape
+        rows, geometric = rows[moved], found.geometric[moved]
+    return Gammas(shape, rate)

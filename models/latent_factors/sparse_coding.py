@@ -51,15 +51,35 @@ def coded(X: np.ndarray, atoms: np.ndarray, alpha: float, learn: bool, tolerance
     codes, atoms = np.zeros((len(X), len(atoms))), atoms.copy()
     nothing = 0.5 * float((left**2).sum())
     history, converged = [nothing], False
+    if not learn:
+        _settled(codes, atoms, left, mask, alpha, tolerance, iterations)
+        return Coded(codes, atoms, history, True)
     for _ in range(iterations):
         _code(codes, atoms, left, mask, alpha)
-        if learn:
-            _learn(codes, atoms, left, mask)
+        _learn(codes, atoms, left, mask)
         history.append(0.5 * float((left**2).sum()) + alpha * float(np.abs(codes).sum()))
         if history[-2] - history[-1] <= tolerance * nothing:
             converged = True
             break
     return Coded(codes, atoms, history, converged)
+
+
+def _settled(codes: np.ndarray, atoms: np.ndarray, left: np.ndarray, mask: np.ndarray,
+             alpha: float, tolerance: float, iterations: int) -> None:
+    """Codes of rows under known atoms, in place: each row is done when it gains next to nothing
+    itself, so that it has the same codes whatever rows stand beside it."""
+    rows, height = np.arange(len(left)), 0.5 * (left**2).sum(1)
+    least = tolerance * height
+    for _ in range(iterations):
+        if not len(rows):
+            return
+        some, rest = codes[rows], left[rows]
+        _code(some, atoms, rest, mask[rows], alpha)
+        codes[rows], left[rows] = some, rest
+        found = 0.5 * (rest**2).sum(1) + alpha * np.abs(some).sum(1)
+        goes_on = height[rows] - found > least[rows]
+        height[rows] = found
+        rows = rows[goes_on]
 
 
 def _code(codes: np.ndarray, atoms: np.ndarray, left: np.ndarray, mask: np.ndarray,

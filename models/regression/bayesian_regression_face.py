@@ -25,6 +25,8 @@ from probml.posteriors.units import of_rows, plane
 # deviation of its column
 NIL = 1e-8
 NONE = 1e-4  # of the variance of y: noise of rows that are met exactly
+# times that spreads of columns may differ, and standard deviations by which that may move a weight
+UNLIKE, HELD = 100.0, 0.3
 SCALE: Rule = ("'shared', 'each' or numbers above 0", is_scale)
 
 
@@ -39,7 +41,8 @@ class BayesianLinearRegression(FromMoments):
     and b is integrated out, so that the noise has n − 1 rows and not n.
 
     Args:
-        weight_scale: "shared": one s for all weights, chosen, as if columns were in like units;
+        weight_scale: "shared": one s for all weights, chosen, as if columns were in like units (a
+            warning says where they are not, and it matters);
             "each": one for each, chosen, 0 where a column does not help: no unit matters to it; or
             known, numbers: prior standard deviations in units of y per unit of X, one or (d,). A
                 very large one is least squares. Offsets matter to none.
@@ -104,8 +107,35 @@ class BayesianLinearRegression(FromMoments):
                                                       variance=variance))
         self._weights = [evidence.posterior(found, 0, s.ratio, s.variance, i)
                          for i, s in enumerate(self._scales)]
+        if chosen and not each and d:
+            self._doubt_units()
         vars(self).pop("_fit", None)
         return self
+
+    def _doubt_units(self) -> None:
+        """Say where one scale for weights of unlike units holds one back, by more of a standard
+        deviation than the same scale for standardised columns does."""
+        d = self.n_features_in_
+        lengths = np.sqrt((self.moments_.root[:d, :d] ** 2).sum(0))
+        if not (lengths > 0).all() or lengths.max() <= UNLIKE * lengths.min():
+            return
+        for i, (found, scales) in enumerate(zip(self._weights, self._scales, strict=True)):
+            given = evidence.problem(self.moments_, 0, d, i, bool(self.fit_intercept))
+            alike = given._replace(root=given.root / lengths)
+            other = evidence.choose(alike, [np.arange(d)], 0.0, scales.variance)
+            free = evidence.posterior(self.moments_, 0, other.ratio / lengths**2, other.variance, i)
+            away = np.abs(found.mean - free.mean) / np.sqrt((free.spread**2).sum(1))
+            j = int(np.argmax(away))
+            if away[j] > HELD:
+                names, unit = self._column_names, np.sqrt(self.moments_.rows)
+                text = (f"one prior scale serves columns whose spreads go from "
+                        f"{lengths.min() / unit:.1g} to {lengths.max() / unit:.1g}: the weight of "
+                        f"column {names[j] if names else j!r} is {away[j]:.2g} standard deviations "
+                        f"from where it would be if they were alike. Standardise the columns, or "
+                        f"take weight_scale='each'")
+                self.notes_.append(text)
+                warnings.warn(f"BayesianLinearRegression: {text}", RuntimeWarning, stacklevel=3)
+                return
 
     def _doubt_noise(self, scales, given: evidence.Problem, output: int) -> None:
         """Say where weights meet few rows exactly, so that the evidence rises as the noise goes to

@@ -9,7 +9,7 @@ import numpy as np
 
 from probml.device.rows import Known
 from probml.engines.climbing import training
-from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved, told
+from probml.engines.climbing.climbs import beside_means, by_lbfgs, by_newton, curved, told
 from probml.engines.climbing.coordinates import objective, to_coordinates
 from probml.engines.climbing.edges import edges, off_edge
 from probml.engines.climbing.ends import at_ends
@@ -211,7 +211,9 @@ class MAP(Engine):
                                           *alike(problem, outcome.params)))
         if notes:
             return outcome._replace(status=Status.RUNAWAY, notes=(*outcome.notes, *notes))
-        return outcome if self.optimizer else at_ends(problem, self.prior, outcome)
+        if self.optimizer:
+            return outcome
+        return beside_means(self, problem, at_ends(problem, self.prior, outcome))
 
     def _climbed(self, problem: Problem) -> Outcome:
         plan, rows, known, start = problem.plan, problem.rows, problem.known, problem.start

@@ -63,8 +63,8 @@ def validate_data(face: Any, X: Any, **settings: Any) -> Any:
     """scikit-learn's `validate_data` of X, which it keeps the names of.
 
     Raises:
-        DataError: two columns have one name, a cell is infinite, by column and row, a column of
-            dates stands beside numbers, or there is one axis. ValueError, TypeError: all else that
+        DataError: two columns have one name, a cell is infinite, by column and row, a column holds
+            dates, or there is one axis. ValueError, TypeError: all else that
             scikit-learn refuses.
     """
     names = [str(name) for name in getattr(X, "columns", ())]
@@ -76,6 +76,8 @@ def validate_data(face: Any, X: Any, **settings: Any) -> Any:
         raise _one_axis(X)
     if settings.get("skip_check_array"):
         _refuse_infinite(X, names)
+    if settings.get("dtype") is not None and not settings.get("skip_check_array"):
+        _refuse_dates(X, None)
     holes = settings.get("ensure_all_finite") == "allow-nan"
     try:
         # one look by all cores in the place of one by one
@@ -94,11 +96,16 @@ def validate_data(face: Any, X: Any, **settings: Any) -> Any:
         raise
 
 
-def _refuse_dates(X: Any, error: TypeError) -> None:
+def _refuse_dates(X: Any, error: TypeError | None) -> None:
     """
     Raises:
-        DataError: the first column of a table that holds dates.
+        DataError: the first column of a table that holds dates. Where all do, scikit-learn takes
+            them for numbers, in units (of a second, of 10⁻⁹ seconds) that nobody has said.
     """
+    if getattr(getattr(X, "dtype", None), "kind", "O") in "Mm":
+        raise DataError(f"X holds dates or times ({X.dtype}), which are no numbers. Make numbers "
+                        f"of them, such as (X - X.min()) / np.timedelta64(1, 'D') for days"
+                        ) from error
     for name, kind in zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False):
         if getattr(kind, "kind", "O") in "Mm":
             raise DataError(f"column '{name}' of X holds dates or times ({kind}), which are no "

@@ -98,6 +98,10 @@ class Form:
         """Natural parameters from ∇Q at the points."""
         raise NotImplementedError
 
+    # (points, inverses, gradients, event) → the same from gradients in the inverse of c, where a
+    # parameter is that. None: gradients are taken in c
+    read_inverse: Callable[..., dict[str, jax.Array]] | None = None
+
     def value(self, natural: Natural, c: jax.Array, event: int) -> jax.Array:
         """Q(c) up to a constant."""
         raise NotImplementedError

@@ -139,7 +139,7 @@ def _inferred(
     def attempt() -> _Run:
         same = jax.config.jax_enable_x64 == double
         return _run(held if same else held._replace(structure=trace(model, held.shapes)), ladder,
-                    weight, seed, start, place)
+                    weight, seed, start, place, asked is not None)
 
     with contextlib.ExitStack() as stack:
         if checkpoint is not None:
@@ -188,13 +188,17 @@ class _Run(NamedTuple):
 
 
 def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mapping[str, Any],
-         place: Place) -> _Run:
+         place: Place, asked: bool) -> _Run:
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked
-    again in double."""
+    again in double.
+
+    Args:
+        asked: the engine was named.
+    """
     first = ladder[0]
     data = first.taken(held)
     plan = planned(data, first)
-    problem = Problem(data, plan, None, None, weight, seed, start)
+    problem = Problem(data, plan, None, None, weight, seed, start, asked=asked)
     with place.shipped(problem, first.copies(problem), _reducible(first, plan),
                        first.batch, first.whole, first.apart,
                        first.runs(problem)) as (rows, known):
@@ -205,7 +209,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
         for engine in ladder:
             try:
                 if engine is not first and engine.taken(held) is not data:
-                    return _run(held, ladder[ladder.index(engine) :], weight, seed, start, place)
+                    return _run(held, ladder[ladder.index(engine) :], weight, seed, start, place,
+                                asked)
                 outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known,
                                  rows)
                 if (plan.latents or plan.groupings) and not plan.carried:

@@ -69,7 +69,12 @@ def packed(value: Any, arrays: Arrays, where: str, others: Others = NONE) -> Any
                 "value": [each((n, dict(d))) for n, d in value.nodes.items()],
                 "edges": [each((a, b, dict(d))) for (a, b), d in value.edges.items()]}
     if kind.__module__.startswith("pandas") and hasattr(value, "to_dict"):
-        return {"kind": "frame", "value": packed(value.to_dict("list"), arrays, where, others)}
+        index = {"index": each(value.index), "names": each(value.index.names)}
+        if value.ndim == 1:
+            return {"kind": "series", "name": packed(value.name, arrays, where, others),
+                    "value": each(value.array), **index}
+        return {"kind": "frame", "value": packed(value.to_dict("list"), arrays, where, others),
+                **index}
     raise ModelError(f"save: {where} is a {kind.__module__}.{kind.__qualname__}, which a file of "
                      f"numbers and text cannot hold: use pickle or joblib")
 
@@ -121,10 +126,16 @@ def unpacked(value: Any, arrays: Mapping[str, np.ndarray], others: Others = NONE
         graph.add_nodes_from(map(tuple, map(each, held)))
         graph.add_edges_from(map(tuple, map(each, value["edges"])))
         return graph
-    if kind == "frame":
+    if kind in ("frame", "series"):
         import pandas
 
-        return pandas.DataFrame(unpacked(held, arrays, others))
+        out = (pandas.DataFrame(unpacked(held, arrays, others)) if kind == "frame" else
+               pandas.Series(each(held), name=unpacked(value["name"], arrays, others)))
+        if "index" in value:  # files of earlier versions have none
+            index, names = each(value["index"]), each(value["names"])
+            out.index = (pandas.MultiIndex.from_tuples(index, names=names) if len(names) > 1
+                         else pandas.Index(index, name=names[0]))
+        return out
     if kind == "record":
         found = named(value["module"], value["name"])
         # what a module of ours has imported from elsewhere is no record of ours

@@ -299,10 +299,12 @@ class Questions(Serving):
         """What a row says of a continuous site that is unseen in it: a NumPyro distribution of
         batch shape (n,), along time (n, steps), of each step by itself. Normal for a scalar,
         MultivariateNormal of all its cells behind one another for more, exact where that is what
-        they are given the row (`explain` says exact Gaussian), else with their mean and covariance;
-        of a single number that is integrated over nodes, its density between these (mean, variance,
-        log_prob, cdf, icdf, sample). A mixture of these (MixtureSameFamily) where something
-        discrete is unseen beside it, or the engine has draws of the parameters.
+        they are given the row (`explain` says exact Gaussian), else with their mean and covariance,
+        of two numbers over nodes about their mode (of tails so heavy that there is no variance a
+        mean may miss a hundredth of itself: `impute` has it exactly where nothing below is seen);
+        of a single number that is integrated over nodes, its density between these (mean,
+        variance, log_prob, cdf, icdf, sample). A mixture of these (MixtureSameFamily) where
+        something discrete is unseen beside it, or the engine has draws of the parameters.
 
         Raises:
             ModelError: the site is discrete, seen in every row, or lies outside rows().

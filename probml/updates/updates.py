@@ -108,18 +108,20 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
     groups = _alike(params, stage)
     names = {name for block in stage for name in block.names}
 
-    def together(cs):
-        return {name: value for alike, c in zip(groups, cs, strict=True)
-                for name, value in _unpacked(params, alike, c).items()}
+    def together(places):
+        return {name: value for alike, place in zip(groups, places, strict=True)
+                for name, value in _unpacked(params, alike, place, _inverted(alike[0][0])).items()}
 
     def once(at):
         points = [_points(c, blocks[0]) for c, (blocks, _) in zip(at, groups, strict=True)]
+        places = [backward(p, b[0].steps) if _inverted(b[0]) else p
+                  for p, (b, _) in zip(points, groups, strict=True)]
         most = max(len(p) for p in points)
         padded = [jnp.concatenate([p, jnp.broadcast_to(p[:1], (most - len(p), *p.shape[1:]))])
-                  for p in points]
+                  for p in places]
         slopes = objective.gradients(together, padded, rowwise, names)
-        natural = [_read(p, g[: len(p)], b[0])
-                   for p, g, (b, _) in zip(points, slopes, groups, strict=True)]
+        natural = [_read(p, at, g[: len(p)], b[0])
+                   for p, at, g, (b, _) in zip(points, places, slopes, groups, strict=True)]
         return [form.onward(n, c, b[0].event)
                 for form, n, c, (b, _) in zip(forms, natural, at, groups, strict=True)], natural
 
@@ -152,9 +154,21 @@ def _points(c: jax.Array, block: Block) -> jax.Array:
     return points.reshape(len(points), -1)[:, np.argsort(order.reshape(-1))]
 
 
-def _read(points: jax.Array, gradients: jax.Array, block: Block) -> dict[str, jax.Array]:
+def _inverted(block: Block) -> bool:
+    """Whether gradients are taken in the parameter itself, the inverse of a matrix c."""
+    return block.steps == (("inverse", 1.0),) and block.form.read_inverse is not None
+
+
+def _read(points: jax.Array, places: jax.Array, gradients: jax.Array,
+          block: Block) -> dict[str, jax.Array]:
     """The natural parameters of a block's form from those; of vectors that are not coupled, those
-    of the one vector that they stand for."""
+    of the one vector that they stand for.
+
+    Args:
+        places: where gradients were taken: the points c, or their inverses (`_inverted`).
+    """
+    if _inverted(block):
+        return block.form.read_inverse(points, places, gradients, block.event)
     if not block.vectors:
         return block.form.read(points, gradients, block.event)
     order = np.array(block.vectors)
@@ -209,13 +223,14 @@ def _packed(params: Mapping, alike: tuple[list[Block], Bundle]) -> jax.Array:
     return bundle.join({block.names[0]: pack(params, block) for block in blocks})
 
 
-def _unpacked(params: Mapping, alike: tuple[list[Block], Bundle], c: jax.Array) -> dict[str,
-                                                                                        jax.Array]:
-    """Parameters of blocks alike from their quantities as one array."""
+def _unpacked(params: Mapping, alike: tuple[list[Block], Bundle], c: jax.Array,
+              there: bool = False) -> dict[str, jax.Array]:
+    """Parameters of blocks alike from their quantities as one array; which they are already, if
+    they are `there`."""
     blocks, bundle = alike
     if bundle.event is None:
-        return unpack(params, blocks[0], c)
-    return bundle.part(backward(c, blocks[0].steps), jax.lax.split)
+        return {blocks[0].names[0]: c} if there else unpack(params, blocks[0], c)
+    return bundle.part(c if there else backward(c, blocks[0].steps), jax.lax.split)
 
 
 def _ascend(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:

@@ -185,11 +185,13 @@ def test_dates_and_names_are_left_out_by_request(place):
     run = ask(place, *fit, "--drop", "day", code=3)
     assert "'who' holds another text in nearly every row" in run.stderr and "--drop" in run.stderr
     ask(place, *fit, "--drop", "day", "--drop", "who")
+    ask(place, *fit, "--drop", "day,who")
     assert "no such column" in ask(place, *fit, "--drop", "sort", code=3).stderr
 
 
 @pytest.mark.parametrize(("words", "code", "said"), [
-    (("predict", "@fit.probml"), 2, "Missing argument 'DATA'. See probml predict --help"),
+    (("predict", "@fit.probml"), 2,
+     "Missing argument 'DATA'. Write 'probml predict [OPTIONS] FITTED DATA'. See probml predict"),
     (("foretell", "@fit.probml"), 2, "No such command 'foretell'"),
     (("--quiet",), 2, "--quiet"),
     (("simulate", "@fit.probml", "-n", "0"), 2, "0 is not in the range"),

@@ -56,6 +56,18 @@ def test_the_expected_square_of_a_normal_vector_is_its_covariance_and_mean():
                                + np.outer([1.0, -2.0], [1.0, -2.0]), rtol=1e-12)
 
 
+def test_what_is_read_of_a_precision_matrix_loses_no_more_digits_than_its_inverse_has():
+    """Of Q(P) = ½ν log|P| − ½ tr(ΨP), whose gradient is ½νP⁻¹ − ½Ψ."""
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    c, psi = (turn * [1e-7, 1.0, 3.0]) @ turn.T, np.diag([2.0, 5.0, 7.0])
+    points = np.stack([c, 2 * c])
+    inverses = np.linalg.inv(points)
+    found = inverse_wishart.INVERSE_WISHART.read_inverse(points, inverses,
+                                                         0.5 * (4.0 * points - psi), 2)
+    np.testing.assert_allclose(found["nu"], 4.0, rtol=1e-8)
+    np.testing.assert_allclose(found["Psi"], psi, atol=1e-7)
+
+
 @pytest.mark.parametrize("precision", [False, True])
 def test_the_expected_log_determinant_and_inverse_of_a_covariance_are_means_of_draws(precision):
     psi = np.array([[2.0, 0.6], [0.6, 1.5]])

@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("sklearn")
+import jax
+from scipy import optimize
 from sklearn import datasets, discriminant_analysis, linear_model, svm
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
@@ -105,6 +107,48 @@ def test_squared_hinge_and_hinge_are_those_of_scikit_learn():
     np.testing.assert_allclose(ours.decision_function(UNITS), peer.decision_function(UNITS),
                                atol=1e-3)
     np.testing.assert_array_equal(ours.support_, np.sort(peer.support_))
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+def test_a_squared_hinge_has_its_minimum_in_any_unit(unit):
+    """By BFGS in coordinates in which a column has a spread of 1, where the penalty is β²/2C'."""
+    x, sign = X[50:, 2:], np.where(Y[50:] == 2, 1.0, -1.0)
+    scaled = (x - x.mean(0)) / x.std(0)
+    penalty = (unit * x.std(0)) ** -2.0
+
+    def loss(u):
+        short = np.maximum(0, 1 - sign * (scaled @ u[:2] + u[2]))
+        slope = -2 * (short * sign) @ np.column_stack([scaled, np.ones(len(x))])
+        return (0.5 * penalty @ u[:2] ** 2 + (short**2).sum(),
+                slope + np.append(penalty * u[:2], 0.0))
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        face = LinearSVM().fit(unit * x, Y[50:])
+    found = np.append(face.coef_[0] * unit * x.std(0),
+                      face.intercept_ + unit * x.mean(0) @ face.coef_[0])
+    assert face.converged_
+    words = [str(one.message) for one in said]
+    if unit < 1:  # weights next to 0: n rows of loss 1, and no sign is told
+        np.testing.assert_allclose(loss(found)[0], len(x), rtol=1e-9)
+        assert len(words) == 1 and "standardise the columns, or raise C=1" in words[0]
+    else:
+        least = optimize.minimize(loss, np.zeros(3), jac=True, tol=1e-12).fun
+        assert not words
+        np.testing.assert_allclose(loss(found)[0], least, rtol=1e-8)
+
+
+@pytest.mark.parametrize("off", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("double", [True, False])
+def test_nearly_collinear_columns_are_told_apart_by_the_shared_covariance(off, double):
+    """What is read of a precision matrix loses no more digits than its inverse has."""
+    random = np.random.default_rng(0)
+    x = X[:, :2] + 0.0
+    x = np.column_stack([x, x[:, 0] + off * random.normal(size=len(x))])
+    with jax.enable_x64(double):
+        ours = FisherDiscriminant().fit(x, Y).predict_proba(x)
+    peer = discriminant_analysis.LinearDiscriminantAnalysis(solver="lsqr").fit(x, Y)
+    np.testing.assert_allclose(ours, peer.predict_proba(x), atol=2e-3)
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])

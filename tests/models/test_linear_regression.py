@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -390,6 +391,20 @@ def test_the_chosen_scales_have_the_highest_evidence(groups, variance):
                     options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 5000})
     close(found.log_evidence, -best.fun, 1e-9)
     np.testing.assert_allclose(np.log(found.ratio), best.x[of], atol=1e-4)
+
+
+def test_one_prior_scale_for_columns_of_unlike_units_is_told_where_it_holds_a_weight_back():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(50, 3))
+    y = x @ [1.0, -2.0, 0.5] + 0.3 * random.normal(size=50)
+    with pytest.warns(RuntimeWarning, match="weight of column 2 is .* Standardise the columns"):
+        unlike = BayesianLinearRegression().fit(x * [1e6, 1.0, 1e-6], y)
+    assert abs(unlike.coef_[2] * 1e-6) < 0.01 and unlike.notes_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BayesianLinearRegression().fit(x * [1e3, 1e3, 1.0], y)  # differs, and matters little
+        each = BayesianLinearRegression("each").fit(x * [1e6, 1.0, 1e-6], y)
+    np.testing.assert_allclose(each.coef_ * [1e6, 1.0, 1e-6], [1.0, -2.0, 0.5], atol=0.2)
 
 
 def test_a_column_that_does_not_help_is_left_out():

@@ -10,13 +10,14 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.climbing import plateaus
+from probml.engines.climbing import plateaus, typical
 from probml.engines.climbing.coordinates import from_coordinates, to_coordinates, unflat
 from probml.engines.climbing.framed import ascend, framed, passes
 from probml.engines.climbing.righted import righted
 from probml.engines.climbing.runaway import runaway
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.errors import Refusal
 from probml.evidence import density
 from probml.evidence.density import climbed, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level, nothing
@@ -74,7 +75,8 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping, judged: bool = Tr
         end, climb = _vectors(engine, problem, u)
         top, heights, promise = righted(lambda u: climb(u, 0)[1:], end)
         if len(heights) > 1 and promise <= nothing(np.asarray(heights[-1], end.dtype)):
-            u, history = ravel_pytree(u)[1](jnp.asarray(top)), np.append(history, heights[1:])
+            u, history = ravel_pytree(u)[1](jnp.asarray(top)), np.append(
+                history, np.maximum(heights[1:], history[-1]))
             status = Status.CONVERGED
         adrift = end.dtype == np.float32 and heights[-1] - heights[0] > LOST
     if status is Status.STALLED and not problem.in_parts and _settled(engine, problem, u):
@@ -153,7 +155,7 @@ def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
         scale, tolerance = n / (SAMPLE if rows.held else near.weight), ROUGH
 
     def block(u, count):
-        u, value, count, trail, flat, ends["last"], first = _stiff(
+        u, value, count, trail, flat, ends["last"], first, _ = _stiff(
             plan, engine.prior, u, known, near, scale, np.asarray(count), tolerance
         )
         ends.setdefault("first", first)
@@ -222,8 +224,7 @@ def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
     if (outcome.status is not Status.CONVERGED or outcome.notes or not unheld(plan, engine.prior)
         or problem.in_parts or not 0 < density.size(plan, known) <= plateaus.FEW):
         return outcome
-    end, climb = _vectors(engine, problem,
-                          to_coordinates(plan, placed_all(dict(outcome.params)), known))
+    end, climb = _vectors(engine, problem, _coordinates(problem, outcome))
     hessian = plateaus.differences(lambda u: climb(u, 0)[2], end)
     notes = plateaus.level(plan, known, end, hessian, climb(end, 0)[1],
                            lambda u: climb(u)[:2], lambda u: climb(u, 0)[1])
@@ -234,6 +235,49 @@ def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
 
 
 flat = jit(density.flat, static_argnums=0, seldom=ONCE)
+
+
+def beside_means(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
+    """The end of a climb, with a word where it is far from what is typical; by the program of the
+    climb.
+
+    Raises:
+        Refusal: parameters that are only compared, which no climb moves, where nobody asked for
+            MAP.
+    """
+    plan, known, rows = problem.plan, problem.known, problem.rows
+
+    def evaluate() -> Callable:
+        if not curved(plan, known):
+            _, climb = _vectors(engine, problem, _coordinates(problem, outcome))
+            return lambda u: climb(u, 0)[1:]
+
+        def at(u: np.ndarray) -> tuple[float, np.ndarray]:
+            found = _stiff(plan, engine.prior, jnp.asarray(u), known, rows, 1.0, np.asarray(0),
+                           engine.tolerance)
+            return float(found[1]), np.asarray(found[-1])
+
+        return at
+
+    def end() -> np.ndarray:
+        return np.asarray(ravel_pytree(_coordinates(problem, outcome))[0])
+
+    if not problem.asked and not problem.in_parts and (
+        0 < density.size(plan, known) <= plateaus.FEW and problem.size <= typical.WORK
+    ):
+        still = plateaus.stepped(evaluate(), end())
+        names = dict.fromkeys(density.owners(plan, known)[i].partition("[")[0] for i in still)
+        if names:
+            said = ", ".join(map(repr, names))
+            raise Refusal(f"MAP cannot fit {problem}: the density goes up and down in steps of "
+                          f"{said}, which is only compared, as in where(i < s, ...), and has no "
+                          f"slope to climb. Make it a discrete site, which is summed out, or "
+                          f"sample it", ("NUTS",))
+    return typical.beside(problem, outcome, evaluate, end)
+
+
+def _coordinates(problem: Problem, outcome: Outcome) -> Any:
+    return to_coordinates(problem.plan, placed_all(dict(outcome.params)), problem.known)
 
 
 def climb_in_blocks(engine: "MAP", block: Callable, u: Any,
@@ -300,7 +344,8 @@ def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scal
     point, value, count, trail, gradient, hessian, first = damped_newton(evaluate, u, steps,
                                                                          tolerance, trail=BLOCK)
     _, there = arrived(value, gradient, hessian)
-    return point, -value, count, -trail, level(value, gradient) | there, hessian, first
+    return (point, -value, count, -trail, level(value, gradient) | there, hessian, first,
+            gradient)
 
 
 @jit

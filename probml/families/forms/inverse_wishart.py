@@ -44,6 +44,14 @@ class InverseWishart(Form):
         nu = (4 * (here - there) - 2 * here) / c.shape[-1]
         return {"nu": nu, "Psi": _symmetric(2 * c @ gradient @ c + nu[..., None, None] * c)}
 
+    def read_inverse(self, points, inverses, gradients, event):
+        """As `read`, of gradients in P = c⁻¹: c ∇Q c = −∂Q/∂P. A gradient in c would be P ∂Q/∂P P,
+        whose rounding the products with c do not take back: the square of how ill conditioned c
+        is."""
+        here, there = -jnp.sum(inverses * gradients, (-2, -1))
+        nu = (4 * (here - there) - 2 * here) / points.shape[-1]
+        return {"nu": nu, "Psi": _symmetric(nu[..., None, None] * points[0] - 2 * gradients[0])}
+
     def value(self, natural, c, event):
         """Q(c) up to a constant."""
         return -0.5 * jnp.sum(natural["nu"] * 2.0 * definite.half_log_det(c)

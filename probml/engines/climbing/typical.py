@@ -1,0 +1,158 @@
+"""How far a mode is from what is typical: the mean of each unbounded coordinate beside it, in
+standard deviations.
+
+The noise of a few rows beside its coefficients is the plain case: its mode leaves out what the
+coefficients take (n in the place of n − p). So is any density that falls faster on one side. With g
+the log density of the coordinates, v its mode and (R Rᵀ)⁻¹ = −∇²g(v), the mean is one step of
+Newton's from v to where the slope, averaged over a normal of that width, is zero,
+
+    E[u] ≈ v + R Rᵀ Σ_k {∇g(v + a R_k) + ∇g(v − a R_k) − 2 ∇g(v)} / (2 a²),   a = √3,
+
+the first term of the expansion in third derivatives (Tierney & Kadane 1986) taken over the width
+that matters. Further steps go too far: of a noise beside p coefficients of n rows one step finds
+the shift within a fifth, down to n = 2 p. Of a positive number the coordinate is its logarithm.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.device.rows import Known
+from probml.engines.climbing.coordinates import unflat
+from probml.engines.climbing.righted import Evaluate, framed
+from probml.engines.engine import Outcome, Problem, Status
+from probml.evidence import density
+from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
+from probml.plan.plan import Plan
+
+FEW = 32  # coordinates, and rows times coordinates, up to which an end is looked at
+WORK = 2**16
+FAR = 0.6  # standard deviations between the mode and the mean, that are worth a word
+WILD = 4.0  # beyond which a step says no more than that it is none
+ARMS = np.sqrt(3.0), 1.0  # a; the second where the density is too bent for the first
+OUT, PEAK = 5.0, 1.0  # widths along which a normal falls by 12.5 nats, Cauchy's by 2.6; a peak less
+NAMED = 3  # parameters
+
+
+class Typical(NamedTuple):
+    """What is typical beside a mode.
+
+    Attributes:
+        u: (d,) the means of the coordinates, about. away: (d,) these less the mode, in standard
+            deviations.
+        peak: the coordinate along which the mode is a peak beside which there is more, so that the
+            others tell nothing; −1: it is none.
+    """
+
+    u: np.ndarray
+    away: np.ndarray
+    peak: int = -1
+
+
+def typical(evaluate: Evaluate, end: np.ndarray,
+            volume: Callable[[np.ndarray], tuple[float, np.ndarray]]) -> Typical | None:
+    """The means of unbounded coordinates beside the mode of the parameters; None where the density
+    has no curvature to go by.
+
+    Args:
+        evaluate: (d,) → the height that a climb of the parameters' own density has, and the
+            gradient of its negative.
+        volume: (d,) → log |∂ parameters / ∂ u|, and its gradient.
+
+    Cost: some 8 d gradients.
+    """
+    def whole(u: np.ndarray) -> tuple[float, np.ndarray]:
+        u = u.astype(end.dtype)
+        (height, slope), (more, turn) = evaluate(u), volume(u)
+        return height + more, turn - np.asarray(slope, float)
+
+    found = framed(lambda u: (whole(u)[0], -whole(u)[1]), end)
+    if not (found.told and np.isfinite(found.promise)):
+        return None
+    mean, root = np.asarray(found.u, float), np.asarray(found.root, float)
+    widths = np.sqrt((root**2).sum(1))
+    falls = _falls(whole, mean, root)
+    if falls.min() < PEAK:
+        return Typical(mean, 0.0 * mean, int(np.abs(root[:, falls.argmin()]).argmax()))
+    for arm in ARMS:
+        with np.errstate(invalid="ignore", over="ignore"):
+            slope = whole(mean)[1]
+            ends = np.array([[whole(mean + side * arm * way)[1] for side in (1, -1)]
+                             for way in root.T])
+            step = root.T @ (slope + (ends.sum(1) - 2.0 * slope).sum(0) / (2.0 * arm**2))
+        if np.isfinite(step).all() and np.abs(step).max() <= WILD:
+            there = mean + root @ step
+            return Typical(there, (there - end) / widths)
+    return None
+
+
+def _falls(whole: Evaluate, mode: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """How far the density falls along each width, on the side where it falls less."""
+    here = whole(mode)[0]
+    ends = np.array([[whole(mode + side * OUT * way)[0] for side in (1, -1)] for way in root.T])
+    return here - np.where(np.isfinite(ends), ends, -np.inf).max(1)
+
+
+def beside(problem: Problem, outcome: Outcome, evaluate: Callable[[], Evaluate],
+           end: Callable[[], np.ndarray]) -> Outcome:
+    """An outcome, with a word where numbers of its point are far from what is typical of them. Of
+    the default alone: who asks for a mode is given one.
+
+    Args:
+        evaluate, end: as of `typical`, once they are wanted.
+    """
+    plan, known = problem.plan, problem.known
+    size = density.size(plan, known)
+    sites = (plan.structure.sites[name] for name in (*plan.rowwise, *plan.free))
+    if (problem.asked or outcome.status is not Status.CONVERGED or outcome.notes or plan.carried
+        or problem.in_parts or not 0 < size <= FEW or problem.size * size > WORK
+        or any(site.entry.kinked for site in sites)):
+        return outcome
+    point = end()
+    found = typical(evaluate(), point, lambda u: _volume(plan, u, known))
+    if found is not None and found.peak >= 0:
+        return outcome._replace(notes=(*outcome.notes, (
+            f"a mode on a narrow peak: along '{density.owners(plan, known)[found.peak]}' the "
+            f"density falls far less than its curvature there tells, so that most of what is "
+            f"typical lies elsewhere. Compare with NUTS()")))
+    if found is None or (np.abs(found.away) <= FAR).all():
+        return outcome
+    return outcome._replace(notes=(*outcome.notes, _words(plan, known, outcome.params, found)))
+
+
+def _words(plan: Plan, known: Known, params: Mapping, found: Typical) -> str:
+    there = jax.device_get(unflat(plan, jnp.asarray(found.u, jnp.result_type(float)), known))
+    worst: dict[str, float] = {}
+    for owner, away in zip(density.owners(plan, known), np.abs(found.away), strict=True):
+        name = owner.partition("[")[0]
+        worst[name] = max(worst.get(name, 0.0), float(away))
+    names = [name for name in sorted(worst, key=lambda name: -worst[name]) if worst[name] > FAR]
+    told = [f"'{name}'{_numbers(params[name], there[name])}" for name in names[:NAMED]]
+    rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    which = (f"the mean of {told[0]} is" if len(names) == 1 else
+             f"the means of {', '.join(told)}{rest} are up to")
+    return (f"a mode that is not what is typical, as of a noise that few rows tell beside its "
+            f"coefficients: {which} {worst[names[0]]:.1f} standard deviations away. For means and "
+            f"widths compare with NUTS()")
+
+
+def _numbers(mode: np.ndarray, mean: np.ndarray) -> str:
+    mode, mean = np.asarray(mode, float), np.asarray(mean, float)
+    return f" ({float(mode):.3g} here, there about {float(mean):.3g})" if mode.size == 1 else ""
+
+
+def _volume(plan: Plan, u: np.ndarray, known: Known) -> tuple[float, np.ndarray]:
+    value, slope = _volumes(plan, jnp.asarray(u), known)
+    return float(value), np.asarray(slope)
+
+
+def _volumes(plan: Plan, u: jax.Array, known: Known):
+    return jax.value_and_grad(lambda u: jnp.asarray(density.unflat(plan, u, known)[1],
+                                                    u.dtype))(u)
+
+
+_volumes = jit(_volumes, static_argnums=0, seldom=ONCE)
