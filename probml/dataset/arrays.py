@@ -41,18 +41,29 @@ def as_raw(what, value, rows):
     """Whatever the user gave as an array; rows: it must have a row axis, not empty."""
     if isinstance(value, Labelled) and value.labels:
         return Raw(np.asarray(value).astype(np.int32), value.labels, value.categorical)
-    value = frames.plain(value)
-    module = type(value).__module__.partition(".")[0]
-    if module == "pyarrow" and hasattr(value, "to_pandas"):
-        value = arrow_values.opened(value)
-        module = "numpy" if isinstance(value, np.ndarray) else "pandas"
-    raw = (_from_pandas if module == "pandas" else _from_numpy)(what, value, rows)
+    try:
+        raw = _opened(what, frames.plain(value), rows)
+    except Exception as error:
+        # text of a file is looked at for the first time here
+        torn = isinstance(error, UnicodeError) or type(error).__module__.startswith("pyarrow")
+        if isinstance(error, DataError) or not torn:
+            raise
+        raise DataError(f"{what} cannot be read ({error}): is a text in it no UTF-8? Read the file "
+                        f"in the encoding that it was written in") from None
     if rows and raw.values.ndim == 0:
         raise DataError(f"{what} needs one value per row, got a single value: pass a list or "
                         f"array, rows first, or bind a setting.")
     if rows and len(raw.values) == 0:
         raise DataError(f"the data is empty: {what} has 0 rows, expected at least 1.")
     return raw
+
+
+def _opened(what, value, rows):
+    module = type(value).__module__.partition(".")[0]
+    if module == "pyarrow" and hasattr(value, "to_pandas"):
+        value = arrow_values.opened(value)
+        module = "numpy" if isinstance(value, np.ndarray) else "pandas"
+    return (_from_pandas if module == "pandas" else _from_numpy)(what, value, rows)
 
 
 def _from_pandas(what, value, rows):

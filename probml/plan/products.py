@@ -86,9 +86,12 @@ def _near(plan: Plan, names: Sequence[str]) -> tuple[list[str], dict]:
     specs = {}
     for program, takes in (structure.programs[user] for user in takers):
         specs |= dict(zip(takes, program.in_avals, strict=True))
-    fill = {}
+    fill, codes = {}, 0
     for i, (name, spec) in enumerate(sorted(specs.items())):
         fill[name] = filled(i, spec, name in structure.sites)
+        if jnp.issubdtype(spec.dtype, jnp.integer) and name not in structure.sites:
+            # of two that index one axis, home and away, both entries matter
+            fill[name], codes = (fill[name] + codes) % 2, codes + 1
     return takers, fill
 
 

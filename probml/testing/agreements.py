@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.engines import MAP, Exact
+from probml.engines import MAP, NUTS, Exact
 from probml.errors import Refusal
 from probml.testing.case import ABSENT, PART, SOFT, Case
 from probml.testing.comparing import (
@@ -21,11 +21,16 @@ from probml.testing.comparing import (
     known,
     runs_away,
     same,
+    states_of,
 )
-from probml.testing.recipe import finite
+from probml.testing.recipe import INDEXES, counted, finite
+from probml.testing.recipe import told as doubled
 
 # discrete without bound: no mean here
-UNTOLD = ("poisson", "counts", "geometric", "negative", "inflated")
+UNTOLD = ("poisson", "counts", "geometric", "negative", "inflated", "rates", "zeros")
+CHAINS = NUTS(draws=250, warmup=250, chains=2)
+APART = 6.0  # standard errors that means of two engines may lie apart
+FEWEST = 40  # effective draws of which a mean has a standard error
 SIMULATED = 60  # data sets of a certificate
 SURE = 1e-6  # a probability below which ranks are not uniform by chance
 
@@ -59,6 +64,34 @@ def calibrated(case: Case) -> None:
     assert not found.failures, f"{len(found.failures)} simulations failed: {found.failures}"
     least = found.table["p_value"]
     assert least.min() > SURE, f"ranks of '{least.idxmin()}' are not uniform:\n{found}"
+
+
+def sampled_alike(case: Case) -> None:
+    """Draws of NUTS have the means of the exact posterior, within their own standard errors."""
+    if not case.learnt or not case.data or case.outside:
+        return
+    exact = fitted(case, Exact(), case.data, None).summary()
+    drawn = fitted(case, CHAINS, case.data, None).summary().reindex(exact.index)
+    both = exact.join(drawn, rsuffix="_drawn").query("sd > 0 and ess_bulk >= @FEWEST")
+    off = (both["mean"] - both["mean_drawn"]).abs()
+    most = APART * both[["sd", "sd_drawn"]].max(axis=1) / np.sqrt(both["ess_bulk"])
+    assert (off <= most).all(), f"NUTS's means are not the exact ones:\n{both[off > most]}"
+
+
+def computed(case: Case) -> None:
+    """A deterministic of a site has the mean of what it computes, or its value."""
+    fit, data, right = known(case)
+    for name, site in case.sites.items():
+        shown = np.asarray(data.get(name, np.nan), float)
+        if not site.get("tells") or case.hidden.get(name) == SOFT:
+            continue
+        if name in right.states and not counted(site):
+            wanted = right.marginal(name, states_of(case, name)) @ np.arange(states_of(case, name))
+        elif shown.ndim and not np.isnan(shown).any():
+            wanted = shown
+        else:
+            continue  # over simulated rows
+        same(fit.impute(data)[f"{name}_told"], doubled(wanted), f"'{name}_told'", digits(case))
 
 
 def singly(case: Case) -> None:
@@ -114,19 +147,19 @@ def told(case: Case) -> None:
         return
     fit = at(case)
     rounded = {name: np.asarray(value, np.float32) for name, value in case.data.items()}
-    right = np.asarray(fit.log_prob({name: np.asarray(value, float) if name != "group" else
+    right = np.asarray(fit.log_prob({name: np.asarray(value, float) if name not in INDEXES else
                                      value.astype(int) for name, value in rounded.items()}))
     kinds = {
-        "float32": {name: value if name != "group" else value.astype(np.int8)
+        "float32": {name: value if name not in INDEXES else value.astype(np.int8)
                     for name, value in rounded.items()},
-        "lists": {name: (value if name != "group" else value.astype(int)).tolist()
+        "lists": {name: (value if name not in INDEXES else value.astype(int)).tolist()
                   for name, value in rounded.items()},
-        "arrays of JAX": {name: jnp.asarray(value if name != "group" else value.astype(int))
+        "arrays of JAX": {name: jnp.asarray(value if name not in INDEXES else value.astype(int))
                           for name, value in rounded.items()},
         "integers": {name: value.astype(np.uint8) if name in case.sites and finite(
             case.sites[name]) and not np.isnan(value).any() and case.hidden.get(name) != SOFT
-            or name == "group" else value.astype(float) for name, value in rounded.items()},
-        "Fortran's order": {name: np.asfortranarray(value if name != "group" else
+            or name in INDEXES else value.astype(float) for name, value in rounded.items()},
+        "Fortran's order": {name: np.asfortranarray(value if name not in INDEXES else
                                                     value.astype(int))
                             for name, value in rounded.items()},
     }

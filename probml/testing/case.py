@@ -12,7 +12,7 @@ import numpy as np
 from numpyro import handlers
 
 from probml.interface.model import Model
-from probml.testing.recipe import GROUPS, STEPS, build, finite, inputs, states
+from probml.testing.recipe import EFFECTS, INDEXES, STEPS, build, finite, inputs, states
 
 ABSENT, PART, SEEN, SOFT = "absent", "part", "seen", "soft"
 
@@ -27,12 +27,14 @@ class Case:
         seed: of the parameters, the values and which cells are unseen.
         hidden: site → "part" (every third cell, about), "absent", or "soft" (a likelihood of each
             state is seen); all others are seen.
+        blank: how many rows, the first ones, show nothing.
     """
 
     recipe: dict[str, Any]
     rows: int = 6
     seed: int = 0
     hidden: dict[str, str] = field(default_factory=dict)
+    blank: int = 0
 
     @classmethod
     def of(cls, text: str) -> "Case":
@@ -41,7 +43,7 @@ class Case:
 
     def __str__(self) -> str:
         return json.dumps({"recipe": self.recipe, "rows": self.rows, "seed": self.seed,
-                           "hidden": self.hidden}, indent=1)
+                           "hidden": self.hidden, "blank": self.blank}, indent=1)
 
     def __hash__(self):
         return hash(str(self))
@@ -69,7 +71,7 @@ class Case:
         sites = [{key: named[key](value) if key in named else value for key, value in site.items()}
                  for site in self.recipe["sites"]]
         return Case({**self.recipe, "sites": sites}, self.rows, self.seed,
-                    {to[name]: word for name, word in self.hidden.items()})
+                    {to[name]: word for name, word in self.hidden.items()}, self.blank)
 
     @property
     def learnt(self) -> bool:
@@ -79,13 +81,16 @@ class Case:
     @property
     def nested(self) -> bool:
         """Whether effects of groups are learnt, which engines may integrate out."""
-        return any("effect" in site.get("learn", ()) for site in self.recipe["sites"])
+        return any(name in site.get("learn", ()) for site in self.recipe["sites"]
+                   for name in EFFECTS.values())
 
     @functools.cached_property
     def inputs(self) -> dict[str, np.ndarray]:
         rng = np.random.default_rng([self.seed, 1])
-        own = {"x": rng.normal(size=self.rows), "group": rng.integers(0, GROUPS, self.rows),
-               "t": rng.normal(size=(self.rows, STEPS))}
+        own = {"x": rng.normal(size=self.rows),
+               "group": rng.integers(0, INDEXES["group"], self.rows),
+               "t": rng.normal(size=(self.rows, STEPS)),
+               "unit": rng.integers(0, INDEXES["unit"], self.rows)}
         return {name: own[name] for name in inputs(self.recipe)}
 
     @functools.cached_property
@@ -105,8 +110,8 @@ class Case:
         for name, value in found.items():
             value = np.asarray(value)
             if name in self.sites:
-                plates = self.sites[name].get("layout") == "plate"
-                values[name] = np.moveaxis(value, 1, 0) if plates else value
+                plates = self.sites[name].get("layout") in ("plate", "grid")
+                values[name] = value.T if plates else value
             else:
                 params[name] = value
         return params, values
@@ -128,6 +133,10 @@ class Case:
                 out[name] = rng.uniform(0.05, 1.0, (self.rows, states(self.sites[name])))
                 continue
             out[name] = np.where(hole, np.nan, value) if word == PART else value
+        for name in set(out) - set(self.inputs) if self.blank else ():
+            nothing = 1.0 if self.hidden.get(name) == SOFT else np.nan
+            out[name] = np.where((np.arange(self.rows) < self.blank).reshape(
+                -1, *(1,) * (out[name].ndim - 1)), nothing, out[name])
         return out
 
     @property

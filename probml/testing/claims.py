@@ -215,7 +215,8 @@ CLAIMS: tuple[Callable[[Case], None], ...] = (
     learning, invariants.order, invariants.weight, invariants.modes, invariants.kept,
     invariants.parts, invariants.names, exactly, bounds, invariants.labelled, likely, outside,
     drawn, invariants.merged, invariants.unaided, invariants.sampled, agreements.counted_twice,
-    agreements.calibrated, agreements.singly, agreements.asked, agreements.told)
+    agreements.calibrated, agreements.singly, agreements.asked, agreements.told,
+    agreements.computed, agreements.sampled_alike)
 
 
 def check(case: Case, claims: tuple[Callable[[Case], None], ...] = CLAIMS) -> int:

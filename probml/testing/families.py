@@ -105,6 +105,16 @@ KINDS: dict[str, Kind] = {
                          cells=TOTAL + 1),
     "shares": Kind(lambda concentration: dist.Dirichlet(concentration),
                    {"concentration": "positive"}, width=True, whole=True),
+    "bags": Kind(lambda concentration: dist.DirichletMultinomial(concentration, TOTAL),
+                 {"concentration": "positive"}, width=True, whole=True),
+    "cut": Kind(lambda loc, scale: dist.TruncatedNormal(loc, scale, low=-1.0, high=1.5), LOC,
+                "loc"),
+    "rates": Kind(lambda probs, rate: dist.MixtureSameFamily(
+        dist.Categorical(probs), dist.Poisson(rate[..., None] * (1.0 + 3.0 * jnp.arange(PEAKS)))),
+        {"probs": "peaks", "rate": "positive"}),
+    "zeros": Kind(lambda gate, mean, concentration: dist.ZeroInflatedNegativeBinomial2(
+        mean, concentration, gate=gate),
+        {"gate": "unit", "mean": "positive", "concentration": "positive"}),
     "words": Kind(lambda probs: dist.Multinomial(TOTAL, probs), {"probs": "shares"}, width=True,
                   whole=True),
 }

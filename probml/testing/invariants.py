@@ -26,7 +26,7 @@ from probml.testing.comparing import (
     same,
     states_of,
 )
-from probml.testing.recipe import CHAINS, GROUPS, STEPS, counted, finite, timed
+from probml.testing.recipe import CHAINS, INDEXES, STEPS, counted, finite, timed
 
 SHORT = (Laplace(), SVI(steps=5), NUTS(draws=4, warmup=4, chains=1))
 
@@ -113,18 +113,22 @@ def names(case: Case) -> None:
 
 
 def labelled(case: Case) -> None:
-    """Members of groups named by text, of which one has no rows, are those named by numbers."""
-    if "group" not in case.inputs:
+    """Members of groups named by text, or by codes from 1, of which one may have no rows, are those
+    named by codes from 0."""
+    indexes = [name for name in INDEXES if name in case.inputs]
+    if not indexes:
         return
-    words = ("none", "one", "two")[:GROUPS]
     fit, data, _ = known(case)
-    named = {**data, "group": np.array(words)[data["group"]]}
-    other = at(case, group=words)
-    same(other.log_prob(named), fit.log_prob(data), "log_prob of members in words", CLOSE)
-    # by itself a row may be of a pattern of its own, and integrated at once
-    first = {name: np.asarray(value)[:1] for name, value in named.items()}
-    same(other.log_prob(first), np.asarray(fit.log_prob(data))[:1], "log_prob of one row",
-         digits(case))
+    words = {name: ("none", "one", "two")[: INDEXES[name]] for name in indexes}
+    codes = {name: tuple(range(1, 1 + INDEXES[name])) for name in indexes}
+    for what, labels in (("in words", words), ("from 1", codes)):
+        named = {**data, **{name: np.array(labels[name])[data[name]] for name in indexes}}
+        other = at(case, **labels)
+        same(other.log_prob(named), fit.log_prob(data), f"log_prob of members {what}", CLOSE)
+        # by itself a row may be of a pattern of its own, and integrated at once
+        first = {name: np.asarray(value)[:1] for name, value in named.items()}
+        same(other.log_prob(first), np.asarray(fit.log_prob(data))[:1],
+             f"log_prob of one row, members {what}", digits(case))
 
 
 def spelled(case: Case) -> None:

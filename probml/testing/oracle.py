@@ -238,7 +238,13 @@ def _placed(message, at):
         return None
     value = jnp.asarray(at[message["name"]])
     plates = len(message["fn"].batch_shape)
-    return jnp.moveaxis(value, 0, plates - 1) if ROWS in message else value
+    return _turned(value, plates) if ROWS in message else value
+
+
+def _turned(value: jax.Array, plates: int) -> jax.Array:
+    """A value rows first, then plates from without, as NumPyro has it: rows last, plates before
+    them from within; or back."""
+    return jnp.transpose(value, (*reversed(range(plates)), *range(plates, value.ndim)))
 
 
 def _states(fn: Any) -> int:
@@ -260,15 +266,15 @@ def _whole(fn: Any) -> bool:
 def _log(message: Mapping, value: Any, mask: np.ndarray | None) -> jax.Array:
     """log p of a site, (rows,), without the cells that are unseen and have no say."""
     fn = message["fn"]
-    placed = jnp.moveaxis(jnp.asarray(value), 0, len(fn.batch_shape) - 1)
+    plates = len(fn.batch_shape)
+    placed = _turned(jnp.asarray(value), plates)
     while isinstance(fn, dist.Independent):
         fn = fn.base_dist
     if isinstance(getattr(fn, "base_dist", fn), MarkovChain):
         log = _path(getattr(fn, "base_dist", fn), placed)
     else:
         log = fn.log_prob(placed)
-    rows = len(message["fn"].batch_shape) - 1
-    log = jnp.moveaxis(jnp.broadcast_to(log, placed.shape[: log.ndim]), rows, 0)
+    log = _turned(jnp.broadcast_to(log, placed.shape[: log.ndim]), plates)
     if mask is not None:
         log = jnp.where(mask.reshape(*log.shape, -1).all(-1), log, 0.0)
     return log.reshape(len(log), -1).sum(-1)
@@ -287,7 +293,7 @@ def _path(fn: MarkovChain, z: jax.Array) -> jax.Array:
 def _mean(message: Mapping, shape: tuple[int, ...]) -> jax.Array:
     fn = message["fn"]
     mean = jnp.broadcast_to(fn.mean, fn.batch_shape + fn.event_shape)
-    return jnp.broadcast_to(jnp.moveaxis(mean, len(fn.batch_shape) - 1, 0), shape)
+    return jnp.broadcast_to(_turned(mean, len(fn.batch_shape)), shape)
 
 
 def _place(fn: Any) -> Any:

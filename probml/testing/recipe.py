@@ -11,13 +11,15 @@ A recipe is a mapping that JSON holds:
 `kind` is one of families.KINDS, or "chain" (a MarkovChain of STEPS steps), or "walk" (a
 GaussianChain of one number). `parents` are finite sites before it, whose states index the tables of
 its arguments; of a chain these are its initial and its transition, a chain before it drives it step
-by step. `layout` is "scalar", "event" (`size` cells, to_event(1)) or "plate" (a plate of `size`
-nested in the rows); `outside`: the site stands outside the rows. `learn` are the arguments that are
-parameters, the others are numbers. `adds` are what is added, times a number, to the argument that
-says where it lies: the input "x", the input "t" of every step, effects of the index input "group"
-(`spread`: the standard deviation of their prior is a parameter too), sites of numbers before it,
-of vectors by a matrix of loadings; `bends` adds squares of these. `takes` is an unseen number
-before it that enters as its argument, or as a factor of it, see families.Kind.
+by step. `layout` is "scalar", "event" (`size` cells, to_event(1)), "plate" (a plate of `size`
+nested in the rows) or "grid" (a plate of INNER nested in one of `size`); `outside`: the site stands
+outside the rows. `learn` are the arguments that are parameters, the others are numbers. `adds` are
+what is added, times a number, to the argument that says where it lies: the input "x", the input "t"
+of every step, effects of the index inputs "group" and "unit" (`spread`: the standard deviation of
+their prior is a parameter too), sites of numbers before it, of vectors by a matrix of loadings;
+`bends` adds squares of these. `unit` is a factor and an offset of a site that has a location and a
+scale. `tells`: a deterministic of it, `told`. `takes` is an unseen number before it that enters as
+its argument, or as a factor of it, see families.Kind.
 """
 
 from collections.abc import Mapping
@@ -27,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from numpyro import plate, sample
+from numpyro import deterministic, plate, sample
 
 from probml.interface.model import Model, model
 from probml.language.gaussian_chain import GaussianChain
@@ -37,7 +39,10 @@ from probml.testing.families import FACTOR, KINDS, SPREAD, UNIT, constant, last,
 
 STEPS = 4
 GROUPS = 3
-INPUTS = ("x", "group", "t")
+INNER = 3  # of a grid, the plate in the plate
+INDEXES = {"group": GROUPS, "unit": 2}  # inputs that name members, whose numbers are parameters
+EFFECTS = {"group": "effect", "unit": "crossed"}
+INPUTS = ("x", "group", "t", "unit")
 CHAINS = ("chain", "walk")
 
 
@@ -82,10 +87,10 @@ def build(recipe: Mapping[str, Any]) -> Model:
 
 
 @model
-def generated(recipe, x, group, t):
+def generated(recipe, x, group, t, unit):
     """What a recipe says."""
     sites = {site["name"]: site for site in recipe["sites"]}
-    given = {"x": x, "group": group, "t": t}
+    given = {"x": x, "group": group, "t": t, "unit": unit}
     numbers = {name: np.random.default_rng([recipe["seed"], i]) for i, name in enumerate(sites)}
     tables = {name: _tables(site, sites, numbers[name]) for name, site in sites.items()}
     values: dict[str, Any] = {}
@@ -96,6 +101,13 @@ def generated(recipe, x, group, t):
         for name, site in sites.items():
             if not site.get("outside"):
                 values[name] = _draw(site, sites, tables[name], values, given)
+                if site.get("tells"):
+                    deterministic(f"{name}_told", told(values[name]))
+
+
+def told(value: Any) -> Any:
+    """What a site with `tells` computes of its value."""
+    return 2.0 * value + 1.0
 
 
 def _tables(site: Mapping, sites: Mapping, rng: np.random.Generator) -> dict[str, Any]:
@@ -113,14 +125,15 @@ def _tables(site: Mapping, sites: Mapping, rng: np.random.Generator) -> dict[str
     kind, k = KINDS[site["kind"]], states(site)
     shared = site.get("shared") or site.get("layout", "scalar") == "scalar" and not kind.width
     cells = () if shared else (site["size"],)
+    cells = (*cells, INNER) if cells and site.get("layout") == "grid" else cells
     out = {}
     for name, where in kind.arguments.items():
         own = over if where in ("one positive", "shares") else (*over, *cells)
         out[name] = _argument(site, name, where, own, last(where, k, site.get("size", 0)) or k,
                               rng)
     for name in site.get("adds", ()):
-        if name == "group":
-            out["+group"] = _argument(site, "effect", "real", (GROUPS,), k, rng)
+        if name in INDEXES:
+            out[f"+{name}"] = _argument(site, EFFECTS[name], "real", (INDEXES[name],), k, rng)
         elif name in sites and vector(sites[name]):
             out[f"+{name}"] = rng.normal(0.0, 1.0, (sites[name]["size"], *(
                 (site["size"],) if vector(site) else ())))
@@ -142,7 +155,7 @@ def _argument(site: Mapping, name: str, where: str, shape: tuple[int, ...], k: i
         return jnp.asarray(number)
     said = prior(where, site.get("prior", ""), k)
     own = f"{site['name']}_{name}"
-    if name == "effect" and site.get("spread"):
+    if name in EFFECTS.values() and site.get("spread"):
         said = dist.Normal(0.0, sample(f"{own}_spread", dist.HalfNormal(2.0)))
     if where == "logits":
         shape = (*shape, k)
@@ -174,10 +187,18 @@ def _draw(site: Mapping, sites: Mapping, tables: Mapping, values: Mapping, given
         of = sites[site["takes"]]["kind"]
         arguments[name] = _taken(arguments[name], values[site["takes"]], how, of,
                                  layout == "event")
+    if "unit" in site:
+        factor, offset = site["unit"]
+        arguments |= {"loc": offset + factor * arguments["loc"],
+                      "scale": factor * arguments["scale"]}
     made = kind.make(**arguments)
     events = wide + (layout == "event")
     if layout == "plate":
         with plate(f"{site['name']}_cells", site["size"]):
+            return sample(site["name"], made)
+    if layout == "grid":
+        with (plate(f"{site['name']}_cells", site["size"]),
+              plate(f"{site['name']}_inner", INNER)):
             return sample(site["name"], made)
     return sample(site["name"], made.to_event(events) if events else made)
 
@@ -202,8 +223,8 @@ def _term(site: Mapping, sites: Mapping, name: str, tables: Mapping, values: Map
     """What one of `adds` adds, with the axes of the site's value."""
     kind, wide = KINDS[site["kind"]], timed(site, sites)
     cells = site.get("layout") == "event" or kind.width
-    if name == "group":
-        term, steps = tables["+group"][given["group"]], False
+    if name in INDEXES:
+        term, steps = tables[f"+{name}"][given[name]], False
     elif name in given:
         term, steps = tables[f"+{name}"] * given[name], name == "t"
     else:
@@ -234,6 +255,9 @@ def _taken(argument: Any, value: Any, how: str, of: str, cells: bool) -> Any:
 def _at(table: Any, looked: list, site: Mapping, where: str) -> Any:
     """The entries of a table at the parents' states; cells of a nested plate before the rows."""
     own = bool(last(where, 1, 1))
+    if site.get("layout") == "grid" and not site.get("shared"):  # (inner, cells, rows)
+        inner = jnp.arange(INNER)[:, None, None]
+        return table[(*looked, jnp.arange(site["size"])[:, None], inner)]
     if site.get("layout") != "plate" or site.get("shared"):
         return table[tuple(looked)] if looked else table
     cells = jnp.arange(site["size"])[:, None]

@@ -8,12 +8,25 @@ from typing import Any
 from hypothesis import strategies as st
 
 from probml.testing.case import ABSENT, PART, SEEN, SOFT, Case
-from probml.testing.families import KINDS, PRIORS, UNIT
-from probml.testing.recipe import CHAINS, STEPS, counted, finite, states, timed, vector
+from probml.testing.families import KINDS, LOC, PRIORS, UNIT
+from probml.testing.recipe import (
+    CHAINS,
+    EFFECTS,
+    INDEXES,
+    INNER,
+    STEPS,
+    counted,
+    finite,
+    states,
+    timed,
+    vector,
+)
 
 NAMES = "abcdefgh"
 CELLS = 2
 JOINT = 200  # joint states of what may be unseen
+UNITS = ([1e9, 0.0], [1e-9, 0.0], [1.0, 1e6])
+PLATED = ("plate", "grid")
 COMMON = ("chain", "walk", "categorical", "categorical", "normal", "normal", "bernoulli", "gamma",
           "poisson")  # beside one of each
 
@@ -22,15 +35,21 @@ COMMON = ("chain", "walk", "categorical", "categorical", "normal", "normal", "be
 def recipes(draw: st.DrawFn, most: int = 4, learn: bool = True) -> dict[str, Any]:
     """A recipe of at most `most` sites; without `learn`, of no parameters."""
     sites: list[dict[str, Any]] = []
+    star = draw(st.integers(0, 7), label="star") == 7
     for name in NAMES[: draw(st.integers(1, most), label="sites")]:
-        sites.append(draw(_site(name, sites, learn), label=name))
+        hub = sites[0] if star and sites else {"kind": "walk"}
+        shared = finite(hub) and hub["kind"] != "chain" and not hub.get("outside") and hub.get(
+            "layout", "scalar") == "scalar" and not vector(hub)
+        sites.append(draw(_site(name, sites, learn, hub["name"] if shared else ""), label=name))
     if all(site.get("outside") for site in sites):
         sites[-1] = {key: value for key, value in sites[-1].items() if key != "outside"}
     return {"seed": draw(st.integers(0, 9), label="numbers"), "sites": sites}
 
 
 @st.composite
-def _site(draw: st.DrawFn, name: str, before: list[dict], learn: bool) -> dict[str, Any]:
+def _site(draw: st.DrawFn, name: str, before: list[dict], learn: bool,
+          hub: str) -> dict[str, Any]:
+    """A site; below the hub, where there is one: several share that parent."""
     kind = draw(st.sampled_from([*KINDS, *COMMON]))
     site: dict[str, Any] = {"name": name, "kind": kind}
     if kind == "walk":
@@ -40,17 +59,18 @@ def _site(draw: st.DrawFn, name: str, before: list[dict], learn: bool) -> dict[s
     if kind == "chain":
         return draw(_chain(site, before, learn))
     own, known = KINDS[kind], {one["name"]: one for one in before}
-    able = [one for one in before if finite(one) and not vector(one)]
+    able = [one for one in before if finite(one) and not vector(one)
+            and one.get("layout") != "grid"]
     if kind in ("bernoulli", "categorical") and draw(st.integers(0, 7)) == 0:
         above = [one["name"] for one in able if one.get("outside")][:1]
         return site | {"outside": True} | ({"parents": above} if above else {}) | _learnt(
             draw, list(own.arguments), "", learn)
-    parents = _some(draw, [one["name"] for one in able], 2)
+    parents = [hub] if hub else _some(draw, [one["name"] for one in able], 2)
     stepped = [p for p in parents if timed(known[p], known)]
     plated = [p for p in parents if known[p].get("layout") == "plate"]
     parents = [] if stepped and plated or plated and own.width else parents
     layouts = ["scalar"] if own.width else ["scalar", "event"] if stepped else [
-        "scalar", "scalar", "event", "plate"]
+        "scalar", "scalar", "event", "plate", "scalar", "grid"]
     layout = "plate" if plated and parents else draw(st.sampled_from(layouts))
     if parents:
         site["parents"] = parents
@@ -58,19 +78,24 @@ def _site(draw: st.DrawFn, name: str, before: list[dict], learn: bool) -> dict[s
         site["size"] = CELLS
     if layout != "scalar":
         site["layout"] = layout
-    if layout == "plate" and draw(st.booleans()):
+    if layout in PLATED and draw(st.booleans()):
         site["shared"] = True
     if own.adds:
         site |= _added(draw, site, before, layout, known)
     if own.takes and not timed(site, known):
         site |= _taken(draw, own.takes[1], before, known)
-    names = [*own.arguments, *(["effect"] if "group" in site.get("adds", ()) else [])]
+    if own.arguments is LOC and draw(st.integers(0, 7)) == 7:
+        site["unit"] = draw(st.sampled_from(UNITS))
+    if layout == "scalar" and not own.width and not timed(site, known) and draw(
+            st.integers(0, 7)) == 7:
+        site["tells"] = True
+    names = [*own.arguments, *(EFFECTS[i] for i in INDEXES if i in site.get("adds", ()))]
     if "takes" in site and own.takes[1] == UNIT:
         names.remove(own.takes[0])
     wheres = [*own.arguments.values(), "real"]
     chosen = draw(st.sampled_from(sorted({p for where in wheres for p in PRIORS[where]})))
     site |= _learnt(draw, names, chosen, learn)
-    if "effect" in site.get("learn", ()) and draw(st.booleans()):
+    if set(EFFECTS.values()) & set(site.get("learn", ())) and draw(st.booleans()):
         site["spread"] = True
     return site
 
@@ -99,10 +124,10 @@ def _added(draw: st.DrawFn, site: dict, before: list[dict], layout: str,
     """What is added to where a site lies."""
     numbers = [one["name"] for one in before if one["kind"] == "walk"
                or one["kind"] != "chain" and KINDS[one["kind"]].lies == "real"
-               and one.get("layout", "scalar") != "plate"]
+               and one.get("layout", "scalar") not in PLATED and "unit" not in one]
     stepped = timed(site, known)
-    can = ["x", "group", *(["t"] if stepped else []), *numbers]
-    if layout == "plate":
+    can = ["x", *INDEXES, *(["t"] if stepped else []), *numbers]
+    if layout in PLATED:
         can = [name for name in can if name not in known or not timed(known[name], known)]
     adds = _some(draw, can, 2)
     if not adds:
@@ -116,7 +141,7 @@ def _taken(draw: st.DrawFn, how: str, before: list[dict], known: dict) -> dict[s
     lies = "unit" if how == UNIT else "positive"
     can = [one["name"] for one in before if one["kind"] not in CHAINS
            and KINDS[one["kind"]].lies == lies and one.get("layout", "scalar") == "scalar"
-           and not timed(one, known)]
+           and not timed(one, known) and "unit" not in one]
     found = _some(draw, can, 1)
     return {"takes": found[0]} if found else {}
 
@@ -131,25 +156,30 @@ def cases(draw: st.DrawFn, most: int = 4, learn: bool = True, rows: int = 6) -> 
     """A recipe with data for it, of which brute force can tell what is true."""
     recipe = draw(recipes(most, learn), label="recipe")
     known = {site["name"]: site for site in recipe["sites"]}
-    hidden, joint = {}, 1
+    hidden, joint, blank = {}, 1, draw(st.integers(0, 7), label="blank") == 7
     for name, site in known.items():
         if site.get("outside"):
             joint *= states(site)
             continue
         if site["kind"] not in CHAINS and KINDS[site["kind"]].whole:
+            blank = False
             continue
         scalar = (finite(site) and not counted(site) and not timed(site, known)
                   and site.get("layout", "scalar") == "scalar")
         said = draw(st.sampled_from([SEEN, PART, ABSENT, *([SOFT] if scalar else [])]),
                     label=f"{name} is")
         cells = site.get("size", 1) if site.get("layout", "scalar") != "scalar" else 1
+        cells *= INNER if site.get("layout") == "grid" else 1
         count = (states(site) ** (cells * (STEPS if timed(site, known) else 1))
                  if finite(site) else 1)
+        if blank and said == SEEN:  # a row shows nothing of it
+            said = PART
         if said == SEEN or joint * count > JOINT:
+            blank = False
             continue
         joint *= count
         hidden[name] = said
     inside = [name for name, site in known.items() if not site.get("outside")]
     if set(hidden) == set(inside) and set(hidden.values()) == {ABSENT}:
         hidden.pop(next(iter(hidden)))  # something is seen
-    return Case(recipe, rows, draw(st.integers(0, 9), label="data"), hidden)
+    return Case(recipe, rows, draw(st.integers(0, 9), label="data"), hidden, int(blank))

@@ -142,3 +142,15 @@ def test_answers_of_a_source_stand_in_a_file_that_is_whole_or_not_there(tmp_path
         plain.answer(source, to=tmp_path / "answers.txt")
     with pytest.raises(ModelError, match=r"answer\(ask='guess'\): expected some of"):
         plain.answer(source, ask="guess")
+
+
+@pytest.mark.parametrize("kind", ["table", "dictionary", "pandas", "folder"])
+def test_text_that_is_no_utf_8_is_refused_by_its_column(kind, tmp_path):
+    torn = pa.array([b"no", b"yes", b"\xff\xfe"], pa.binary())
+    z, y = pa.Array.from_buffers(pa.string(), len(torn), torn.buffers()), [1.0, 2.0, 3.0]
+    table = pa.table({"z": z.dictionary_encode() if kind == "dictionary" else z, "y": y})
+    pq.write_table(pa.table({"z": z, "y": y}), tmp_path / "a.parquet")
+    data = {"pandas": lambda: pytest.importorskip("pandas").read_parquet(tmp_path / "a.parquet"),
+            "folder": lambda: ds.dataset(tmp_path)}.get(kind, lambda: table)()
+    with pytest.raises(DataError, match="'z' cannot be read .*no UTF-8"):
+        normal().fit(data, probml.Exact())

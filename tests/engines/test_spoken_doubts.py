@@ -149,3 +149,24 @@ def test_a_bound_that_still_rises_is_told_and_noise_is_not():
     assert "not arrived" in said and "rose by 9.9 nats" in said
     assert rising(-10.0 + 30 * noise) == rising(-10.0 + noise) == rising(noise[:90]) == ()
     assert rising(np.r_[noise, np.nan]) == ()  # that is said otherwise
+
+
+def test_what_goes_in_steps_is_found_and_what_nothing_tells_is_not():
+    def evaluate(u):  # a slope, a step at 0.3, and a number of which nothing is told
+        return -((u[0] - 1.0) ** 2) + 2.0 * (u[1] < 0.3), np.array([2.0 * (u[0] - 1.0), 0.0, 0.0])
+
+    assert plateaus.stepped(evaluate, np.array([1.0, 0.0, 5.0])) == [1]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_place_that_is_only_compared_is_not_left_where_its_climb_began():
+    @probml.model
+    def switch(y):
+        early, late = (sample(name, dist.Exponential(1.0)) for name in ("early", "late"))
+        at = sample("at", dist.Uniform(0.0, 20.0))
+        sample("y", dist.Poisson(jnp.where(np.arange(20) < at, early, late)), obs=y)
+
+    y = np.repeat([6, 1], [6, 14])
+    fit = switch().fit({"y": y})
+    assert fit.engine.startswith("NUTS") and 5.0 < fit.params["at"] < 6.0

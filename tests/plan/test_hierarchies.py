@@ -363,3 +363,19 @@ def test_a_prior_by_a_factor_holds_no_spread_and_missing_values_of_their_own_tel
     for function, data, tied in zip((tumours, missing), tables, ("theta", "unseen"), strict=True):
         told = str(probml.model(function)().explain(data))
         assert f"the spread of {tied}" in told and "NUTS     chosen" in told
+
+
+def test_uncentred_effects_that_are_compared_with_one_another_are_no_joint_mode():
+    """Home and away index one axis: at one code for both their difference is 0, whatever they are."""
+    @probml.model
+    def matches(home, away):
+        tau = sample("tau", dist.HalfNormal(1.0))
+        with plate("teams", 5):
+            z = sample("z", dist.Normal(0.0, 1.0))
+        with probml.rows():
+            sample("won", dist.Bernoulli(logits=tau * (z[home] - z[away])))
+
+    codes = np.arange(20)
+    data = {"home": codes % 5, "away": (codes + 1 + codes // 5) % 5, "won": codes % 3 > 0}
+    roles = {row["site"]: row["role"] for row in matches().explain(data).sites}
+    assert "the spread of z" in roles["tau"] and "integrated out" in roles["z"]

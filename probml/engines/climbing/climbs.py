@@ -17,6 +17,7 @@ from probml.engines.climbing.righted import righted
 from probml.engines.climbing.runaway import runaway
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.errors import Refusal
 from probml.evidence import density
 from probml.evidence.density import climbed, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level, nothing
@@ -238,7 +239,12 @@ flat = jit(density.flat, static_argnums=0, seldom=ONCE)
 
 def beside_means(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
     """The end of a climb, with a word where it is far from what is typical; by the program of the
-    climb."""
+    climb.
+
+    Raises:
+        Refusal: parameters that are only compared, which no climb moves, where nobody asked for
+            MAP.
+    """
     plan, known, rows = problem.plan, problem.known, problem.rows
 
     def evaluate() -> Callable:
@@ -253,8 +259,21 @@ def beside_means(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
 
         return at
 
-    return typical.beside(problem, outcome, evaluate,
-                          lambda: np.asarray(ravel_pytree(_coordinates(problem, outcome))[0]))
+    def end() -> np.ndarray:
+        return np.asarray(ravel_pytree(_coordinates(problem, outcome))[0])
+
+    if not problem.asked and not problem.in_parts and (
+        0 < density.size(plan, known) <= plateaus.FEW and problem.size <= typical.WORK
+    ):
+        still = plateaus.stepped(evaluate(), end())
+        names = dict.fromkeys(density.owners(plan, known)[i].partition("[")[0] for i in still)
+        if names:
+            said = ", ".join(map(repr, names))
+            raise Refusal(f"MAP cannot fit {problem}: the density goes up and down in steps of "
+                          f"{said}, which is only compared, as in where(i < s, ...), and has no "
+                          f"slope to climb. Make it a discrete site, which is summed out, or "
+                          f"sample it", ("NUTS",))
+    return typical.beside(problem, outcome, evaluate, end)
 
 
 def _coordinates(problem: Problem, outcome: Outcome) -> Any:

@@ -24,6 +24,7 @@ FARTHEST = 1e3  # of 1 and the number itself, that a width is at the most
 # widths, other coordinates standing still, within which a ridge that the data tell is to fall; and
 # the share of a fall that is there half the way, if it is a parabola's
 RIDGE, PARABOLA = 1e7, (0.15, 0.4)
+STEPS = 0.1, 0.5, 2.0  # of unbounded coordinates, to find what goes in steps
 MOSTLY = 0.7  # of what a step back loses, that one on may lose, by rounding, of what grows so
 
 
@@ -169,6 +170,28 @@ def endless(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray,
                    f"{', '.join(map(repr, untold))}. Give a prior that does, with prior=True, or "
                    f"leave out what nothing seen depends on")
     return tuple(out), bool(gone)
+
+
+def stepped(evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]],
+            end: np.ndarray) -> list[int]:
+    """Coordinates in which the objective goes up and down in steps, and has no slope, as what is
+    only compared, where(i < s, early, late): no climb moves them.
+
+    Args:
+        evaluate: (d,) → the objective, and the gradient of its negative.
+
+    Cost: a gradient; six more for each coordinate without a slope.
+    """
+    here, slope = evaluate(end)
+    found = []
+    for i in np.flatnonzero(np.asarray(slope) == 0.0):
+        ways = [side * away * np.eye(end.size)[i] for side in (1, -1) for away in STEPS]
+        there = [evaluate((end + way).astype(end.dtype)) for way in ways]
+        if all(bent[i] == 0.0 for _, bent in there) and any(
+            abs(height - here) > HARDLY for height, _ in there if np.isfinite(height)
+        ):
+            found.append(int(i))
+    return found
 
 
 def differences(gradient: Callable[[np.ndarray], np.ndarray], u: np.ndarray) -> np.ndarray:
