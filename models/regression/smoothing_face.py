@@ -1,5 +1,6 @@
 """The scikit-learn face of smooth curves, their smoothness chosen by evidence."""
 
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -112,6 +113,9 @@ class SmoothingSpline(FromMoments):
     def _lines(self, d: int) -> set[int]:
         """`linear` as indices."""
         names, found = list(getattr(self, "feature_names_in_", [])), set()
+        if not isinstance(self.linear, Iterable | Integral):
+            raise ModelError(f"SmoothingSpline(linear={self.linear!r}): expected columns, by name "
+                             f"or index, such as ['age'] or [0, 2]; none: ()")
         given = [self.linear] if isinstance(self.linear, str | Integral) else list(self.linear)
         for column in given:
             if isinstance(column, Integral) and not isinstance(column, bool) and 0 <= column < d:

@@ -8,7 +8,7 @@ import pytest
 from numpyro import sample
 
 import probml
-from probml.engines.climbing.typical import typical
+from probml.engines.climbing.typical import FAR, calm, typical
 
 RANDOM = np.random.default_rng(3)
 
@@ -43,6 +43,14 @@ def test_the_mean_of_a_noise_is_told_that_few_rows_tell_beside_their_coefficient
     assert found.peak < 0
     assert found.away[p] == pytest.approx((mean - mode[p]) / deviation, rel=0.25)
     assert np.abs(found.away[:p]).max() < 0.02  # of what is symmetric nothing
+
+
+@pytest.mark.parametrize(("n", "p"), [(8, 3), (60, 4), (60, 8), (300, 5), (300, 10)])
+def test_a_first_look_passes_nothing_of_which_a_word_is_worth(n, p):
+    evaluate, mode, mean, deviation = regression(n, p)
+    away = abs(mean - mode[p]) / deviation
+    assert calm(evaluate, mode, last) == (away < 0.5)
+    assert calm(evaluate, mode, last) <= (away < FAR)
 
 
 def test_of_a_normal_the_mode_is_the_mean():

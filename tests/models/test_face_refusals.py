@@ -130,3 +130,15 @@ def test_a_column_of_times_beside_numbers_is_refused_by_name(face):
     table = pd.DataFrame({"width": X[:, 0], "day": begin + pd.to_timedelta(X[:, 1], "D")})
     with pytest.raises(probml.DataError, match="column 'day' of X holds dates or times"):
         face.fit(table, Y)
+
+
+@pytest.mark.parametrize("linear", [0.5, 1.0])
+def test_straight_columns_are_a_list(linear):
+    with pytest.raises(probml.ModelError, match=r"SmoothingSpline\(linear=.*such as \['age'\]"):
+        probml.models.SmoothingSpline(linear=linear).fit(np.arange(24.0)[:, None] ** 0.5, np.arange(24.0))
+
+
+@pytest.mark.parametrize("categories", [3, "auto", [[0, 1], [0, 1]], [0, 0, 1], []])
+def test_categories_are_a_list_of_values_each_once(categories):
+    with pytest.raises(probml.ModelError, match="categories="):
+        probml.models.LatentClass(2, categories=categories).fit(np.arange(12).reshape(6, 2) % 2)

@@ -73,16 +73,18 @@ def test_what_is_found_on_disk_answers_to_the_last_digit_and_is_not_traced(name,
     jax.tree.map(np.testing.assert_array_equal, first, second)
 
 
-@pytest.mark.parametrize(("mappings", "grown", "goes"), [
-    (holding.MANY + 10, 1001, True), (holding.MANY + 10, 999, False),
-    (holding.MANY - 10, 10**6, False), (holding.MOST, 0, True)])
-def test_programs_are_let_go_where_they_fill_memory_or_mappings(mappings, grown, goes, monkeypatch):
-    """Whoever holds a hundred gigabytes of rows, and a program, keeps his program."""
+@pytest.mark.parametrize(("mappings", "grown", "since", "goes"), [
+    (holding.MANY + 10, 1001, 0, True), (holding.MANY + 10, 999, 0, False),
+    (holding.MANY - 10, 10**6, 0, False), (holding.MOST, 0, 0, True),
+    (10, 1001, holding.PROGRAMS, True), (10, 999, holding.PROGRAMS, False)])
+def test_programs_are_let_go_where_they_fill_memory_or_mappings(mappings, grown, since, goes, monkeypatch):
+    """Whoever holds a hundred gigabytes of rows, and a program, keeps his program; what NumPy runs has no mappings."""
     cleared, shelves = [], []
     monkeypatch.setattr(holding, "HEAVY", 1000)
     monkeypatch.setattr(holding, "_RESTED", [holding.Held(0, 0)])
     monkeypatch.setattr(holding, "_SHELVES", shelves)
     monkeypatch.setattr(holding, "_MADE", [holding.OFTEN])
+    monkeypatch.setattr(holding, "_SINCE", [since])
     monkeypatch.setattr(holding, "mappings", lambda: mappings)
     monkeypatch.setattr(holding, "resident", lambda: grown)
     monkeypatch.setattr(holding.jax, "clear_caches", lambda: cleared.append(True))

@@ -61,13 +61,13 @@ def righted(evaluate: Evaluate, end: np.ndarray) -> tuple[np.ndarray, list[float
     Cost: d + 3 gradients where the end is the maximum; else those of `framed`.
     """
     height, slope = evaluate(end)
-    promise, whiten = _glanced(evaluate, end, slope)
+    promise, whiten = glanced(evaluate, end, slope)
     if not promise <= nothing(np.asarray(height, end.dtype)):
         return framed(evaluate, end)[:3]
     return _last(evaluate, end, slope, [height], promise, whiten)
 
 
-def _glanced(evaluate: Evaluate, end: np.ndarray,
+def glanced(evaluate: Evaluate, end: np.ndarray,
              slope: np.ndarray) -> tuple[float, np.ndarray]:
     """What Newton's step promises at the end of a climb by a first look, and W, (d, d), of which
     WᵀW is the inverse of the curvature; inf where that is not to be believed."""

@@ -8,9 +8,10 @@ asked for again.
 
 Long before that they fill memory: a mapping stands for some 0.3 megabytes of programs and traces,
 twenty thousand for five gigabytes. So they also go where the process has grown by HEAVY since the
-last time and MANY of its mappings are new, which the rows that somebody holds are not. What JAX
-lets go is free to C's allocator, which keeps it: half of it goes back to the system only when that
-is told to give it (malloc_trim).
+last time and MANY of its mappings are new, which the rows that somebody holds are not, or so many
+programs are that they may be it: what NumPy runs has no mappings, and a trace all the same. What
+JAX lets go is free to C's allocator, which keeps it: half of it goes back to the system only when
+that is told to give it (malloc_trim).
 """
 
 import contextlib
@@ -28,12 +29,14 @@ import jax
 MOST = 20_000  # mappings: some thousand programs, and a third of what Linux allows
 HEAVY = 2**31  # bytes by which the process has grown
 MANY = 4_000  # mappings, of which programs may be what it has grown by
+PROGRAMS = 1_000  # of which as many may be, with their traces: some 0.4 to 1.2 megabytes each
 OFTEN = 32  # programs from one look to the next: a look takes as long as one small program
 
 _MAPS, _PAGES = Path("/proc/self/maps"), Path("/proc/self/statm")
 _LOCK = threading.Lock()
 _SHELVES: "weakref.WeakSet[Forgetful]" = weakref.WeakSet()
-_MADE = [0]
+_MADE = [0]  # programs since the last look
+_SINCE = [0]  # and, at the last look, since some were let go
 
 
 class Held(NamedTuple):
@@ -92,13 +95,16 @@ def let_go() -> bool:
     if _MADE[0] < OFTEN or not _LOCK.acquire(blocking=False):
         return False
     try:
+        _SINCE[0] += _MADE[0]
         _MADE[0] = 0
         held = Held(mappings(), resident())
         if not _RESTED:
             _RESTED.append(held)
         grown = Held(*(now - then for now, then in zip(held, _RESTED[0], strict=True)))
-        if held.mappings < MOST and not (grown.mappings > MANY and grown.resident > HEAVY):
+        many = grown.mappings > MANY or _SINCE[0] > PROGRAMS
+        if held.mappings < MOST and not (many and grown.resident > HEAVY):
             return False
+        _SINCE[0] = 0
         for shelf in list(_SHELVES):
             shelf.forget()
         if mappings() >= held.mappings // 2:
