@@ -68,7 +68,7 @@ def righted(evaluate: Evaluate, end: np.ndarray) -> tuple[np.ndarray, list[float
 
 
 def glanced(evaluate: Evaluate, end: np.ndarray,
-             slope: np.ndarray) -> tuple[float, np.ndarray]:
+            slope: np.ndarray) -> tuple[float, np.ndarray]:
     """What Newton's step promises at the end of a climb by a first look, and W, (d, d), of which
     WᵀW is the inverse of the curvature; inf where that is not to be believed."""
     eps, d = np.finfo(end.dtype).eps, end.size
