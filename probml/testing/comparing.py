@@ -109,10 +109,10 @@ def alike(one: Fit, other: Fit | None, what: str) -> None:
 
 
 def runs_away(fit: Fit) -> bool:
-    """Whether an objective gains ever more: of a density without a maximum, as where a spread falls
+    """Whether an objective goes on gaining: of a density without a maximum, as where a spread falls
     to 0. How far so many steps come there is a matter of the last digit."""
     gains = np.diff(np.asarray(fit.history, float))
-    return len(gains) > 1 and gains[-1] > max(1.0, gains[-2])
+    return len(gains) > 1 and gains[-1] > max(1.0, 0.9 * gains[-2])
 
 
 def rises(fit: Fit, what: str) -> None:

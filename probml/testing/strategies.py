@@ -26,6 +26,9 @@ NAMES = "abcdefgh"
 CELLS = 2
 JOINT = 200  # joint states of what may be unseen
 UNITS = ([1e9, 0.0], [1e-9, 0.0], [1.0, 1e6])
+# whose ends are numbers, beside which NumPyro's density of such a scale loses its digits, or whose
+# logarithm has the location
+UNITLESS = ("cut", "truncated", "lognormal")
 PLATED = ("plate", "grid")
 COMMON = ("chain", "walk", "categorical", "categorical", "normal", "normal", "bernoulli", "gamma",
           "poisson")  # beside one of each
@@ -84,8 +87,7 @@ def _site(draw: st.DrawFn, name: str, before: list[dict], learn: bool,
         site |= _added(draw, site, before, layout, known)
     if own.takes and not timed(site, known):
         site |= _taken(draw, own.takes[1], before, known)
-    # the ends of what is cut are numbers: beside a scale of 1e9 NumPyro's density has 7 digits
-    if own.arguments is LOC and site["kind"] != "cut" and draw(st.integers(0, 7)) == 7:
+    if own.arguments is LOC and site["kind"] not in UNITLESS and draw(st.integers(0, 7)) == 7:
         site["unit"] = draw(st.sampled_from(UNITS))
     if layout == "scalar" and not own.width and not timed(site, known) and draw(
             st.integers(0, 7)) == 7:
