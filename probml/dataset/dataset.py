@@ -334,8 +334,9 @@ class Data(NamedTuple):
                 if child in plan.targets or child in sites and sites[child].factor:
                     hurt = hole
                 elif child in columns and child in (*plan.observed, *plan.variables):
-                    seen = columns[child].seen
-                    hurt = hole & (True if seen is None else self._units(child).any(-1))
+                    seen = columns[child].seen  # of likelihoods in no cell, though they tell
+                    every = seen is None or columns[child].likelihood is not None
+                    hurt = hole & (True if every else self._units(child).any(-1))
                 else:
                     continue
                 if hurt.any():

@@ -16,7 +16,7 @@ from numpyro import plate, sample
 import probml
 from probml.dataset.arrays import Raw
 from probml.dataset.coding import labels as naming
-from probml.errors import DataError
+from probml.errors import DataError, Refusal
 
 CODES = np.array([0, 1, 2, 1, 0, 2, 1, 1, 0, 2])
 WORDS = ["bac"[code] for code in CODES]  # in the order of the codes: b, a, c
@@ -193,3 +193,17 @@ def test_labels_stand_on_what_is_computed_and_on_the_columns_of_a_softmax():
     data = {"x": Y, "g": WORDS, "y": np.array(["low", "mid", "top"])[CODES]}
     names = {*softmax().fit(data).summary().index}  # the first class is the reference
     assert {"effect[a]", "effect[c]", "z[b]", "w[0, mid]", "w[0, top]"} <= names
+
+
+def test_a_number_that_soft_labels_look_at_is_not_left_out_where_it_is_unseen():
+    @probml.model
+    def rates():
+        with probml.rows():
+            rate = sample("rate", dist.Beta(2.0, 3.0))
+            sample("hit", dist.Bernoulli(rate))
+
+    soft = np.array([[0.3, 0.7], [0.9, 0.2]])
+    with pytest.raises(Refusal, match="'rate' is unseen in row 1"):
+        rates().at({}).log_prob({"hit": soft, "rate": [0.2, np.nan]})
+    got = rates().at({}).log_prob({"hit": soft, "rate": [0.2, 0.5]})
+    np.testing.assert_allclose(got, np.log([1.536 * 0.38, 1.5 * 0.55]), rtol=1e-5)
