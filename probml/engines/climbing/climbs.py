@@ -247,6 +247,7 @@ def beside_means(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
     """
     plan, known, rows = problem.plan, problem.known, problem.rows
 
+    @functools.cache
     def evaluate() -> Callable:
         if not curved(plan, known):
             _, climb = _vectors(engine, problem, _coordinates(problem, outcome))
@@ -259,6 +260,7 @@ def beside_means(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
 
         return at
 
+    @functools.cache
     def end() -> np.ndarray:
         return np.asarray(ravel_pytree(_coordinates(problem, outcome))[0])
 
