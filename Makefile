@@ -3,6 +3,7 @@ PYTHON  ?= python3
 WORKERS ?= 2
 SECONDS ?= 600
 TIMES   ?= 20
+FOUND   ?= tests/testing/found
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
@@ -38,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env links demo test test-all test-versions fuzz faults kills certificates hostile nightly times lint bench notebooks gallery docs dist lock clean
+.PHONY: help env links demo test test-all test-versions fuzz faults kills hostile misuse certificates nightly times lint bench notebooks gallery docs dist lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -86,7 +87,7 @@ test-versions: env  ## what reads JAX's and NumPyro's insides, with the oldest, 
 	@$(BIN)/python tests/versions.py
 
 fuzz: env  ## random models and data against brute force; SECONDS=600 SEED=7; cases found are kept as tests
-	@$(BIN)/python -m probml.testing.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --keep tests/testing/found
+	@$(BIN)/python -m probml.testing.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --keep $(FOUND)
 
 faults: env  ## kill -9, Ctrl-C, full disks, threads, at random moments; SECONDS=600 SEED=7
 	@$(BIN)/python tests/faults/faults.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
@@ -97,15 +98,18 @@ kills: env  ## kill -9 of workers, processes and drivers at random moments, TIME
 hostile: env  ## changed files of fits, networks, checkpoints, tables and programs; SECONDS=600 SEED=7
 	@$(BIN)/python tests/faults/hostile.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
-certificates: env  ## simulation-based calibration of every function of the zoo by every engine
-	@$(BIN)/python tests/testing/certificates.py
+# to their end, unless they are given SECONDS or nightly shares its own out
+misuse certificates: SECONDS =
 
-nightly: env  ## fuzz, faults, hostile files, every public call misused, certificates: some hours
-	@$(MAKE) --no-print-directory fuzz SECONDS=7200
-	@$(MAKE) --no-print-directory faults SECONDS=3600
-	@$(MAKE) --no-print-directory hostile SECONDS=3600
-	@$(BIN)/python tests/testing/misuse_all.py
-	@$(MAKE) --no-print-directory certificates
+misuse: env  ## every public call with wrong kinds, shapes, sizes and values; SECONDS=600 SEED=7 for a part of it
+	@$(BIN)/python tests/testing/misuse_all.py $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+
+certificates: env  ## simulation-based calibration of every function of the zoo by every engine; SECONDS=600 SEED=7 for some
+	@$(BIN)/python tests/testing/certificates.py $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+
+nightly: SECONDS = 36000
+nightly: env  ## fuzz, faults, hostile, misuse and certificates, each its share of ten hours; SECONDS=60 SEED=7
+	@$(BIN)/python tests/nightly.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 times: env  ## measure the tests on an empty cache, and which of them `make test` leaves out
 	@rm -rf .cache/times .cache/times.txt && mkdir -p .cache

@@ -78,13 +78,14 @@ def close_figures():
 
 
 def pytest_collection_modifyitems(items):
-    """The longest test first, so that no worker is left with it at the end; what takes long to
-    compile is slow."""
+    """The longest tests first, so that no worker is left with them at the end: what a newcomer types,
+    and the slices of a minute, all of which one of two workers is given, one after the other. What
+    takes long to compile is slow."""
     left = set() if TIMES else long_tests()
     for item in items:
         if item.nodeid in left:
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: "test_readme" not in item.nodeid)
+    items.sort(key=lambda item: ("test_readme" not in item.nodeid, "test_minutes" not in item.nodeid))
 
 
 @pytest.hookimpl(trylast=True)

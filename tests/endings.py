@@ -251,7 +251,8 @@ ENDINGS = [
         probml.SVI(steps=300): "not to be relied on|has not arrived",
         NUTS: "not to be trusted|sampled"}, slow=True),
     *_each("no maximum: rows alike, a shape", alike(), ALIKE, {
-        probml.MAP(): "no maximum|unbounded", probml.Laplace(): "no maximum|no mode|rises|improper",
+        probml.MAP(): "no maximum|unbounded",
+        probml.Laplace(): "no maximum|no mode|rises|improper|not to be relied on",
         probml.SVI(steps=300): "improper|not to be relied on|has not arrived",
         NUTS: "improper|not to be trusted"}, slow=True),
     *_each("no maximum: tails lighter than all", degrees(), LIGHT, {probml.MAP(): "no maximum|do not tell"}),

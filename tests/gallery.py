@@ -11,6 +11,8 @@ PAIR = re.compile(r"!\[(?P<words>[^\]]+)\]\((?P<picture>[^)]+)\)\n\n```python\n(
 
 def drawn(folder: Path, dpi: int = 90) -> list[Path]:
     """The pictures of the page, drawn into a folder."""
+    from matplotlib import pyplot
+
     names, out = {"__name__": "gallery"}, []
     for pair in PAIR.finditer(PAGE.read_text(encoding="utf-8")):
         exec(compile(pair["code"], pair["picture"], "exec"), names)
@@ -18,6 +20,7 @@ def drawn(folder: Path, dpi: int = 90) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         # without a date, so that the same picture is the same file
         names["ax"].figure.savefig(path, dpi=dpi, metadata={"Software": None})
+        pyplot.close(names["ax"].figure)  # pyplot keeps, and counts, those that are open
         out.append(path)
     return out
 

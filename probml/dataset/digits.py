@@ -7,6 +7,8 @@ from probml.dataset.dataset import Data
 from probml.errors import DataError
 
 FAR = 2.0**12  # spreads from 0 at which float32, of 24 bits, leaves a spread 12
+# of a pooled density of terms as large as the square of that, which cancel
+TERMS = 2.0**5
 TOLD = 2**14  # rows that tell where a column lies
 MANY = 2**14  # a count n: float32 rounds the terms n log n of its log density by a hundredth
 LITTLE = 2.0**-10  # a weight of all rows: beside a prior's, of 1, float32 leaves it 14 bits
@@ -35,7 +37,8 @@ def lost(data: Data) -> str | None:
         site = sites[name]
         if site.discrete and site.states is None and (found := _many(column.values, column.seen)):
             return f"'{name}'{found}"
-        if not site.discrete and (found := _far(column.values, column.seen, site.time)):
+        if not site.discrete and (found := _far(column.values, column.seen, site.time,
+                                                TERMS if site.traits.terms else FAR)):
             return f"'{name}'{found}"
     for name, values in data.table.inputs.items():
         if values.dtype.kind == "f" and (found := _far(values, None, 0
@@ -114,17 +117,18 @@ def _many(values: np.ndarray, seen: np.ndarray | None) -> str | None:
     return f" has too few digits: it counts up to {int(most):,}" if most > MANY else None
 
 
-def _far(values: np.ndarray, seen: np.ndarray | None, time: int | None) -> str | None:
+def _far(values: np.ndarray, seen: np.ndarray | None, time: int | None,
+         most: float = FAR) -> str | None:
     """What is wrong with the first cell that float32 does not hold well, in words.
 
     Args:
         values: (rows, *cells). seen: which of them; None: all. time: the axis of `cells` that is
-            time.
+            time. most: spreads from 0 that it bears.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         centre, spread = measured(values, seen, (0,) if time is None else (0, 1 + time))
         size = np.abs(centre)
-        far, wide = size > FAR * spread, (spread < SMALL) | (spread > LARGE)
+        far, wide = size > most * spread, (spread < SMALL) | (spread > LARGE)
         bad = (far | wide) & (spread > ROUNDING * size)
     if not bad.any():
         return None

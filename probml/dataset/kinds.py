@@ -1,6 +1,5 @@
 """Of what kind an input is traced: a whole number where it is an index, else a float."""
 
-import functools
 from collections.abc import Mapping
 
 import jax
@@ -8,6 +7,7 @@ import numpy as np
 
 from probml.dataset.arrays import NUMBERS, Raw, deny
 from probml.errors import ModelError
+from probml.jaxpr.memo import memo
 from probml.language.language import Bound
 from probml.structure.structure import Structure
 from probml.structure.trace import structure_of
@@ -40,7 +40,7 @@ def _kind(raw: Raw) -> str:
     return "f" if all(isinstance(label, NUMBERS) for label in raw.labels) else "i"
 
 
-@functools.lru_cache(maxsize=256)
+@memo(256)
 def _settled(model: Bound, specs: tuple) -> tuple:
     """Specs with which the function runs: a float or a boolean cannot index, and whatever does so
     is a whole number. Whole numbers that index nothing are measurements, and floats: their squares

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.elimination.factor import Factor
+from probml.jaxpr.memo import memo
 from probml.numerics.logs import finite, huge, least, log_of
 
 ROWS = 64  # from which what all operations cost by themselves is little
@@ -56,7 +57,7 @@ class _Schedule(NamedTuple):
     indicators: tuple[int, ...]
 
 
-@functools.lru_cache(maxsize=128)
+@memo(128)
 def _schedule(scopes: tuple, shapes: tuple, order: tuple, indicators: tuple,
               single: bool) -> _Schedule:
     size = {u: k for scope, shape in zip(scopes, shapes, strict=True)

@@ -23,6 +23,7 @@ import numpy as np
 
 from probml.elimination.factor import Factor, Swept
 from probml.elimination.semiring import Semiring
+from probml.jaxpr.memo import memo
 from probml.numerics.logs import capped
 
 # entries from which a bucket is worked on by itself, as tensors: quicker to run than indices, but
@@ -65,7 +66,7 @@ class _Schedule(NamedTuple):
     names: tuple  # by number
 
 
-@functools.lru_cache(maxsize=128)
+@memo(128)
 def _schedule(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tuple) -> _Schedule:
     """Lay out the elimination of `order`; on the host, once for each factor graph."""
     names = tuple(dict.fromkeys((*order, *(u for scope in scopes for u in scope))))

@@ -56,15 +56,18 @@ def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Arra
 
 def short(plan: Plan, params: Mapping, known: Known) -> jax.Array:
     """Whether some component is so narrow, beside its distance from where its column is centred,
-    that squares leave it few digits.
+    that squares leave it few digits, or has terms so large that cancel.
 
     Of pooled sites: the square of a component's distance is taken off the mean square, and what is
     left is its variance.
     """
     eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
-    for name in (name for name in plan.pooled if name in known.centre):
+    for name in plan.pooled:
         family = plan.structure.sites[name].family
-        if family.mean_of != ("loc",) or not family.scatter:
+        if family.terms:
+            arguments = argument_table(plan, params, known, name)
+            found |= jnp.any(eps * jnp.stack([jnp.max(arguments[a]) for a in family.terms]) > LOST)
+        if name not in known.centre or family.mean_of != ("loc",) or not family.scatter:
             continue
         arguments = argument_table(plan, params, known, name)
         away, scale = arguments["loc"] - known.centre[name], family.smallest(arguments)
@@ -84,6 +87,13 @@ def narrow(data: Data, params: Mapping[str, Any]) -> bool:
     eps = np.finfo(np.float32).eps
     for name, column in data.table.columns.items():
         site = data.structure.sites[name]
+        for argument in site.traits.terms:
+            given = data.structure.constant(name, argument)
+            sizes = [given] if given is not None else [
+                params[p] for p, use in site.uses.get(argument, {}).items()
+                if p in params and use.level <= Level.MOVED and not use.coordinate]
+            if any(eps * np.max(size, initial=0.0) > LOST for size in sizes):
+                return True
         family = site.family  # None: a density of NumPyro's own, of which nothing is known
         if (site.discrete or family is None or family.mean_of != ("loc",)
             or family.scaling is False):

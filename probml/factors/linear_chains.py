@@ -265,9 +265,10 @@ def _tilting(plan: Plan, group: Group, tilts: tuple[Tilt, Tilt, averaged.Seen], 
         value = jnp.broadcast_to(-offset, (count, offset.shape[1]))
         return Numbers(value, slope, jnp.ones_like(log), log, seen)
 
-    return _joined(numbers(sight.slope.reshape(-1, parts * size, wide),
-                           sight.offset.reshape(-1, parts * size),
-                           jnp.zeros((len(sight.offset), parts * size)), own),
+    lead = len(sight.offset)  # said, since nothing may be below
+    return _joined(numbers(sight.slope.reshape(lead, parts * size, wide),
+                           sight.offset.reshape(lead, parts * size),
+                           jnp.zeros((lead, parts * size)), own),
                    numbers(slope, offset, zero.at[:, 0].set(log), moved))
 
 

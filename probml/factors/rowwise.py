@@ -9,6 +9,7 @@ import numpyro.distributions as dist
 from probml.device.rows import Chunk, Known
 from probml.elimination.factor import Factor
 from probml.factors.naturals import environment, over_states, state_logs
+from probml.families.likelihoods.student_t import ManyDegrees
 from probml.families.marginal_normal import log_density as unseen_density
 from probml.jaxpr.switches import SETTING
 from probml.plan.plan import Plan
@@ -165,7 +166,7 @@ def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None,
         df, wide = 2 * shape / unit, wide / unit
     if len(x) == 1 or scales and next(iter(scales.values()))[0].size > 1:
         variance = variance + jnp.sum(moved**2, 0)
-        alone = dist.Normal(loc, jnp.sqrt(variance)) if df is None else dist.StudentT(
+        alone = dist.Normal(loc, jnp.sqrt(variance)) if df is None else ManyDegrees(
             df, loc, jnp.sqrt(variance * wide)
         )
         return jnp.where(seen, alone.log_prob(x), 0.0).sum()

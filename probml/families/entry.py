@@ -27,6 +27,8 @@ class Entry:
     # in unbounded coordinates, of a distribution that is both and no more (location_scale.py)
     location_scale: Callable[[Any], LocationScale] | None = None
     coupled: bool = False  # the scale is a matrix of each vector
+    # the same distribution, where NumPyro's loses its digits
+    sharp: Callable[[dist.Distribution], dist.Distribution] | None = None
     interior: bool = False  # 0 or infinite on the edge of its support, where no data may lie
 
     def log_density(self, distribution: dist.Distribution, value: jax.Array,

@@ -37,6 +37,7 @@ class Likelihood:
     held: tuple[str, ...] = ()  # natural parameters that are only numbers its base needs
     scatter: tuple[str, ...] = ()  # the arguments that scale it
     scaling = True  # its scatter and loc are in units of the values
+    terms: tuple[str, ...] = ()  # arguments of whose size terms of its pooled density cancel
     mean_of: tuple[str, ...] | None = None  # the arguments in which its mean is linear, if so
     ancillary: str | None = None  # an argument that is not learnt: it differs from row to row
     limit: str | None = None  # the argument that is the largest value

@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.special import gammaln
 
+from probml.families import log_linear
 from probml.families.recursions import at_once, inverted, squared, weighted
 
 # unseen coordinates a row, for which a program is made each
@@ -347,7 +347,7 @@ def log_density(loc, covariance, x, seen, df=None):
     size = seen.sum(-1)
     if df is None:
         return -0.5 * (square + log + size * math.log(2 * math.pi))
-    normaliser = gammaln((df + size) / 2) - gammaln(df / 2) - 0.5 * size * jnp.log(df * math.pi)
+    normaliser = log_linear.rising(df / 2, size / 2) - 0.5 * size * jnp.log(df * math.pi)
     return normaliser - 0.5 * log - 0.5 * (df + size) * jnp.log1p(square / df)
 
 

@@ -10,6 +10,8 @@ import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
+import numpyro.distributions as dist
+
 from probml.errors import ModelError
 from probml.families import domains
 from probml.families.entry import NOTHING, Entry
@@ -38,6 +40,16 @@ def register(entry: Entry) -> Entry:
 def entry(distribution: Any) -> Entry:
     """What is known of a base distribution."""
     return _found.get(type(distribution), NOTHING)
+
+
+def sharp(distribution: dist.Distribution) -> dist.Distribution:
+    """The same distribution, whatever it is wrapped in, where NumPyro's loses its digits."""
+    if isinstance(distribution, dist.Independent):
+        return sharp(distribution.base_dist).to_event(distribution.reinterpreted_batch_ndims)
+    if isinstance(distribution, dist.ExpandedDistribution):
+        return sharp(distribution.base_dist).expand(distribution.batch_shape)
+    own = entry(distribution).sharp
+    return distribution if own is None else own(distribution)
 
 
 def entries() -> tuple[Entry, ...]:

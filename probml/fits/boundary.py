@@ -15,6 +15,7 @@ from probml.engines.climbing.edges import LESS, edges, singular
 from probml.engines.engine import Outcome, Status
 from probml.evidence.effect_modes import gap
 from probml.evidence.passes import log_evidence
+from probml.jaxpr.memo import memo
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
@@ -53,7 +54,7 @@ def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     return outcome if len(notes) == len(outcome.notes) else outcome._replace(notes=tuple(notes))
 
 
-@functools.lru_cache(maxsize=256)
+@memo(256)
 def _finer(plan: Plan) -> Plan:
     """The plan with integrals that are nearer, where there are such."""
     return replace(plan, latents=tuple(

@@ -79,8 +79,8 @@ def _why(outcome: Outcome, held: bool) -> str | None:
     if outcome.lost and held:
         return f"lost {outcome.lost} of its restarts, which collapsed"
     if outcome.short:
-        return ("has a component that is narrow beside its distance from others, whose squares "
-                "leave it few digits")
+        return ("has a component that is narrow beside its distance from others, or from 0, whose "
+                "squares leave it few digits")
     if outcome.wide:
         return ("has a chain whose first states are wide beside the noise in which they are seen, "
                 "which leaves smoothed spreads few digits")

@@ -253,7 +253,8 @@ def judged(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     if jax.config.jax_enable_x64 or not plan.free or outcome.status is Status.COLLAPSED:
         return outcome
     params = {name: outcome.params[name] for name in plan.free}
-    if known.centre:
+    sites = plan.structure.sites
+    if known.centre or any(sites[name].family.terms for name in plan.pooled):
         outcome = outcome._replace(short=bool(_short(plan, params, known)))
     if any(map(plan.timed, plan.latents)):
         outcome = outcome._replace(wide=bool(_wide(plan, params, known, rows)))

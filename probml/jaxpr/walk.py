@@ -6,7 +6,6 @@ does, and, for loops, what is true of an array that may be either of two. Everyt
 jaxprs goes this way (levels.py, exchangeability.py).
 """
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,6 +14,7 @@ import numpy as np
 from jax._src import core
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
+from probml.jaxpr.memo import memo
 from probml.jaxpr.opened.lines import opened
 from probml.jaxpr.primitives import Kind, known
 
@@ -80,7 +80,7 @@ def evaluate(closed: ClosedJaxpr, *values: Any) -> list:
     return _opened(closed).run(values)
 
 
-_opened = functools.lru_cache(maxsize=1024)(opened)
+_opened = memo(1024)(opened)
 
 
 def called(eqn: Any) -> tuple[ClosedJaxpr | None, Sequence[int]]:

@@ -19,6 +19,7 @@ import jax
 import numpy as np
 from numpyro.distributions import Distribution
 
+from probml.jaxpr.memo import memo
 from probml.numerics.identity import LIBRARIES
 
 # what looks where no reader of code can follow
@@ -176,7 +177,7 @@ class _Names:
                 self.globals.add("__import__")  # no reader follows that
 
 
-@functools.lru_cache(maxsize=1024)
+@memo(1024)
 def _reads(code: types.CodeType) -> tuple[_Names, ...]:
     return tuple(_Names(part) for part in _parts(code))
 

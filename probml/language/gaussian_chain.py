@@ -12,7 +12,7 @@ from numpyro.util import is_prng_key
 
 from probml.errors import ModelError
 from probml.language.chain import Chain
-from probml.language.given import flag
+from probml.language.given import flag, traceable
 from probml.numerics.semidefinite import log_det, rank, root, standardised
 
 ROUNDING = 1e-5  # relative to the largest eigenvalue, by which one may be below 0
@@ -62,13 +62,15 @@ class GaussianChain(Chain):
                  validate_args: bool | None = None):
         flag(validate_args, "GaussianChain(validate_args)", unsaid=True)
         self._last(steps)
-        mean, *matrices = (jnp.asarray(a) for a in (initial_mean, initial_covariance, transition,
-                                                    covariance))
+        mean, *matrices = (traceable(value, f"GaussianChain({name})") for name, value in {
+            "initial_mean": initial_mean, "initial_covariance": initial_covariance,
+            "transition": transition, "covariance": covariance}.items())
         if mean.ndim < 1:
             raise ModelError(f"GaussianChain: initial_mean must be a vector (..., d), got the "
                              f"shape {mean.shape}: of one number, jnp.zeros(1)")
         d, batch = mean.shape[-1], [mean.shape[:-1]]
-        offset = jnp.zeros(d, mean.dtype) if offset is None else jnp.asarray(offset)
+        offset = jnp.zeros(d, mean.dtype) if offset is None else traceable(
+            offset, "GaussianChain(offset)")
         for name, array, tail in zip(
             ("initial_covariance", "transition", "covariance", "offset"), (*matrices, offset),
             ((d, d), (d, d), (d, d), (d,)), strict=True

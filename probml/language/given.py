@@ -7,6 +7,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from probml.errors import ModelError
@@ -85,3 +87,18 @@ def file_named(value: Any, where: str) -> Path:
         raise ModelError(f"{where}: expected the name of a file, got a {type(value).__name__}, "
                          f"{reprlib.repr(value)}")
     return Path(value)
+
+
+def traceable(value: Any, what: str) -> jax.Array:
+    """The array of numbers that an argument is, which may be traced.
+
+    Raises:
+        ModelError: it is none.
+    """
+    try:
+        found = jnp.asarray(value)
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None or found.dtype.kind not in "biuf" and found.dtype != jnp.bfloat16:
+        raise ModelError(f"{what}: expected an array of numbers, got {value!r:.200}")
+    return found

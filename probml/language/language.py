@@ -17,6 +17,7 @@ import numpyro
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
+from probml.jaxpr.memo import memo
 from probml.language.fingerprint import fingerprint
 from probml.language.named_rows import Nested, RowPlate, Tables
 from probml.language.settings import freeze, stable, thaw, words_of
@@ -148,7 +149,7 @@ def _around(function: Callable) -> dict[str, Any]:
     return found
 
 
-@functools.lru_cache(maxsize=1024)
+@memo(1024)
 def _written(code: types.CodeType) -> frozenset[str]:
     """The names around a function that it writes to itself."""
     return frozenset(step.argval for step in dis.get_instructions(code)

@@ -10,7 +10,7 @@ from numpyro.util import is_prng_key
 
 from probml.errors import ModelError
 from probml.language.chain import Chain
-from probml.language.given import flag
+from probml.language.given import flag, traceable
 from probml.numerics.logs import log_of
 
 SLACK = 1e-4  # by how much the probabilities of a row may miss 1
@@ -49,7 +49,8 @@ class MarkovChain(Chain):
                  inhomogeneous: bool = False, validate_args: bool | None = None):
         flag(inhomogeneous, "MarkovChain(inhomogeneous)")
         flag(validate_args, "MarkovChain(validate_args)", unsaid=True)
-        self.initial, self.transition = jnp.asarray(initial), jnp.asarray(transition)
+        self.initial = traceable(initial, "MarkovChain(initial)")
+        self.transition = traceable(transition, "MarkovChain(transition)")
         self.inhomogeneous = inhomogeneous
         self._last(steps)
         rank = 3 if inhomogeneous else 2
@@ -172,7 +173,7 @@ def stationary(transition):
 
     Cost: O(k³). Source: Zucchini & MacDonald 2009, exercise 1.8.
     """
-    transition = jnp.asarray(transition)
+    transition = traceable(transition, "stationary(transition)")
     k = transition.shape[-1]
     system = jnp.swapaxes(jnp.eye(k, dtype=transition.dtype) - transition + 1, -1, -2)
     found = jnp.linalg.solve(system,

@@ -16,7 +16,6 @@ nor a hole differs from row to row, B and K are the same for all rows and are fa
 Cost: O(q (m + q) q) a row, q numbers unseen and m seen.
 """
 
-import functools
 from collections.abc import Mapping
 
 import jax
@@ -25,6 +24,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from probml.jaxpr.levels import Level
+from probml.jaxpr.memo import memo
 from probml.latents.latent import SETTINGS, Group, Moments, Seen
 from probml.latents.pooled_normal import Second, columns, locations, scatter, seconds
 from probml.latents.residuals import (
@@ -194,7 +194,7 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
     return Whitened(residual, values, slope, moves, log, mask if parted else None, alike, 1.0)
 
 
-@functools.lru_cache(maxsize=1024)
+@memo(1024)
 def _alike(structure: Structure, group: Group) -> bool:
     """Whether the programs of a group take nothing of a row but its latents."""
     sites = structure.sites
@@ -223,7 +223,7 @@ def log_total(site: Site, root: jax.Array, left: jax.Array, count: jax.Array,
     return -jnp.where(count > 0, 0.5 * square + count * log, 0.0).sum()
 
 
-@functools.lru_cache(maxsize=1024)
+@memo(1024)
 def straight(structure: Structure, names: tuple[str, ...], name: str,
              argument: str = "loc") -> bool:
     """Whether the location at two points of the latents, of both signs, and at their middle, lie on

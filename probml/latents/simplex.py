@@ -11,7 +11,6 @@ needs. Means over z are taken over k points on the way from the mean to each cor
 mean and the covariance of the Dirichlet: exact of what is affine or quadratic in z.
 """
 
-import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ import numpyro.distributions as dist
 from jax.scipy.special import digamma, gammaln
 
 from probml.jaxpr.levels import Level
+from probml.jaxpr.memo import memo
 from probml.latents.latent import Group, Seen, over
 from probml.latents.quadrature import Nodes, joint_density
 from probml.numerics.compiling import jit
@@ -126,7 +126,7 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
     return dist.Dirichlet(alpha)
 
 
-@functools.lru_cache(maxsize=256)
+@memo(256)
 def _whole(structure: Structure, latent: str, name: str) -> bool:
     """Whether the probabilities of each cell are the vector itself, in its order: being moved may
     mean a part of it, or another order."""

@@ -6,7 +6,6 @@ climbed.
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import jax.numpy as jnp
 from probml.families.form import Form
 from probml.families.links import Steps, backward, forward
 from probml.jaxpr.levels import Level
+from probml.jaxpr.memo import memo
 from probml.plan.plan import Plan
 from probml.plan.vectors import vectors
 from probml.structure.site import Site
@@ -143,7 +143,7 @@ def _ends(shape: tuple[int, ...], tail: tuple[int, ...]) -> bool:
     return shape[len(shape) - len(tail) :] == tail
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
     """The stages of the M-step: blocks in one stage do not interact and are read together."""
     sites = plan.structure.sites

@@ -1,6 +1,5 @@
 """What was seen + structure → plan: roles, scopes, orders and budget decided."""
 
-import functools
 import math
 from collections.abc import Mapping
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from probml.elimination import orders
 from probml.errors import Refusal
+from probml.jaxpr.memo import memo
 from probml.latents import grouping
 from probml.latents.latent import Group
 from probml.plan.groupings import groupings
@@ -51,7 +51,7 @@ def make(
                  nodes)
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tuple,
           merge_globals: bool, joints: tuple, holes: tuple, effects: tuple,
           lenient: bool, flat: tuple, nodes: int | None) -> Plan:

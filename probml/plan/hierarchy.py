@@ -31,6 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.errors import Refusal
+from probml.jaxpr.memo import memo
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.plan.blocks import blocks
@@ -74,7 +75,7 @@ def ties(plan: Plan, rows: int | None = None) -> tuple[Tie, ...]:
     return found
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def _spreads(plan: Plan) -> tuple[Tie, ...]:
     sites, out = plan.structure.sites, []
     direct = {p for name in (*plan.pooled, *plan.rowwise, *plan.integrated, *plan.globals)
@@ -119,7 +120,7 @@ def _products(plan: Plan) -> tuple[Tie, ...]:
                  for n, o in found.items())
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def _grown(plan: Plan) -> tuple[Tie, ...]:
     """In one density of everything, vectors that are many beside the numbers by which they and
     others are told, and whose width depends on these others."""
@@ -251,7 +252,7 @@ def _taken(plan: Plan, name: str) -> tuple[tuple[str, ...], list]:
     return takes, program.in_avals
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
     sites, out = plan.structure.sites, []
     normal = [set(block.names) for stage in blocks(plan, True) for block in stage

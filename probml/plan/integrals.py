@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.jaxpr.levels import Level, classify
+from probml.jaxpr.memo import memo
 from probml.latents.gaussian import CLOSE, KINDS, PLAIN, straight
 from probml.numerics.compiling import jit
 from probml.numerics.process.plain import evaluated
@@ -61,7 +62,7 @@ def exact(structure: Structure, names: Sequence[str]) -> bool:
     return not any(bent(structure, names, site) for site in near(structure, names))
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def linked(structure: Structure, names: tuple[str, ...], site: str) -> bool:
     """Whether every argument of a site is a link's inverse of something affine in the effects: at
     two points of both signs and half way, all effects moved together, the link is on a line."""

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.jaxpr.levels import Level, classify
+from probml.jaxpr.memo import memo
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.plan.blocks import users
@@ -21,7 +22,7 @@ POWERS = 1.0, 0.5, -0.5, -1.0
 EACH = 32  # effects up to which each may be multiplied by a power of its own
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def multiplied(plan: Plan) -> tuple[str, ...]:
     """The free parameters that are affine in an argument of some site as long as its latents are
     held, and not beside them."""
@@ -37,7 +38,7 @@ def multiplied(plan: Plan) -> tuple[str, ...]:
     return tuple(name for name in plan.free if name in found)
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def powers(plan: Plan) -> dict[tuple[str, str], float]:
     """Of which parameters only the product reaches the rows: (effects, scale) → to which power the
     scale, or the exponential of one without bounds, multiplies."""

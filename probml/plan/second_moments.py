@@ -2,11 +2,11 @@
 numbers that are integrated out of normal locations, in the same way in every row, as the factors
 of a factor analysis; and rows that read effects of groups, member by member."""
 
-import functools
 import math
 from typing import NamedTuple
 
 from probml.jaxpr.levels import Level, classify
+from probml.jaxpr.memo import memo
 from probml.latents.gaussian import PLAIN, straight
 from probml.plan.plan import Plan
 
@@ -14,7 +14,7 @@ MOST = 512  # numbers of a row
 FEW = 16  # those of a row that reads effects
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def by_moments(plan: Plan) -> tuple[str, ...]:
     """The seen sites of a plan of this kind, each seen in every cell; none, where rows tell more.
 
@@ -52,7 +52,7 @@ class Members(NamedTuple):
     codes: tuple[str, ...]
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def by_members(plan: Plan) -> Members | None:
     """What rows tell of effects of groups: normal sites, each seen in every cell, whose locations
     are affine in inputs at which their scales do not look; all other inputs are codes. None: they

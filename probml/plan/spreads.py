@@ -14,6 +14,7 @@ import numpy as np
 
 from probml.errors import ModelError
 from probml.families.domains import Correlations
+from probml.jaxpr.memo import memo
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.plan import decide, hierarchy
@@ -48,7 +49,7 @@ class Width(NamedTuple):
         return np.exp(found) if self.plain else found
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def spreads(plan: Plan) -> tuple[Width, ...]:
     """Of those that only say how wide latents, or effects of groups, lie."""
     sites, found = plan.structure.sites, {}
@@ -66,7 +67,7 @@ def spreads(plan: Plan) -> tuple[Width, ...]:
     return _widths(plan, found, products)
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def noises(plan: Plan) -> tuple[Width, ...]:
     """Of those that say how wide seen numbers lie about latents."""
     sites, found = plan.structure.sites, {}

@@ -1,17 +1,17 @@
 """Which row-wise sites enter a density by squares alone: Normals whose location is affine in
 parameters and whose scale is the same in all rows, as in a linear regression."""
 
-import functools
 import math
 
 from probml.jaxpr import levels
 from probml.jaxpr.levels import Level
+from probml.jaxpr.memo import memo
 from probml.plan.plan import TABLE, Plan
 
 MOST = 256  # coefficients
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def squared(plan: Plan) -> tuple[str, ...]:
     """The row-wise sites of a plan that are all of this kind, beside which nothing is summed or
     integrated out or moved by a sampler; none, where one of them is not."""

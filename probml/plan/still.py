@@ -1,13 +1,13 @@
 """Parameters that enter where a Gaussian chain has no noise: EM cannot move them, since no path
 that is possible now would be possible at other values."""
 
-import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from probml.errors import Refusal
+from probml.jaxpr.memo import memo
 from probml.numerics.compiling import jit
 from probml.numerics.process.plain import evaluated
 from probml.plan.plan import Plan
@@ -35,7 +35,7 @@ def judge(plan: Plan, engine: str) -> None:
                         f"transition [[a, b], [1, 0]]")
 
 
-@functools.lru_cache(maxsize=256)
+@memo(256)
 def _held(structure, name: str) -> tuple[tuple[str, str, int], ...]:
     """(parameter, argument, number of the state) where the argument of a chain moves with the
     parameter and the number has no noise, at a point without zeros."""

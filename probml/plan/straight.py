@@ -1,10 +1,10 @@
 """Whether parameters enter each row through one number that is affine in them, as the coefficients
 of a logistic regression."""
 
-import functools
 import math
 
 from probml.jaxpr.levels import Level
+from probml.jaxpr.memo import memo
 from probml.plan.plan import Plan
 
 
@@ -15,7 +15,7 @@ def entered(plan: Plan, name: str) -> tuple[str, ...]:
                  if any(p in uses.get(a, {}) for p in plan.free))
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def straight(plan: Plan) -> bool:
     """Whether the free parameters do so in every row-wise site, and nothing is hidden in rows."""
     if (plan.variables or plan.torn or plan.latents or plan.groupings or plan.carried

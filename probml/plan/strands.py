@@ -1,7 +1,6 @@
 """Whether each number of an argument has coefficients of its own, as the logits of a softmax: then
 the curvature of rows has a block a number, and blocks tell most of it."""
 
-import functools
 import math
 from typing import NamedTuple
 
@@ -9,13 +8,14 @@ import numpy as np
 
 from probml.jaxpr.cells import NONE, SEVERAL, cells
 from probml.jaxpr.levels import Level
+from probml.jaxpr.memo import memo
 from probml.plan.plan import Plan
 from probml.plan.straight import entered
 
 NUMBERS, WIDEST = 64, 1024  # of an argument; coefficients of one
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def strands(plan: Plan) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Of the one row-wise site of a plan in which nothing is hidden: parameter → which number of
     the argument each of its elements enters, flat, names in order. () where an element may enter
@@ -62,7 +62,7 @@ class Columns(NamedTuple):
     places: tuple[tuple[int, ...], ...]
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def columns(plan: Plan, user: str, names: tuple[str, ...]) -> Columns | None:
     """How parameters enter a row-wise site that looks at no hidden states, as the coefficients of
     a gate do; None where a number has none of its own, or it is not of this kind.

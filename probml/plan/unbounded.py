@@ -10,6 +10,7 @@ import numpy as np
 
 from probml.errors import Refusal
 from probml.families.domains import Correlations
+from probml.jaxpr.memo import memo
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
@@ -43,7 +44,7 @@ def _matrices(plan: Plan) -> list[str]:
     return [name for name in plan.free if isinstance(sites[name].domain, Correlations)]
 
 
-@functools.lru_cache(maxsize=512)
+@memo(512)
 def singular(plan: Plan, name: str, rows: int) -> int:
     """How many numbers tell a matrix of correlations that has no mode; 0, where it has one, as far
     as counts tell: n rows of d numbers, of which locations take p, leave n − p < d."""

@@ -2,7 +2,7 @@
 marginals and draws."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 
 from probml.device.rows import Known
 from probml.families.form import Prior
+from probml.families.likelihoods.student_t import ManyDegrees, ManyDegreesOfVectors
 from probml.families.links import backward, forward
 from probml.numerics.bundles import Bundle
 from probml.plan.blocks import Block
@@ -131,12 +132,12 @@ class Marginals:
         if matrix and block.stacked and math.prod(self.plan.structure.sites[scale].shape) > 1:
             covariance, matrix = jnp.diagonal(covariance), False
         if not matrix:
-            return dist.StudentT(df, loc, jnp.sqrt(covariance * widen))
+            return ManyDegrees(df, loc, jnp.sqrt(covariance * widen))
         if self.of[scale].form.event == 0:  # one scale for the whole vector
             df, widen = df.reshape(-1)[0], widen.reshape(-1)[0]
         if tril is not None:
-            return dist.MultivariateStudentT(df, loc, tril * jnp.sqrt(widen))
-        return dist.MultivariateStudentT(df, loc,
+            return ManyDegreesOfVectors(df, loc, tril * jnp.sqrt(widen))
+        return ManyDegreesOfVectors(df, loc,
                                          jnp.linalg.cholesky(covariance * widen[..., None, None]))
 
     def _widened(self, block: Block, params: Mapping) -> jax.Array:
@@ -183,17 +184,28 @@ class Marginals:
         return out
 
     def draw(self, key: jax.Array) -> dict[str, jax.Array]:
-        """One joint draw: scales and tables first, then the locations given the scales."""
+        """One joint draw."""
+        return self.drawn(
+            lambda i, posterior: posterior.sample(jax.random.fold_in(key, len(self.blocks) + i)),
+            lambda i, shape, dtype: jax.random.normal(jax.random.fold_in(key, i), shape, dtype))
+
+    def drawn(self, sample: Callable[[int, dist.Distribution], jax.Array],
+              normal: Callable[[int, tuple[int, ...], jnp.dtype], jax.Array]
+              ) -> dict[str, jax.Array]:
+        """One joint draw: scales and tables first, then the locations given the scales.
+
+        Args:
+            sample: (i, a distribution) → a draw of it. normal: (i, shape, dtype) → standard normal
+                numbers; i counts each.
+        """
         out = dict(self.posterior.params)
         for i, (bundle, posterior, _) in enumerate(self.bundled()):
-            out |= bundle.part(posterior.sample(jax.random.fold_in(key, len(self.blocks) + i)),
-                               jax.lax.split)
-        drawn = {name: out[name] for name in out}
+            out |= bundle.part(sample(i, posterior), jax.lax.split)
+        drawn = dict(out)
         for i, block in enumerate(self.blocks):
             if block.form.joint:
                 loc = self.natural[block.names]["loc"]
-                noise = jax.random.normal(jax.random.fold_in(key, i), loc.shape, loc.dtype)
-                out |= self.placed(block, noise, drawn)
+                out |= self.placed(block, normal(i, loc.shape, loc.dtype), drawn)
         return out
 
     def placed(self, block: Block, noise: jax.Array, scales: Mapping) -> dict[str, jax.Array]:

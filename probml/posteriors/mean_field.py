@@ -10,7 +10,6 @@ no product of families needs a formula (Winn & Bishop 2005, "Variational message
 them out by hand).
 """
 
-import functools
 import itertools
 from collections.abc import Collection
 
@@ -20,6 +19,7 @@ import numpy as np
 
 from probml.evidence.surrogates import Settings
 from probml.families.links import backward
+from probml.jaxpr.memo import memo
 from probml.plan.blocks import Block, blocks, users
 from probml.plan.plan import Plan
 from probml.posteriors.conjugate import Marginals
@@ -28,7 +28,7 @@ from probml.posteriors.coupling import coupled
 NOISE = ""  # no name of a parameter
 
 
-@functools.lru_cache(maxsize=256)
+@memo(256)
 def meeting(plan: Plan) -> frozenset[tuple[str, str]]:
     """The pairs of blocks, by their first names, that meet in the density of a site; both ways."""
     own = {name: block.names[0] for stage in blocks(plan, True) for block in stage

@@ -48,9 +48,8 @@ class _Fill(Messenger):
             value = self.fixed[name]
         else:
             try:
-                value = msg[
-                    "fn"
-                ].sample(jax.random.fold_in(self.key, len(self.values))) - self.sites[name].low
+                value = registry.sharp(msg["fn"]).sample(
+                    jax.random.fold_in(self.key, len(self.values))) - self.sites[name].low
             except NotImplementedError as error:
                 raise Refusal(
                     f"site '{name}' ({self.sites[name].kind}) cannot be drawn from: NumPyro has no "

@@ -8,7 +8,6 @@ constant: closed forms that hold for any value of the constant are found.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from numpyro import sample
 from numpyro.distributions import constraints
 
 from probml.errors import ModelError, Refusal
+from probml.jaxpr.memo import kept_by, memo
 from probml.language.language import Bound
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
@@ -98,12 +98,21 @@ MOST = 64  # structures that are kept
 _KEPT: dict[tuple, Structure] = {}
 
 
+def _forget() -> None:
+    """Let go of the half that was made first."""
+    for key in list(_KEPT)[: len(_KEPT) // 2]:
+        _KEPT.pop(key, None)
+
+
+kept_by(_forget)
+
+
 def _without(model: Bound, rest: tuple) -> Bound:
     """The model with the rest of its settings: a key, which is never called."""
     return Bound(model.generative, rest, model.interventions)
 
 
-@functools.lru_cache(maxsize=MOST)
+@memo(MOST)
 def _generative(model: Bound, shapes: tuple) -> _Lifted:
     return _Lifted(model.generative, shapes)
 

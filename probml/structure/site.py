@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpyro.distributions as dist
 
 from probml.families.domains import Domain
 from probml.families.entry import Entry
@@ -70,6 +71,11 @@ class Site:
     def traits(self) -> Likelihood:
         """What its likelihood knows of itself; nothing, where there is none."""
         return self.entry.likelihood or UNKNOWN
+
+    def distribution(self, arguments: list) -> dist.Distribution:
+        """The base distribution of a site without a family."""
+        found = jax.tree.unflatten(self.treedef, arguments)
+        return found if self.entry.sharp is None else self.entry.sharp(found)
 
     @property
     def factor(self) -> bool:

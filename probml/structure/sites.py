@@ -1,7 +1,6 @@
 """Messages → sites: shapes, plates, time, inputs and labels of every sample statement."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpyro.distributions as dist
 
 from probml.errors import ModelError
 from probml.families import domains, finite, registry
+from probml.jaxpr.memo import memo
 from probml.language.chain import Chain
 from probml.language.language import Bound
 from probml.language.named_rows import OBSERVED
@@ -146,7 +146,7 @@ def input_specs(specs: tuple, steps: int, rows: int = 1) -> dict[str, jax.ShapeD
     }
 
 
-@functools.lru_cache(maxsize=256)
+@memo(256)
 def sites_of(model: Bound, specs: tuple, x64: bool,
              steps: int) -> tuple[dict[str, Site], list[int | None], dict[str, Site]]:
     """The sites of one row whose chains have so many steps, the lengths that the chains state, and

@@ -188,7 +188,7 @@ class Structure:
         with unchecked():
             if site.family is not None:
                 return site.family.distribution(arguments)
-            return jax.tree.unflatten(site.treedef, list(arguments.values()))
+            return site.distribution(list(arguments.values()))
 
     def bounds(self, name: str) -> dict[str, tuple[Any, tuple[str, ...]]]:
         """The ends of a site's support that are computed: attribute of the support → (program,
@@ -226,7 +226,7 @@ class Structure:
 
             def mean(*arguments):
                 held = dict(zip(site.arguments, arguments, strict=True))
-                fn = (jax.tree.unflatten(site.treedef, list(arguments)) if site.family is None
+                fn = (site.distribution(list(arguments)) if site.family is None
                       else site.family.distribution(held))
                 return fn.mean
 

@@ -15,6 +15,7 @@ import numpy as np
 from probml.errors import ModelError
 from probml.families import finite
 from probml.jaxpr import levels
+from probml.jaxpr.memo import memo
 from probml.jaxpr.walk import evaluate, jaxpr_of
 from probml.language.language import Bound
 from probml.language.settings import freeze
@@ -81,7 +82,7 @@ def structure_of(model: Bound, specs: Mapping[str, tuple]) -> Structure:
     return plain
 
 
-@functools.lru_cache(maxsize=256)
+@memo(256)
 def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
     found, declared, computed = sites_of(model, specs, x64, 1)
     if not found:

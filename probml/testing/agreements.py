@@ -101,7 +101,7 @@ def singly(case: Case) -> None:
     start = begun(case)  # in double: single would draw others
     with jax.enable_x64(False):
         other = fitted(case, FEW, case.data, start)
-    if other.status == fit.status and not (runs_away(fit) and runs_away(other)):
+    if other.status == fit.status and not runs_away(fit):  # which single leaves at its least number
         same(other.history[-1], fit.history[-1], "EM's objective in float32", SINGLE)
 
 

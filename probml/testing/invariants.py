@@ -59,7 +59,8 @@ def weight(case: Case) -> None:
     if (fit := few(case, weights=np.arange(case.rows) % 3.0)) is None:
         return
     twice = np.repeat(np.arange(case.rows), np.arange(case.rows) % 3)
-    alike(fit, few(case, {n: np.asarray(v)[twice] for n, v in case.data.items()}), "weight 2")
+    doubled = {n: np.asarray(v)[twice] for n, v in case.data.items()}
+    alike(fit, few(case, doubled), "weight 2")
     if not case.inputs and not case.nested and SOFT not in case.hidden.values():
         more = {n: np.concatenate([np.asarray(v, float), np.full_like(v[:1], np.nan, float)])
                 for n, v in case.data.items()}

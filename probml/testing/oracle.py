@@ -202,6 +202,8 @@ def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
                 else jnp.where(masks[name], values[name], _mean(found[name], masks[name].shape))
                 for name in sites if not _states(sites[name]["fn"])}
 
+    if np.isposinf(log).any():
+        raise Unknown("NumPyro's density is infinite, as of a cut normal far from its middle")
     means = {}
     for name, own in jax.jit(jax.vmap(means_at))(at).items():
         weight = share.reshape(*share.shape, *(1,) * (own.ndim - 2))
@@ -353,6 +355,8 @@ def _integral(log_density, rows, size, bent):
     t = np.linspace(-1.0, 1.0, NODES) * (BOUNDED if bent else REACH)
     nodes = np.sinh(t)
     logs = np.asarray(jax.jit(jax.vmap(lambda u: log_density(jnp.full((rows, 1), u))))(nodes))
+    if np.isposinf(logs).any():
+        raise Unknown("what was drawn has rounded to an end at which a density is infinite")
     logs = np.nan_to_num(logs, nan=-np.inf) + np.log(np.cosh(t) * (t[1] - t[0]))[:, None]
     top = logs.max(0)
     share = np.exp(logs - top)

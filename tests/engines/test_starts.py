@@ -281,3 +281,25 @@ def test_priors_so_wide_that_no_draw_makes_the_data_possible_are_begun_near_the_
             "y": np.arange(12) % 4 == 0}
     fit = dogs().fit(data, engine)
     assert fit.history[-1] > -60 and -5 < fit.params["a"] < 0
+
+
+def cells(loc=None):
+    @probml.model
+    def cells():
+        w = sample("w", dist.Dirichlet(jnp.full(3, 2.0)))
+        where = sample("loc", dist.Normal(0, 10).expand([3]).to_event(1)) if loc is None else loc
+        with probml.rows(), plate("cells", 2):
+            z = sample("z", dist.Categorical(w))
+            sample("x", dist.Normal(where[z], 1.0))
+
+    return cells()
+
+
+def test_components_are_counted_where_they_are_found_and_in_cells():
+    few = {"x": [[0.0, 8.0], [16.0, 8.5]]}  # two rows of two cells, three components
+    fit = cells().fit(few)
+    np.testing.assert_allclose(np.sort(fit.params["loc"]), [0.0, 8.25, 16.0], atol=0.2)
+    known = cells(jnp.array([0.0, 8.0, 16.0])).fit({"x": few["x"][:1]})  # w alone is unseen
+    assert np.argmax(known.params["w"]) < 2
+    with pytest.raises(probml.errors.DataError, match="3 states.*only 2 distinct cells"):
+        cells().fit({"x": few["x"][:1]})

@@ -1,7 +1,8 @@
 """What goes wrong from outside, at random moments: `python tests/faults/faults.py --seconds 300`.
 
 Each fault is a function of a folder and a random generator, that raises where the project does not
-stand it. `test_faults.py` runs each for a moment.
+stand it. First each in turn, the short ones first, then by chance, until the time is up and at least
+one. `test_faults.py` has each of them once.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import optax
-from kills import KILLS
+from kills import KILLS, MOST
 from numpyro import plate, sample
 from sharing import SHARING
 
@@ -103,7 +104,7 @@ def interrupted(folder, random):
     process = _started("interrupt", name)
     time.sleep(random.uniform(0, 3))
     process.send_signal(signal.SIGINT)
-    out, said = process.communicate(timeout=120)
+    out, said = process.communicate(timeout=MOST)
     assert process.returncode == 0 and "right" in out, f"{name}: {out}\n{said[-2000:]}"
 
 
@@ -146,7 +147,7 @@ def threads(folder, random):
     for thread in running:
         thread.start()
     for thread in running:
-        thread.join(300)
+        thread.join(MOST)
     assert not failed, failed
     for one, other in zip(alone, together, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -170,7 +171,7 @@ def threads_of_all_kinds(folder, random):
     for thread in running:
         thread.start()
     for thread in running:
-        thread.join(600)
+        thread.join(MOST)
     assert not failed, failed
     for kind in kinds:
         alone = _by(*kind, rows)
@@ -190,14 +191,14 @@ def _by(name, double, rows):
 def forked(folder, random):
     """A process forked after a fit says what to do instead, and does not wait for ever."""
     process = _started("fork")
-    out, said = process.communicate(timeout=120)
+    out, said = process.communicate(timeout=MOST)
     assert process.returncode == 0 and "spawn" in out, f"{out}\n{said[-2000:]}"
 
 
 def forked_at_once(folder, random):
     """A process forked after the import, before anything has run, finds what its parent finds."""
     process = _started("fork_first", folder / "found.npy")
-    out, said = process.communicate(timeout=120)
+    out, said = process.communicate(timeout=MOST)
     assert process.returncode == 0 and "same" in out, f"{out}\n{said[-2000:]}"
 
 
@@ -303,8 +304,8 @@ def _fitted(name, folder, what):
         os._exit(code)
 
 
-FAULTS = (killed_while_saving, two_save_to_one_path, interrupted, disk_full, threads,
-          threads_of_all_kinds, forked, forked_at_once, clock_set, killed_while_fitting, *SHARING, *KILLS)
+FAULTS = (disk_full, killed_while_saving, threads, forked_at_once, two_save_to_one_path, forked, clock_set,
+          killed_while_fitting, threads_of_all_kinds, interrupted, *SHARING, *KILLS)
 
 
 def save(path):
@@ -336,7 +337,7 @@ def fork():
     print("ready", flush=True)
     pid = os.fork()
     if not pid:
-        signal.alarm(60)  # in the place of waiting for ever
+        signal.alarm(MOST // 2)  # in the place of waiting for ever
         try:
             fit_of(X)
         except probml.ModelError as error:
@@ -352,7 +353,7 @@ def fork_first(path):
     print("ready", flush=True)
     pid = os.fork()
     if not pid:
-        signal.alarm(60)
+        signal.alarm(MOST // 2)
         try:
             np.save(path, fit_of(X))
         finally:
@@ -377,16 +378,18 @@ def main():
     chosen = [fault for fault in FAULTS if said.only in fault.__name__]
     random, survived, ends = np.random.default_rng(said.seed), Counter(), (time.monotonic()
                                                                          + said.seconds)
-    while (time.monotonic() < ends if said.times is None else survived.total() < said.times):
-        turn = random.integers(len(chosen)) if said.times is None else survived.total()
+    while (time.monotonic() < ends or not survived) if said.times is None else survived.total() < said.times:
+        turn = survived.total()
+        if said.times is None and turn >= len(chosen):
+            turn = random.integers(len(chosen))
         fault = chosen[turn % len(chosen)]
         began = time.monotonic()
+        print(f"{survived.total() + 1}: {fault.__name__}", end="", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             fault(Path(folder), random)
         survived[fault.__name__] += 1
-        if said.times is not None:
-            print(f"{survived.total()}: {fault.__name__} stood, {time.monotonic() - began:.0f} s", flush=True)
-    print(", ".join(f"{name} {times}" for name, times in survived.items()))
+        print(f" stood, {time.monotonic() - began:.0f} s", flush=True)
+    print(f"{survived.total()} stood: " + ", ".join(f"{name} {times}" for name, times in survived.items()))
     return None
 
 

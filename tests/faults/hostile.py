@@ -41,7 +41,9 @@ from probml.numerics.kept import disk
 from probml.numerics.outside.checkpoint import Checkpoint, Journal
 
 OURS = (probml.ModelError, probml.DataError, probml.Refusal)
-LONG = 60  # seconds that a reader may take
+LONG = 60  # seconds of processor that a reader may take
+WAITS = 600  # seconds that it may take by the clock, of a machine that does other things
+LEAST = 2.0  # seconds that are worth a kind's good files
 GROWTH = 2**29  # bytes by which reading may let the process grow
 
 
@@ -222,8 +224,10 @@ def judged(reader: Reader, path: Path, trail: guided.Trail | None = None, deep: 
     def stop(*_: Any) -> None:
         raise TimeoutError(f"no answer within {LONG} s")
 
-    signal.signal(signal.SIGALRM, stop)
-    signal.alarm(LONG)
+    for name in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(name, stop)
+    signal.setitimer(signal.ITIMER_PROF, LONG)
+    signal.alarm(WAITS)
     said: str | None = ""
     new: set[tuple] = set()
     try:
@@ -239,6 +243,7 @@ def judged(reader: Reader, path: Path, trail: guided.Trail | None = None, deep: 
         last = traceback.extract_tb(error.__traceback__)[-1]
         said = f"{type(error).__name__}: {error} at {'/'.join(last.filename.split('/')[-2:])}:{last.lineno}"
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
         if trail is not None:
             trail.new |= new
@@ -323,7 +328,8 @@ def keep(folder: Path | None, name: str, contents: Iterable[bytes]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kinds", nargs="*", help="of files; by default all")
-    parser.add_argument("--seconds", type=float, default=600.0, help="for all of them together")
+    parser.add_argument("--seconds", type=float, default=600.0,
+                        help=f"for all of them together; less than {LEAST} for each: for some, that the seed chooses")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--keep", type=Path, help="where files that are faults go")
     parser.add_argument("--corpus", type=Path, help="a folder of files from which it goes on, and where new ones go")
@@ -333,6 +339,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as made_in, tempfile.TemporaryDirectory() as other:
         every = readers(Path(made_in))
         kinds = said.kinds or list(every)
+        few = max(int(said.seconds / LEAST), 1)
+        if few < len(kinds):
+            kinds = list(np.random.default_rng(said.seed).permutation(kinds)[:few])
         for name in kinds:
             began = time.process_time()
             place = None if said.corpus is None else said.corpus / name

@@ -13,6 +13,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from kills import MOST
 from numpyro import plate, sample
 
 import probml
@@ -21,7 +22,6 @@ from probml import models
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(30, 2)) + np.repeat([[0.0], [4.0]], 15, 0)
 Y = X @ [1.0, -2.0] + 0.1 * RANDOM.normal(size=30)
-MOST = 600  # seconds that anything may take
 NOBODY = 65534
 GROWTH = 60.0  # megabytes by which a stream of thousands of parts may grow
 

@@ -1,14 +1,13 @@
-"""Each fault of faults.py once: `make faults` goes on for longer."""
+"""Each fault of faults.py once, by name: `make faults` goes on for longer, and a minute of it, which
+begins with the short ones, is in tests/test_minutes.py."""
 
 import numpy as np
 import pytest
-from kills import KILLS
-from sharing import SHARING
 
 import faults
 
 
-@pytest.mark.parametrize("fault", [pytest.param(fault, marks=[pytest.mark.slow] * (fault in (*KILLS, *SHARING)))
-                                   for fault in faults.FAULTS], ids=lambda fault: fault.__name__)
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.__name__)
 def test_stands(fault, tmp_path):
     fault(tmp_path, np.random.default_rng(1))

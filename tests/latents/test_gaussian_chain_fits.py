@@ -95,7 +95,7 @@ def test_the_gradient_of_the_evidence_is_that_of_the_joint_normal():
 
 def test_em_never_falls_and_ends_where_the_gradient_is_zero():
     start = {name: value for name, value in POINT.items() if name != "beta"}
-    fit = free().fit(data(), probml.EM(max_iterations=400, tolerance=1e-12), start=start)
+    fit = free().fit(data(), probml.EM(max_iterations=1000, tolerance=1e-12), start=start)
     assert np.all(np.diff(fit.history) > -1e-9), np.diff(fit.history).min()
     climbed = free().fit(data(), probml.MAP(), start=fit.params)
     assert climbed.history[-1] - fit.history[-1] < 1e-4 * len(X)

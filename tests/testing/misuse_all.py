@@ -1,9 +1,10 @@
-"""`python tests/testing/misuse_all.py [parts of names] [--share 0.1] [--seed 0]`: every public call
-with every argument misused, or a share of that by chance; prints each fault, and how many were
-tried."""
+"""`python tests/testing/misuse_all.py [parts of names] [--share 0.1] [--seconds 600] [--seed 0]`: every
+public call with every argument misused, or a share of that by chance, or so many calls as the seconds
+allow, in an order of the seed's and at least one; prints each fault, and how many were tried."""
 
 import argparse
 import os
+import random
 import sys
 import tempfile
 import time
@@ -20,15 +21,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", default=[""], help="of names")
     parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--seconds", type=float, default=None)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    faults, tried = 0, 0.0
+    faults, tried, ends = 0, 0.0, time.monotonic() + (asked.seconds or float("inf"))
     warnings.simplefilter("ignore")
     os.chdir(tempfile.mkdtemp())  # 'text' is the name of a file
-    for name, (call, arguments) in {**calls.calls(), **calls.face_calls(),
-                                    **picture_calls.drawn()}.items():
-        if not any(part in name for part in asked.parts):
-            continue
+    every = {**calls.calls(), **calls.face_calls(), **picture_calls.drawn()}
+    names = [name for name in every if any(part in name for part in asked.parts)]
+    if asked.seconds is not None:
+        random.Random(asked.seed).shuffle(names)
+    for name in names:
+        if tried and time.monotonic() > ends:
+            break
+        call, arguments = every[name]
         start = time.monotonic()
         places = Counter()  # one place is told once
         for fault in misuse.misused(name, call, arguments, share=asked.share,

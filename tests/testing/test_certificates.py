@@ -9,6 +9,13 @@ def test_every_function_of_the_zoo_is_certified():
     assert set(certificates.functions()) == set(single.functions())
 
 
+def test_what_fits_say_of_themselves_is_counted():
+    share, first = certificates.doubted([
+        ("best of 2 starts", "its guide has not arrived: too short"), ("best of 2 starts",), ()])
+    assert share == 1 / 3 and first.startswith("its guide has not arrived")
+    assert certificates.doubted([]) == (0.0, "")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "engine", "end"), [
     ("ridge", "Exact", certificates.PASSED), ("ridge", "Laplace", certificates.PASSED),

@@ -90,7 +90,7 @@ def _judged(engine: "MAP", problem: Problem, history: np.ndarray) -> bool:
     smooth density, where the user set no limit."""
     plan, size = problem.plan, density.size(problem.plan, problem.known)
     few = 0 < size <= plateaus.FEW and not problem.in_parts and (
-        isinstance(problem.rows, Summary) or problem.size * size <= WORK)
+        isinstance(problem.rows, Summary) or (problem.size or 0) * size <= WORK)
     sites = (plan.structure.sites[name] for name in (*plan.rowwise, *plan.free))
     return (few and engine.steps is None and bool(np.isfinite(history[-1]))
             and not any(site.entry.kinked for site in sites))

@@ -182,7 +182,8 @@ def _axes(found: np.ndarray, least_told: float) -> tuple[np.ndarray, np.ndarray]
     they are told, in those in which they were taken: downhill along what curves upwards, too."""
     own = np.abs(np.diagonal(found))
     # what its own curvature would have to be beside what couples it to each other one
-    least = np.max(found**2 / np.where(own > 0, own, np.inf), 1, initial=0.0)
+    with np.errstate(over="ignore"):  # infinite: of no width
+        least = np.max(found**2 / np.where(own > 0, own, np.inf), 1, initial=0.0)
     own = np.maximum(own, least)
     unit = np.where(own > 0, 1 / np.sqrt(np.where(own > 0, own, 1.0)), 1.0)
     curvature, axes = np.linalg.eigh(found * unit[:, None] * unit)

@@ -14,7 +14,6 @@ Bayes"; Winn & Bishop (2005), "Variational message passing"; Beal (2003), "Varia
 for approximate Bayesian inference".
 """
 
-import functools
 import math
 from collections.abc import Mapping
 
@@ -27,6 +26,7 @@ from probml.evidence.passes import Expected, expect
 from probml.evidence.surrogates import Settings
 from probml.factors.prior import log_prior
 from probml.families.links import backward
+from probml.jaxpr.memo import memo
 from probml.plan.blocks import Block, blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
@@ -37,7 +37,7 @@ from probml.updates.objective import Objective
 from probml.updates.updates import read
 
 
-@functools.lru_cache(maxsize=256)
+@memo(256)
 def schedule(plan: Plan) -> tuple[tuple[tuple[Block, ...], frozenset[str]], ...]:
     """The blocks that are read together, in turn, and the first names of those that are not
     averaged over meanwhile: a location that is normal given a scale is read at the scale's

@@ -55,8 +55,8 @@ def _away(plan: Plan, params: Mapping[str, Any],
     for name in plan.free:
         domain, value = plan.structure.sites[name].domain, np.asarray(params[name])
         share = random.uniform(0.5, 1.5, value.shape)
-        if domain.rank > 1:  # of a matrix one share, which leaves it what it is
-            share = share[(..., *[slice(1)] * domain.rank)]
+        if _rank(plan, name) > 1:  # of a matrix one share, which leaves it what it is
+            share = share[(..., *[slice(1)] * _rank(plan, name))]
         with np.errstate(all="ignore"):
             moved = domain.shaken((1 - AWAY) * value + AWAY * np.asarray(middle[name]),
                                   -AWAY * share)  # a probability stays below 1
@@ -79,12 +79,19 @@ def _left(plan: Plan, name: str, put: np.ndarray, after: np.ndarray,
           end: np.ndarray) -> np.ndarray:
     """Which values, each as its support has it, were put elsewhere and stayed there."""
     same = np.abs(after - put) <= SAME * np.finfo(put.dtype).eps * np.abs(put)
-    axes = tuple(range(same.ndim - plan.structure.sites[name].domain.rank, same.ndim))
+    axes = tuple(range(same.ndim - _rank(plan, name), same.ndim))
     return same.all(axes) & (put != end).any(axes)
 
 
+def _rank(plan: Plan, name: str) -> int:
+    """Event axes of one value: of a support of its own kind, as of ordered numbers, those of the
+    site."""
+    site = plan.structure.sites[name]
+    return len(site.event) if site.domain.rank is None else site.domain.rank
+
+
 def _wide(plan: Plan, name: str, cells: np.ndarray) -> np.ndarray:
-    return cells[(..., *[None] * plan.structure.sites[name].domain.rank)]
+    return cells[(..., *[None] * _rank(plan, name))]
 
 
 def _named(name: str, cells: np.ndarray) -> list[str]:

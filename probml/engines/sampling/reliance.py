@@ -1,23 +1,34 @@
-"""Whether a normal in the place of a posterior is to be relied on: the density itself is asked, at
-draws of the normal."""
+"""Whether a normal, or independent blocks, in the place of a posterior is to be relied on: the
+density itself is asked, at draws of them."""
 
 import functools
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Problem
+from probml.engines.start.draws import Noise, Source, draw
 from probml.errors import Refusal
 from probml.evidence import density
+from probml.evidence.passes import log_evidence
+from probml.factors.prior import log_prior
 from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
+from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
+from probml.posteriors.closed import Closed
+from probml.posteriors.conjugate import Marginals
 from probml.posteriors.drawn import Normal
 from probml.posteriors.pareto import k_hat
 
 SLIGHT = 0.2  # standard deviations by which means may be off and nothing is said of them
 BAD = 0.7  # k above which a normal does not stand for the posterior
+# of independent blocks, of whose ratios a few draws tell no k for certain: √χ² beyond which it is
+# said, if k is bad, or some number should be so many times as wide
+UNEVEN, WIDER = 0.5, 1.25
 EACH, FEWEST, MOST = 40, 200, 400  # draws a coordinate, and of all
 WIDEST = 20_000  # coordinates
 OUT = (30.0, 1000.0)  # standard deviations at which a density under a flat prior is asked
@@ -29,6 +40,7 @@ FAR, SHALLOW, SLOW = (5.0, 10.0), 6.0, 4.0
 # and the logarithm of a width, that are worth a word
 SURE, SHORT, NARROW = 4.0, 0.5, 0.5
 FEW, RISE = 20, 1.0  # steps of which a mean is one, and nats that a bound may rise unsaid
+STREAM = 12  # of numbers, that no start has
 ROUNDED = 0.1  # nats of rounding beyond which ratios tell of nothing else
 
 
@@ -69,6 +81,54 @@ def doubts(problem: Problem, normal: Normal, most: float = MOST, best: str = "")
                         f"normal (PSIS k-hat {k:.1f}, above {BAD}): means and intervals may be "
                         f"wrong. Compare with NUTS()")
     return (*notes, *tails(far, [names[i] for i in at]))
+
+
+def doubts_of_blocks(problem: Problem, closed: Closed, most: float = MOST) -> tuple[str, ...]:
+    """What is to be said of independent blocks q(θ): nothing, also where there is but one block
+    and nothing unseen, or that they are far from the posterior, by Pareto's k of the ratios of
+    their densities in the parameters' own coordinates. Most often they are too narrow, as where
+    parameters hang together.
+
+    Args:
+        most: draws that are worth their time; nothing is said of fewer than FEWEST.
+
+    Cost: 40 evidences a number, between 200 and 400.
+    """
+    plan = problem.plan
+    d = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
+    count = int(min(max(EACH * d, FEWEST), MOST, most))
+    if not 0 < d <= WIDEST or count < FEWEST or problem.in_parts or problem.rows is None:
+        return ()
+    noise = Noise.of([plan.structure.sites[name].shape for name in plan.free], count, problem.seed,
+                    STREAM)
+    found, logs, points = (np.asarray(part, float) for part in _of_blocks(
+        plan, closed, problem.known, problem.rows, noise))
+    kept = np.isfinite(found) & np.isfinite(logs)
+    if kept.sum() < FEWEST // 2:
+        return ()
+    eps = np.finfo(np.asarray(next(iter(closed.mean.values()))).dtype).eps
+    if 4 * eps * np.abs(found[kept]).max() > ROUNDED:
+        return ()
+    ratios = np.where(kept, found - logs, -np.inf)
+    k, moved = k_hat(ratios), _moved(ratios)
+    wider = _wider(ratios, points)
+    if moved <= UNEVEN or (k <= BAD and wider <= WIDER):
+        return ()
+    return (f"not to be relied on: the posterior has more in its tails than these independent "
+            f"blocks (PSIS k-hat {k:.1f}; reweighted, its draws are worth {1 / (1 + moved**2):.0%} "
+            f"of their number): means may be off, intervals are too narrow where parameters hang "
+            f"together. Compare with NUTS()",)
+
+
+def _wider(ratios: np.ndarray, points: np.ndarray) -> float:
+    """How many times as wide as its draws (S, d) the number is of which their ratios of densities
+    say so most."""
+    kept = np.isfinite(ratios)
+    weights, points = np.exp(ratios[kept] - ratios[kept].max()), points[kept]
+    weights /= weights.sum()
+    spread = weights @ (points - weights @ points) ** 2
+    own = points.var(0)
+    return float(np.sqrt(np.max(np.where(own > 0, spread / np.where(own > 0, own, 1.0), 1.0))))
 
 
 def _moved(ratios: np.ndarray) -> float:
@@ -236,3 +296,23 @@ def _densities(plan: Plan, points: jax.Array, known: Known, rows: Rows | Summary
     """The log posterior density of unbounded coordinates, up to a constant, one after another."""
     both = density.posterior(plan, known, rows)
     return jax.lax.map(lambda u: both(u)[0], points)
+
+
+@functools.partial(jit, static_argnums=0, seldom=ONCE)
+def _of_blocks(plan: Plan, closed: Closed, known: Known, rows: Rows | Summary,
+               noise: Noise) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """log p(data, θ) and log q(θ) at draws θ ~ q, one after another, and the draws, (count, d).
+
+    Of numbers made on the host, as starts are: the exact draws took longer to compile than all
+    else of the look, and the ratios are judged far more coarsely than the others are off."""
+    marginals = Marginals(plan, known, blocks(plan, True), closed)
+
+    def one(noise):
+        source = Source(noise)
+        params = marginals.drawn(lambda _, posterior: draw(posterior, source, ()),
+                                 lambda _, shape, dtype: source.normal(shape).astype(dtype))
+        return (log_evidence(plan, params, known, rows) + log_prior(plan, params, known),
+                marginals.log_density(params),
+                jnp.concatenate([params[name].reshape(-1) for name in plan.free]))
+
+    return jax.lax.map(one, noise)

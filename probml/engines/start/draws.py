@@ -34,9 +34,9 @@ class Noise(NamedTuple):
     keys: jax.Array  # (count,), for what is not drawn from these
 
     @classmethod
-    def of(cls, shapes: Iterable[Shape], count: int, seed: int) -> "Noise":
-        """Enough for values of these shapes."""
-        random = np.random.default_rng([seed, 8])
+    def of(cls, shapes: Iterable[Shape], count: int, seed: int, stream: int = 8) -> "Noise":
+        """Enough for values of these shapes; one stream of a seed has no numbers of another."""
+        random = np.random.default_rng([seed, stream])
         size, dtype = EACH * sum(map(math.prod, shapes)), jnp.result_type(float)
         uniform = np.clip(random.random((count, size)), 1e-12, 1 - 1e-7)
         seeds = random.integers(2**31, size=count)
@@ -77,7 +77,7 @@ class Source:
 
 def draw(prior: dist.Distribution, source: Source, sample_shape: Shape) -> jax.Array:
     """A draw of a prior, (*sample_shape, *batch, *event)."""
-    way = WAYS.get(type(prior))
+    way = next((WAYS[kind] for kind in type(prior).__mro__ if kind in WAYS), None)
     if way is None:
         return prior.sample(source.key(), sample_shape)
     return way(prior, source, (*sample_shape, *prior.batch_shape))

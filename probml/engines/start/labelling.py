@@ -5,6 +5,7 @@ All is done in standardised units on the host: no unit of measurement matters, a
 compiled.
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -192,18 +193,22 @@ def check_distinct(data: Data, plan: Plan) -> None:
     if data.table.rows > CANDIDATES:
         return
     for variable in hidden(plan):
-        states = plan.variables[variable].states
+        site = plan.structure.sites[variable]
         children = [c for c in plan.structure.children[variable] if c in plan.observed]
         # and no components
-        numbers = (plan.structure.sites[variable].family is None
-                   or plan.structure.sites[variable].states is None)
+        numbers = site.family is None or site.states is None
         if numbers or not children or any(plan.structure.sites[c].discrete for c in children):
             continue
-        distinct = len(np.unique(_features(data, plan, np.arange(data.table.rows)), axis=0))
+        if not any(set(plan.free) & set(used) for c in children
+                   for used in plan.structure.sites[c].uses.values()):
+            continue  # where the rows lie is known: no component is found
+        states = site.states  # of every cell, whatever the plate
+        cells = math.prod(n for axis, n in enumerate(site.cells) if axis != site.time)
+        distinct = cells * len(np.unique(_features(data, plan, np.arange(data.table.rows)), axis=0))
         if distinct < states:
             raise DataError(
                 f"site '{variable}' has {states} states (components), but the data have only "
-                f"{distinct} distinct rows: "
+                f"{distinct} distinct {'rows' if cells == 1 else 'cells'}: "
                 f"use at most {distinct} components"
             )
 

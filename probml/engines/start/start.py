@@ -27,6 +27,7 @@ from probml.engines.start.prior import (
 from probml.evidence.passes import Expected, expect
 from probml.factors.naturals import naturals
 from probml.jaxpr.levels import Level
+from probml.jaxpr.memo import memo
 from probml.jaxpr.opened.shortened import shortened
 from probml.numerics.compiling import jit, unchecked
 from probml.numerics.tiers import ONCE
@@ -235,7 +236,7 @@ def foreseen(plan: Plan, known: Known, restarts: int, start: Mapping) -> Start |
     return Start(params, expected, {})
 
 
-@functools.lru_cache(maxsize=64)
+@memo(64)
 def _foreseen(plan: Plan, tree: Any, leaves: tuple, kind: Any) -> tuple[dict, Expected]:
     """The parameters of a plan whose sites in rows all pool, and an E-step there."""
     params = {name: jax.ShapeDtypeStruct(plan.structure.sites[name].shape, kind)

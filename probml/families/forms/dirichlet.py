@@ -7,6 +7,7 @@ from jax.scipy.special import digamma, gammaln, xlogy
 from probml.families import domains
 from probml.families.entry import Entry
 from probml.families.form import Form, Prior, ratio
+from probml.families.log_linear import log_dirichlet
 
 
 class Dirichlet(Form):
@@ -97,4 +98,14 @@ class DirichletPrior(Prior):
         return dist.Dirichlet(concentration)
 
 
-ENTRIES = (Entry((dist.Dirichlet,), prior=DirichletPrior(), interior=True),)
+class LargeConcentrations(dist.Dirichlet):
+    """NumPyro's, whose density of rows keeps its digits at large concentrations."""
+
+    def log_prob(self, value):
+        inside = jnp.where(value > 0, value, 1.0)
+        log = log_dirichlet(self.concentration, inside) - jnp.log(inside).sum(-1)
+        return jnp.where((value > 0).all(-1), log, super().log_prob(value))
+
+
+ENTRIES = (Entry((dist.Dirichlet,), prior=DirichletPrior(), interior=True,
+                 sharp=lambda own: LargeConcentrations(own.concentration)),)

@@ -8,7 +8,7 @@ from jax.scipy.special import digamma, gammaln, xlogy
 from probml.families import domains
 from probml.families.entry import Entry
 from probml.families.form import Form, Prior
-from probml.families.log_linear import log_less_digamma
+from probml.families.log_linear import log_gamma, log_less_digamma
 
 
 def apart(gap):
@@ -151,4 +151,12 @@ class GammaPrior(Prior):
         return jnp.where(value >= 0, log, -jnp.inf)
 
 
-ENTRIES = (Entry((dist.InverseGamma,), prior=InverseGammaPrior()),)
+class LargeConcentrations(dist.InverseGamma):
+    """NumPyro's, whose density of rows keeps its digits at large concentrations."""
+
+    def log_prob(self, value):
+        return log_gamma(self.concentration, self.rate / value) - jnp.log(value)
+
+
+ENTRIES = (Entry((dist.InverseGamma,), prior=InverseGammaPrior(),
+                 sharp=lambda own: LargeConcentrations(own.concentration, own.rate)),)

@@ -17,6 +17,7 @@ class BetaLikelihood(Likelihood):
     name = "Beta"
     event = 0
     argument_event = {"concentration1": 0, "concentration0": 0}
+    terms = ("concentration1", "concentration0")
     checked = domains.OPEN_UNIT_INTERVAL
 
     def distribution(self, arguments):
@@ -34,6 +35,15 @@ class BetaLikelihood(Likelihood):
 
         return log_linear.log_density(natural, x, seen, (x > 0) & (x < 1), statistics,
                                       harmless=0.5)
+
+    def direct(self, arguments, x, seen):
+        """Log densities of cells, each with arguments of its own."""
+        given = log_linear.floats(arguments)
+        inside = (x > 0) & (x < 1)
+        x = jnp.where(inside if seen is None else inside & seen, x, 0.5)
+        a = jnp.stack([given["concentration1"], given["concentration0"]], -1)
+        log = log_linear.log_dirichlet(a, jnp.stack([x, 1 - x], -1)) - jnp.log(x) - jnp.log1p(-x)
+        return log_linear.masked(jnp.where(inside, log, -jnp.inf), seen)
 
 
 ENTRIES = (Entry((dist.Beta,), BetaLikelihood(), BetaPrior()),)

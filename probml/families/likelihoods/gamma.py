@@ -19,6 +19,7 @@ class Gamma(Likelihood):
     name = "Gamma"
     event = 0
     argument_event = {"concentration": 0, "rate": 0}
+    terms = ("concentration",)
     canonical = {"rate": (INVERSE_GAMMA, (("power", -1.0),))}
 
     def distribution(self, arguments):
@@ -33,6 +34,14 @@ class Gamma(Likelihood):
     def log_density(self, natural, x, seen):
         return log_linear.log_density(natural, x, seen, x > 0,
                                       lambda x: ([jnp.log(x), x], -jnp.log(x)))
+
+    def direct(self, arguments, x, seen):
+        """Log densities of cells, each with arguments of its own."""
+        given = log_linear.floats(arguments)
+        inside = x > 0
+        x = jnp.where(inside if seen is None else inside & seen, x, 1.0)
+        log = log_linear.log_gamma(given["concentration"], given["rate"] * x) - jnp.log(x)
+        return log_linear.masked(jnp.where(inside, log, -jnp.inf), seen)
 
     def predictive(self, arguments, x, seen):
         """rate ~ Gamma(s, b): compound gamma, Γ(s + a)/Γ(s) Γ(a) · b^s x^(a−1) / (b + x)^(s+a)."""

@@ -14,6 +14,7 @@ from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
 from probml.families.forms.inverse_wishart import INVERSE_WISHART
 from probml.families.likelihood import Likelihood
+from probml.families.likelihoods.student_t import ManyDegreesOfVectors
 from probml.families.location_scale import vector
 from probml.language.gaussian_chain import semidefinite
 from probml.numerics.small import diagonal
@@ -163,7 +164,7 @@ class MultivariateNormal(Likelihood):
             lower = arguments["scale_tril"]
             covariance = lower @ jnp.swapaxes(lower, -1, -2)
             return integrals.log_density(arguments["loc"], covariance, x, seen, arguments.get("df"))
-        return (dist.MultivariateStudentT if "df" in arguments
+        return (ManyDegreesOfVectors if "df" in arguments
                 else dist.MultivariateNormal)(**arguments).log_prob(x)
 
     def fill(self, distribution, value, x, seen):

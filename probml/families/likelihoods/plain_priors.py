@@ -3,6 +3,7 @@ as priors."""
 
 import numpyro.distributions as dist
 
+from probml.families import truncated
 from probml.families.entry import Entry
 from probml.families.location_scale import log_scale, plain, walk
 
@@ -11,4 +12,5 @@ ENTRIES = (Entry((dist.ImproperUniform,), improper=True),
            Entry((dist.AsymmetricLaplace,), kinked=True),
            Entry((dist.Cauchy, dist.Logistic), location_scale=plain),
            Entry((dist.HalfNormal, dist.HalfCauchy), location_scale=log_scale),
+           Entry(truncated.KINDS, sharp=truncated.sharp),
            Entry((dist.GaussianRandomWalk,), location_scale=walk, coupled=True))

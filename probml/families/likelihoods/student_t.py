@@ -1,14 +1,45 @@
 """Student's t likelihood, a normal whose precision varies from cell to cell: given these precisions
 its updates are the normal's."""
 
+import math
+
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax.scipy.linalg import solve_triangular
 
+from probml.families import log_linear
 from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
 from probml.families.likelihood import Likelihood
 from probml.families.location_scale import plain
+
+
+class ManyDegrees(dist.StudentT):
+    """NumPyro's, whose density keeps its digits with many degrees of freedom: a difference of two
+    log Γ loses 1.5 nats to rounding at 10^7 in float32, and a climb of df ends in that noise."""
+
+    def log_prob(self, value):
+        half, y = 0.5 * self.df, (value - self.loc) / self.scale
+        return log_normaliser(half, 1) - jnp.log(self.scale) - (half + 0.5) * jnp.log1p(
+            y**2 / self.df)
+
+
+class ManyDegreesOfVectors(dist.MultivariateStudentT):
+    """The same of vectors."""
+
+    def log_prob(self, value):
+        half, root = 0.5 * self.df, self.scale_tril
+        y = solve_triangular(root, (value - self.loc)[..., None], lower=True)[..., 0]
+        log_det = jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum(-1)
+        size = root.shape[-1]
+        return log_normaliser(half, size) - log_det - (half + 0.5 * size) * jnp.log1p(
+            (y**2).sum(-1) / self.df)
+
+
+def log_normaliser(half, size):
+    """log Γ((df + d)/2) − log Γ(df/2) − (d/2) log(df π) of half = df/2, to the last digits."""
+    return log_linear.rising(half, 0.5 * size) - 0.5 * size * jnp.log(2.0 * math.pi * half)
 
 
 class StudentT(Likelihood):
@@ -34,7 +65,7 @@ class StudentT(Likelihood):
         return arguments["scale"]
 
     def distribution(self, arguments):
-        return dist.StudentT(**arguments)
+        return ManyDegrees(**arguments)
 
     def minorant(self, anchor, arguments, x):
         """E[log p(x, w)] over w given x at the arguments `anchor`, as a function of loc and scale,
@@ -46,4 +77,9 @@ class StudentT(Likelihood):
         ) ** 2
 
 
-ENTRIES = (Entry((dist.StudentT,), StudentT(), location_scale=plain),)
+def sharp(distribution):
+    return ManyDegreesOfVectors(distribution.df, distribution.loc, distribution.scale_tril)
+
+
+ENTRIES = (Entry((dist.StudentT,), StudentT(), location_scale=plain),
+           Entry((dist.MultivariateStudentT,), sharp=sharp))

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 from jax._src import config, core
 
+from probml.jaxpr.memo import kept_by
 from probml.jaxpr.opened.lines import opened
 
 MOST = 512  # programs
@@ -21,6 +22,13 @@ def remembered(count: int) -> Callable[[Callable], Callable]:
 
     def decorated(function: Callable) -> Callable:
         held: OrderedDict[tuple, tuple] = OrderedDict()  # last used, last
+
+        def forget() -> None:
+            """Let go of the half that was used longest ago."""
+            for _ in range(len(held) // 2):
+                held.popitem(last=False)
+
+        kept_by(forget)
 
         @functools.wraps(function)
         def call(*args: Any) -> Any:

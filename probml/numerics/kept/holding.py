@@ -26,8 +26,10 @@ from typing import NamedTuple, Protocol
 
 import jax
 
+from probml.jaxpr import memo
+
 MOST = 20_000  # mappings: some thousand programs, and a third of what Linux allows
-HEAVY = 2**31  # bytes by which the process has grown
+HEAVY = 2**30  # bytes by which the process has grown
 MANY = 4_000  # mappings, of which programs may be what it has grown by
 PROGRAMS = 1_000  # of which as many may be, with their traces: some 0.4 to 1.2 megabytes each
 OFTEN = 32  # programs from one look to the next: a look takes as long as one small program
@@ -107,11 +109,14 @@ def let_go() -> bool:
         _SINCE[0] = 0
         for shelf in list(_SHELVES):
             shelf.forget()
+        memo.forget()
         if mappings() >= held.mappings // 2:
             jax.clear_caches()
         gc.collect()  # traces and what they are of hold one another
         trim()
-        _RESTED[0] = Held(mappings(), resident())
+        # memory that is free and in pieces stays with the process: the least there was is what it
+        # grows from, else it might grow by as much each time
+        _RESTED[0] = Held(mappings(), min(resident(), _RESTED[0].resident))
         return True
     finally:
         _LOCK.release()

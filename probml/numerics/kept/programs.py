@@ -144,12 +144,12 @@ class Shelf:
             name = None if folder is None else self._name(fixed, tree, avals, options)
         except identity.Nameless:
             name = None
+        holding.made()
         found: Callable | None
         if folder is None or name is None:
             found = self._tape(self._traced(args, options), fixed, options) if taped else None
             self._held[key] = found
             return found
-        holding.made()
         held = _read(folder, name, tree)
         made = (fixed, folder, name, args, options)
         if held is None:
