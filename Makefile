@@ -73,7 +73,7 @@ define TEST
 @$(BIN)/ruff check .
 @mkdir -p .cache
 @$(BIN)/mypy --no-error-summary > .cache/types.txt 2>&1 & types=$$!; \
-  $(BIN)/python -m pytest -n $(WORKERS) --durations=10 $(1); tests=$$?; \
+  $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=10 $(1); tests=$$?; \
   wait $$types || { cat .cache/types.txt; exit 1; }; exit $$tests
 endef
 

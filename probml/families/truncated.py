@@ -1,15 +1,16 @@
-"""Normals between ends, whose density, mean and draws keep their digits where the ends lie far from
-the middle.
+"""Distributions between ends, whose density, mean and draws keep their digits where the ends lie
+far from the middle.
 
-NumPyro takes the log of a difference of two chances. With both ends on one side of the middle, 6
-standard deviations away in float32 or 9 in float64, that is the log of 0: a density of +∞, at which
-a climb ends and a sampler stays; and its draws leave the support. Here lengths count from the end
-that is nearest, n = |near − loc| / scale and u = |x − near| / scale,
+NumPyro takes the log of a difference of two chances. With both ends on one side of the middle, for
+a normal 6 standard deviations away in float32 or 9 in float64, that is the log of 0: a density of
++∞, at which a climb ends and a sampler stays; and its draws leave the support. Here lengths count
+from the end that is nearest, n = |near − loc| / scale and u = |x − near| / scale; of a normal
 
     log p(x) = −u (n + u/2) − log scale − log ∫ exp(−u (n + u/2)) du
 
 of which nothing cancels. The integral, and those of the moments, is one of Gauss and Legendre's as
-far as the density has not fallen by FALLEN nats.
+far as the density has not fallen by FALLEN nats. Of a Laplace, a logistic and a Cauchy it is
+closed.
 """
 
 from typing import NamedTuple
@@ -18,7 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.scipy.special import erf, erfc, ndtri
+from jax.nn import log_sigmoid
+from jax.scipy.special import erf, erfc, expit, ndtri
 from numpyro.distributions import truncated
 
 FALLEN = 36.0  # exp(−36) is 2e-16
@@ -31,31 +33,54 @@ KINDS = (truncated.LeftTruncatedDistribution, truncated.RightTruncatedDistributi
 
 
 def sharp(distribution: dist.Distribution) -> dist.Distribution:
-    """The same distribution, of a normal between ends one that keeps its digits."""
-    if type(distribution.base_dist) is not dist.Normal:
-        return distribution
-    return TruncatedNormal(distribution)
+    """The same distribution between ends, one that keeps its digits where there is such."""
+    found = SHARP.get(type(distribution.base_dist))
+    return distribution if found is None else found(distribution)
 
 
-class TruncatedNormal(dist.Distribution):
-    """N(loc, scale²) between `low` and `high`, either of which may be infinite.
+class Truncated(dist.Distribution):
+    """A distribution about `loc`, as wide as `scale`, between `low` and `high`, either of which may
+    be infinite.
 
     Args:
         of: NumPyro's.
-
-    Cost: 40 exponentials a density, as often for each of STEPS steps of Newton a draw.
     """
 
     def __init__(self, of: dist.Distribution):
-        self.loc, self.scale = of.base_dist.loc, of.base_dist.scale
+        self.of, self.loc, self.scale = of, of.base_dist.loc, of.base_dist.scale
         self.low = getattr(of, "low", -jnp.inf)
         self.high = getattr(of, "high", jnp.inf)
-        self.ends = of.support
         super().__init__(of.batch_shape, validate_args=False)
 
     @property
     def support(self):
-        return self.ends
+        return self.of.support
+
+    @property
+    def mean(self):
+        return self.of.mean
+
+    @property
+    def variance(self):
+        return self.of.variance
+
+    def sample(self, key, sample_shape=()):
+        dtype = jnp.result_type(self.loc, float)
+        q = jax.random.uniform(key, (*sample_shape, *self.batch_shape), dtype,
+                               minval=jnp.finfo(dtype).tiny)
+        return self.icdf(q)
+
+    def _width(self) -> jax.Array:
+        """From end to end, in scales: no difference of two lengths from loc, which may be large."""
+        whole = self.high - self.low
+        return jnp.where(jnp.isfinite(whole), _finite(whole) / self.scale, jnp.inf)
+
+
+class TruncatedNormal(Truncated):
+    """N(loc, scale²) between ends.
+
+    Cost: 40 exponentials a density, as often for each of STEPS steps of Newton a draw.
+    """
 
     def log_prob(self, value):
         tail, sides = self._tail(), self._sides()
@@ -78,12 +103,6 @@ class TruncatedNormal(dist.Distribution):
         return self.scale**2 * jnp.where(tail.use, _moments(tail.near, tail.width)[2],
                                          sides.variance)
 
-    def sample(self, key, sample_shape=()):
-        dtype = jnp.result_type(self.loc, float)
-        q = jax.random.uniform(key, (*sample_shape, *self.batch_shape), dtype,
-                               minval=jnp.finfo(dtype).tiny)
-        return self.icdf(q)
-
     def icdf(self, q):
         """The value below which a share q lies."""
         tail, sides = self._tail(), self._sides()
@@ -99,8 +118,7 @@ class TruncatedNormal(dist.Distribution):
 
     def _tail(self) -> "_Tail":
         above, under = self.low > self.loc, self.high < self.loc
-        whole = self.high - self.low  # no difference of two lengths from loc, which may be large
-        width = jnp.where(jnp.isfinite(whole), _finite(whole) / self.scale, jnp.inf)
+        width = self._width()
         use = above | under | (width < 1.0)
         end = jnp.where(under, self.high, jnp.where(use, self.low, 0.0))
         sign = jnp.where(under, -1.0, 1.0)
@@ -117,6 +135,138 @@ class TruncatedNormal(dist.Distribution):
         mean = (first - last) / mass
         spread = (low * first - high * last) / mass
         return _Sides(low, high, mass, mean, 1.0 + spread - mean**2)
+
+
+class Closed(Truncated):
+    """One whose chances are closed, symmetric about loc.
+
+    It is turned so that the end with more beyond it comes first; where that lies above the middle,
+    lengths count from it.
+    """
+
+    def log_prob(self, value):
+        turned = self._turned()
+        u = turned.sign * (value - turned.end) / self.scale
+        z = turned.sign * (value - self.loc) / self.scale
+        beyond = self._beyond(turned.above, turned.width, jnp.where(turned.use, u, 0.0))
+        inside = self._inside(turned.first, turned.last, jnp.where(turned.use, 0.0, z))
+        return jnp.where(turned.use, beyond, inside) - jnp.log(self.scale)
+
+    def icdf(self, q):
+        """The value below which a share q lies."""
+        turned = self._turned()
+        counted = jnp.where(turned.sign > 0, q, 1.0 - q)  # from the first end
+        u = jnp.clip(self._length(turned.above, turned.width, counted), 0.0, turned.width)
+        z = self._place(turned.first, turned.last, counted)
+        return jnp.clip(jnp.where(turned.use, turned.end + turned.sign * self.scale * u,
+                                  self.loc + turned.sign * self.scale * z), self.low, self.high)
+
+    def _turned(self) -> "_Turned":
+        low, high = (jnp.where(jnp.isfinite(end), (_finite(end) - self.loc) / self.scale, end)
+                     for end in (self.low, self.high))
+        down = jnp.abs(low) > jnp.abs(high)
+        first, last = jnp.where(down, -high, low), jnp.where(down, -low, high)
+        use = first > 0
+        return _Turned(jnp.where(down, -1.0, 1.0), use,
+                       jnp.where(use, jnp.where(down, self.high, self.low), 0.0),
+                       jnp.where(use, first, 1.0), jnp.where(use, self._width(), jnp.inf),
+                       jnp.where(use, -1.0, first), jnp.where(use, 1.0, last))
+
+    def _beyond(self, near: jax.Array, width: jax.Array, u: jax.Array) -> jax.Array:
+        """log p, in scales, at a length u from an end that lies `near` above the middle."""
+        raise NotImplementedError
+
+    def _inside(self, first: jax.Array, last: jax.Array, z: jax.Array) -> jax.Array:
+        """log p, in scales, at a length z from a middle between the ends, or near one."""
+        raise NotImplementedError
+
+    def _length(self, near: jax.Array, width: jax.Array, q: jax.Array) -> jax.Array:
+        """u within which a share q lies."""
+        raise NotImplementedError
+
+    def _place(self, first: jax.Array, last: jax.Array, q: jax.Array) -> jax.Array:
+        """z below which a share q lies."""
+        raise NotImplementedError
+
+
+class TruncatedLaplace(Closed):
+    """exp(−|x − loc| / scale) between ends; beyond its middle exponential."""
+
+    def _beyond(self, near, width, u):
+        return -u - _log_left(width)
+
+    def _inside(self, first, last, z):
+        return -jnp.abs(z) - jnp.log(-jnp.expm1(first) - jnp.expm1(-last))
+
+    def _length(self, near, width, q):
+        return -jnp.log1p(q * jnp.expm1(-width))
+
+    def _place(self, first, last, q):
+        below = (1.0 - q) * jnp.exp(first) + q * (2.0 - jnp.exp(-last))
+        above = (1.0 - q) * (2.0 - jnp.exp(first)) + q * jnp.exp(-last)
+        return jnp.where(below < above, jnp.log(below), -jnp.log(above))
+
+
+class TruncatedLogistic(Closed):
+    """1 / cosh²((x − loc) / 2 scale) between ends."""
+
+    def _beyond(self, near, width, u):
+        return (-u + 2.0 * log_sigmoid(near + u) - log_sigmoid(near) - log_sigmoid(near + width)
+                - _log_left(width))
+
+    def _inside(self, first, last, z):
+        return (log_sigmoid(z) + log_sigmoid(-z) - log_sigmoid(-first) - log_sigmoid(last)
+                - _log_left(last - first))
+
+    def _length(self, near, width, q):
+        # chances above, times exp(near)
+        above = (1.0 - q) * expit(near) + q * jnp.exp(-width) * expit(near + width)
+        return jnp.log1p(-jnp.exp(-near) * above) - jnp.log(above)
+
+    def _place(self, first, last, q):
+        below = (1.0 - q) * expit(first) + q * expit(last)
+        above = (1.0 - q) * expit(-first) + q * expit(-last)
+        return jnp.log(below) - jnp.log(above)
+
+
+class TruncatedCauchy(Closed):
+    """1 / (1 + (x − loc)² / scale²) between ends: of equal angles, arctan of lengths."""
+
+    def _beyond(self, near, width, u):
+        return -2.0 * jnp.log(jnp.hypot(1.0, near + u)) - jnp.log(self._angle(near, width))
+
+    def _inside(self, first, last, z):
+        return -2.0 * jnp.log(jnp.hypot(1.0, z)) - jnp.log(jnp.arctan(last) - jnp.arctan(first))
+
+    def _length(self, near, width, q):
+        slope = jnp.tan(q * self._angle(near, width))
+        return slope * (1.0 / near + near) / jnp.maximum(1.0 / near - slope, 0.0)
+
+    def _place(self, first, last, q):
+        return jnp.tan((1.0 - q) * jnp.arctan(first) + q * jnp.arctan(last))
+
+    @staticmethod
+    def _angle(near, width):
+        """arctan(near + width) − arctan(near), of which no two numbers cancel."""
+        longer = near + _finite(width)
+        share = jnp.where(jnp.isfinite(width), _finite(width) / longer, 1.0)
+        return jnp.arctan2(share, jnp.where(jnp.isfinite(width), 1.0 / longer, 0.0) + near)
+
+
+SHARP = {dist.Normal: TruncatedNormal, dist.Laplace: TruncatedLaplace,
+         dist.Logistic: TruncatedLogistic, dist.Cauchy: TruncatedCauchy}
+
+
+class _Turned(NamedTuple):
+    """Lengths in scales, turned so that the first end is not the farther from the middle."""
+
+    sign: jax.Array  # 1 or −1: up or down
+    use: jax.Array  # whether the first end lies above the middle
+    end: jax.Array  # that end
+    above: jax.Array  # the first end's length from the middle, where it lies above
+    width: jax.Array
+    first: jax.Array  # ends about a middle that lies between them
+    last: jax.Array
 
 
 class _Tail(NamedTuple):
@@ -177,3 +327,8 @@ def _finite(z: jax.Array) -> jax.Array:
 
 def _below(z: jax.Array) -> jax.Array:
     return 0.5 * erfc(-z / np.sqrt(2))
+
+
+def _log_left(width: jax.Array) -> jax.Array:
+    """log(1 − exp(−width))."""
+    return jnp.log(-jnp.expm1(-width))

@@ -1,13 +1,15 @@
 """Densities far out in float32: truncated normals far from their middle against integrals in more digits, Student's t
 of many degrees of freedom, and fits that NumPyro's density would send to infinity."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
 from numpyro import sample
-from scipy import stats
+from scipy import integrate, stats
 
 import probml
 from probml.families import registry
@@ -81,6 +83,64 @@ def test_draws_lie_between_the_ends_and_have_the_mean():
     mean, sd = right[..., 2], right[..., 3]
     off = np.abs(drawn.mean((1, 2)) - mean)
     assert (off < 5 * sd / np.sqrt(12000) + 1e-7 * (1 + np.abs(mean))).all()
+
+
+KINDS = {"Laplace": lambda z: -np.abs(z), "Cauchy": lambda z: -np.log1p(z**2),
+         "Logistic": lambda z: -np.abs(z) - 2 * np.log1p(np.exp(-np.abs(z)))}
+PLACES = [(2.0, 5.0), (0.5, np.inf), (-1.0, 3.0), (-np.inf, 0.7), (-np.inf, -4.0), (1e-3, 2e-3), (300.0, np.inf),
+          (-400.0, -300.0), (2e4, 2.001e4), (-1e-4, 1e-4), (0.0, 1.0)]
+
+
+def cut(kind, low, high, loc=0.0, scale=1.0):
+    ends = (None if np.isinf(low) else low, None if np.isinf(high) else high)
+    return registry.sharp(dist.TruncatedDistribution(getattr(dist, kind)(loc, scale), *ends))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_truncated_distributions_are_theirs_however_far_the_middle(kind):
+    height = KINDS[kind]
+
+    def log_of(low, high, x):
+        """log p by a sum over a grid that is fine where the density is; ends and x are as in double."""
+        near = low if low > 0 else high if high < 0 else 0.0
+
+        def grown(u):
+            return np.exp(height(near + u) - height(near))
+
+        parts = [integrate.quad(grown, a, b, limit=500, epsabs=0.0, epsrel=1e-10)[0] for a, b in
+                 itertools.pairwise(sorted({low - near, high - near, *(
+                     u for u in (-30.0, -1.0, 0.0, 1.0, 30.0) if low - near < u < high - near)}))]
+        return height(x) - height(near) - np.log(sum(parts))
+
+    for low, high in PLACES:
+        start = low if np.isfinite(low) else high - 3.0 if np.isfinite(high) else -1.0
+        x = start + 0.3 * min(high - start, 3.0)
+        wanted = log_of(low, high, x)
+
+        def density(loc, scale, low=low, high=high, x=x):
+            return cut(kind, low, high, loc, scale).log_prob(x)
+
+        for double, close in ((True, 1e-9), (False, 2e-6)):
+            with jax.enable_x64(double):
+                found, slopes = jax.jit(jax.value_and_grad(density, (0, 1)))(0.0, 1.0)
+                # of ends at 1e4, whole numbers and their tenths
+                near = abs(low) > 1e3 and not double
+                np.testing.assert_allclose(found, wanted, rtol=close, atol=5e-3 if near else 5 * close)
+                assert np.isfinite(slopes).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_their_draws_are_quantiles_of_the_density(kind):
+    for low, high in PLACES:
+        with jax.enable_x64():
+            made = cut(kind, low, high, 0.3, 2.0)
+            q = jnp.linspace(0.02, 0.98, 25)
+            x = made.icdf(q)
+            assert (x >= low).all() and (x <= high).all() and (jnp.diff(x) > 0).all()
+            # the slope of a quantile is one over the density
+            np.testing.assert_allclose(jax.vmap(jax.grad(made.icdf))(q), jnp.exp(-made.log_prob(x)), rtol=1e-6)
+        drawn = cut(kind, low, high, 0.3, 2.0).sample(jax.random.key(0), (1000,))
+        assert ((drawn >= np.float32(low)) & (drawn <= np.float32(high))).all()
 
 
 def test_a_fit_of_what_falls_off_from_an_end_stays_where_the_density_is_finite():
