@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-LONG = 4.0  # seconds of two busy cores
+LONG = 3.0  # seconds of two busy cores
 ALWAYS = "test_the_readme_prints"  # what a newcomer types is run by every `make test`
 LIST = Path(__file__).with_suffix(".txt")
 

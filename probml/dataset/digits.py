@@ -5,8 +5,10 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.errors import DataError
+from probml.families.domains import UnitInterval
 
-FAR = 2.0**12  # spreads from 0 at which float32, of 24 bits, leaves a spread 12
+# spreads from 0 at which float32, of 24 bits, leaves a spread 12; and a share beside 1 what is left
+FAR = 2.0**12
 # of a pooled density of terms as large as the square of that, which cancel
 TERMS = 2.0**5
 TOLD = 2**14  # rows that tell where a column lies
@@ -39,6 +41,9 @@ def lost(data: Data) -> str | None:
             return f"'{name}'{found}"
         if not site.discrete and (found := _far(column.values, column.seen, site.time,
                                                 TERMS if site.traits.terms else FAR)):
+            return f"'{name}'{found}"
+        if isinstance(site.domain, UnitInterval) and (found := _near_one(column.values,
+                                                                         column.seen)):
             return f"'{name}'{found}"
     for name, values in data.table.inputs.items():
         if values.dtype.kind == "f" and (found := _far(values, None, 0
@@ -115,6 +120,14 @@ def _many(values: np.ndarray, seen: np.ndarray | None) -> str | None:
     """What is wrong with a count that float32 does not hold well, in words."""
     most = values.max(initial=0) if seen is None else np.where(seen, values, 0).max(initial=0)
     return f" has too few digits: it counts up to {int(most):,}" if most > MANY else None
+
+
+def _near_one(values: np.ndarray, seen: np.ndarray | None) -> str | None:
+    """What is wrong with shares of which one lies so near 1 that float32 does not hold the rest, in
+    words."""
+    below = (values < 1) if seen is None else (values < 1) & seen
+    least = 1.0 - float(np.max(values, initial=0.0, where=below))
+    return (f" has too few digits: a cell lies {least:.2g} below 1" if least < 1 / FAR else None)
 
 
 def _far(values: np.ndarray, seen: np.ndarray | None, time: int | None,

@@ -171,6 +171,22 @@ def test_numbers_that_float32_does_not_hold_are_known_before_anything_is_fitted(
     )
 
 
+@pytest.mark.parametrize("kind", [dist.Beta, dist.Kumaraswamy])
+def test_shares_next_to_one_have_the_density_of_double(single, kind):
+    @probml.model
+    def shares():
+        a = sample("a", dist.LogNormal(0.0, 1.0))
+        with probml.rows():
+            sample("x", kind(a, 4.0))
+
+    x = np.array([0.3, 1 - 2e-6, 0.9, 0.5])
+    found = shares().at({"a": 1.5}).log_prob({"x": x})
+    with jax.enable_x64():
+        right = shares().at({"a": 1.5}).log_prob({"x": x})
+    np.testing.assert_allclose(found, right, rtol=1e-6)
+    assert digits.lost(read.read(shares(), {"x": x[[0, 2, 3]]})) is None
+
+
 def test_what_lies_far_from_zero_is_fitted_and_asked_in_double(single):
     @probml.model
     def normal():
