@@ -207,8 +207,8 @@ class MAP(Engine):
             notes = ("a scale went to 0, as of rows that are all alike or of a component on one of "
                      "them: the density rises for ever. Give it a prior that vanishes at 0 "
                      "(LogNormal, InverseGamma) with prior=True",)
-        outcome = outcome._replace(notes=(*hierarchy.unheld(plan, problem.size), *outcome.notes,
-                                          *alike(problem, outcome.params)))
+        unheld = hierarchy.unheld(plan, problem.size, not problem.asked)
+        outcome = outcome._replace(notes=(*unheld, *outcome.notes, *alike(problem, outcome.params)))
         if notes:
             return outcome._replace(status=Status.RUNAWAY, notes=(*outcome.notes, *notes))
         if self.optimizer:

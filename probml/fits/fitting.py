@@ -238,6 +238,7 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
     lost = next((name for name, mean in belief.moments.mean.items()
                  if not np.isfinite(mean).all()), None)
     if lost is not None:
+        singular(plan, belief, outcome.params, known, rows)  # if that is why, it says so
         raise Refusal(f"model '{plan.structure.model.name}': the effects '{lost}' are no finite "
                       f"numbers where the fit ended ({outcome.status.message}): weights, inputs or "
                       f"cells are too large or too small for double precision, or a spread went "

@@ -334,12 +334,19 @@ def pointwise(plan: Plan, rows: int | None) -> tuple[Tie, ...]:
                         for tie in found) else ()
 
 
-def unheld(plan: Plan, rows: int | None) -> tuple[str, ...]:
-    """What is to be said of a joint mode with such ties."""
+def unheld(plan: Plan, rows: int | None, ladder: bool) -> tuple[str, ...]:
+    """What is to be said of a joint mode with such ties; in the ladder it warns too: who asks for
+    it by name has been warned."""
     found = pointwise(plan, rows)
     named = " and ".join(f"'{name}'" for name in dict.fromkeys(tie.name for tie in found))
     others = " and ".join(f"'{p}'" for p in dict.fromkeys(p for tie in found for p in tie.others))
-    return (f"the joint mode of {named} and {others} is no answer: {AMORTISED}",) if found else ()
+    if not found:
+        return ()
+    text = f"the joint mode of {named} and {others} is no answer: {AMORTISED}"
+    if ladder:
+        warnings.warn(f"MAP of model '{plan.structure.model.name}': {text}", RuntimeWarning,
+                      stacklevel=5)
+    return (text,)
 
 
 def vanished(plan: Plan, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> tuple[str, ...]:

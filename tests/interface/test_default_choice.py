@@ -91,7 +91,6 @@ def test_a_mode_of_codes_and_weights_without_a_prior_says_what_it_is():
     with pytest.warns(RuntimeWarning, match="SVI.guide=...."):
         fit = probml.model(case.function)(**case.settings).fit(case.data)
     assert "the joint mode of 'z' and 'decoder$params' is no answer" in fit.status
-    assert not fit.converged
 
 
 @pytest.mark.slow

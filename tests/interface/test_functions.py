@@ -148,7 +148,7 @@ CASES = [
     (no_plate, {"y": Y}, None),
     (regression, {"x": X, "y": Y}, None),
     (gaussian_process, {"x": X[:, 0], "y": Y}, "common plate"),
-    (admissions, {"dept": G, "male": B, "applications": C + 5, "admit": C}, "plate 'data'"),
+    (admissions, {"dept": G, "male": B, "applications": C + 5, "admit": C}, None),
     (local_level, {"y": Y}, "scan"),
     (masked, {"y": Y}, None),
     (scaled, {"y": Y}, "scale"),

@@ -56,7 +56,7 @@ def test_a_singular_design_of_effects_is_said(t, words):
     assert words in fit.status
     if not t:
         again = lines(groups=8).fit({"group": GROUP, "t": RNG.normal(size=40), "y": Y})
-        assert "rows say" not in again.status and "rows tell" not in again.status
+        assert "the rows say" not in again.status and "the rows tell" not in again.status
 
 
 @pytest.mark.slow
