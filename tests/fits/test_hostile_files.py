@@ -142,7 +142,8 @@ def test_a_file_of_the_other_order_of_bytes_is_read(good, tmp_path):
 
 
 @pytest.mark.parametrize("unit", [{"factor": np.array(["text"])}, {"shift": np.ones((2, 3)), "mix": (0, np.ones(3))},
-                                  {"others": {"heads": (5, np.ones(2))}}], ids=lambda unit: "-".join(unit))
+                                  {"others": {"heads": (5, np.ones(2))}}, {"factor": np.ones((2, 1)), "names": {}}],
+                         ids=lambda unit: "-".join(unit))
 def test_units_that_tell_no_parameter_are_refused(good, tmp_path, unit):
     whole, model, *_ = good
     path, given = tmp_path / "fit", {}

@@ -30,7 +30,9 @@ class ManyDegreesOfVectors(dist.MultivariateStudentT):
 
     def log_prob(self, value):
         half, root = 0.5 * self.df, self.scale_tril
-        y = solve_triangular(root, (value - self.loc)[..., None], lower=True)[..., 0]
+        away = (value - self.loc)[..., None]
+        whole = jnp.broadcast_to(root, (*away.shape[:-2], *root.shape[-2:]))  # JAX below 0.10
+        y = solve_triangular(whole, away, lower=True)[..., 0]
         log_det = jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum(-1)
         size = root.shape[-1]
         return log_normaliser(half, size) - log_det - (half + 0.5 * size) * jnp.log1p(
