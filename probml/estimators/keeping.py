@@ -63,10 +63,21 @@ class Portable:
 
     @classmethod
     def _restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
-        """The face that `save` wrote."""
+        """The face that `save` wrote.
+
+        Raises:
+            TypeError: no `fit_` is a Fit, or the columns are not so many names.
+        """
         face = cls()
         for name, value in meta["state"].items():
             setattr(face, name, unpacked(value, arrays, FITS))
+        if not isinstance(getattr(face, "fit_", None), Fit):
+            raise TypeError(f"its fit_ is {getattr(face, 'fit_', None)!r:.60}")
+        count, names = (getattr(face, name, None) for name in ("n_features_in_",
+                                                               "feature_names_in_"))
+        if not isinstance(count, int | None) or names is not None and (
+                np.shape(names) != (count,) or not all(isinstance(name, str) for name in names)):
+            raise TypeError(f"its columns are {count!r:.60} of names {names!r:.60}")
         return face
 
 

@@ -75,7 +75,7 @@ def readers(folder: Path) -> dict[str, Callable[[], Reader]]:
     arrays, files = guided.inside_arrays("meta"), ("interface/loading", "fits/saving", "fits/plain", "posteriors/",
                                                    "interface/known", "structure/possible")
     faces, tables = (*files, "estimators/keeping", "probml/language/"), ("commandline/files", "probml/dataset/")
-    return {
+    made = {
         "fit": lambda: Reader([_written(folder, fit.save) for fit in _fits(x)],
                               lambda path: probml.load(path, clusters()), lambda fit: _asked(fit, x), arrays, files),
         "zoo": lambda: Reader([_written(folder, fit.save) for fit in _zoo(x)], probml.load, _told,
@@ -90,6 +90,14 @@ def readers(folder: Path) -> dict[str, Callable[[], Reader]]:
             [_written(folder, lambda path: frame.to_parquet(path, index=False, row_group_size=10))],
             lambda path: _table(path, ".parquet"), _streamed, guided.inside_parquet, tables),
     }
+    return {name: functools.partial(_quietly, make) for name, make in made.items()}
+
+
+def _quietly(make: Callable[[], Reader]) -> Reader:
+    """Good files, of fits that are cut short."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return make()
 
 
 def _fits(x: np.ndarray) -> list[probml.Fit]:
@@ -183,11 +191,10 @@ def _asked(fit: Any, x: np.ndarray) -> None:
     fit.log_prob({"x": x}), str(fit.status), fit.summary(), repr(fit)
 
 
-def _told(fit: Any) -> None:
-    """A fit, or a face, says what it is."""
-    repr(fit)
-    if isinstance(found := getattr(fit, "fit_", fit), probml.Fit):  # a face may have lost its own
-        found.summary()
+def _told(face: Any) -> None:
+    """A fit, or that of a face, says what it is."""
+    fit = face if isinstance(face, probml.Fit) else face.fit_
+    repr(face), fit.summary(), str(fit.status), [fit.posterior(name) for name in fit.params]
 
 
 def _table(path: Path, ending: str) -> Path:

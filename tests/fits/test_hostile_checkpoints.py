@@ -130,6 +130,18 @@ def test_arrays_of_a_checkpoint_may_be_anything(good, tmp_path):
             assert not attempt(path, right)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_checkpoint_of_the_other_order_of_bytes_is_read(good, tmp_path):
+    content, _, right = good
+    path = tmp_path / "state"
+
+    def swap(meta, arrays):
+        arrays[1:] = [array.astype(array.dtype.newbyteorder()) for array in arrays[1:]]
+
+    path.write_bytes(rewritten(content, swap))
+    assert attempt(path, right)
+
+
 @pytest.mark.parametrize(("said", "done", "shape", "more"), [
     ([np.zeros((0, 3))], 3, (2, 3), None), ([np.zeros((2, 4))], 3, (2, 3), None), ([], 3, (2, 3), None),
     ([np.zeros((2, 3)), np.array(["text"])], 3, (2, 3), None), ({"a": 1}, 3, (2, 3), None), ([1.0, None], 1, (), 1),

@@ -236,6 +236,7 @@ class Journal:
             form, of, loops = meta["probml checkpoint"], dict(meta["of"]), dict(meta["loops"])
             if meta.pop("sum") != _digest(meta, arrays[1:]):
                 raise ValueError("it holds something else than what was written")
+            arrays = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in arrays]
             pasts = {key: Past(_whole(done), _whole(status), float(value), _unpacked(held, arrays))
                      for key, (done, status, value, held) in loops.items()}
         except Exception as error:
