@@ -137,7 +137,7 @@ class TruncatedNormal(Truncated):
         return _Sides(low, high, mass, mean, 1.0 + spread - mean**2)
 
 
-class Closed(Truncated):
+class Symmetric(Truncated):
     """One whose chances are closed, symmetric about loc.
 
     It is turned so that the end with more beyond it comes first; where that lies above the middle,
@@ -189,7 +189,7 @@ class Closed(Truncated):
         raise NotImplementedError
 
 
-class TruncatedLaplace(Closed):
+class TruncatedLaplace(Symmetric):
     """exp(−|x − loc| / scale) between ends; beyond its middle exponential."""
 
     def _beyond(self, near, width, u):
@@ -207,7 +207,7 @@ class TruncatedLaplace(Closed):
         return jnp.where(below < above, jnp.log(below), -jnp.log(above))
 
 
-class TruncatedLogistic(Closed):
+class TruncatedLogistic(Symmetric):
     """1 / cosh²((x − loc) / 2 scale) between ends."""
 
     def _beyond(self, near, width, u):
@@ -229,7 +229,7 @@ class TruncatedLogistic(Closed):
         return jnp.log(below) - jnp.log(above)
 
 
-class TruncatedCauchy(Closed):
+class TruncatedCauchy(Symmetric):
     """1 / (1 + (x − loc)² / scale²) between ends: of equal angles, arctan of lengths."""
 
     def _beyond(self, near, width, u):
