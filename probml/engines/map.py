@@ -12,7 +12,7 @@ from probml.engines.climbing import training
 from probml.engines.climbing.climbs import beside_means, by_lbfgs, by_newton, curved, told
 from probml.engines.climbing.coordinates import objective, to_coordinates
 from probml.engines.climbing.edges import edges, off_edge
-from probml.engines.climbing.ends import at_ends
+from probml.engines.climbing.ends import at_ends, inside
 from probml.engines.climbing.gaps import alike, apart
 from probml.engines.climbing.mirrored import other_side
 from probml.engines.climbing.strung import by_strands, strung
@@ -196,6 +196,9 @@ class MAP(Engine):
 
     def run(self, problem: Problem) -> Outcome:
         plan, outcome = problem.plan, self._climbed(problem)
+        if self.optimizer is None:
+            outcome = inside(problem, self.prior, outcome, lambda params: told(
+                self, problem, by_lbfgs(self, problem, params)))
         paths = hierarchy.paths(plan)
         begun = {**jax.device_get(compiled_prior_point(plan, problem.known)),
                  **problem.start} if paths or hierarchy.ties(plan) else {}

@@ -1,5 +1,6 @@
 """A mode at an end of a parameter's support is told, and one that is near an end is not."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -72,3 +73,20 @@ def test_ends_that_other_parameters_move_and_those_of_a_loop_are_told():
     fit = shares().fit({"y": np.tile([1.5, 1.5, 0.3, 2.0], (4, 1))}, MAP)
     # the third gives way to what it bounds
     assert "'phi' (0 and 1, 2 of 3 numbers) and 'rest' (1) are at their boundaries" in fit.status
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_a_width_that_was_carried_to_zero_is_taken_from_there_to_what_is_higher(double):
+    """Between 0 and infinity a Cauchy of scale 0 about a place below 0 has tails that no longer know the scale."""
+    @probml.model
+    def cut():
+        loc, scale = sample("loc", dist.Normal(0.0, 50.0)), sample("scale", dist.HalfNormal(5.0))
+        with probml.rows():
+            sample("x", dist.TruncatedDistribution(dist.Cauchy(loc, scale), low=0.0))
+
+    x = np.random.default_rng(0).exponential(0.5, size=200)
+    with jax.enable_x64(double):
+        fit = cut().fit({"x": x}, probml.MAP())
+    assert fit.converged and "boundary" not in fit.status
+    np.testing.assert_allclose([fit.params["loc"], fit.params["scale"]], [0.2235, 0.3420], atol=1e-4)
+    assert fit.history[-1] > -107.061

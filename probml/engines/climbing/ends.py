@@ -1,23 +1,29 @@
 """Numbers that a climb carried to an end of their support: a chance of 0 or 1, a rate of 0, where
 the prior is flat or rises up to it. The mode lies there, what is typical does not, and what has a
 chance of 0 is impossible ever after: that is worth a word.
+
+It need not be the mode: next to an end a density is flat in logarithms, and a climb stays there,
+in float32 the sooner. So the numbers are tried further inside, too, and what is higher is climbed
+from.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from probml.engines.climbing.edges import LESS, heights
+from probml.engines.climbing.edges import HIGHER, LESS, heights
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.start.prior import compiled_prior_point
 from probml.families.domains import Domain, of
+from probml.numerics.transfer import placed_all
 from probml.plan.spreads import UNKNOWN, noises, spreads
 
 NEAR = 1e-3  # of a range, or of the prior's point: what is further from an end is not at it
 THERE = 1e-9  # what no rows tell from an end, however many there are
 IDLE = 0.01  # nats that tell a number from the end no better than rounding does
+INSIDE = 0.25 ** np.arange(6)  # of a range, or of the prior's point: where a number is tried
 
 
 class End(NamedTuple):
@@ -27,11 +33,18 @@ class End(NamedTuple):
         value: the parameter.
         end: of each number the end that is nearest.
         away: how far from it, of the range or of the prior's point.
+        wide: that range, or how far the prior's point is from the end.
     """
 
     value: np.ndarray
     end: np.ndarray
     away: np.ndarray
+    wide: np.ndarray
+
+    def at(self, share: float) -> np.ndarray:
+        """The parameter with its numbers that are near so far from the end, of `wide`."""
+        side = np.where(self.value >= self.end, 1.0, -1.0)
+        return np.where(self.away < NEAR, self.end + side * share * self.wide, self.value)
 
     def nearer(self, shares: bool) -> np.ndarray:
         """The parameter with its numbers that are near nearer still; of shares the others fill."""
@@ -83,6 +96,39 @@ def at_ends(problem: Problem, prior: bool, outcome: Outcome, tried: bool = True)
                                    f"Compare with NUTS(), or give a prior that vanishes there"))
 
 
+def inside(problem: Problem, prior: bool, outcome: Outcome,
+           climb: Callable[[Mapping], Outcome]) -> Outcome:
+    """What was found, or what is found from where the numbers of a parameter that ended next to an
+    end of its support are taken away from there, if that is higher; widths of what is integrated
+    out are looked at elsewhere (edges.py).
+
+    Args:
+        climb: parameters to begin with → what is found from there.
+
+    Cost: six evaluations of each parameter that is near an end.
+    """
+    plan = problem.plan
+    if (outcome.status is not Status.CONVERGED or problem.start or problem.rows is None
+        or plan.carried or plan.groupings or plan.latents):
+        return outcome
+    params = {name: np.asarray(outcome.params[name], float) for name in plan.free}
+    points = [{**params, name: found.at(share)} for name in plan.free
+              if not plan.structure.sites[name].domain.sums_to_one
+              and (found := _end(problem, name, params)) is not None for share in INSIDE]
+    if not points:
+        return outcome
+    first, *values = heights(plan, prior, [params, *points], problem.known, problem.rows)
+    rounding = 64 * np.finfo(np.asarray(outcome.params[plan.free[0]]).dtype).eps * abs(first)
+    best = int(np.argmax(values))
+    if not values[best] > first + HIGHER + rounding:
+        return outcome
+    other = climb(placed_all(points[best]))
+    if not other.history[-1] > outcome.history[-1] + HIGHER:
+        return outcome
+    return other._replace(history=np.concatenate([outcome.history, other.history[1:]]),
+                          iterations=outcome.iterations + other.iterations)
+
+
 def _end(problem: Problem, name: str, params: Mapping[str, np.ndarray]) -> End | None:
     """The numbers of a parameter near an end of its support; None where there are none."""
     value, bounds = params[name], _bounds(problem, name, params)
@@ -98,7 +144,7 @@ def _end(problem: Problem, name: str, params: Mapping[str, np.ndarray]) -> End |
         end = np.asarray(low)
     end = np.broadcast_to(end, value.shape)
     away = np.abs(value - end) / np.maximum(wide, np.finfo(float).tiny)
-    return End(value, end, away) if (away < NEAR).any() else None
+    return End(value, end, away, np.asarray(wide)) if (away < NEAR).any() else None
 
 
 def _bounds(problem: Problem, name: str,
