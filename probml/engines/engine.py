@@ -56,6 +56,7 @@ class Outcome(NamedTuple):
         adrift: its parameters had a way to go yet when rounding hid what they gained.
         model: that was fitted, where the engine chose settings of it.
         shown: what all rows were expected to show, statistics from which further ones go on.
+        top: the end of a climb, for those who judge it on the way (climbing/top.py).
     """
 
     params: dict[str, Any]
@@ -73,6 +74,7 @@ class Outcome(NamedTuple):
     bound: float | None = None
     model: Bound | None = None
     shown: Any = None
+    top: Any = None
 
 
 @dataclass(frozen=True, eq=False)

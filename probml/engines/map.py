@@ -195,6 +195,9 @@ class MAP(Engine):
         return "by Newton's steps" if curved(problem.plan, known) else "by L-BFGS"
 
     def run(self, problem: Problem) -> Outcome:
+        return self._judged(problem)._replace(top=None)
+
+    def _judged(self, problem: Problem) -> Outcome:
         plan, outcome = problem.plan, self._climbed(problem)
         if self.optimizer is None:
             outcome = inside(problem, self.prior, outcome, lambda params: told(

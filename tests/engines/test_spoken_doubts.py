@@ -10,7 +10,9 @@ from scipy import stats
 
 import probml
 from probml.engines.climbing import plateaus
+from probml.engines.climbing.top import Top
 from probml.engines.sampling.reliance import FAR, rising, tails, unarrived
+from probml.numerics.second import differences
 
 RANDOM = np.random.default_rng(0)
 Z = RANDOM.standard_normal((300, 2))
@@ -125,7 +127,7 @@ def test_ends_between_which_nothing_is_lower_are_one_maximum():
 
 def test_second_derivatives_are_those_of_the_function():
     curved = np.array([[2.0, 0.3], [0.3, 1e-6]])
-    found = plateaus.differences(lambda u: curved @ u, np.array([1.0, 1e3]))
+    found = differences(lambda u: curved @ u, np.array([1.0, 1e3]))
     np.testing.assert_allclose(found, curved, rtol=1e-6, atol=1e-9)
 
 
@@ -155,7 +157,7 @@ def test_what_goes_in_steps_is_found_and_what_nothing_tells_is_not():
     def evaluate(u):  # a slope, a step at 0.3, and a number of which nothing is told
         return -((u[0] - 1.0) ** 2) + 2.0 * (u[1] < 0.3), np.array([2.0 * (u[0] - 1.0), 0.0, 0.0])
 
-    assert plateaus.stepped(evaluate, np.array([1.0, 0.0, 5.0])) == [1]
+    assert plateaus.stepped(Top.of(evaluate, np.array([1.0, 0.0, 5.0]))) == [1]
 
 
 @pytest.mark.slow

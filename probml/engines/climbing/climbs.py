@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing import plateaus, typical
@@ -15,6 +14,7 @@ from probml.engines.climbing.coordinates import from_coordinates, to_coordinates
 from probml.engines.climbing.framed import ascend, framed, passes
 from probml.engines.climbing.righted import righted
 from probml.engines.climbing.runaway import runaway
+from probml.engines.climbing.top import Top
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.errors import Refusal
@@ -24,6 +24,7 @@ from probml.numerics.ascent import arrived, damped_newton, lbfgs, level, nothing
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.process.threads import one_thread
+from probml.numerics.second import scaled, units
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
@@ -70,70 +71,78 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping, judged: bool = Tr
         return u, value, count, trail, bool(flat)
 
     u, history, status = climb_in_blocks(engine, block, to_coordinates(plan, params, known))
-    adrift = False
-    if judged and _judged(engine, problem, history):
-        end, climb = _vectors(engine, problem, u)
-        top, heights, promise = righted(lambda u: climb(u, 0)[1:], end)
-        if len(heights) > 1 and promise <= nothing(np.asarray(heights[-1], end.dtype)):
-            u, history = ravel_pytree(u)[1](jnp.asarray(top)), np.append(
-                history, np.maximum(heights[1:], history[-1]))
-            status = Status.CONVERGED
-        adrift = end.dtype == np.float32 and heights[-1] - heights[0] > LOST
-    if status is Status.STALLED and not problem.in_parts and _settled(engine, problem, u):
+    adrift, top = False, _top(engine, problem, u) if _few(problem) else None
+    if judged and _judged(engine, problem, history, top):
+        end, heights, promise = righted(top)
+        adrift = top.u.dtype == np.float32 and heights[-1] - heights[0] > LOST
+        if len(heights) > 1 and promise <= nothing(np.asarray(heights[-1], top.u.dtype)):
+            u, history, status = _apart(u, end), np.append(
+                history, np.maximum(heights[1:], history[-1])), Status.CONVERGED
+            top = (top.nearby if len(heights) == 2 else top.moved)(end)
+    if status is Status.STALLED and top is not None and _settled(top):
         status = Status.CONVERGED
     return Outcome(from_coordinates(plan, u, known), history, status, len(history) - 1,
-                   adrift=adrift)
+                   adrift=adrift, top=top)
 
 
-def _judged(engine: "MAP", problem: Problem, history: np.ndarray) -> bool:
+def _few(problem: Problem) -> bool:
+    """Whether the end of a climb without second derivatives is looked at at all."""
+    return not problem.in_parts and 0 < density.size(problem.plan, problem.known) <= plateaus.FEW
+
+
+def _judged(engine: "MAP", problem: Problem, history: np.ndarray, top: Top | None) -> bool:
     """Whether the end of a climb is looked at whatever the units: of few coordinates and rows, of a
     smooth density, where the user set no limit."""
-    plan, size = problem.plan, density.size(problem.plan, problem.known)
-    few = 0 < size <= plateaus.FEW and not problem.in_parts and (
-        isinstance(problem.rows, Summary) or (problem.size or 0) * size <= WORK)
-    sites = (plan.structure.sites[name] for name in (*plan.rowwise, *plan.free))
-    return (few and engine.steps is None and bool(np.isfinite(history[-1]))
+    if top is None or not (isinstance(problem.rows, Summary)
+                           or (problem.size or 0) * top.u.size <= WORK):
+        return False
+    sites = (problem.plan.structure.sites[name] for name in (*problem.plan.rowwise,
+                                                             *problem.plan.free))
+    return (engine.steps is None and bool(np.isfinite(history[-1]))
             and not any(site.entry.kinked for site in sites))
 
 
-def _settled(engine: "MAP", problem: Problem, u: Any) -> bool:
+def _settled(top: Top) -> bool:
     """Whether a climb that found no ascent, though the gradient is not zero, stands at a maximum
     all the same, in coordinates of very unequal widths: Newton's step promises nothing any more and
     takes the gradient with it, which it does not at a kink.
 
     Cost: four gradients a coordinate, of `plateaus.FEW` at the most.
     """
-    if not 0 < density.size(problem.plan, problem.known) <= plateaus.FEW:
-        return False
-    end, climb = _vectors(engine, problem, u)
-    _, value, gradient = climb(end, 0)
-    nothing_left = float(nothing(np.asarray(value, end.dtype)))
-    hessian = plateaus.differences(lambda u: climb(u, 0)[2], end)
+    hessian = top.hessian
     if not np.isfinite(hessian).all():
         return False
-    own = np.abs(np.diagonal(hessian))
-    unit = np.where(own > 0, 1 / np.sqrt(np.where(own > 0, own, 1.0)), 1.0)
-    inverse = unit[:, None] * np.linalg.pinv(hessian * unit[:, None] * unit) * unit
-    step = inverse @ gradient
-    promise = 0.5 * np.vdot(gradient, step)
-    after = climb((end - step).astype(end.dtype), 0)[2]
+    unit = units(hessian)
+    inverse = unit[:, None] * np.linalg.pinv(scaled(hessian, unit)) * unit
+    step = inverse @ top.slope
+    promise = 0.5 * np.vdot(top.slope, step)
+    after = top.evaluate((top.u - step).astype(top.u.dtype))[1]
     left = 0.5 * abs(after @ inverse @ after)
-    return bool(0 <= promise <= nothing_left and left <= TAKEN * promise)
+    enough = float(nothing(np.asarray(top.height, top.u.dtype)))
+    return bool(0 <= promise <= enough and left <= TAKEN * promise)
 
 
-def _vectors(engine: "MAP", problem: Problem, u: Any) -> tuple[np.ndarray, Callable]:
-    """The coordinates as one vector, and the climb from such vectors by so many steps, by the
-    program of the climb: where it ends, how high, and the gradient of what is minimised there."""
-    end, shaped = ravel_pytree(u)
+def _top(engine: "MAP", problem: Problem, u: Any) -> Top:
+    """The end of a climb by L-BFGS, which goes on from elsewhere by the same program."""
+    def climb(at: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
+        end, value, *_, slope = _climb(problem.plan, engine.prior, _apart(u, at), problem.known,
+                                       problem.rows, np.asarray(steps), engine.tolerance)
+        return _vector(end), float(value), _vector(slope)
 
-    def climb(u: np.ndarray, steps: int = BLOCK) -> tuple[np.ndarray, float, np.ndarray]:
-        top, value, *_, slope = _climb(problem.plan, engine.prior, shaped(jnp.asarray(u)),
-                                       problem.known, problem.rows, np.asarray(steps),
-                                       engine.tolerance)
-        return (np.asarray(ravel_pytree(top)[0]), float(value),
-                np.asarray(ravel_pytree(slope)[0]))
+    return Top(climb, _vector(u))
 
-    return np.asarray(end), climb
+
+def _vector(u: Mapping) -> np.ndarray:
+    """Coordinates by name as one vector (d,), in the order of the names."""
+    return np.concatenate([np.ravel(u[name]) for name in sorted(u)])
+
+
+def _apart(like: Mapping, vector: np.ndarray) -> dict[str, np.ndarray]:
+    """The same by name again, of the shapes of others."""
+    names = sorted(like)
+    parts = np.split(vector, np.cumsum([np.size(like[name]) for name in names])[:-1])
+    return {name: part.reshape(np.shape(like[name])) for name, part in zip(names, parts,
+                                                                           strict=True)}
 
 
 def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
@@ -173,35 +182,22 @@ def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
 
         z, history, status = climb_in_blocks(engine, block, np.zeros(u.size))
         top = np.asarray(centre + root @ z, u.dtype)
-    free = unheld(plan, engine.prior)
 
-    def fall(way):  # by the program of the climb, which takes no step here
-        end = np.asarray(top)
-        here, there = (float(_stiff(plan, engine.prior, end + d.astype(end.dtype), known, near,
-                                    scale, np.asarray(0), tolerance)[1])
-                       for d in (0 * way, way))
-        return (here - there) / (1 + abs(here)) / np.finfo(end.dtype).eps
+    def climb(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
+        found = _stiff(plan, engine.prior, u, known, near, scale, np.asarray(steps), tolerance)
+        return np.asarray(found[0]), float(found[1]), np.asarray(found[-1])
 
-    notes = runaway(plan, known, np.asarray(ends["first"]), np.asarray(ends["last"]),
-                    np.asarray(top) - np.asarray(u), fall) if free else ()
-    few = False  # digits, to tell a level direction
-    if notes:
-        status = Status.RUNAWAY
-    elif free and status is Status.CONVERGED:
+    end = Top(climb, np.asarray(top), np.asarray(ends["last"]))
 
-        def again(u, steps=BLOCK):
-            found = _stiff(plan, engine.prior, u, known, near, scale, np.asarray(steps), tolerance)
-            return np.asarray(found[0]), float(found[1])
+    def fall(way: np.ndarray) -> float:
+        lost = end.height - end.height_at(end.u + way.astype(end.u.dtype))
+        return lost / (1 + abs(end.height)) / np.finfo(end.u.dtype).eps
 
-        end = np.asarray(top)
-        notes = plateaus.level(plan, known, end, np.asarray(ends["last"]), again(end, 0)[1], again,
-                               lambda u: again(u, 0)[1])
-        few = bool(notes) and end.dtype == np.float32
-        if not many:  # a sample has its maximum elsewhere
-            more, gone = plateaus.endless(plan, known, end, np.asarray(ends["last"]),
-                                          lambda u: again(u, 0)[1])
-            notes, status = notes + more, Status.RUNAWAY if gone else status
-    return Outcome(unflat(plan, top, known), history, status, len(history) - 1, notes, adrift=few)
+    notes = runaway(plan, known, np.asarray(ends["first"]), end.hessian,
+                    end.u - np.asarray(u), fall) if unheld(plan, engine.prior) else ()
+    return told(engine, problem, Outcome(
+        unflat(plan, top, known), history, Status.RUNAWAY if notes else status, len(history) - 1,
+        notes, top=end), many)
 
 
 def unheld(plan: Plan, prior: bool) -> bool:
@@ -215,23 +211,30 @@ def height(plan: Plan, prior: bool, params: Mapping, known: Known, rows: Rows) -
     return float(_climb(plan, prior, u, known, rows, np.asarray(0), ASKED)[1])
 
 
-def told(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
-    """The end of a climb by L-BFGS, with a word where it is one of many as high.
+def told(engine: "MAP", problem: Problem, outcome: Outcome, sampled: bool = False) -> Outcome:
+    """The end of a climb, with a word where it is one of many as high, or none is.
 
-    Cost: four gradients a coordinate, of `plateaus.FEW` at the most, where no prior holds them.
+    Args:
+        sampled: it is judged by a sample of the rows, which has its maximum elsewhere.
+
+    Cost: four gradients a coordinate, where no prior holds them and no look at them was taken.
     """
     plan, known = problem.plan, problem.known
     if (outcome.status is not Status.CONVERGED or outcome.notes or not unheld(plan, engine.prior)
-        or problem.in_parts or not 0 < density.size(plan, known) <= plateaus.FEW):
+        or outcome.top is None and not _few(problem)):
         return outcome
-    end, climb = _vectors(engine, problem, _coordinates(problem, outcome))
-    hessian = plateaus.differences(lambda u: climb(u, 0)[2], end)
-    notes = plateaus.level(plan, known, end, hessian, climb(end, 0)[1],
-                           lambda u: climb(u)[:2], lambda u: climb(u, 0)[1])
-    more, gone = plateaus.endless(plan, known, end, hessian, lambda u: climb(u, 0)[1])
-    return outcome._replace(notes=(*outcome.notes, *notes, *more),
+    top = _top_of(engine, problem, outcome)
+    notes = plateaus.level(plan, known, top, BLOCK)
+    more, gone = ((), False) if sampled else plateaus.endless(plan, known, top)
+    return outcome._replace(notes=(*notes, *more), top=top,
                             status=Status.RUNAWAY if gone else outcome.status,
-                            adrift=outcome.adrift or bool(notes) and end.dtype == np.float32)
+                            adrift=outcome.adrift or bool(notes) and top.u.dtype == np.float32)
+
+
+def _top_of(engine: "MAP", problem: Problem, outcome: Outcome) -> Top:
+    """The end of a climb, of whatever kind it was."""
+    return outcome.top or _top(engine, problem, to_coordinates(
+        problem.plan, placed_all(dict(outcome.params)), problem.known))
 
 
 flat = jit(density.flat, static_argnums=0, seldom=ONCE)
@@ -245,41 +248,22 @@ def beside_means(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
         Refusal: parameters that are only compared, which no climb moves, where nobody asked for
             MAP.
     """
-    plan, known, rows = problem.plan, problem.known, problem.rows
+    plan, known = problem.plan, problem.known
 
     @functools.cache
-    def evaluate() -> Callable:
-        if not curved(plan, known):
-            _, climb = _vectors(engine, problem, _coordinates(problem, outcome))
-            return lambda u: climb(u, 0)[1:]
+    def top() -> Top:
+        return _top_of(engine, problem, outcome)
 
-        def at(u: np.ndarray) -> tuple[float, np.ndarray]:
-            found = _stiff(plan, engine.prior, jnp.asarray(u), known, rows, 1.0, np.asarray(0),
-                           engine.tolerance)
-            return float(found[1]), np.asarray(found[-1])
-
-        return at
-
-    @functools.cache
-    def end() -> np.ndarray:
-        return np.asarray(ravel_pytree(_coordinates(problem, outcome))[0])
-
-    if not problem.asked and not problem.in_parts and (
-        0 < density.size(plan, known) <= plateaus.FEW and problem.size <= typical.WORK
-    ):
-        still = plateaus.stepped(evaluate(), end())
-        names = dict.fromkeys(density.owners(plan, known)[i].partition("[")[0] for i in still)
+    if not problem.asked and _few(problem) and problem.size <= typical.WORK:
+        names = dict.fromkeys(density.owners(plan, known)[i].partition("[")[0]
+                              for i in plateaus.stepped(top()))
         if names:
             said = ", ".join(map(repr, names))
             raise Refusal(f"MAP cannot fit {problem}: the density goes up and down in steps of "
                           f"{said}, which is only compared, as in where(i < s, ...), and has no "
                           f"slope to climb. Make it a discrete site, which is summed out, or "
                           f"sample it", ("NUTS",))
-    return typical.beside(problem, outcome, evaluate, end)
-
-
-def _coordinates(problem: Problem, outcome: Outcome) -> Any:
-    return to_coordinates(problem.plan, placed_all(dict(outcome.params)), problem.known)
+    return typical.beside(problem, outcome, top)
 
 
 def climb_in_blocks(engine: "MAP", block: Callable, u: Any,

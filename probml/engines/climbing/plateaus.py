@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from probml.device.rows import Known
+from probml.engines.climbing.top import NULL, Top
 from probml.evidence import density
+from probml.numerics.second import scaled, units
 from probml.plan.plan import Plan
 from probml.plan.spreads import spreads
 
 # coordinates up to which a climb without second derivatives is looked at: four gradients each
 FEW = 32
-# curvature, every coordinate in units of its own width, of a direction that may be level
-NULL = {np.dtype(np.float64): 1e-5, np.dtype(np.float32): 3e-3}
 # curvature of a logarithm or a logit that matters to nothing, as of a spread at 0
 IDLE = 1e-4
 AWAY = 3.0  # such widths that are gone along it, and the share of them that must be left
@@ -28,46 +28,41 @@ STEPS = 0.1, 0.5, 2.0  # of unbounded coordinates, to find what goes in steps
 MOSTLY = 0.7  # of what a step back loses, that one on may lose, by rounding, of what grows so
 
 
-def level(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray, value: float,
-          again: Callable[[np.ndarray], tuple[np.ndarray, float]],
-          height_at: Callable[[np.ndarray], float]) -> tuple[str, ...]:
+def level(plan: Plan, known: Known, top: Top, steps: int) -> tuple[str, ...]:
     """What is to be said of a climb's end: nothing, or along which direction it might as well have
     ended elsewhere.
 
     A direction without curvature may still lead down, further out, or round a bend; so the climb is
-    taken up again from some way along it: where that ends as high and not back here, it is level.
-    Not so what falls as a parabola, only further out: the ridge of a level and a slope beside a
-    calendar year.
-
-    Args:
-        end: (d,) unbounded coordinates. hessian: (d, d) of what is minimised. value: its height.
-        again: coordinates → the end of the climb from there, and its height.
-        height_at: coordinates → the height there.
+    taken up again from some way along it, by so many steps: where that ends as high and not back
+    here, it is level. Not so what falls as a parabola, only further out: the ridge of a level and a
+    slope beside a calendar year.
     """
+    end, hessian = top.u, top.hessian
     if not np.isfinite(hessian).all():
         return ()
     diagonal = np.abs(np.diagonal(hessian))
     kept = np.flatnonzero(~(_logarithmic(plan, known) & (diagonal < IDLE)))
     if not kept.size:
         return ()
-    unit = np.where(diagonal[kept] > 0, 1 / np.sqrt(np.where(diagonal[kept] > 0, diagonal[kept],
-                                                             1.0)), 1.0)
-    curvature, axes = np.linalg.eigh(hessian[np.ix_(kept, kept)] * unit[:, None] * unit)
+    some = hessian[np.ix_(kept, kept)]
+    unit = units(some)
+    curvature, axes = np.linalg.eigh(scaled(some, unit))
     low = int(np.argmin(np.abs(curvature)))
     if abs(curvature[low]) > NULL[np.dtype(end.dtype)]:
         return ()
     way = np.zeros(len(end))
     way[kept] = unit * axes[:, low]
     nats, roundings = LEVEL
+    value = top.height
     rounding = roundings * np.finfo(end.dtype).eps * (1 + abs(value))
 
     def elsewhere(away: float) -> bool:
-        other, height = again((end + away * way).astype(end.dtype))
+        other, height = top.again((end + away * way).astype(end.dtype), steps)
         gone = float((np.asarray(other) - end)[kept] / unit @ axes[:, low])
         return bool(value - height <= nats + rounding and abs(gone) >= LEFT * away)
 
     def fall(away: float) -> float:
-        return value - height_at((end + away * way).astype(end.dtype))
+        return value - top.height_at((end + away * way).astype(end.dtype))
 
     if not elsewhere(AWAY):
         return ()
@@ -93,8 +88,7 @@ def _parabola(fall: Callable[[float], float], least: float) -> float | None:
     return away
 
 
-def endless(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray,
-            height: Callable[[np.ndarray], float]) -> tuple[tuple[str, ...], bool]:
+def endless(plan: Plan, known: Known, top: Top) -> tuple[tuple[str, ...], bool]:
     """What is to be said of coordinates along which the objective does not fall as its curvature
     has it, by half a nat within one width: of numbers whose likelihood rises for ever, as the
     logarithm of a rate of counts that are all 0; of positive numbers that grow so, as the degrees
@@ -102,16 +96,13 @@ def endless(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray,
     chain of one step. A spread that has gone to 0 so, or a probability at an edge, is one that is
     there.
 
-    Args:
-        height: coordinates → the objective. Others as of `level`.
-
     Returns:
         the words, and whether there is no maximum but at infinity.
 
     Cost: two heights a coordinate, three more for each logarithm that matters to nothing, some ten
         for each that is level on one side.
     """
-    owners, here = density.owners(plan, known), height(end)
+    owners, end, here = density.owners(plan, known), top.u, top.height
     rounding = LEVEL[1] * np.finfo(end.dtype).eps * (1 + abs(here))
     logarithmic, positive = _logarithmic(plan, known), _positive(plan, known)
     powers = {width.name: width.power for width in spreads(plan) if not width.plain}
@@ -122,7 +113,7 @@ def endless(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray,
     def fall(i: int, place: float) -> float:
         moved = end.copy()
         moved[i] = place
-        found = here - height(moved)
+        found = here - top.height_at(moved)
         return found if np.isfinite(found) else np.inf
 
     def level(i: int, place: float) -> bool:
@@ -137,7 +128,7 @@ def endless(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray,
         return any(HARDLY < fall(i, end[i] + way * 4.0**k) < np.inf
                    for k in range(1, 1 + int(np.log(farthest / abs(way)) / np.log(4.0))))
 
-    for i, curvature in enumerate(np.diagonal(hessian)):
+    for i, curvature in enumerate(np.diagonal(top.hessian)):
         farthest = FARTHEST * (1 + abs(float(end[i])))
         width = min(curvature**-0.5, farthest) if 0 < curvature < np.inf else farthest
         width = min(width, AWAY) if logarithmic[i] else width
@@ -172,47 +163,21 @@ def endless(plan: Plan, known: Known, end: np.ndarray, hessian: np.ndarray,
     return tuple(out), bool(gone)
 
 
-def stepped(evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]],
-            end: np.ndarray) -> list[int]:
+def stepped(top: Top) -> list[int]:
     """Coordinates in which the objective goes up and down in steps, and has no slope, as what is
     only compared, where(i < s, early, late): no climb moves them.
 
-    Args:
-        evaluate: (d,) → the objective, and the gradient of its negative.
-
     Cost: a gradient; six more for each coordinate without a slope.
     """
-    here, slope = evaluate(end)
+    end, (here, slope) = top.u, top.here
     found = []
     for i in np.flatnonzero(np.asarray(slope) == 0.0):
         ways = [side * away * np.eye(end.size)[i] for side in (1, -1) for away in STEPS]
-        there = [evaluate((end + way).astype(end.dtype)) for way in ways]
+        there = [top.evaluate((end + way).astype(end.dtype)) for way in ways]
         if all(bent[i] == 0.0 for _, bent in there) and any(
             abs(height - here) > HARDLY for height, _ in there if np.isfinite(height)
         ):
             found.append(int(i))
-    return found
-
-
-def differences(gradient: Callable[[np.ndarray], np.ndarray], u: np.ndarray) -> np.ndarray:
-    """Second derivatives (d, d) by central differences of a gradient: once rough, once by a share
-    of the width that this told.
-
-    Cost: 4 d gradients.
-    """
-    eps = np.finfo(u.dtype).eps
-    rough = eps ** (1 / 3) * (1 + np.abs(u))
-    share, width = 1e-3 if u.dtype == np.float64 else 0.1, rough
-    for _ in range(2):
-        ends = [[gradient((u + side * h).astype(u.dtype)) for side in (1, -1)]
-                for h in np.diag(width)]
-        with np.errstate(invalid="ignore"):  # where the density ends nothing is known
-            found = np.array([(up - down) / (2 * h)
-                              for (up, down), h in zip(ends, width, strict=True)], float)
-        found = 0.5 * (found + found.T)
-        told = np.diagonal(found) > 0
-        width = np.where(told, share / np.sqrt(np.where(told, np.diagonal(found), 1.0)), rough)
-        width = np.maximum(width, 1e-3 * rough)
     return found
 
 

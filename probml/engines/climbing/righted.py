@@ -6,26 +6,19 @@ mean of prices in cents), or two are narrow across and long along (level and slo
 738,000), it gains nothing for some steps far from the maximum, or creeps.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from probml.engines.climbing.top import Top
 from probml.numerics.ascent import nothing
-
-Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
+from probml.numerics.second import SHARE, TOLD, Evaluate
 
 TURNS = 60  # of the curvature at the most
-# curvature, in units of each coordinate's own, that is told at a time: what is flatter is looked at
-# again in coordinates in which it is wider
-TOLD = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-3}
-SHARE = {np.dtype(np.float64): 1e-3, np.dtype(np.float32): 0.1}  # of a width, of differences
 WIDEST = 1e12  # times 1 and the coordinate itself
 TRIED = 12  # shares of a step, each a third of the one before
 ROUNDINGS = 64  # of a height, beyond which a change is one
 IDLE = 2  # turns that gain nothing, while a direction is not told
-# of a slope's change, each in its coordinate's own unit, that curvatures must foretell
-FORETOLD = 0.2
 IDLY = 1e-9  # nats, 4e-5 of a standard deviation, that no answer shows
 TAKEN = 0.1  # of what Newton's step promises, what may be left after it
 
@@ -46,55 +39,15 @@ class Righted(NamedTuple):
     told: bool
 
 
-def righted(evaluate: Evaluate, end: np.ndarray) -> tuple[np.ndarray, list[float], float]:
-    """The maximum near the end of a climb, as `framed` has it, where a first look does not find
-    that the end is one: u, heights and promise of `Righted`.
-
-    The look takes a slope a coordinate, one to a side, and believes the curvature that these tell
-    where they are as symmetric as second derivatives, no direction is nearly flat, and they
-    foretell the slope some way along all coordinates at once, each by a share of its own width:
-    what is rounding, or changes within that width, does not.
-
-    Args:
-        evaluate: (d,) → the height, and the gradient of its negative.
+def righted(top: Top) -> tuple[np.ndarray, list[float], float]:
+    """The maximum near the end of a climb, as `framed` has it, where a first look (Top.looked) does
+    not find that the end is one: u, heights and promise of `Righted`.
 
     Cost: d + 3 gradients where the end is the maximum; else those of `framed`.
     """
-    height, slope = evaluate(end)
-    promise, whiten = glanced(evaluate, end, slope)
-    if not promise <= nothing(np.asarray(height, end.dtype)):
-        return framed(evaluate, end)[:3]
-    return _last(evaluate, end, slope, [height], promise, whiten)
-
-
-def glanced(evaluate: Evaluate, end: np.ndarray,
-            slope: np.ndarray) -> tuple[float, np.ndarray]:
-    """What Newton's step promises at the end of a climb by a first look, and W, (d, d), of which
-    WᵀW is the inverse of the curvature; inf where that is not to be believed."""
-    eps, d = np.finfo(end.dtype).eps, end.size
-    told, share = TOLD[np.dtype(end.dtype)], SHARE[np.dtype(end.dtype)]
-    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite tells nothing
-        moved = [(end + way).astype(end.dtype) for way in np.diag(eps ** (1 / 3)
-                                                                 * (1 + np.abs(end)))]
-        found = np.array([(evaluate(at)[1] - slope) / (at - end)[i] for i, at in enumerate(moved)],
-                         float)
-        own = np.diagonal(found)
-        if not (np.isfinite(found).all() and (own > 0).all()):
-            return np.inf, np.zeros((d, d))
-        unit = own**-0.5
-        scaled = found * unit[:, None] * unit
-        curvature, axes = np.linalg.eigh(0.5 * (scaled + scaled.T))
-        if np.abs(scaled - scaled.T).max() > FORETOLD or curvature.min() <= told:
-            return np.inf, np.zeros((d, d))
-        wave = np.cos(2.4 * np.arange(d) + 0.4)  # no two coordinates together, and all of them
-        way = share * unit * np.where(wave < 0, wave - 0.5, wave + 0.5)
-        there = (end + way).astype(end.dtype)
-        change = unit * (evaluate(there)[1] - slope)
-        foretold = scaled @ ((there - end) / unit)
-        if not np.abs(change - foretold).max() <= FORETOLD * share:
-            return np.inf, np.zeros((d, d))
-    whiten = axes.T * unit / np.sqrt(curvature)[:, None]
-    return 0.5 * float(np.sum((whiten @ slope) ** 2)), whiten
+    if not top.promise <= nothing(np.asarray(top.height, top.u.dtype)):
+        return framed(top.evaluate, top.u)[:3]
+    return _last(top.evaluate, top.u, top.slope, [top.height], top.promise, top.whiten)
 
 
 def framed(evaluate: Evaluate, end: np.ndarray) -> Righted:
