@@ -254,7 +254,8 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
         show(bound.explain(rows))
         return
     found = _opened(fitted, model, settings)
-    table = answers.fit_of(found).summary().reset_index()
+    table = answers.fit_of(found).summary().reset_index().drop(columns="note", errors="ignore")
+    table = table.dropna(axis=1, how="all")  # a file holds no rows, of which standard errors are
     if as_json:
         inner = answers.fit_of(found)
         files.write_json({"model": repr(inner.model), "engine": inner.engine,

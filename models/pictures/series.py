@@ -132,8 +132,8 @@ def learning(fit: Any, *, ax: Any = None):
 
 
 def intervals(fit: Any, names: Iterable[str] | None = None, *, ax: Any = None):
-    """What parameters are: means with central 90% intervals, a line an entry; points where the
-    engine found no spread.
+    """What parameters are: means with central 90% intervals, a line an entry; of a mode 1.645
+    standard errors to either side; points where there is no spread.
 
     Args:
         fit: a Fit, or a face.

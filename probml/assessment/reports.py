@@ -14,6 +14,7 @@ from probml.dataset import dataset
 from probml.dataset.frames import shortest
 from probml.device import layout, load
 from probml.errors import ModelError, Refusal
+from probml.fits.standard_errors import WORDS, Widths
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
 from probml.posteriors.units import Unit, density, in_units
@@ -26,12 +27,13 @@ MOST = 2**28  # numbers an InferenceData may hold of rows: 2 GiB
 
 
 def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
-            left: Collection[str] = ()):
+            left: Collection[str] = (), widths: Widths | None = None):
     """See Fit.summary.
 
     Args:
         along: draws of the sites outside rows, (chains, draws, ...) → those of what a belief does
             not hold though `params` do. left: names that are left out.
+        widths: of a point.
     """
     import pandas as pd
 
@@ -48,14 +50,31 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
             continue
         value = np.asarray(value)
         columns = _columns(fit, name, value, computed)
+        if widths is not None and "sd" not in columns:
+            columns |= _wide(widths, name)
         if name in fit.units and name not in mixed:
             columns = _told(fit.units[name], columns)
-        columns = {c: np.broadcast_to(shortest(v), value.shape) for c, v in columns.items()}
+        columns = {c: np.broadcast_to(v if c == "note" else shortest(v), value.shape)
+                   for c, v in columns.items()}
         for index in np.ndindex(value.shape):
             label = dimensions.entry(name, index, entries)
             records.append({"parameter": label} | {c: v[index] for c, v in columns.items()})
     columns = list(dict.fromkeys(column for record in records for column in record))
-    return pd.DataFrame(records, columns=columns or ["parameter", "value"]).set_index("parameter")
+    if "note" in columns:  # behind the numbers
+        columns = [*(column for column in columns if column != "note"), "note"]
+    out = pd.DataFrame(records, columns=columns or ["parameter", "value"]).set_index("parameter")
+    if "note" in out:
+        out["note"] = out["note"].fillna("")
+    if widths is not None and widths.sd:
+        out.attrs["sd"] = WORDS
+    return out
+
+
+def _wide(widths: Widths, name: str) -> dict[str, Any]:
+    """The standard error of a number of a point, and why there is none."""
+    why = widths.why.get(name, widths.why.get("", ""))
+    sd = widths.sd.get(name, np.array(np.nan))
+    return {"sd": sd} | ({"note": np.where(np.isnan(sd), why, "")} if why else {})
 
 
 def _columns(fit: Fitted, name: str, value: np.ndarray,

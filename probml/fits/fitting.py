@@ -31,12 +31,13 @@ from probml.engines.start.prior import given_start
 from probml.errors import Refusal
 from probml.evidence.passes import global_posterior
 from probml.factors.digits import short, wide
-from probml.fits import boundary
+from probml.fits import boundary, standard_errors
 from probml.fits.condensing import summarised
 from probml.fits.double import precise, worst
 from probml.fits.journals import journal_of
 from probml.fits.merging import Kept
 from probml.fits.places import Place
+from probml.fits.standard_errors import Again
 from probml.fits.untold import lone, roughly, singular
 from probml.fits.where import place_of
 from probml.language.language import Bound
@@ -51,9 +52,6 @@ from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace
 
-# columns of the matrix of crossed effects up to which threads that wait for each other cost more
-# than they bring: of 181 an evaluation took up to 2 s of processor, with one thread 0.03
-CROSSED = 512
 MANY = 1000  # rows from which squares are taken of them: another program, and no passes
 FEWER = 4  # times as many rows as their moments' own, from which these stand for them
 
@@ -77,6 +75,7 @@ class Found(NamedTuple):
     kept: Kept | None
     double: bool  # whether float32 had too few digits
     pattern: Mapping[str, str]  # of the data as the engine took them
+    again: Again | None = None
 
 
 def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
@@ -90,7 +89,7 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
                                     place_of(where, data))
     seen = held if held.survey is None else Seen(held.shapes, held.pattern, held.labels)
     return Found(seen, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
-                 run.posterior, run.kept, note is not None, run.pattern)
+                 run.posterior, run.kept, note is not None, run.pattern, run.again)
 
 
 def _inferred(
@@ -185,6 +184,7 @@ class _Run(NamedTuple):
     posterior: Posterior
     kept: Kept | None
     pattern: Mapping[str, str]
+    again: Again | None
 
 
 def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mapping[str, Any],
@@ -226,7 +226,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
                     raise
         return _Run(engine, outcome, known, posterior(plan, outcome, known, rows),
-                    _kept(engine, problem, told, outcome), data.pattern)
+                    _kept(engine, problem, told, outcome), data.pattern,
+                    standard_errors.kept(engine, first, held, weight))
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:

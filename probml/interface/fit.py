@@ -13,12 +13,16 @@ import numpy as np
 
 from probml.assessment import reports
 from probml.dataset.frames import aligned, shortest
+from probml.dataset.tables import read_weights
 from probml.device import load
-from probml.errors import ModelError
+from probml.engines.engine import Status
+from probml.engines.ladder import written
+from probml.errors import ModelError, Refusal
 from probml.evidence.passes import log_evidence
 from probml.factors.naturals import argument_table
 from probml.factors.prior import log_prior
-from probml.fits import further, saving
+from probml.fits import further, saving, standard_errors
+from probml.fits.standard_errors import Again, Widths
 from probml.interface.answering import answered
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.steps import answers
@@ -65,14 +69,75 @@ class Fit(Questions):
     def __getattr__(self, name: str) -> Any:
         raise lacking(self, name, OF_FITS)
 
-    def summary(self):
+    def summary(self, data: Any = None, *, weights: Any = None):
         """A pandas table: a row per parameter element; its value, or of a posterior mean and sd; of
         draws the 5% and 95% quantiles, the effective numbers of draws and R-hat (which is missing
         where there is one chain), of Vehtari et al. (2021). Entries bear the names of columns,
         members of groups and labels: w[smoke]. Of the `fit_` of a face of probml.models it is in
-        the units of the user's columns, whatever those of `params`."""
+        the units of the user's columns, whatever those of `params`.
+
+        Of a point (EM, MAP) `sd` is a standard error: the square root of the diagonal of the
+        inverse of the observed information, the curvature of what was maximised, all that is unseen
+        summed or integrated out, each number in its own coordinate by the delta method. It is not
+        the width of a posterior: for that take Laplace() or NUTS(). Where there is none it is NaN,
+        and a column `note` says why: a number at an end of its support, a direction that the data
+        do not tell, a fit that ended before its maximum, more than 1,024 parameters, rows that the
+        fit does not hold.
+
+        Args:
+            data: the rows that were fitted, by default those that a fit of a point holds; a fit
+                from a file or a pickle, one by merge() or update(), of a source, or of more than 4
+                million numbers holds none. weights: theirs.
+
+        Raises:
+            DataError: bad rows, by name.
+
+        Cost: of a point, once, a Hessian of all rows (regressions), or four gradients a parameter.
+        """
+        widths = self._widths if data is None else self._widths_of(data, weights)
+        return self._table(widths)
+
+    def _table(self, widths: Widths | None):
+        """The summary with such standard errors; None: with none, which costs nothing."""
         return reports.summary(self, functools.partial(answers.chains, self),
-                               answers.loops(self))
+                               answers.loops(self), widths)
+
+    @functools.cached_property
+    def _widths(self) -> Widths | None:
+        """The standard errors of a point, by the rows that it holds."""
+        return self._errors(self.again)
+
+    @in_tables()
+    def _widths_of(self, data: Any, weights: Any) -> Widths | None:
+        with jax.enable_x64(True):
+            held = self._read(data)
+        held = held._replace(table=replace(held.table,
+                                           values={**self.given, **held.table.values}))
+        first = self.again.first if self.again is not None else None
+        return self._errors(Again(held, read_weights(weights, held.table.rows), first))
+
+    def _errors(self, again: Again | None) -> Widths | None:
+        """None: there is nothing to tell of, as of a posterior, or of parameters that were given.
+        """
+        if (self.belief.exact or self.belief.varies and not self.belief.partly
+            or self.outcome is Status.KNOWN or self.learnt is not None):
+            return None
+        try:
+            engine = self.by or written(self.engine)
+        except ModelError:
+            return Widths({}, {"": f"'{self.engine}' is an engine that no file holds"})
+        if engine.finds != "point":
+            return None
+        if self.outcome is Status.RUNAWAY:
+            return Widths({}, {"": "there is no maximum"})
+        if again is None:
+            return Widths({}, {"": "the fit holds no rows: summary(data)"})
+        mixed = {name: unit for name, unit in self.units.items() if not unit.alone}
+        try:
+            return standard_errors.standard_errors(again._replace(first=again.first or engine),
+                                                   engine, self.point, mixed, self.certain)
+        except Refusal as why:  # what all these rows would need, in double
+            return Widths({}, {"": str(why)})
 
     def to_arviz(self, data: Any = None, prior: int | None = None):
         """What ArviZ reads, of 0.2x an InferenceData, of 1.x a DataTree: posterior, sample_stats,
@@ -140,7 +205,7 @@ class Fit(Questions):
                                  f"{list(labels)}")
             codes[name] = value if labels is None else labels.index(value) + self._low(name)
         return replace(self, model=self.model.do(codes), learnt=self.learnt or self.model,
-                       kept=None)
+                       kept=None, again=None)
 
     def table(self, site: str):
         """The conditional probability table of a discrete site as a pandas table: parents in rows,

@@ -19,6 +19,7 @@ from probml.errors import ModelError, Refusal
 from probml.factors.digits import narrow
 from probml.fits import fitting
 from probml.fits.merging import Kept
+from probml.fits.standard_errors import Again
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.steps import answers
 from probml.language.language import Bound
@@ -71,6 +72,8 @@ class Record:
     seed: int | None = field(default=None, repr=False)
     # parameter → how summaries tell it, where the fit is of columns in other units than the user's
     units: dict[str, Unit] = field(default_factory=dict, repr=False)
+    # the rows of a point, of whose curvature its summary asks; in no file and no pickle
+    again: Again | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, model: Bound, found: fitting.Found,
@@ -126,12 +129,14 @@ class Record:
             {name: own for name, own in columns.items() if name in model.inputs
              or name in found.pattern},
             seed,
+            again=found.again,
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without an engine that cannot be pickled, as one with an optimiser made of closures: its
-        name stays."""
+        """Without the rows of a point, and without an engine that cannot be pickled, as one with an
+        optimiser made of closures: its name stays."""
         state = {name: value for name, value in self.__dict__.items() if name != "_shell"}
+        state["again"] = None
         try:
             pickle.dumps(self.by)
         except (AttributeError, TypeError, pickle.PicklingError):
@@ -260,7 +265,8 @@ class Shell:
     """
 
     def __init__(self, fit: Record):
-        self.fit = replace(fit, point={}, belief=None, kept=None, data=None, by=None, units={})
+        self.fit = replace(fit, point={}, belief=None, kept=None, data=None, by=None, units={},
+                           again=None)
         static = {f.name: getattr(self.fit, f.name) for f in fields(fit)}
         self.key = freeze(static | {"class": type(fit).__name__})
 

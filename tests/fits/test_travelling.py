@@ -46,12 +46,12 @@ ENGINES = {"laplace": probml.Laplace(), "map": probml.MAP(), "svi": probml.SVI(s
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_fit_of_every_engine_pickles_and_copies(name, tmp_path):
     fit = line().fit(DATA, ENGINES[name])
-    expected = fit.log_prob(DATA)
+    expected, told = fit.log_prob(DATA), fit.summary()  # of a point its rows stay behind
     joblib.dump(fit, tmp_path / "fit.joblib")
     for again in (pickle.loads(pickle.dumps(fit)), copy.copy(fit), copy.deepcopy(fit),
                   joblib.load(tmp_path / "fit.joblib")):
         np.testing.assert_array_equal(again.log_prob(DATA), expected)
-        assert again.summary().equals(fit.summary()) and again.seed == 0
+        assert again.summary().equals(told) and again.seed == 0
 
 
 def _same(face, again, X):

@@ -232,7 +232,7 @@ def test_the_summary_has_a_row_for_every_number():
     exact = cases.coin(a=2.0, b=3.0).fit({"toss": [1, 0]}).summary()
     assert (exact.loc["heads", "mean"] == pytest.approx(3 / 7)
             and exact.loc["heads", "sd"] == pytest.approx(np.sqrt(12 / (49 * 8))))
-    assert list(blobs().summary().columns) == ["value"]
+    assert list(blobs().summary().columns) == ["value", "sd"]
 
 
 # A Fit is a value

@@ -57,6 +57,11 @@ def test_planes_between_classes_are_told_as_their_coefficients(tmp_path):
     want = dict(zip(("beta[age]", "beta[dose]", "bias"), [*face.coef_[0], *face.intercept_],
                     strict=True))
     assert told(face) == pytest.approx(want, rel=1e-4)
+    design = np.c_[X / [1e3, 1e-3], np.ones(N)]
+    eta = design @ [1e3 * want["beta[age]"], 1e-3 * want["beta[dose]"], want["bias"]]
+    inverse = np.linalg.inv(design.T * (np.exp(eta) / (1 + np.exp(eta)) ** 2) @ design)
+    np.testing.assert_allclose(list(told(face, "sd").values()),
+                               np.sqrt(np.diag(inverse)) / [1e3, 1e-3, 1.0], rtol=1e-3)
     assert face.fit_.params["beta"][0] != pytest.approx(face.coef_[0, 0], rel=0.5)  # framed
     face.save(tmp_path / "face.probml")
     assert told(probml.load(tmp_path / "face.probml")) == told(face)

@@ -104,7 +104,7 @@ def model_html(model: Bound) -> str:
 
 def fit_html(fit: Fitted) -> str:
     """A fit in a notebook: what, by which engine, how it ended, the first of its parameters."""
-    lines = records_of(fit.summary())
+    lines = records_of(fit._table(None))  # no standard errors: these cost
     more = f"<p>{len(lines) - LINES} further entries: fit.summary()</p>" * (len(lines) > LINES)
     said = "good" if fit.converged else "warn"
     return noted(f"<p><code>{escape(repr(fit.model))}</code> by <code>{escape(fit.engine)}</code>"

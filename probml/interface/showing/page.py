@@ -41,7 +41,8 @@ def write(fit: Fitted, path: str | os.PathLike, data: Any = None) -> Path:
     held = _held(fit, data)
     why = _explained(fit, data)
     title = f"{fit.model.name}: what was found"
-    summary, again = fit.summary(), made_again(fit, held)
+    summary = fit.summary(None if fit.again is not None else data)
+    again = made_again(fit, held)
     doubts = [*_doubts(fit, summary), *missed(again)]
     parts = [
         ("model", "The model", _model(fit, data, held)),
@@ -164,7 +165,10 @@ def _intervals(summary: "pd.DataFrame") -> str:
                                 in zip(some.index, low, middle, high, strict=True)],
                                "Parameters with 90% intervals", "value, in the units of the table")
     more = f" The first {INTERVALS} of {len(summary)}." if len(summary) > INTERVALS else ""
-    return figure(picture, f"Means and central 90% intervals.{more}") if picture else ""
+    said = ("Means and central 90% intervals." if "mean" in some else
+            "Values, and 1.645 standard deviations to either side.")
+    about = f" Of sd: {summary.attrs['sd']}." if "sd" in summary.attrs else ""
+    return figure(picture, f"{said}{about}{more}") if picture else ""
 
 
 def _doubts(fit: Fitted, summary: "pd.DataFrame") -> list[str]:

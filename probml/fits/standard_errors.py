@@ -1,0 +1,226 @@
+"""How far each number of a point may be off: standard errors from the curvature where a climb
+ended.
+
+With g what was maximised (the log posterior, or the log likelihood) and û its maximum in unbounded
+coordinates u, the observed information is H = −∇²g(û), all that is unseen summed or integrated out
+(of a mixture it is Louis' 1982, since g is the log density of what is seen). A number θ = h(u) has
+
+    sd(θ)² = ∇h(û)ᵀ H⁻¹ ∇h(û),
+
+the delta method; at a maximum it is the same whichever coordinates u are. It is a width of the
+curvature, not of a posterior: of few rows, or skew, these differ (Laplace, NUTS).
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.dataset.dataset import Data
+from probml.device.load import load
+from probml.device.rows import Known, Rows
+from probml.engines.climbing.climbs import smooth
+from probml.engines.climbing.plateaus import FEW, direction
+from probml.engines.climbing.righted import framed
+from probml.engines.climbing.top import Top
+from probml.engines.engine import Engine, planned
+from probml.engines.progress import Progress
+from probml.evidence import density
+from probml.numerics.compiling import jit
+from probml.numerics.curvature import MOST
+from probml.numerics.second import TOLD, scaled, units
+from probml.numerics.tiers import ASKED
+from probml.numerics.transfer import placed_all
+from probml.plan.plan import Plan
+from probml.posteriors.units import Unit, in_units
+from probml.structure import deterministics
+from probml.structure.trace import trace
+
+WORDS = ("standard errors: square roots of the diagonal of the inverse of the observed information,"
+         " the curvature where the climb ended; not the widths of a posterior")
+# curvature of a logarithm or a logit that hardly tells it: 3 widths are a factor of 10,000
+EDGE = 0.1
+# curvature, every coordinate in units of its own width, that is none: of derivatives, differences
+ROUNDED, ROUGH = 1e-11, TOLD[np.dtype(np.float64)]
+LOADED = 1e-6  # share of the square of a number's way along what is not told, that is none
+SHORT = 0.02  # nats, 0.2 standard errors, that may be left to gain
+HALF = 0.3  # nats that the fall one width away may differ from half of one
+HELD = 2**22  # numbers of the rows that a fit of a point holds on to: 32 MiB
+WIDE = 2**26  # numbers of all ways of all that is told
+
+
+class Again(NamedTuple):
+    """What was fitted, for what is asked of its curvature later.
+
+    Attributes:
+        data: the rows. weights: (n,); None: 1 each. first: the engine for which they were planned.
+    """
+
+    data: Data
+    weights: np.ndarray | None
+    first: Engine
+
+
+class Widths(NamedTuple):
+    """Standard errors.
+
+    Attributes:
+        sd: name → array, NaN where there is none. why: name → why, in words; "": of all.
+    """
+
+    sd: Mapping[str, np.ndarray]
+    why: Mapping[str, str]
+
+
+def kept(engine: Engine, first: Engine, data: Data, weights: np.ndarray | None) -> Again | None:
+    """What a fit of a point holds on to: nothing of rows that are many, or read in parts."""
+    few = data.survey is None and data.table.rows * max(data.numbers, 1) <= HELD
+    return Again(data, weights, first) if few and engine.finds == "point" else None
+
+
+def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
+                    units: Mapping[str, Unit], computed: bool) -> Widths:
+    """The standard errors of a point, in double, whatever it was found in.
+
+    Args:
+        engine: that found it. units: of what is told of several parameters together.
+        computed: what the model computes outside rows is told of too.
+
+    Cost: of a regression a Hessian; else four gradients a parameter, each a pass over all rows.
+    """
+    with Progress("standard errors", None, False), jax.enable_x64(True):
+        data = again.first.taken(again.data._replace(structure=trace(again.data.model,
+                                                                     again.data.shapes)))
+        plan = planned(data, again.first)
+        missing = next((name for name in plan.free if name not in point), None)
+        if missing is not None or not plan.free:
+            return Widths({}, {"": f"'{missing}' is no parameter of the fit"} if missing else {})
+        size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
+        if size > MOST:
+            return Widths({}, {"": f"{size:,} parameters are more than the {MOST:,} whose second "
+                                   f"derivatives are taken"})
+        rows, known = load(data, plan, again.weights, params=point)
+        params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
+        u = np.asarray(_flat(plan, params, known))
+        top = _top(plan, engine.held, u, known, rows)
+        ways = _ways(plan, top, known)
+        if isinstance(ways, str):
+            return Widths({}, {"": ways})
+        told = sum(spec.size for spec in jax.eval_shape(
+            functools.partial(_told, plan, computed), u, known).values())
+        if u.size * told > WIDE:
+            return Widths({}, {"": f"{told:,} numbers of {u.size:,} parameters are too many"})
+        found = jax.device_get(_moved(plan, computed, u, ways.along.T, known))
+        none = {name: np.zeros(np.shape(value)[1:]) for name, value in found.items()}
+        shifts = in_units(units, none)
+        found |= {name: value - shifts[name] for name, value in in_units(units, found).items()}
+        return _widths(found, ways)
+
+
+class _Ways(NamedTuple):
+    """Directions of unbounded coordinates, (d, k) one a column, across one another; the curvature
+    along each; whether it is one; and what is said of those along which it is none."""
+
+    along: np.ndarray
+    curvature: np.ndarray
+    told: np.ndarray
+    why: tuple[str, ...]
+
+
+def _ways(plan: Plan, top: Top, known: Known) -> _Ways | str:
+    """The directions in which the curvature at a point is a width of its own; in words why there
+    are none."""
+    hessian, owners = top.hessian, density.owners(plan, known)
+    if not (np.isfinite(hessian).all() and np.isfinite(top.slope).all()):
+        return "what was maximised has no finite second derivatives there"
+    sites = plan.structure.sites
+    logarithmic = np.concatenate([np.full(spec.size, sites[name].domain.logarithmic) for name, spec
+                                  in sorted(density.shapes(plan, known).items())])
+    edge = logarithmic & ((np.abs(np.diagonal(hessian)) < EDGE) | (np.abs(top.u) == density.EDGE))
+    unit = np.where(edge, EDGE**-0.5, units(hessian))
+    bent = np.where(edge[:, None] | edge, 0.0, scaled(hessian, unit))
+    curvature, axes = np.linalg.eigh(bent)
+    along, told = unit[:, None] * axes, curvature > (ROUNDED if smooth(plan) else ROUGH)
+    flat = np.flatnonzero(~told & (np.abs(axes[~edge]).max(0, initial=0.0) > ROUGH))
+    if flat.size and not (smooth(plan) or edge.any()) and len(unit) <= FEW:
+        root = _apart(top)
+        if root is not None:
+            along, curvature = root, np.ones(len(unit))
+            told, flat = np.ones(len(unit), bool), flat[:0]
+    left = 0.5 * float(np.sum((top.slope @ along)[told] ** 2 / curvature[told]))
+    if not left <= SHORT:
+        return (f"where the fit ended is {np.sqrt(2 * left):.2g} standard errors from the maximum")
+    why = ("at an end of its support, or hardly told from it",) * bool(edge.any())
+    if flat.size:
+        way = direction(along[:, flat[0]], np.abs(np.diagonal(hessian)), owners)
+        why += (f"the curvature is not positive along {way}: "
+                + ("the data do not tell it" if curvature[flat[0]] > -ROUGH else "no maximum"),)
+    return _Ways(along, curvature, told, why)
+
+
+def _apart(top: Top) -> np.ndarray | None:
+    """Coordinates in which the curvature is 1, (d, d), of widths that are so many digits apart that
+    differences do not tell them at once; None where one width away does not cost half a nat."""
+    found = framed(top.evaluate, top.u)
+    if not (found.told and np.isfinite(found.promise)):
+        return None
+    falls = np.array([[top.height - top.height_at(top.u + side * way) for side in (1, -1)]
+                      for way in found.root.T])
+    return found.root if np.abs(falls - 0.5).max() < HALF else None
+
+
+def _widths(found: Mapping[str, np.ndarray], ways: _Ways) -> Widths:
+    """From the way of each number along each direction, (k, *shape), its standard error."""
+    sd, why = {}, {}
+    for name, value in found.items():
+        square = np.moveaxis(np.asarray(value, float) ** 2, 0, -1)
+        lost = square[..., ~ways.told].sum(-1) > LOADED * square.sum(-1)
+        variance = square[..., ways.told] @ (1 / ways.curvature[ways.told])
+        sd[name] = np.where(lost, np.nan, np.sqrt(variance))
+        if lost.any():
+            why[name] = "; ".join(ways.why)
+    return Widths(sd, why)
+
+
+def _top(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows) -> Top:
+    """The point as the end of a climb, with its second derivatives where these can be taken."""
+    def climb(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
+        value, slope = _first(plan, prior, u, known, rows)
+        return u, float(value), -np.asarray(slope)
+
+    second = -np.asarray(_second(plan, prior, u, known, rows)) if smooth(plan) else None
+    return Top(climb, u, second)
+
+
+_flat = jit(density.flat, static_argnums=0, seldom=ASKED)
+
+
+@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+def _first(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows):
+    return density.value_and_gradient(plan, lambda u: (density.unflat(plan, u, known)[0], 0.0), u,
+                                      known, rows, prior, mode=True)
+
+
+@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+def _second(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows) -> jax.Array:
+    return density.value_gradient_hessian(
+        plan, lambda u: (density.unflat(plan, u, known)[0], 0.0), u, known, rows, prior,
+        mode=True)[2]
+
+
+@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+def _moved(plan: Plan, computed: bool, u: jax.Array, ways: jax.Array,
+           known: Known) -> dict[str, jax.Array]:
+    """How parameters, and what is computed from them, move along each of some ways (k, d)."""
+    return jax.lax.map(lambda way: jax.jvp(lambda u: _told(plan, computed, u, known), (u,),
+                                           (way,))[1], ways)
+
+
+def _told(plan: Plan, computed: bool, u: jax.Array, known: Known) -> dict[str, jax.Array]:
+    """Parameters, and what is computed from them, at unbounded coordinates (d,)."""
+    params = density.unflat(plan, u, known)[0]
+    more = deterministics.at(plan.structure, {**known.given, **params}) if computed else {}
+    return {name: jnp.asarray(value, float) for name, value in {**params, **more}.items()}
