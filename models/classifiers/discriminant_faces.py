@@ -20,8 +20,26 @@ from probml.models.mixtures.mixture_of_mixtures import mixture_of_mixtures
 from probml.models.mixtures.starts import far_rows, precision_near
 
 
+class _Normals:
+    """What is found of classes that are normal, or several normals."""
+
+    @property
+    def priors_(self):
+        return self.fit_.params["weights"]
+
+    @property
+    def means_(self):
+        return self.fit_.params["mean"]
+
+    @property
+    def covariance_(self):
+        precision = self.fit_.params["precision"]
+        return (np.linalg.inv(precision) if canonical(self.covariance) in ("full", "tied")
+                else 1 / precision)
+
+
 @dataclass(eq=False, repr=False)
-class GaussianDiscriminant(PartlyLabelled, InUnits, Additive, Classifier):
+class GaussianDiscriminant(_Normals, PartlyLabelled, InUnits, Additive, Classifier):
     """Gaussian discriminant analysis: a normal in each class. "own" is quadratic (QDA), "shared"
     linear (LDA).
 
@@ -66,20 +84,6 @@ class GaussianDiscriminant(PartlyLabelled, InUnits, Additive, Classifier):
     def _judge(self, X, codes):
         _refuse_flat(self, X, codes)
 
-    @property
-    def priors_(self):
-        return self.fit_.params["weights"]
-
-    @property
-    def means_(self):
-        return self.fit_.params["mean"]
-
-    @property
-    def covariance_(self):
-        precision = self.fit_.params["precision"]
-        return (np.linalg.inv(precision) if canonical(self.covariance) in ("full", "tied")
-                else 1 / precision)
-
 
 def _refuse_flat(face: Face, X, codes) -> None:
     """A column without spread has no maximum of the likelihood: in a class, or in all where the
@@ -110,7 +114,7 @@ def _refuse_flat(face: Face, X, codes) -> None:
 
 
 @dataclass(eq=False, repr=False)
-class MixtureDiscriminant(PartlyLabelled, InUnits, Stepwise, Classifier):
+class MixtureDiscriminant(_Normals, PartlyLabelled, InUnits, Stepwise, Classifier):
     """Discriminant analysis by mixtures: a Gaussian mixture in each class (MclustDA), fitted by EM
     with the labels seen.
 
@@ -211,19 +215,5 @@ class MixtureDiscriminant(PartlyLabelled, InUnits, Stepwise, Classifier):
                 "precision": precision}
 
     @property
-    def priors_(self):
-        return self.fit_.params["weights"]
-
-    @property
     def weights_(self):
         return self.fit_.params["shares"]
-
-    @property
-    def means_(self):
-        return self.fit_.params["mean"]
-
-    @property
-    def covariance_(self):
-        precision = self.fit_.params["precision"]
-        return (np.linalg.inv(precision) if canonical(self.covariance) in ("full", "tied")
-                else 1 / precision)

@@ -5,7 +5,13 @@ from typing import ClassVar
 import numpy as np
 
 from probml import DataError
-from probml.estimators.validation import finite
+from probml.estimators.rules import check
+from probml.estimators.validation import (
+    check_array,
+    check_consistent_length,
+    column_or_1d,
+    finite,
+)
 
 
 class Complete:
@@ -39,6 +45,32 @@ class Complete:
         if y is None:
             raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but "
                             f"the target y is None.")
+
+
+class Numbered(Complete):
+    """One whose answers are numbers."""
+
+    def _read(self, X, y, sample_weight) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(X (n, d), y (n,), weights (n,), their rows among those given), rows of weight 0 left
+        out.
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
+                by name.
+        """
+        check(self)
+        self._required(y)
+        X = self._whole(X, reset=True)
+        y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
+                        input_name="y")
+        check_consistent_length(X, y)
+        weights, kept = self._weigh(X, sample_weight)
+        rows = np.arange(len(y)) if kept is None else kept
+        if not len(rows):
+            raise DataError("there is no row to learn from")
+        if kept is not None:
+            X, y = X[kept], y[kept]
+        return X, y, np.ones(len(rows)) if weights is None else weights, rows
 
 
 class Unsure:

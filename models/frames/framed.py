@@ -5,17 +5,10 @@ import dataclasses
 
 import numpy as np
 
-from probml import DataError, Fit
+from probml import Fit
 from probml.estimators.face import Face
-from probml.estimators.rules import check
-from probml.estimators.validation import (
-    RegressorMixin,
-    check_array,
-    check_consistent_length,
-    check_is_fitted,
-    column_or_1d,
-)
-from probml.models.frames.complete import Complete, Unsure
+from probml.estimators.validation import RegressorMixin, check_is_fitted
+from probml.models.frames.complete import Complete, Numbered, Unsure
 from probml.posteriors.units import Unit, of_rows, plane
 
 TOLD = 2**14  # rows that tell the centre and the unit of a column
@@ -91,7 +84,7 @@ class Framed(Complete):
         return data if y is None else {**data, "y": np.asarray(y)}
 
 
-class Numeric(Framed, Unsure, RegressorMixin, Face):
+class Numeric(Framed, Numbered, Unsure, RegressorMixin, Face):
     """A face of y, a number."""
 
     _why = "its answer is a number"
@@ -100,28 +93,6 @@ class Numeric(Framed, Unsure, RegressorMixin, Face):
         """log p(y | x) of every row, (n,), nats, in units of y; where the engine has a posterior,
         averaged over it."""
         return self.fit_.log_prob(self.as_data(X, y)) - np.log(self._spread)
-
-    def _read(self, X, y, sample_weight) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(X (n, d), y (n,), weights (n,), their rows among those given), rows of weight 0 left
-        out.
-
-        Raises:
-            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
-                by name.
-        """
-        check(self)
-        self._required(y)
-        X = self._whole(X, reset=True)
-        y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
-                        input_name="y")
-        check_consistent_length(X, y)
-        weights, kept = self._weigh(X, sample_weight)
-        rows = np.arange(len(y)) if kept is None else kept
-        if not len(rows):
-            raise DataError("there is no row to learn from")
-        if kept is not None:
-            X, y = X[kept], y[kept]
-        return X, y, np.ones(len(rows)) if weights is None else weights, rows
 
 
 def counted(weights: np.ndarray) -> np.ndarray | None:

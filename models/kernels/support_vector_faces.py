@@ -13,18 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from probml import DataError, Fit, ModelError
+from probml import Fit, ModelError
 from probml.estimators.face import Face
-from probml.estimators.rules import CLASS_WEIGHT, Rule, check, number, one_of, parameter, whole
+from probml.estimators.rules import CLASS_WEIGHT, Rule, number, one_of, parameter, whole
 from probml.estimators.validation import (
     RegressorMixin,
-    check_array,
-    check_consistent_length,
     check_is_fitted,
-    column_or_1d,
     compute_class_weight,
 )
-from probml.models.frames.complete import Complete, Unsure
+from probml.models.frames.complete import Numbered, Unsure
 from probml.models.frames.margins import Margin
 from probml.models.kernels.support_vectors import (
     KERNELS,
@@ -283,7 +280,7 @@ class SupportVectorMachine(_Machine, Margin):
 
 
 @dataclass(eq=False, repr=False)
-class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
+class SupportVectorRegression(RegressorMixin, _Machine, Numbered, Unsure, Face):
     """Regression by a tube of half-width epsilon in the space of a kernel: the dual of the
     ε-insensitive loss, scikit-learn's SVR.
 
@@ -322,18 +319,7 @@ class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
                 by name.
         """
-        check(self)
-        self._required(y)
-        X = self._whole(X, reset=True)
-        y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
-                        input_name="y")
-        check_consistent_length(X, y)
-        weights, kept = self._weigh(X, sample_weight)
-        kept = np.arange(len(y)) if kept is None else kept
-        X, y = X[kept], y[kept]
-        if not len(y):
-            raise DataError("there is no row to learn from")
-        weights = np.ones(len(y)) if weights is None else weights
+        X, y, weights, kept = self._read(X, y, sample_weight)
         solver = self._solve(SVR, self._settle(X, weights), y, weights, epsilon=self.epsilon)
         self.support_, self.support_vectors_ = kept[solver.support_], X[solver.support_]
         self._dual = self.dual_coef_ = solver.dual_coef_

@@ -13,7 +13,7 @@ one case. factors/linear_chains.py takes it over steps and rows, elimination/kal
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -183,9 +183,3 @@ def sight(structure: Structure, group: Group, env: Mapping) -> Sight:
         parts["slope"].append(slope.reshape(-1, len(zero)))
         parts["offset"].append(offset.reshape(-1))
     return Sight(**{name: jnp.concatenate(part) for name, part in parts.items()}, roots=roots)
-
-
-def at_row(site: Site, folded: jax.Array) -> Any:
-    """An answer about every step of a row, (rows, steps, ...), as one about a latent: of the row's
-    own number its first."""
-    return folded[:, 0] if site.time is None else folded
