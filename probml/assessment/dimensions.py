@@ -11,6 +11,7 @@ import numpy as np
 
 from probml.assessment.columns import along
 from probml.dataset.coding.indices import bounds, together
+from probml.errors import ModelError
 from probml.jaxpr.levels import Level
 from probml.jaxpr.walk import evaluate
 from probml.numerics.compiling import jit
@@ -130,8 +131,12 @@ def _array(labels: tuple) -> np.ndarray:
 
 def named_entries(fit: Fitted, labels: Any) -> dict[tuple[str, int], tuple]:
     """(parameter, axis) → the names of the entries along it: columns of a table, members of a
-    group, states of a labelled site; others are numbers."""
-    structure = fit.structure
+    group, states of a labelled site; others are numbers, all of them where nothing has told the
+    shapes of the inputs, as of `model.at(params)`."""
+    try:
+        structure = fit.structure
+    except ModelError:
+        return {}
     known = {name: columns for name, columns in fit.columns.items() if name in structure.sites
              or name in structure.model.inputs}
     said = {(name, axis): tuple(names) for name, unit in fit.units.items()

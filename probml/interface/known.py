@@ -57,7 +57,7 @@ def _told(structure: Structure, fit: Fit) -> Fit:
     return Fit(fit.model, point, fit.shapes, names=names, learnt=fit.learnt)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Deferred(Fit):
     """A Fit at known parameters of a model with inputs: the data of each question tell their
     shapes, and so which Fit answers it."""

@@ -322,6 +322,18 @@ def test_a_fit_at_known_parameters_is_not_changed_by_questions():
     assert len(drawn["y"]) == 5 and np.isfinite(at.score(data))
 
 
+def test_known_parameters_are_shown_before_any_data_tell_the_shapes_of_inputs():
+    @probml.model
+    def plane(x):
+        beta = sample("beta", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        with probml.rows():
+            sample("y", dist.Normal(x @ beta, 1.0))
+
+    at = plane().at({"beta": [1.0, 2.0]})
+    assert at.summary()["value"].to_dict() == {"beta[0]": 1.0, "beta[1]": 2.0}
+    assert "beta[1]" in at._repr_html_() and repr(at).startswith("plane() fitted by known")
+
+
 def test_a_fit_survives_copying_and_pickling():
     fit, data = days(), TABLE.head(3)
     for other in (copy.deepcopy(fit), pickle.loads(pickle.dumps(fit))):
