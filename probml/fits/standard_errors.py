@@ -23,7 +23,7 @@ from probml.dataset.dataset import Data
 from probml.device.load import load
 from probml.device.rows import Known, Rows
 from probml.engines.climbing.climbs import smooth
-from probml.engines.climbing.plateaus import FEW, direction
+from probml.engines.climbing.plateaus import FEW, direction, of_domains
 from probml.engines.climbing.righted import framed
 from probml.engines.climbing.top import Top
 from probml.engines.engine import Engine, planned
@@ -46,10 +46,11 @@ EDGE = 0.1
 # curvature, every coordinate in units of its own width, that is none: of derivatives, differences
 ROUNDED, ROUGH = 1e-11, TOLD[np.dtype(np.float64)]
 LOADED = 1e-6  # share of the square of a number's way along what is not told, that is none
-SHORT = 0.02  # nats, 0.2 standard errors, that may be left to gain
+SHORT = 0.125  # nats, half a standard error, that may be left to gain
 HALF = 0.3  # nats that the fall one width away may differ from half of one
 HELD = 2**22  # numbers of the rows that a fit of a point holds on to: 32 MiB
 WIDE = 2**26  # numbers of all ways of all that is told
+WORK = 2**28  # numbers that differences pass over unasked: some ten seconds
 
 
 class Again(NamedTuple):
@@ -82,12 +83,13 @@ def kept(engine: Engine, first: Engine, data: Data, weights: np.ndarray | None) 
 
 
 def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
-                    units: Mapping[str, Unit], computed: bool) -> Widths:
+                    units: Mapping[str, Unit], computed: bool, patient: bool = False) -> Widths:
     """The standard errors of a point, in double, whatever it was found in.
 
     Args:
         engine: that found it. units: of what is told of several parameters together.
         computed: what the model computes outside rows is told of too.
+        patient: however long it takes.
 
     Cost: of a regression a Hessian; else four gradients a parameter, each a pass over all rows.
     """
@@ -102,6 +104,10 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
         if size > MOST:
             return Widths({}, {"": f"{size:,} parameters are more than the {MOST:,} whose second "
                                    f"derivatives are taken"})
+        passed = 4 * size * data.table.rows * (data.numbers + 1)
+        if not (patient or smooth(plan)) and passed > WORK:
+            return Widths({}, {"": f"{4 * size:,} passes over all rows would take long: "
+                                   f"summary(data) takes them"})
         rows, known = load(data, plan, again.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
         u = np.asarray(_flat(plan, params, known))
@@ -136,10 +142,8 @@ def _ways(plan: Plan, top: Top, known: Known) -> _Ways | str:
     hessian, owners = top.hessian, density.owners(plan, known)
     if not (np.isfinite(hessian).all() and np.isfinite(top.slope).all()):
         return "what was maximised has no finite second derivatives there"
-    sites = plan.structure.sites
-    logarithmic = np.concatenate([np.full(spec.size, sites[name].domain.logarithmic) for name, spec
-                                  in sorted(density.shapes(plan, known).items())])
-    edge = logarithmic & ((np.abs(np.diagonal(hessian)) < EDGE) | (np.abs(top.u) == density.EDGE))
+    edge = of_domains(plan, known, "logarithmic") & (
+        (np.abs(np.diagonal(hessian)) < EDGE) | (np.abs(top.u) == density.EDGE))
     unit = np.where(edge, EDGE**-0.5, units(hessian))
     bent = np.where(edge[:, None] | edge, 0.0, scaled(hessian, unit))
     curvature, axes = np.linalg.eigh(bent)

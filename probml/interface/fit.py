@@ -87,7 +87,8 @@ class Fit(Questions):
         Args:
             data: the rows that were fitted, by default those that a fit of a point holds; a fit
                 from a file or a pickle, one by merge() or update(), of a source, or of more than 4
-                million numbers holds none. weights: theirs.
+                million numbers holds none. With them it takes as long as it takes, else about ten
+                seconds at the most. weights: theirs.
 
         Raises:
             DataError: bad rows, by name.
@@ -114,9 +115,9 @@ class Fit(Questions):
         held = held._replace(table=replace(held.table,
                                            values={**self.given, **held.table.values}))
         first = self.again.first if self.again is not None else None
-        return self._errors(Again(held, read_weights(weights, held.table.rows), first))
+        return self._errors(Again(held, read_weights(weights, held.table.rows), first), True)
 
-    def _errors(self, again: Again | None) -> Widths | None:
+    def _errors(self, again: Again | None, patient: bool = False) -> Widths | None:
         """None: there is nothing to tell of, as of a posterior, or of parameters that were given.
         """
         if (self.belief.exact or self.belief.varies and not self.belief.partly
@@ -135,7 +136,8 @@ class Fit(Questions):
         mixed = {name: unit for name, unit in self.units.items() if not unit.alone}
         try:
             return standard_errors.standard_errors(again._replace(first=again.first or engine),
-                                                   engine, self.point, mixed, self.certain)
+                                                   engine, self.point, mixed, self.certain,
+                                                   patient)
         except Refusal as why:  # what all these rows would need, in double
             return Widths({}, {"": str(why)})
 

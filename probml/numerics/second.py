@@ -38,12 +38,6 @@ def whitened(hessian: np.ndarray, least: float) -> np.ndarray | None:
     return None if curvature.min() <= least else axes.T * unit / np.sqrt(curvature)[:, None]
 
 
-def promised(whiten: np.ndarray | None, slope: np.ndarray) -> float:
-    """What Newton's step would gain, in nats: half the square of the slope in coordinates in which
-    the curvature is 1; inf where there are none."""
-    return np.inf if whiten is None else 0.5 * float(np.sum((whiten @ slope) ** 2))
-
-
 def glanced(evaluate: Evaluate, end: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
     """Second derivatives (d, d) by a first look, of one slope a coordinate; None where these are
     not to be believed: not as symmetric as second derivatives are, nearly flat in a direction, or

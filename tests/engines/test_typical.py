@@ -9,7 +9,7 @@ from numpyro import sample
 
 import probml
 from probml.engines.climbing.top import Top
-from probml.engines.climbing.typical import FAR, calm, typical
+from probml.engines.climbing.typical import FAR, calm, of_coordinates, typical
 
 RANDOM = np.random.default_rng(3)
 
@@ -34,13 +34,17 @@ def regression(n, p):
 
 
 def last(u):
-    return u[-1], np.r_[np.zeros(u.size - 1), 1.0]
+    return u[-1], np.r_[np.zeros(u.size - 1), -1.0]
+
+
+def ended(evaluate, mode, volume=lambda u: (0.0, 0.0 * u)):
+    return of_coordinates(Top.of(evaluate, mode), volume)
 
 
 @pytest.mark.parametrize(("n", "p"), [(8, 3), (12, 5), (20, 3), (60, 4), (300, 5)])
 def test_the_mean_of_a_noise_is_told_that_few_rows_tell_beside_their_coefficients(n, p):
     evaluate, mode, mean, deviation = regression(n, p)
-    found = typical(Top.of(evaluate, mode), last)
+    found = typical(ended(evaluate, mode, last))
     assert found.peak < 0
     assert found.away[p] == pytest.approx((mean - mode[p]) / deviation, rel=0.25)
     assert np.abs(found.away[:p]).max() < 0.02  # of what is symmetric nothing
@@ -50,14 +54,13 @@ def test_the_mean_of_a_noise_is_told_that_few_rows_tell_beside_their_coefficient
 def test_a_first_look_passes_nothing_of_which_a_word_is_worth(n, p):
     evaluate, mode, mean, deviation = regression(n, p)
     away = abs(mean - mode[p]) / deviation
-    assert calm(Top.of(evaluate, mode), last) == (away < 0.5)
-    assert calm(Top.of(evaluate, mode), last) <= (away < FAR)
+    assert calm(ended(evaluate, mode, last)) == (away < 0.5)
+    assert calm(ended(evaluate, mode, last)) <= (away < FAR)
 
 
 def test_of_a_normal_the_mode_is_the_mean():
     precision = np.array([[2.0, 0.6], [0.6, 1e4]])
-    found = typical(Top.of(lambda u: (-0.5 * u @ precision @ u, precision @ u), np.zeros(2)),
-                    lambda u: (0.0, 0.0 * u))
+    found = typical(ended(lambda u: (-0.5 * u @ precision @ u, precision @ u), np.zeros(2)))
     assert np.abs(found.away).max() < 1e-3 and found.peak < 0
 
 
@@ -67,11 +70,11 @@ def test_a_peak_beside_which_there_is_more_is_told():
         share = np.exp(parts - np.logaddexp(*parts))
         return np.logaddexp(*parts), (share @ [1e4, 1.0]) * u
 
-    assert typical(Top.of(evaluate, np.zeros(2)), lambda u: (0.0, 0.0 * u)).peak in (0, 1)
+    assert typical(ended(evaluate, np.zeros(2))).peak in (0, 1)
 
 
 def test_where_there_is_no_curvature_nothing_is_said():
-    assert typical(Top.of(lambda u: (0.0, 0.0 * u), np.zeros(2)), lambda u: (0.0, 0.0 * u)) is None
+    assert typical(ended(lambda u: (0.0, 0.0 * u), np.zeros(2))) is None
 
 
 @probml.model

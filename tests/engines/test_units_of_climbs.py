@@ -101,7 +101,7 @@ def test_widths_of_a_billion_and_ridges_of_a_billionth_are_climbed():
     end, heights, promise = righted(Top.of(parabola(near / wide[:, None] / wide, top),
                                             np.zeros(3)))
     assert heights[-1] > -1e-8 and promise < 1e-8 and len(heights) > 1
-    np.testing.assert_allclose((end - top) / wide, 0.0, atol=1e-3)
+    np.testing.assert_allclose((end.u - top) / wide, 0.0, atol=1e-3)
 
 
 def test_an_end_at_the_maximum_stays_where_it_is():
@@ -113,7 +113,7 @@ def test_an_end_at_the_maximum_stays_where_it_is():
         return evaluate(u)
 
     end, heights, _ = righted(Top.of(counted, top))
-    assert end is top and len(heights) == 1 and len(calls) <= 1 + 2 + 8
+    assert end.u is top and len(heights) == 1 and len(calls) <= 1 + 2 + 8
 
 
 def test_a_posterior_is_begun_at_the_priors_point_where_draws_have_no_density():

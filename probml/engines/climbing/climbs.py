@@ -76,9 +76,8 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping, judged: bool = Tr
         end, heights, promise = righted(top)
         adrift = top.u.dtype == np.float32 and heights[-1] - heights[0] > LOST
         if len(heights) > 1 and promise <= nothing(np.asarray(heights[-1], top.u.dtype)):
-            u, history, status = _apart(u, end), np.append(
-                history, np.maximum(heights[1:], history[-1])), Status.CONVERGED
-            top = (top.nearby if len(heights) == 2 else top.moved)(end)
+            top, u, status = end, _apart(u, end.u), Status.CONVERGED
+            history = np.append(history, np.maximum(heights[1:], history[-1]))
     if status is Status.STALLED and top is not None and _settled(top):
         status = Status.CONVERGED
     return Outcome(from_coordinates(plan, u, known), history, status, len(history) - 1,

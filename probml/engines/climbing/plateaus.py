@@ -41,7 +41,7 @@ def level(plan: Plan, known: Known, top: Top, steps: int) -> tuple[str, ...]:
     if not np.isfinite(hessian).all():
         return ()
     diagonal = np.abs(np.diagonal(hessian))
-    kept = np.flatnonzero(~(_logarithmic(plan, known) & (diagonal < IDLE)))
+    kept = np.flatnonzero(~(of_domains(plan, known, "logarithmic") & (diagonal < IDLE)))
     if not kept.size:
         return ()
     some = hessian[np.ix_(kept, kept)]
@@ -104,7 +104,7 @@ def endless(plan: Plan, known: Known, top: Top) -> tuple[tuple[str, ...], bool]:
     """
     owners, end, here = density.owners(plan, known), top.u, top.height
     rounding = LEVEL[1] * np.finfo(end.dtype).eps * (1 + abs(here))
-    logarithmic, positive = _logarithmic(plan, known), _positive(plan, known)
+    logarithmic, positive = (of_domains(plan, known, fact) for fact in ("logarithmic", "log_scale"))
     powers = {width.name: width.power for width in spreads(plan) if not width.plain}
     untold, large, gone = [], [], []
     if not np.isfinite(here) or rounding > HARDLY:
@@ -193,17 +193,9 @@ def direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence[str]) ->
                     for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max())
 
 
-def _logarithmic(plan: Plan, known: Known) -> np.ndarray:
-    """Which coordinates are logarithms or logits, (d,)."""
-    return _of_domains(plan, known, "logarithmic")
-
-
-def _positive(plan: Plan, known: Known) -> np.ndarray:
-    """Which coordinates are logarithms of positive numbers, (d,)."""
-    return _of_domains(plan, known, "log_scale")
-
-
-def _of_domains(plan: Plan, known: Known, fact: str) -> np.ndarray:
+def of_domains(plan: Plan, known: Known, fact: str) -> np.ndarray:
+    """A fact of the domain of each coordinate's parameter, (d,): whether it is `logarithmic`, a
+    logarithm or a logit; of `log_scale`, the logarithm of a positive number."""
     sites = plan.structure.sites
     return np.concatenate([np.full(spec.size, getattr(sites[name].domain, fact))
                            for name, spec in sorted(density.shapes(plan, known).items())])

@@ -39,15 +39,18 @@ class Righted(NamedTuple):
     told: bool
 
 
-def righted(top: Top) -> tuple[np.ndarray, list[float], float]:
+def righted(top: Top) -> tuple[Top, list[float], float]:
     """The maximum near the end of a climb, as `framed` has it, where a first look (Top.looked) does
-    not find that the end is one: u, heights and promise of `Righted`.
+    not find that the end is one; heights and promise as of `Righted`.
 
     Cost: d + 3 gradients where the end is the maximum; else those of `framed`.
     """
     if not top.promise <= nothing(np.asarray(top.height, top.u.dtype)):
-        return framed(top.evaluate, top.u)[:3]
-    return _last(top.evaluate, top.u, top.slope, [top.height], top.promise, top.whiten)
+        u, heights, promise, *_ = framed(top.evaluate, top.u)
+        return top.moved(u), heights, promise
+    u, heights, promise = _last(top.evaluate, top.u, top.slope, [top.height], top.promise,
+                                top.whiten)
+    return top.nearby(u), heights, promise
 
 
 def framed(evaluate: Evaluate, end: np.ndarray) -> Righted:

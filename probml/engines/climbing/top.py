@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from probml.numerics.second import TOLD, Evaluate, differences, glanced, promised, whitened
+from probml.numerics.second import TOLD, Evaluate, differences, glanced, whitened
 
 # curvature, every coordinate in units of its own width, of a direction that may be level
 NULL = {np.dtype(np.float64): 1e-5, np.dtype(np.float32): 3e-3}
@@ -29,9 +29,9 @@ class Top:
         self._climb, self.u, self._hessian = climb, u, hessian
 
     @classmethod
-    def of(cls, evaluate: Evaluate, u: np.ndarray) -> "Top":
+    def of(cls, evaluate: Evaluate, u: np.ndarray, hessian: np.ndarray | None = None) -> "Top":
         """A point of a function that nothing climbs."""
-        return cls(lambda u, steps: (u, *evaluate(u)), u)
+        return cls(lambda u, steps: (u, *evaluate(u)), u, hessian)
 
     def evaluate(self, u: np.ndarray) -> tuple[float, np.ndarray]:
         """The height somewhere, and the gradient of its negative, by the program of the climb."""
@@ -82,7 +82,8 @@ class Top:
     @property
     def promise(self) -> float:
         """What Newton's step would gain, as far as a first look tells; else inf."""
-        return promised(self.whiten, self.slope)
+        return np.inf if self.whiten is None else 0.5 * float(
+            np.sum((self.whiten @ self.slope) ** 2))
 
     def moved(self, u: np.ndarray) -> "Top":
         """The end elsewhere, of which a look is taken anew."""

@@ -27,7 +27,7 @@ from probml.engines.climbing.top import Top
 from probml.engines.engine import Outcome, Problem, Status
 from probml.evidence import density
 from probml.numerics.compiling import jit
-from probml.numerics.second import TOLD, whitened
+from probml.numerics.second import Evaluate
 from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 
@@ -39,9 +39,6 @@ WILD = 4.0  # beyond which a step says no more than that it is none
 ARMS = np.sqrt(3.0), 1.0  # a; the second where the density is too bent for the first
 OUT, PEAK = 5.0, 1.0  # widths along which a normal falls by 12.5 nats, Cauchy's by 2.6; a peak less
 NAMED = 3  # parameters
-
-# (d,) → log |∂ parameters / ∂ u|, and its gradient; or another height with its own
-Volume = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
 class Typical(NamedTuple):
@@ -59,89 +56,87 @@ class Typical(NamedTuple):
     peak: int = -1
 
 
-def typical(top: Top, volume: Volume) -> Typical | None:
+def typical(top: Top) -> Typical | None:
     """The means of unbounded coordinates beside the mode of the parameters; None where the density
     has no curvature to go by.
 
     Args:
-        top: the end of a climb of the parameters' own density.
+        top: that mode in the density of the coordinates, as `of_coordinates` has it.
 
     Cost: some 20 d gradients.
     """
-    whole, end = _whole(top, volume), top.u
-
-    def falling(u: np.ndarray) -> tuple[float, np.ndarray]:
-        height, slope = whole(u)
-        return height, -slope
-
-    found = framed(falling, end)
+    found = framed(top.evaluate, top.u)
     if not (found.told and np.isfinite(found.promise)):
         return None
     mean, root = np.asarray(found.u, float), np.asarray(found.root, float)
     widths = np.sqrt((root**2).sum(1))
-    falls = _falls(whole, mean, root)
+    falls = _falls(top, mean, root)
     if falls.min() < PEAK:
         return Typical(mean, 0.0 * mean, int(np.abs(root[:, falls.argmin()]).argmax()))
     for arm in ARMS:
-        with np.errstate(invalid="ignore", over="ignore"):
-            slope = whole(mean)[1]
-            ends = np.array([[whole(mean + side * arm * way)[1] for side in (1, -1)]
-                             for way in root.T])
-            step = root.T @ (slope + (ends.sum(1) - 2.0 * slope).sum(0) / (2.0 * arm**2))
+        step = root.T @ _averaged(top.evaluate(mean)[1], _arms(top, mean, root.T, arm)[1], arm)
         if np.isfinite(step).all() and np.abs(step).max() <= WILD:
             there = mean + root @ step
-            return Typical(there, (there - end) / widths)
+            return Typical(there, (there - top.u) / widths)
     return None
 
 
-def calm(top: Top, volume: Volume) -> bool:
+def calm(top: Top) -> bool:
     """Whether a first look finds the means next to the mode, by the same step taken from the end
     itself: as of a density that many rows tell. Arguments as of `typical`.
 
     Cost: 2 d gradients, and d + 1 where nobody looked at the end before.
     """
-    if top.looked is None:
+    if top.whiten is None:
         return False
-    end = top.u
-    whiten = whitened(top.looked - _bent(volume, end), TOLD[np.dtype(end.dtype)])
-    if whiten is None:
-        return False
-    whole = _whole(top, volume)
-    (here, down), (added, turn) = top.here, volume(end)
-    here, slope = here + added, turn - np.asarray(down, float)
-    found = [whole(end + side * ARMS[0] * way) for way in whiten for side in (1, -1)]
-    falls = here - np.array([height for height, _ in found])  # of a normal 1.5
+    heights, slopes = _arms(top, top.u, top.whiten, ARMS[0])
+    falls = top.height - heights  # of a normal 1.5
+    step = top.whiten @ _averaged(top.slope, slopes, ARMS[0])
     with np.errstate(invalid="ignore", over="ignore"):
-        bend = np.sum([turn for _, turn in found], 0) - 2.0 * end.size * slope
-        step = whiten @ (slope + bend / (2.0 * ARMS[0] ** 2))
-        away = whiten.T @ step / np.sqrt((whiten**2).sum(0))
+        away = top.whiten.T @ step / np.sqrt((top.whiten**2).sum(0))
     return bool(np.isfinite(away).all() and np.abs(away).max() <= CALM
                 and falls.min() > 0.5 and falls.max() < 4.5)
 
 
-def _bent(volume: Volume, u: np.ndarray) -> np.ndarray:
-    """Second derivatives (d, d) of a log volume, which passes over no rows."""
-    steps, here = np.finfo(u.dtype).eps ** (1 / 3) * (1 + np.abs(u)), volume(u)[1]
-    found = np.array([(volume((u + way).astype(u.dtype))[1] - here) / way.sum()
-                      for way in np.diag(steps)], float)
-    return 0.5 * (found + found.T)
+def of_coordinates(top: Top, volume: Evaluate) -> Top:
+    """The same end in the density of the unbounded coordinates.
 
-
-def _whole(top: Top, volume: Volume) -> Volume:
-    """(d,) → the height of the density of the unbounded coordinates, and its gradient."""
-    def whole(u: np.ndarray) -> tuple[float, np.ndarray]:
+    Args:
+        top: the end of a climb of the parameters' own density.
+        volume: (d,) → log |∂ parameters / ∂ u|, and the gradient of its negative. It passes over no
+            rows, and its second derivatives are differences.
+    """
+    def both(u: np.ndarray) -> tuple[float, np.ndarray]:
         u = u.astype(top.u.dtype)
         (height, slope), (more, turn) = top.evaluate(u), volume(u)
-        return height + more, turn - np.asarray(slope, float)
+        return height + more, np.asarray(slope, float) + turn
 
-    return whole
+    if top.looked is None:
+        return Top.of(both, top.u)
+    steps, here = np.finfo(top.u.dtype).eps ** (1 / 3) * (1 + np.abs(top.u)), volume(top.u)[1]
+    bent = np.array([(volume((top.u + way).astype(top.u.dtype))[1] - here) / way.sum()
+                     for way in np.diag(steps)], float)
+    return Top.of(both, top.u, top.looked + 0.5 * (bent + bent.T))
 
 
-def _falls(whole: Volume, mode: np.ndarray, root: np.ndarray) -> np.ndarray:
+def _arms(top: Top, at: np.ndarray, ways: np.ndarray,
+          arm: float) -> tuple[np.ndarray, np.ndarray]:
+    """Heights (2 k,) and slopes (2 k, d) so far to either side along each way (k, d)."""
+    found = [top.evaluate(at + side * arm * way) for way in ways for side in (1, -1)]
+    return np.array([height for height, _ in found]), np.array([slope for _, slope in found])
+
+
+def _averaged(slope: np.ndarray, slopes: np.ndarray, arm: float) -> np.ndarray:
+    """Uphill, averaged over a normal, from the slope of the negative at its middle, (d,), and
+    there."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return -slope - (slopes.sum(0) - len(slopes) * slope) / (2.0 * arm**2)
+
+
+def _falls(top: Top, mode: np.ndarray, root: np.ndarray) -> np.ndarray:
     """How far the density falls along each width, on the side where it falls less."""
-    here = whole(mode)[0]
-    ends = np.array([[whole(mode + side * OUT * way)[0] for side in (1, -1)] for way in root.T])
-    return here - np.where(np.isfinite(ends), ends, -np.inf).max(1)
+    ends = _arms(top, mode, root.T, OUT)[0].reshape(-1, 2)
+    return top.height_at(mode) - np.where(np.isfinite(ends), ends, -np.inf).max(1)
 
 
 def beside(problem: Problem, outcome: Outcome, top: Callable[[], Top]) -> Outcome:
@@ -158,10 +153,10 @@ def beside(problem: Problem, outcome: Outcome, top: Callable[[], Top]) -> Outcom
         or problem.in_parts or not 0 < size <= FEW or problem.size * size > WORK
         or any(site.entry.kinked for site in sites)):
         return outcome
-    asks = top(), lambda u: _volume(plan, u, known)
-    if calm(*asks):
+    end = of_coordinates(top(), lambda u: _volume(plan, u, known))
+    if calm(end):
         return outcome
-    found = typical(*asks)
+    found = typical(end)
     if found is not None and found.peak >= 0:
         return outcome._replace(notes=(*outcome.notes, (
             f"a mode on a narrow peak: along '{density.owners(plan, known)[found.peak]}' the "
@@ -195,7 +190,7 @@ def _numbers(mode: np.ndarray, mean: np.ndarray) -> str:
 
 def _volume(plan: Plan, u: np.ndarray, known: Known) -> tuple[float, np.ndarray]:
     value, slope = _volumes(plan, jnp.asarray(u), known)
-    return float(value), np.asarray(slope)
+    return float(value), -np.asarray(slope)
 
 
 def _volumes(plan: Plan, u: jax.Array, known: Known):
