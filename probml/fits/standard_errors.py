@@ -100,7 +100,13 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
         missing = next((name for name in plan.free if name not in point), None)
         if missing is not None or not plan.free:
             return Widths({}, {"": f"'{missing}' is no parameter of the fit"} if missing else {})
-        size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
+        sites = plan.structure.sites
+        bent = next((name for name in (*plan.rowwise, *plan.pooled, *plan.free)
+                     if sites[name].entry.kinked), None)
+        if bent is not None:
+            return Widths({}, {"": f"the density of '{bent}' ({sites[bent].kind}) has a kink, and "
+                                   f"there no curvature"})
+        size = sum(int(np.prod(sites[name].shape)) for name in plan.free)
         if size > MOST:
             return Widths({}, {"": f"{size:,} parameters are more than the {MOST:,} whose second "
                                    f"derivatives are taken"})

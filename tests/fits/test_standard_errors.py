@@ -168,6 +168,17 @@ def test_what_the_data_do_not_tell_has_none_and_the_rest_has():
     assert table.loc["c", "sd"] == pytest.approx((x @ x) ** -0.5, rel=1e-4)
 
 
+def test_of_a_kink_there_is_no_curvature():
+    @probml.model
+    def median():
+        at = sample("at", dist.Normal(0.0, 9.0))
+        with probml.rows():
+            sample("y", dist.Laplace(at, 1.0))
+
+    table = median().fit({"y": LINE}, probml.MAP()).summary()
+    assert np.isnan(table.loc["at", "sd"]) and "'y' (Laplace) has a kink" in table.loc["at", "note"]
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_fit_that_ended_on_the_way_has_none():
     table = POISSON.fit({"x": X, "y": COUNTS}, probml.MAP(steps=1)).summary()
@@ -180,7 +191,7 @@ def test_of_too_many_parameters_none_is_taken():
     def many():
         at = sample("at", dist.Normal(0.0, 1.0).expand([1025]).to_event(1))
         with probml.rows():
-            sample("y", dist.Laplace(at.sum(), 1.0))
+            sample("y", dist.Logistic(at.sum(), 1.0))
 
     table = many().fit({"y": X[:, 0]}, probml.MAP(steps=1)).summary()
     assert table["sd"].isna().all() and "1,025 parameters" in table["note"].iloc[0]
