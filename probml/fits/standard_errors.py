@@ -12,6 +12,7 @@ curvature, not of a posterior: of few rows, or skew, these differ (Laplace, NUTS
 """
 
 import functools
+import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -57,12 +58,15 @@ class Again(NamedTuple):
     """What was fitted, for what is asked of its curvature later.
 
     Attributes:
-        data: the rows. weights: (n,); None: 1 each. first: the engine for which they were planned.
+        data: the rows, in the user's own arrays where these are numbers. weights: (n,); None: 1
+            each. first: the engine for which they were planned.
+        stamp: a checksum of them when they were fitted, by which a change in place is found out.
     """
 
     data: Data
     weights: np.ndarray | None
     first: Engine
+    stamp: int | None = None
 
 
 class Widths(NamedTuple):
@@ -79,7 +83,21 @@ class Widths(NamedTuple):
 def kept(engine: Engine, first: Engine, data: Data, weights: np.ndarray | None) -> Again | None:
     """What a fit of a point holds on to: nothing of rows that are many, or read in parts."""
     few = data.survey is None and data.table.rows * max(data.numbers, 1) <= HELD
-    return Again(data, weights, first) if few and engine.finds == "point" else None
+    if not few or engine.finds != "point":
+        return None
+    return Again(data, weights, first, _stamp(data, weights))
+
+
+def _stamp(data: Data, weights: np.ndarray | None) -> int:
+    """A checksum of rows and weights; a GB takes about a second."""
+    table, found = data.table, 0
+    arrays = [*table.inputs.values(), *table.values.values(), weights]
+    arrays += [part for column in table.columns.values()
+               for part in (column.values, column.seen, column.likelihood)]
+    for array in arrays:
+        if array is not None and not np.asarray(array).dtype.hasobject:
+            found = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, found)
+    return found
 
 
 def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
@@ -93,6 +111,8 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
 
     Cost: of a regression a Hessian; else four gradients a parameter, each a pass over all rows.
     """
+    if again.stamp is not None and again.stamp != _stamp(again.data, again.weights):
+        return Widths({}, {"": "the rows were changed in place after the fit: summary(data)"})
     with Progress("standard errors", None, False), jax.enable_x64(True):
         data = again.first.taken(again.data._replace(structure=trace(again.data.model,
                                                                      again.data.shapes)))

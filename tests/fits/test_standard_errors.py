@@ -215,6 +215,15 @@ def test_nothing_is_taken_before_it_is_asked_and_rows_are_in_no_file(tmp_path):
         again.summary({"y": CLASSES})
 
 
+def test_rows_that_were_changed_in_place_since_are_not_taken():
+    x = X.copy()
+    fit = LOGISTIC.fit({"x": x, "y": CLASSES}, MOST_LIKELY)
+    x *= -1.0
+    table = fit.summary()
+    assert table["sd"].isna().all() and "changed in place" in table["note"].iloc[0]
+    assert told(fit, {"x": X, "y": CLASSES})["bias"] > 0
+
+
 def test_what_was_given_or_has_a_posterior_has_none_of_these():
     @probml.model
     def known():
