@@ -63,7 +63,12 @@ def unstuck(problem: Problem, prior: bool, climb: Climb, plain: Climb, params: M
     if nowhere and not others:
         impossible(plan, params, known, "MAP", outcome.history[0])
     for point in others if nowhere else [here, *others]:
-        outcome = better(outcome, plain(point))
+        other = plain(point)
+        if point is here:  # the same climb goes on
+            other = other._replace(
+                history=np.concatenate([outcome.history, other.history[1:]]),
+                iterations=outcome.iterations + other.iterations)
+        outcome = better(outcome, other)
         if outcome.status is Status.CONVERGED:
             return outcome
     if outcome.iterations == 0:
