@@ -13,6 +13,7 @@ that matters. Further steps go too far: of a noise beside p coefficients of n ro
 the shift within a fifth, down to n = 2 p. Of a positive number the coordinate is its logarithm.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -20,17 +21,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.rows import Known
+from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.coordinates import unflat
 from probml.engines.climbing.righted import Evaluate, framed, glanced
 from probml.engines.engine import Outcome, Problem, Status
 from probml.evidence import density
+from probml.factors.prior import log_prior
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
+from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
 
 FEW = 32  # coordinates, and rows times coordinates, up to which an end is looked at
 WORK = 2**14
+EACH = 16  # rows for each coordinate, beyond which a mode by steps is near its mean: of a noise
+# beside p coefficients of n rows the mean is p / √(2 n) deviations away, p those of a component
 CALM = 0.5  # standard deviations that a first look may find, where no second one is taken
 FAR = 0.6  # standard deviations between the mode and the mean, that are worth a word
 WILD = 4.0  # beyond which a step says no more than that it is none
@@ -62,7 +67,7 @@ def typical(evaluate: Evaluate, end: np.ndarray,
     Args:
         evaluate: (d,) → the height that a climb of the parameters' own density has, and the
             gradient of its negative.
-        volume: (d,) → log |∂ parameters / ∂ u|, and its gradient.
+        volume: (d,) → what turns that into the density of the coordinates, and its gradient.
 
     Cost: some 20 d gradients.
     """
@@ -156,6 +161,27 @@ def beside(problem: Problem, outcome: Outcome, evaluate: Callable[[], Evaluate],
     return outcome._replace(notes=(*outcome.notes, _words(plan, known, outcome.params, found)))
 
 
+def beside_steps(problem: Problem, outcome: Outcome) -> Outcome:
+    """`beside` of a point that no climb of the density found, as of EM: what its notes say of
+    starts is no doubt of it."""
+    plan, known = problem.plan, problem.known
+    if problem.size > EACH * density.size(plan, known):
+        return outcome
+
+    def evaluate() -> Evaluate:
+        def at(u: np.ndarray) -> tuple[float, np.ndarray]:
+            value, slope = _climbed(plan, jnp.asarray(u), known, problem.rows)
+            return float(value), -np.asarray(slope)
+
+        return at
+
+    def end() -> np.ndarray:
+        return np.asarray(_flat(plan, placed_all(dict(outcome.params)), known))
+
+    found = beside(problem, outcome._replace(notes=()), evaluate, end)
+    return found._replace(notes=(*outcome.notes, *found.notes))
+
+
 def _words(plan: Plan, known: Known, params: Mapping, found: Typical) -> str:
     there = jax.device_get(unflat(plan, jnp.asarray(found.u, jnp.result_type(float)), known))
     worst: dict[str, float] = {}
@@ -183,8 +209,21 @@ def _volume(plan: Plan, u: np.ndarray, known: Known) -> tuple[float, np.ndarray]
 
 
 def _volumes(plan: Plan, u: jax.Array, known: Known):
-    return jax.value_and_grad(lambda u: jnp.asarray(density.unflat(plan, u, known)[1],
-                                                    u.dtype))(u)
+    """What makes the density that is climbed that of the coordinates: log |∂ parameters / ∂ u|, and
+    of priors that are maximised in others (a Gamma of shape below 1) what is in them already."""
+    def total(u):
+        params, volume = density.unflat(plan, u, known)
+        more = log_prior(plan, params, known) - log_prior(plan, params, known, mode=True)
+        return jnp.asarray(volume + more, u.dtype)
+
+    return jax.value_and_grad(total)(u)
 
 
 _volumes = jit(_volumes, static_argnums=0, seldom=ONCE)
+_flat = jit(density.flat, static_argnums=0, seldom=ONCE)
+
+
+@functools.partial(jit, static_argnums=0, seldom=ONCE)
+def _climbed(plan: Plan, u: jax.Array, known: Known, rows: Rows | Summary):
+    return density.value_and_gradient(plan, lambda u: (density.unflat(plan, u, known)[0], 0.0), u,
+                                      known, rows, mode=True)
