@@ -16,6 +16,7 @@ from probml.engines.climbing.climbs import unheld
 from probml.engines.climbing.ends import at_ends
 from probml.engines.climbing.runaway import infinite
 from probml.engines.climbing.saddle import off_saddle
+from probml.engines.climbing.typical import beside_steps
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.restarting import slices, stepwise
 from probml.engines.restarting.indifferent import indifferent
@@ -226,13 +227,15 @@ class EM(Engine):
             history = np.concatenate([outcome.history, again.history])
             outcome = again._replace(history=history, iterations=outcome.iterations
                                      + again.iterations, notes=(*outcome.notes, note))
+        told: tuple[str, ...] = ()
         if outcome.status is Status.CONVERGED and plan.free and unheld(plan, self.prior) and (
             not infinite(outcome.params)):
             point = {name: stack(value, made.starts) for name, value in outcome.params.items()}
             told = indifferent(plan, outcome.params, first or Start(point, None, {}), known, rows,
                                (self.prior, self.hard, self.accelerate, True))
             outcome = outcome._replace(notes=(*outcome.notes, *told))
-        return at_ends(problem, self.prior, outcome, tried=False)
+        found = at_ends(problem, self.prior, outcome, tried=False)
+        return found if found.notes != outcome.notes or told else beside_steps(problem, found)
 
     def _foresee(self, problem: Problem, count: int) -> None:
         """While starts are made, the program that goes on from them is compiled."""

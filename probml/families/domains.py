@@ -369,8 +369,16 @@ def of(support: Any) -> Domain:
 def supported(distribution: dist.Distribution, value: jax.Array) -> jax.Array:
     """log_prob, and −∞ outside the support, which NumPyro does not look at (supports of
     inequalities only)."""
-    log, support = distribution.log_prob(value), distribution.support
+    log, support = distribution.log_prob(value), of_values(distribution)
     return jnp.where(support(value), log, -jnp.inf) if of(support).inequalities else log
+
+
+def of_values(distribution: dist.Distribution) -> Any:
+    """The support that a distribution states, or None where it is one of other numbers than its
+    values: of a censored interval, both ends of which are one value, it is that of the number
+    between them, and an end may lie outside."""
+    support = distribution.support
+    return support if support is None or support.event_dim >= distribution.event_dim else None
 
 
 def _peeled(support: Any) -> Any:

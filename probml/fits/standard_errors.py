@@ -26,7 +26,7 @@ from probml.device.rows import Known, Rows
 from probml.engines.climbing.climbs import smooth
 from probml.engines.climbing.plateaus import FEW, direction, of_domains
 from probml.engines.climbing.righted import framed
-from probml.engines.climbing.top import Top
+from probml.engines.climbing.top import Top, standing
 from probml.engines.engine import Engine, planned
 from probml.engines.progress import Progress
 from probml.evidence import density
@@ -217,21 +217,11 @@ def _widths(found: Mapping[str, np.ndarray], ways: _Ways) -> Widths:
 
 def _top(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows) -> Top:
     """The point as the end of a climb, with its second derivatives where these can be taken."""
-    def climb(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
-        value, slope = _first(plan, prior, u, known, rows)
-        return u, float(value), -np.asarray(slope)
-
     second = -np.asarray(_second(plan, prior, u, known, rows)) if smooth(plan) else None
-    return Top(climb, u, second)
+    return standing(plan, prior, u, known, rows, second, ASKED)
 
 
 _flat = jit(density.flat, static_argnums=0, seldom=ASKED)
-
-
-@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
-def _first(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows):
-    return density.value_and_gradient(plan, lambda u: (density.unflat(plan, u, known)[0], 0.0), u,
-                                      known, rows, prior, mode=True)
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)

@@ -138,7 +138,7 @@ class _Recorder(Messenger):
                       list | tuple) and registry.entry(peel(fn)[0]).likelihood is None:
             raise ModelError(f"{where} ({type(peel(fn)[0]).__name__}): total_count is a list, "
                              f"expected an array: jnp.array([...])")
-        dtype = int if domains.of(fn.support).discrete else float
+        dtype = int if domains.of(domains.of_values(fn)).discrete else float
         shape = fn.batch_shape + (() if isinstance(fn, dist.Unit) else fn.event_shape)
         msg["value"] = self.values[name] if name in self.values else jnp.zeros(
             shape, jnp.result_type(dtype)

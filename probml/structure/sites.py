@@ -56,7 +56,7 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
                 f"neither rows() nor a plate. "
                 f"{_loose(model, name, wide, batch[row_axis] != 1, frames, factor)}"
             )
-    domain = domains.of(fn.support)
+    domain = domains.of(fn.support if factor else domains.of_values(fn))
     entry = registry.entry(base)
     family = entry.likelihood
     if family is not None:

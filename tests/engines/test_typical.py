@@ -5,7 +5,8 @@ import re
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from numpyro import sample
+from numpyro import plate, sample
+from scipy.special import digamma
 
 import probml
 from probml.engines.climbing.top import Top
@@ -92,3 +93,42 @@ def test_the_default_says_it_and_a_mode_that_is_asked_for_does_not():
     assert re.search(words, line().fit(few).status)
     assert "typical" not in line().fit(few, probml.MAP()).status
     assert "typical" not in line().fit({"x": x, "y": x.sum(1) + noise}).status
+
+
+@probml.model
+def precise(x):
+    beta = sample("beta", dist.Normal(0.0, 100.0).expand([3]).to_event(1))
+    tau = sample("tau", dist.Gamma(1e-3, 1e-3))
+    with probml.rows():
+        sample("y", dist.StudentT(300.0, x @ beta, tau**-0.5))
+
+
+def test_a_precision_of_a_prior_that_is_maximised_in_its_logarithm_is_told_as_far_as_it_is():
+    """A Gamma(0.001, 0.001) has its mode in the logarithm, whose volume then counts once."""
+    x, y = RANDOM.normal(size=(7, 3)), RANDOM.normal(size=7)
+    rest = np.linalg.lstsq(x, y, rcond=None)[1][0]
+    there = np.exp(digamma(2.0) - np.log(rest / 2))  # Gamma((n − p) / 2, rest / 2)
+    told = re.search(r"mean of 'tau' \(\S+ here, there about (\S+)\)",
+                     precise().fit({"x": x, "y": y}).status)
+    assert float(told[1]) == pytest.approx(there, rel=0.3)
+
+
+@probml.model
+def two_noises():
+    weight = sample("weight", dist.Beta(2.0, 2.0))
+    with plate("kinds", 2):
+        middle = sample("middle", dist.Normal(0.0, 10.0))
+        noise = sample("noise", dist.LogNormal(0.0, 1.0))
+    with probml.rows():
+        kind = sample("kind", dist.Bernoulli(weight))
+        sample("y", dist.Normal(middle[kind], noise[kind]))
+
+
+def test_em_says_it_by_default_of_components_that_few_rows_tell():
+    far, noise = 6.0 * (np.arange(400) % 2), np.random.default_rng(5).normal(size=400)
+    few = {"y": (far + noise)[:12]}
+    fit = two_noises().fit(few)
+    assert fit.engine.startswith("EM")
+    assert re.search("a mode that is not what is typical.*'noise'.*NUTS", fit.status)
+    assert "typical" not in two_noises().fit(few, probml.EM()).status
+    assert "typical" not in two_noises().fit({"y": far + noise}).status

@@ -7,6 +7,7 @@ import numpyro.distributions as dist
 import pandas as pd
 import pytest
 from numpyro import handlers, plate, sample
+from scipy.stats import norm
 
 import probml
 from plain_numpyro import log_density
@@ -53,6 +54,33 @@ def test_a_distribution_that_holds_a_function_of_parameters_has_its_density():
     y, p = RNG.normal(size=6), {"k": 0.4, "s": 0.8, "x": RNG.normal(size=6)}
     want = log_density(diffusion, (y,), {}, p)
     np.testing.assert_allclose(probml.model(diffusion)().log_density({"y": y}, p), want, rtol=1e-9)
+
+
+def test_the_ends_of_a_censored_interval_need_not_be_values_of_what_is_censored():
+    """The end that a flag leaves out is anything; NumPyro states the support of the number between
+    the ends, which is no support of the ends."""
+    def visits(y, left, right):
+        m, s = sample("m", dist.Normal(0.0, 1.0)), sample("s", dist.HalfNormal(1.0))
+        with plate("n", len(y)):
+            base = dist.LogNormal(m, s)
+            sample("y", dist.IntervalCensoredDistribution(base, left, right), obs=y)
+
+    @probml.model
+    def by_rows(left, right):
+        m, s = sample("m", dist.Normal(0.0, 1.0)), sample("s", dist.HalfNormal(1.0))
+        with probml.rows():
+            sample("y", dist.IntervalCensoredDistribution(dist.LogNormal(m, s), left, right))
+
+    low = np.exp(RNG.normal(size=8))
+    left, right = np.arange(8) % 4 == 1, np.arange(8) % 4 == 2
+    data = {"y": np.stack([np.where(left, -1.0, low), low + 1.0], -1), "left": left, "right": right}
+    p = {"m": 0.3, "s": 0.8}
+    f = lambda x: norm.cdf((np.log(x) - 0.3) / 0.8)  # noqa: E731
+    mass = np.where(left, f(low + 1), np.where(right, 1 - f(low), f(low + 1) - f(low)))
+    want = np.log(mass).sum() + norm.logpdf(0.3) + np.log(2) + norm.logpdf(0.8)
+    for model in (probml.model(visits)(), by_rows()):
+        np.testing.assert_allclose(model.log_density(data, p), want, rtol=1e-6)
+    np.testing.assert_allclose(by_rows().at(p).log_prob(data), np.log(mass), rtol=1e-5)
 
 
 def counted(x, g, y=None):

@@ -4,9 +4,15 @@ is asked of it, each taken once, when it is first asked."""
 import functools
 from collections.abc import Callable
 
+import jax
 import numpy as np
 
+from probml.device.rows import Known, Rows, Summary
+from probml.evidence import density
+from probml.numerics.compiling import jit
 from probml.numerics.second import TOLD, Evaluate, differences, glanced, whitened
+from probml.numerics.tiers import ASKED, ONCE
+from probml.plan.plan import Plan
 
 # curvature, every coordinate in units of its own width, of a direction that may be level
 NULL = {np.dtype(np.float64): 1e-5, np.dtype(np.float32): 3e-3}
@@ -95,3 +101,25 @@ class Top:
         if "looked" in self.__dict__:
             out.looked = self.looked
         return out
+
+
+def standing(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows | Summary,
+             hessian: np.ndarray | None = None, seldom: float = ONCE) -> Top:
+    """A point that no climb of the density found, as EM's, or that of a fit of yesterday.
+
+    Args:
+        u: (d,) unbounded coordinates. prior: what was maximised has it. seldom: see tiers.py.
+    """
+    def climb(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
+        value, slope = _FIRST[seldom](plan, prior, u, known, rows)
+        return u, float(value), -np.asarray(slope)
+
+    return Top(climb, u, hessian)
+
+
+def _first(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows | Summary):
+    return density.value_and_gradient(plan, lambda u: (density.unflat(plan, u, known)[0], 0.0), u,
+                                      known, rows, prior, mode=True)
+
+
+_FIRST = {seldom: jit(_first, static_argnums=(0, 1), seldom=seldom) for seldom in (ONCE, ASKED)}

@@ -23,16 +23,20 @@ import numpy as np
 from probml.device.rows import Known
 from probml.engines.climbing.coordinates import unflat
 from probml.engines.climbing.righted import framed
-from probml.engines.climbing.top import Top
+from probml.engines.climbing.top import Top, standing
 from probml.engines.engine import Outcome, Problem, Status
 from probml.evidence import density
+from probml.factors.prior import log_prior
 from probml.numerics.compiling import jit
 from probml.numerics.second import Evaluate
 from probml.numerics.tiers import ONCE
+from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
 
 FEW = 32  # coordinates, and rows times coordinates, up to which an end is looked at
 WORK = 2**14
+EACH = 16  # rows for each coordinate, beyond which a mode by steps is near its mean: of a noise
+# beside p coefficients of n rows the mean is p / √(2 n) deviations away, p those of a component
 CALM = 0.5  # standard deviations that a first look may find, where no second one is taken
 FAR = 0.6  # standard deviations between the mode and the mean, that are worth a word
 WILD = 4.0  # beyond which a step says no more than that it is none
@@ -103,8 +107,8 @@ def of_coordinates(top: Top, volume: Evaluate) -> Top:
 
     Args:
         top: the end of a climb of the parameters' own density.
-        volume: (d,) → log |∂ parameters / ∂ u|, and the gradient of its negative. It passes over no
-            rows, and its second derivatives are differences.
+        volume: (d,) → what turns that into the density of the coordinates, and the gradient of its
+            negative. It passes over no rows, and its second derivatives are differences.
     """
     def both(u: np.ndarray) -> tuple[float, np.ndarray]:
         u = u.astype(top.u.dtype)
@@ -167,6 +171,21 @@ def beside(problem: Problem, outcome: Outcome, top: Callable[[], Top]) -> Outcom
     return outcome._replace(notes=(*outcome.notes, _words(plan, known, outcome.params, found)))
 
 
+def beside_steps(problem: Problem, outcome: Outcome) -> Outcome:
+    """`beside` of a point that no climb of the density found, as of EM: what its notes say of
+    starts is no doubt of it."""
+    plan, known = problem.plan, problem.known
+    if problem.size > EACH * density.size(plan, known):
+        return outcome
+
+    def top() -> Top:
+        u = np.asarray(_flat(plan, placed_all(dict(outcome.params)), known))
+        return standing(plan, True, u, known, problem.rows)
+
+    found = beside(problem, outcome._replace(notes=()), top)
+    return found._replace(notes=(*outcome.notes, *found.notes))
+
+
 def _words(plan: Plan, known: Known, params: Mapping, found: Typical) -> str:
     there = jax.device_get(unflat(plan, jnp.asarray(found.u, jnp.result_type(float)), known))
     worst: dict[str, float] = {}
@@ -194,8 +213,15 @@ def _volume(plan: Plan, u: np.ndarray, known: Known) -> tuple[float, np.ndarray]
 
 
 def _volumes(plan: Plan, u: jax.Array, known: Known):
-    return jax.value_and_grad(lambda u: jnp.asarray(density.unflat(plan, u, known)[1],
-                                                    u.dtype))(u)
+    """What makes the density that is climbed that of the coordinates: log |∂ parameters / ∂ u|, and
+    of priors that are maximised in others (a Gamma of shape below 1) what is in them already."""
+    def total(u):
+        params, volume = density.unflat(plan, u, known)
+        more = log_prior(plan, params, known) - log_prior(plan, params, known, mode=True)
+        return jnp.asarray(volume + more, u.dtype)
+
+    return jax.value_and_grad(total)(u)
 
 
 _volumes = jit(_volumes, static_argnums=0, seldom=ONCE)
+_flat = jit(density.flat, static_argnums=0, seldom=ONCE)

@@ -21,6 +21,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.errors import DataError, ModelError
+from probml.families.domains import of_values
 from probml.interface.functions.given.params import Found as FoundParams
 from probml.interface.functions.given.params import Spec
 from probml.interface.functions.loops import names_inside
@@ -163,7 +164,7 @@ class _Watch(Messenger):
         if msg["type"] != "sample":
             return
         fn, name = msg["fn"], msg["name"]
-        factor, support = isinstance(fn, dist.Unit), getattr(fn, "support", None)
+        factor, support = isinstance(fn, dist.Unit), of_values(fn)
         observed = bool(msg["is_observed"]) or name in self.given
         discrete = not factor and support is not None and bool(support.is_discrete)
         if name in self.given and msg["is_observed"]:
