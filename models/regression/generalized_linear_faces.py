@@ -337,8 +337,8 @@ class RobustRegression(Numeric):
 
 
 def _directions(rows: np.ndarray, digits: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(which of the orthogonal directions of coefficients the rows tell, (p,), what they tell, (p,),
-    the directions (p, p)), by singular values: the information would square the condition."""
+    """(which of the orthogonal directions of coefficients the rows tell, (p,), how much, (p,), the
+    directions (p, p)), by singular values: the information would square the condition."""
     square = np.linalg.qr(rows, mode="r")
     missing = rows.shape[1] - len(square)
     _, size, turned = np.linalg.svd(np.pad(square, ((0, missing), (0, 0))))

@@ -2,6 +2,7 @@
 tests held to SciPy."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -120,6 +121,17 @@ def test_the_bayes_factor_of_groups_is_the_integral_over_the_shift():
     assert found.loc["rank", "p_value"] == pytest.approx(stats.mannwhitneyu(x, y).pvalue)
 
 
+def test_permutations_of_many_numbers_do_not_lie_in_memory_at_once():
+    x, y = np.random.default_rng(0).normal(size=(2, 50_000))
+    tracemalloc.start()
+    try:
+        few = two_samples(x, y, permutations=200)
+        assert tracemalloc.get_traced_memory()[1] < 200 * 100_000 * 8
+    finally:
+        tracemalloc.stop()
+    assert 0.001 < few.loc["permutation", "p_value"] <= 1
+
+
 def test_far_groups_have_a_finite_factor():
     assert 100 < samples.log_bayes_factor(80.0, 50.0, 98.0) < 250
     assert -6 < samples.log_bayes_factor(0.0, 1e4, 1e4) < -3
@@ -132,6 +144,8 @@ def test_groups_that_cannot_be_compared_are_refused():
         two_samples([1.0, 2.0], [1.0, np.nan])
     with pytest.raises(DataError, match="no spread"):
         two_samples([1.0, 1.0], [2.0, 2.0])
+    with pytest.raises(DataError, match="no spread"):
+        two_samples([0.1] * 3, [0.2] * 3)  # whose means are rounded
     with pytest.raises(ModelError, match="width=0"):
         two_samples([1.0, 2.0], [2.0, 1.0], width=0)
 
