@@ -166,6 +166,33 @@ def test_a_screen_finds_what_tells_and_not_what_does_not():
     assert found.loc["same", "log_bayes_factor"] == 0
 
 
+def test_what_every_row_has_of_its_own_is_no_evidence():
+    """A category that was met once says nothing of another row; how often each was met is not what
+    is asked."""
+    random = np.random.default_rng(0)
+    y = random.integers(2, size=200)
+    X = pd.DataFrame({"id": [f"u{i}" for i in range(200)], "day": pd.date_range("2026", periods=200),
+                      "side": random.choice(["left", "right"], 200)})
+    found = screen(X, y)
+    assert found.loc["id", "log_bayes_factor"] == 0
+    assert found.loc["day", "kind"] == "number" and found.loc["day", "log_bayes_factor"] < 0
+    counts = pd.crosstab(X["side"], y).to_numpy()
+    given = [math.lgamma(a + 1) + math.lgamma(b + 1) - math.lgamma(a + b + 2)
+             for a, b in (*counts, counts.sum(0))]  # of y's, whose share is uniform
+    assert found.loc["side", "log_bayes_factor"] == pytest.approx(given[0] + given[1] - given[2])
+
+
+def test_a_screen_reads_numbers_however_they_are_held_and_refuses_infinite_ones():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(30, 2))
+    right = screen(x, x @ [1.0, 2.0])
+    held = screen(pd.DataFrame(x.astype(object)), pd.array(x @ [1.0, 2.0], "Float64"))
+    pd.testing.assert_frame_equal(held, right)
+    x[3, 1] = np.inf
+    with pytest.raises(DataError, match="column 1 is infinite in row 3"):
+        screen(x, x[:, 0])
+
+
 def test_information_is_that_of_the_counts_and_of_a_normal_pair():
     from sklearn.metrics import mutual_info_score
 
