@@ -1,6 +1,7 @@
 """The algebra of forms: expectations of their statistics under the posterior, held to SciPy's
 integrals and draws; and what every entry of the registry says of itself."""
 
+import jax
 import numpy as np
 import numpyro.distributions as dist
 import pytest
@@ -119,3 +120,20 @@ def test_smooth_gates_under_an_unbounded_prior_are_climbed_by_newton_on_the_rows
     found = {block.names: block for stage in blocks(data.plan(), True) for block in stage}
     assert found["gate",].newton and found["gate",].form is None
     assert found["level",].form is gaussian.GAUSSIAN and found["level",].conjugate
+
+
+@pytest.mark.parametrize("unit", [1.0, 8e6, 1e-7])
+def test_a_scale_whose_prior_is_not_conjugate_is_found_in_any_unit(unit):
+    """In float32, whose range the curvature of B/c, of c³, leaves at a scale of 3·10⁶."""
+    y = np.random.default_rng(0).normal(size=20)
+
+    @probml.model
+    def noise():
+        scale = sample("scale", dist.InverseGamma(1.0, unit))
+        with probml.rows():
+            sample("y", dist.Normal(0.0, scale))
+
+    with jax.enable_x64(False):
+        found = noise().fit({"y": y * unit}, probml.EM()).params["scale"] / unit
+    a, b, c = len(y) + 2, -1.0, -(y**2).sum()  # where −(n + 2) log σ − 1/σ − Σ y²/2σ² is highest
+    assert found == pytest.approx((-b + np.sqrt(b**2 - 4 * a * c)) / (2 * a), rel=1e-5)

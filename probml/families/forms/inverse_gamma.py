@@ -1,6 +1,7 @@
 """The inverse-gamma form: objectives in a variance; conjugate priors InverseGamma (variance), Gamma
 and Exponential (precision, rate)."""
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import digamma, gammaln, xlogy
@@ -59,8 +60,12 @@ class InverseGamma(Form):
                 "B": jnp.maximum(c * (here - there) * k / (k - 1), eps * jnp.maximum(a, 0.0) * c)}
 
     def value(self, natural, c, event):
-        """Q(c) up to a constant."""
-        return -jnp.sum(natural["A"] * jnp.log(c) + natural["B"] / c)
+        """Q(c) up to a constant, in units of c itself: of B/c the curvature has c³, which float32
+        does not hold from 10¹³ on, nor below 10⁻¹³."""
+        unit = jax.lax.stop_gradient(c)
+        ratio = c / unit
+        return -jnp.sum(natural["A"] * (jnp.log(unit) + jnp.log(ratio))
+                        + natural["B"] / unit / ratio)
 
     def mode(self, natural, fallback, event):
         """B/A; infinite where A vanishes (no counts: a rate of 0), the present value where nothing
