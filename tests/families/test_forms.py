@@ -7,6 +7,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import plate, sample
 from scipy import stats
+from scipy.optimize import brentq
 
 import probml
 from probml.dataset import read
@@ -123,17 +124,21 @@ def test_smooth_gates_under_an_unbounded_prior_are_climbed_by_newton_on_the_rows
 
 
 @pytest.mark.parametrize("unit", [1.0, 8e6, 1e-7])
-def test_a_scale_whose_prior_is_not_conjugate_is_found_in_any_unit(unit):
-    """In float32, whose range the curvature of B/c, of c³, leaves at a scale of 3·10⁶."""
+@pytest.mark.parametrize("power", [1.0, -2.0])
+def test_a_spread_whose_prior_is_not_conjugate_is_found_in_any_unit(power, unit):
+    """In float32, whose range the curvatures of B/c, with c³, and of c = 1/τ leave at a scale of
+    3·10⁶: σ^power ~ LogNormal(power log unit, 1), the power of a scale or of a precision."""
     y = np.random.default_rng(0).normal(size=20)
 
     @probml.model
     def noise():
-        scale = sample("scale", dist.InverseGamma(1.0, unit))
+        spread = sample("spread", dist.LogNormal(power * np.log(unit), 1.0))
         with probml.rows():
-            sample("y", dist.Normal(0.0, scale))
+            sample("y", dist.Normal(0.0, spread ** (1 / power)))
 
     with jax.enable_x64(False):
-        found = noise().fit({"y": y * unit}, probml.EM()).params["scale"] / unit
-    a, b, c = len(y) + 2, -1.0, -(y**2).sum()  # where −(n + 2) log σ − 1/σ − Σ y²/2σ² is highest
-    assert found == pytest.approx((-b + np.sqrt(b**2 - 4 * a * c)) / (2 * a), rel=1e-5)
+        found = noise().fit({"y": y * unit}, probml.EM()).params["spread"] / unit**power
+
+    def slope(u):  # of the log density in u = log of the spread, a unit of it being 1
+        return -u - 1 - 20 / power + (y**2).sum() / power * np.exp(-2 / power * u)
+    assert found == pytest.approx(np.exp(brentq(slope, -5.0, 5.0)), rel=1e-5)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import digamma, gammaln, xlogy
 
-from probml.families import domains
+from probml.families import domains, links
 from probml.families.entry import Entry
 from probml.families.form import Form, Prior
 from probml.families.log_linear import log_gamma, log_less_digamma
@@ -60,12 +60,15 @@ class InverseGamma(Form):
                 "B": jnp.maximum(c * (here - there) * k / (k - 1), eps * jnp.maximum(a, 0.0) * c)}
 
     def value(self, natural, c, event):
-        """Q(c) up to a constant, in units of c itself: of B/c the curvature has c³, which float32
-        does not hold from 10¹³ on, nor below 10⁻¹³."""
-        unit = jax.lax.stop_gradient(c)
-        ratio = c / unit
-        return -jnp.sum(natural["A"] * (jnp.log(unit) + jnp.log(ratio))
-                        + natural["B"] / unit / ratio)
+        """Q(c) up to a constant."""
+        return self.value_from(natural, c, (), event)
+
+    def value_from(self, natural, parameter, steps, event):
+        """By log c and in units of c itself: the curvature of B/c has c³, which float32 does not
+        hold from c = 10¹³ on nor below 10⁻¹³."""
+        log = links.logarithm(parameter, steps)
+        unit, still = jax.lax.stop_gradient((links.forward(parameter, steps), log))
+        return -jnp.sum(natural["A"] * log + natural["B"] / unit * jnp.exp(still - log))
 
     def mode(self, natural, fallback, event):
         """B/A; infinite where A vanishes (no counts: a rate of 0), the present value where nothing
