@@ -5,7 +5,8 @@ what one tells twice) is the matter of models of all of them.
 
 | column, target | mutual information, nats | log Bayes factor of dependence |
 |---|---|---|
-| categories, categories | Σ p log p/(p p), of the counts | Gunel & Dickey (1974), see dependence |
+| categories, categories | Σ p log p/(p p), of the counts | Gunel & Dickey (1974), see dependence,
+  the column's counts fixed; without categories met once, which tell nothing of others |
 | a number, categories | −½ Σ p_c log σ_c²/σ² of normals | normal a category against one normal,
   each mean and precision normal–gamma |
 | a number, a number | −½ log(1 − r²) of a normal pair | a line against none, Zellner's g prior with
@@ -36,8 +37,8 @@ def screen(X: Any, y: Any, names: Any = None) -> "pd.DataFrame":
 
     Args:
         X: a DataFrame, or an array (n, d); text, booleans and few whole numbers that repeat are
-            categories (probml.models.kinds). Rows in which a cell or y is unseen are left out of
-            that column.
+            categories (probml.models.kinds), dates and durations numbers. Rows in which a cell or y
+            is unseen are left out of that column.
         y: the target, (n,): categories or numbers by the same rule.
         names: of the columns of an array.
 
@@ -48,17 +49,19 @@ def screen(X: Any, y: Any, names: Any = None) -> "pd.DataFrame":
         prior probability of s/d for each asks for log d/s more.
 
     Raises:
-        DataError: y and X of other lengths; a column that is constant is told 0, not refused.
+        DataError: y and X of other lengths, infinite numbers; a column that is constant is told 0,
+            not refused.
 
     Cost: O(n d).
     """
     import pandas as pd
 
     table = X if hasattr(X, "columns") else _named(X, names)
-    target = pd.Series(y if np.ndim(y) == 1 else np.ravel(y)).reset_index(drop=True)
+    target = _measured(pd.Series(y if np.ndim(y) == 1 else np.ravel(y)), "y")
     if len(target) != len(table):
         raise DataError(f"screen: X has {len(table)} rows, y has {len(target)}")
-    records = {name: _judged(table[name].reset_index(drop=True), target) for name in table.columns}
+    records = {name: _judged(_measured(table[name], f"column {name!r}"), target)
+               for name in table.columns}
     out = pd.DataFrame.from_dict(records, orient="index",
                                  columns=["kind", "rows", "information", "log_bayes_factor"])
     out["probability"] = 1 / (1 + np.exp(-out["log_bayes_factor"].clip(-700, 700)))
@@ -81,6 +84,19 @@ def _named(X: Any, names: Any) -> "pd.DataFrame":
     if len(names) != X.shape[1]:
         raise DataError(f"screen(names={list(names)!r:.200}): X has {X.shape[1]} columns")
     return pd.DataFrame(X, columns=list(names))
+
+
+def _measured(column, name: str):
+    """A column whose numbers are some, whatever they were held as; dates as seconds from the first.
+    """
+    column = column.reset_index(drop=True).infer_objects()
+    if column.dtype.kind in "mM":
+        column = (column - column.min()).dt.total_seconds()
+    if column.dtype.kind == "f" and np.isinf(column.to_numpy(float, na_value=np.nan)).any():
+        row = int(np.flatnonzero(np.isinf(column.to_numpy(float, na_value=np.nan)))[0])
+        raise DataError(f"screen: {name} is infinite in row {row}: expected finite numbers, or NaN "
+                        f"where none was seen")
+    return column
 
 
 def _judged(column, target) -> tuple:
@@ -116,7 +132,9 @@ def _counted(x, y) -> np.ndarray:
 def _of_table(counts: np.ndarray) -> tuple[float, float]:
     p = counts / counts.sum()
     independent = np.outer(p.sum(1), p.sum(0))
-    return float(xlogy(p, p / independent).sum()), tables.log_bayes_factor(counts)
+    again = counts[counts.sum(1) > 1]
+    factor = tables.log_bayes_factor(again, "rows") if len(again) > 1 else 0.0
+    return float(xlogy(p, p / independent).sum()), factor
 
 
 def _of_groups(x: np.ndarray, groups: np.ndarray) -> tuple[float, float]:

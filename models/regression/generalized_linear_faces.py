@@ -52,11 +52,13 @@ class GeneralizedLinearModel(Numeric):
         engine: an engine's value; by default MAP().
 
     Attributes:
-        coef_ (d,), intercept_; dispersion_: φ, 1 of counts, else Pearson's χ² / (n − p);
-        covariance_ (p, p) of (b, β) and standard_errors_ (p,), from Fisher's information at the
-        penalty, times φ; deviance_, null_deviance_; concentration_ of gamma and negative binomial
-        (its maximum of likelihood); n_iter_, converged_, history_, fit_: the probml Fit, whose data
-        are those of as_data.
+        coef_ (d,), intercept_; dispersion_: φ, 1 of counts, else Pearson's χ² / (n − p), p the rank
+        of the columns; covariance_ (p, p) of (b, β) and standard_errors_ (p,), from Fisher's
+        information at the penalty, times φ. A coefficient that the rows do not tell, of a column
+        that is the sum of others, has a standard error of ∞, and covariance_ is that of the
+        shortest coefficients that fit as well; deviance_, null_deviance_; concentration_ of gamma
+        and negative binomial (its maximum of likelihood); n_iter_, converged_, history_, fit_: the
+        probml Fit, whose data are those of as_data.
 
     Separated classes without penalty are warned of. Cost: as probml.MAP; then one product of the
     rows for the information.
@@ -140,26 +142,32 @@ class GeneralizedLinearModel(Numeric):
         y = y / trials
         design = (np.column_stack([np.ones(len(X)), self._framed(X)]) if self.fit_intercept
                   else self._framed(X))
-        count = weights.sum()
-        free = count - design.shape[1]
+        digits = self._digits(X)
+        free = weights.sum() - _directions(design * np.sqrt(weights)[:, None], digits)[0].sum()
         pearson = float((weights * (y - mean) ** 2 / spread).sum())
         self.dispersion_ = 1.0 if self.family in COUNTS else pearson / free if free > 0 else np.nan
-        information = (design * (weights * slope**2 / spread)[:, None]).T @ design
+        told = design * (slope * np.sqrt(weights / spread))[:, None]
         if self.penalty:
             prior = np.concatenate([np.zeros(int(self.fit_intercept)),
                                     self.penalty / self._unit**2])
-            information += np.diag(prior * (1.0 if self.family in COUNTS else self.dispersion_))
+            prior *= 1.0 if self.family in COUNTS else self.dispersion_
+            told = np.concatenate([told, np.diag(np.sqrt(prior))])
+        known, size, turned = _directions(told, digits)
         # (b, β) in the user's units
         back = np.diag(np.concatenate([np.ones(int(self.fit_intercept)), 1 / self._unit]))
         if self.fit_intercept:
             back[0, 1:] = -self._centre / self._unit
-        self.covariance_ = (
-            back @ (self.dispersion_ * np.linalg.pinv(information, hermitian=True)) @ back.T
-        )
+        root = back @ (turned[known] / size[known, None]).T
+        self.covariance_ = self.dispersion_ * root @ root.T
         self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
+        self.standard_errors_[(np.abs(turned[~known]) > 1e-6).any(0)] = np.inf
         level = np.average(y, weights=weights * trials)
         self.deviance_ = self._deviance(y, mean, weights, trials)
         self.null_deviance_ = self._deviance(y, np.full_like(y, level), weights, trials)
+
+    def _digits(self, X) -> float:
+        """What rounding of its cells, of a unit of a column."""
+        return float(np.finfo(float).eps * np.max(np.abs(X).max(0) / self._unit, initial=1.0))
 
     def _means(self, X, offset) -> tuple[np.ndarray, np.ndarray]:
         """μ and dμ/dη at rows X."""
@@ -326,3 +334,12 @@ class RobustRegression(Numeric):
         near 0 for outliers."""
         residual = (np.asarray(y, float) - self.predict(X)) / self.scale_
         return (self.df_ + 1) / (self.df_ + residual**2)
+
+
+def _directions(rows: np.ndarray, digits: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(which of the orthogonal directions of coefficients the rows tell, (p,), how much, (p,), the
+    directions (p, p)), by singular values: the information would square the condition."""
+    square = np.linalg.qr(rows, mode="r")
+    missing = rows.shape[1] - len(square)
+    _, size, turned = np.linalg.svd(np.pad(square, ((0, missing), (0, 0))))
+    return size > size[:1] * digits * max(rows.shape), size, turned

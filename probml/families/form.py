@@ -106,6 +106,11 @@ class Form:
         """Q(c) up to a constant."""
         raise NotImplementedError
 
+    def value_from(self, natural: Natural, parameter: jax.Array, steps: Steps,
+                   event: int) -> jax.Array:
+        """Q at the c to which steps take a parameter, for derivatives in the parameter."""
+        return self.value(natural, links.forward(parameter, steps), event)
+
     def mode(self, natural: Natural, fallback: jax.Array, event: int) -> jax.Array:
         """argmax Q; `fallback` where nothing was seen."""
         raise NotImplementedError

@@ -36,6 +36,18 @@ def forward(value: jax.Array, steps: Steps) -> jax.Array:
     return value
 
 
+def logarithm(value: jax.Array, steps: Steps) -> jax.Array:
+    """Parameter → log c, of steps that are powers and exponentials: without c between, whose
+    derivatives soon leave the range of float32."""
+    log = None
+    for step, amount in steps:
+        if step == "exp":
+            log = value if log is None else jnp.exp(log)
+        else:
+            log = amount * (jnp.log(value) if log is None else log)
+    return jnp.log(value) if log is None else log
+
+
 def backward(value: jax.Array, steps: Steps) -> jax.Array:
     """The quantity c → the parameter."""
     for step, amount in reversed(steps):

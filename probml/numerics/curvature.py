@@ -14,6 +14,7 @@ COUPLED = 0.1
 # curvature, relative to the coordinates' own, below which a direction is taken for this flat
 FLAT = 1e-6
 SQUARE = 16  # coordinates up to which a matrix costs no more than a unit for each
+TURNS = 8  # differences at the most
 MOST = 1024  # coordinates up to which a curvature is measured
 
 
@@ -99,7 +100,8 @@ def measure(
     (k, d).
 
     Central differences, ∂²f/∂u_i∂u ≈ (∇f(u + h e_i) − ∇f(u − h e_i)) / 2h: once with a small h,
-    once with h a share of the width that this told. They need no second derivative of the program
+    then with h a share of the width that this told, until it is no more than the width that it
+    tells: a coordinate may be in any unit. They need no second derivative of the program
     (recursions along time have none) and compile one gradient.
 
     Args:
@@ -109,7 +111,8 @@ def measure(
             changes from place to place.
         widest: (d,) the largest unit a coordinate may have.
 
-    Cost: 6 d gradients, d² memory; above MOST coordinates 2 max(d, k) and no curvature.
+    Cost: 6 d gradients, 2 d more for each further h, d² memory; above MOST coordinates 2 max(d, k)
+    and no curvature.
     """
     d, k, eps = u.size, len(spread), jnp.finfo(u.dtype).eps
     rough = eps ** (1 / 3) + eps ** (2 / 3) * jnp.abs(u)
@@ -117,34 +120,41 @@ def measure(
     count = max(2 * d, k)
     measured = d <= MOST
 
-    def points(turn, hessian):
+    least = 1e-3 * eps ** (2 / 3) * jnp.abs(u)
+
+    def points(last, hessian, h):
         frame = _frame(u, hessian, apart, widest) if measured else _plain(u)
-        width = (jnp.sqrt(1 / jnp.where(jnp.diagonal(hessian) > 0, jnp.diagonal(hessian), jnp.inf))
-                 if measured else jnp.zeros(d))
-        h = jnp.where((turn > 0) & (width > 0) & jnp.isfinite(width),
-                      jnp.clip(share * width, rough * 1e-3), rough)
         sure = jnp.where(jnp.all(frame.curvature > FLAT), 1.0, 0.1)
         starts = jax.vmap(frame.point)(sure * spread)
         at = jnp.concatenate([u + jnp.diag(h), u - jnp.diag(h)]) if measured else jnp.zeros((0, d))
         pad = jnp.broadcast_to(u, (count, d))
-        return jnp.where(turn < 2, pad.at[: len(at)].set(at), pad.at[:k].set(starts)), h
+        return jnp.where(last, pad.at[:k].set(starts), pad.at[: len(at)].set(at))
 
-    def turn(i, carry):
-        hessian, _, _ = carry
-        at, h = points(i, hessian)
-        values, gradients = jax.lax.map(both, at)
+    def turn(carry):
+        i, last, _, hessian, h, _, _ = carry
+        values, gradients = jax.lax.map(both, points(last, hessian, h))
+        told = last
         if measured:
             found = (gradients[d : 2 * d] - gradients[:d]) / (2 * h[:, None])
+            finite = jnp.isfinite(found).all(1)
             found = 0.5 * (found + found.T)
             good = (i == 0) | jnp.all(jnp.isfinite(found))
-            hessian = jnp.where((i < 2) & good, jnp.where(jnp.isfinite(found), found, 0.0), hessian)
-        return hessian, values[:k], gradients[:k]
+            hessian = jnp.where(~last & good, jnp.where(jnp.isfinite(found), found, 0.0), hessian)
+            curved = jnp.diagonal(hessian)
+            width = jnp.sqrt(1 / jnp.where(curved > 0, curved, jnp.inf))
+            told = (i > 0) & jnp.all(finite & ((h <= width) | (width == 0) | (h <= least)))
+            near = (width > 0) & jnp.isfinite(width)
+            step = jnp.where(near, jnp.maximum(share * width, least), rough)
+            # where the density is none, nearer by
+            h = jnp.where(last, h, jnp.where(finite, step, jnp.minimum(step, 1e-2 * h)))
+        return i + 1, told | (i + 1 >= TURNS), last, hessian, h, values, gradients
 
     blank = jnp.zeros((d, d) if measured else (0, 0), u.dtype)
-    first = 0 if measured else 2
-    hessian, values, gradients = jax.lax.fori_loop(
-        first, 3, turn, (blank, jnp.zeros(k, u.dtype), jnp.zeros((k, d), u.dtype))
-    )
+    *_, hessian, _, values, gradients = jax.lax.while_loop(
+        lambda carry: ~carry[2], turn,
+        (jnp.zeros((), int), jnp.asarray(not measured), jnp.zeros((), bool), blank, rough,
+         jnp.zeros(count, u.dtype), jnp.zeros((count, d), u.dtype)))
+    values, gradients = values[:k], gradients[:k]
     frame = _frame(u, hessian, apart, widest) if measured else _plain(u)
     sure = jnp.where(jnp.all(frame.curvature > FLAT), 1.0, 0.1)
     return frame, hessian, Starts(jax.vmap(frame.point)(sure * spread), values, gradients)

@@ -79,7 +79,9 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
         log = log_prior(plan, there, known, objective.mode, block.names)
         if not objective.prior:  # the support still holds
             log = jnp.where(log > -jnp.inf, 0.0, -jnp.inf)  # of some families NaN outside it
-        return form.value(natural, pack({**params, **point}, block), block.event) + log
+        if block.stacked:
+            return form.value(natural, pack(there, block), block.event) + log
+        return form.value_from(natural, there[block.names[0]], block.steps, block.event) + log
 
     present = {name: params[name] for name in block.names}
     peak = modes(params, [block], [natural])

@@ -1,11 +1,13 @@
 """The algebra of forms: expectations of their statistics under the posterior, held to SciPy's
 integrals and draws; and what every entry of the registry says of itself."""
 
+import jax
 import numpy as np
 import numpyro.distributions as dist
 import pytest
 from numpyro import plate, sample
 from scipy import stats
+from scipy.optimize import brentq
 
 import probml
 from probml.dataset import read
@@ -119,3 +121,24 @@ def test_smooth_gates_under_an_unbounded_prior_are_climbed_by_newton_on_the_rows
     found = {block.names: block for stage in blocks(data.plan(), True) for block in stage}
     assert found["gate",].newton and found["gate",].form is None
     assert found["level",].form is gaussian.GAUSSIAN and found["level",].conjugate
+
+
+@pytest.mark.parametrize("unit", [1.0, 8e6, 1e-7])
+@pytest.mark.parametrize("power", [1.0, -2.0])
+def test_a_spread_whose_prior_is_not_conjugate_is_found_in_any_unit(power, unit):
+    """In float32, whose range the curvatures of B/c, with c³, and of c = 1/τ leave at a scale of
+    3·10⁶: σ^power ~ LogNormal(power log unit, 1), the power of a scale or of a precision."""
+    y = np.random.default_rng(0).normal(size=20)
+
+    @probml.model
+    def noise():
+        spread = sample("spread", dist.LogNormal(power * np.log(unit), 1.0))
+        with probml.rows():
+            sample("y", dist.Normal(0.0, spread ** (1 / power)))
+
+    with jax.enable_x64(False):
+        found = noise().fit({"y": y * unit}, probml.EM()).params["spread"] / unit**power
+
+    def slope(u):  # of the log density in u = log of the spread, a unit of it being 1
+        return -u - 1 - 20 / power + (y**2).sum() / power * np.exp(-2 / power * u)
+    assert found == pytest.approx(np.exp(brentq(slope, -5.0, 5.0)), rel=1e-5)

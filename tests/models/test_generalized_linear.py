@@ -2,6 +2,7 @@
 input."""
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -121,6 +122,25 @@ def test_a_normal_family_is_least_squares_with_its_standard_errors():
     left = y - peer.predict(x)
     errors = np.sqrt(np.diag(np.linalg.inv(design.T @ design)) * (left @ left) / 297)
     np.testing.assert_allclose(ours.standard_errors_[1:], errors[1:], rtol=1e-6)
+
+
+def test_a_column_that_is_the_sum_of_others_takes_no_degree_of_freedom():
+    """R's glm: df.residual is n less the rank, and an aliased coefficient has no standard error."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(12, 2)) + 100.0
+    y = X[:, 0] + random.normal(size=12)
+    right = GeneralizedLinearModel().fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of numpy: table() divides
+        for more, unknown in ((X[:, :1], [1, 3]), (np.full((12, 1), 5.0), [3])):
+            found = GeneralizedLinearModel().fit(np.column_stack([X, more]), y)
+            known = np.setdiff1d(np.arange(4), unknown)
+            assert found.dispersion_ == pytest.approx(right.dispersion_)
+            assert found.standard_errors_[known] == pytest.approx(right.standard_errors_[known])
+            assert np.isinf(found.standard_errors_[unknown]).all()
+            assert (found.table()["p"].iloc[unknown] == 1).all()
+    few = GeneralizedLinearModel().fit(np.ones((2, 1)), [1.0, 3.0])
+    assert few.dispersion_ == pytest.approx(2.0)  # of one mean: one degree of freedom is left
 
 
 def test_an_exposure_is_an_offset():

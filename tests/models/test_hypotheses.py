@@ -2,6 +2,7 @@
 tests held to SciPy."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -120,6 +121,17 @@ def test_the_bayes_factor_of_groups_is_the_integral_over_the_shift():
     assert found.loc["rank", "p_value"] == pytest.approx(stats.mannwhitneyu(x, y).pvalue)
 
 
+def test_permutations_of_many_numbers_do_not_lie_in_memory_at_once():
+    x, y = np.random.default_rng(0).normal(size=(2, 50_000))
+    tracemalloc.start()
+    try:
+        few = two_samples(x, y, permutations=200)
+        assert tracemalloc.get_traced_memory()[1] < 200 * 100_000 * 8
+    finally:
+        tracemalloc.stop()
+    assert 0.001 < few.loc["permutation", "p_value"] <= 1
+
+
 def test_far_groups_have_a_finite_factor():
     assert 100 < samples.log_bayes_factor(80.0, 50.0, 98.0) < 250
     assert -6 < samples.log_bayes_factor(0.0, 1e4, 1e4) < -3
@@ -132,6 +144,8 @@ def test_groups_that_cannot_be_compared_are_refused():
         two_samples([1.0, 2.0], [1.0, np.nan])
     with pytest.raises(DataError, match="no spread"):
         two_samples([1.0, 1.0], [2.0, 2.0])
+    with pytest.raises(DataError, match="no spread"):
+        two_samples([0.1] * 3, [0.2] * 3)  # whose means are rounded
     with pytest.raises(ModelError, match="width=0"):
         two_samples([1.0, 2.0], [2.0, 1.0], width=0)
 
@@ -150,6 +164,33 @@ def test_a_screen_finds_what_tells_and_not_what_does_not():
     assert (found["probability"][:2] > 0.999).all() and (found["probability"][3:] <= 0.5).all()
     assert found.loc["word", "kind"] == "categories" and found.loc["number", "kind"] == "number"
     assert found.loc["same", "log_bayes_factor"] == 0
+
+
+def test_what_every_row_has_of_its_own_is_no_evidence():
+    """A category that was met once says nothing of another row; how often each was met is not what
+    is asked."""
+    random = np.random.default_rng(0)
+    y = random.integers(2, size=200)
+    X = pd.DataFrame({"id": [f"u{i}" for i in range(200)], "day": pd.date_range("2026", periods=200),
+                      "side": random.choice(["left", "right"], 200)})
+    found = screen(X, y)
+    assert found.loc["id", "log_bayes_factor"] == 0
+    assert found.loc["day", "kind"] == "number" and found.loc["day", "log_bayes_factor"] < 0
+    counts = pd.crosstab(X["side"], y).to_numpy()
+    given = [math.lgamma(a + 1) + math.lgamma(b + 1) - math.lgamma(a + b + 2)
+             for a, b in (*counts, counts.sum(0))]  # of y's, whose share is uniform
+    assert found.loc["side", "log_bayes_factor"] == pytest.approx(given[0] + given[1] - given[2])
+
+
+def test_a_screen_reads_numbers_however_they_are_held_and_refuses_infinite_ones():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(30, 2))
+    right = screen(x, x @ [1.0, 2.0])
+    held = screen(pd.DataFrame(x.astype(object)), pd.array(x @ [1.0, 2.0], "Float64"))
+    pd.testing.assert_frame_equal(held, right)
+    x[3, 1] = np.inf
+    with pytest.raises(DataError, match="column 1 is infinite in row 3"):
+        screen(x, x[:, 0])
 
 
 def test_information_is_that_of_the_counts_and_of_a_normal_pair():

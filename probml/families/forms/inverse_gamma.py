@@ -1,11 +1,12 @@
 """The inverse-gamma form: objectives in a variance; conjugate priors InverseGamma (variance), Gamma
 and Exponential (precision, rate)."""
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import digamma, gammaln, xlogy
 
-from probml.families import domains
+from probml.families import domains, links
 from probml.families.entry import Entry
 from probml.families.form import Form, Prior
 from probml.families.log_linear import log_gamma, log_less_digamma
@@ -60,7 +61,14 @@ class InverseGamma(Form):
 
     def value(self, natural, c, event):
         """Q(c) up to a constant."""
-        return -jnp.sum(natural["A"] * jnp.log(c) + natural["B"] / c)
+        return self.value_from(natural, c, (), event)
+
+    def value_from(self, natural, parameter, steps, event):
+        """By log c and in units of c itself: the curvature of B/c has c³, which float32 does not
+        hold from c = 10¹³ on nor below 10⁻¹³."""
+        log = links.logarithm(parameter, steps)
+        unit, still = jax.lax.stop_gradient((links.forward(parameter, steps), log))
+        return -jnp.sum(natural["A"] * log + natural["B"] / unit * jnp.exp(still - log))
 
     def mode(self, natural, fallback, event):
         """B/A; infinite where A vanishes (no counts: a rate of 0), the present value where nothing

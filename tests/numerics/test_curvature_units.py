@@ -1,0 +1,34 @@
+"""The curvature of a density, by differences of gradients, in whatever unit a coordinate is."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from probml.numerics import curvature
+
+T = np.random.default_rng(0).normal(size=50)
+
+
+def student(unit):
+    """log density of a place of Student's t rows, beside a place in units of 1."""
+    return lambda u: -2.5 * jnp.log1p((T - u[0] / unit) ** 2 / 4).sum() - 0.5 * u[1] ** 2
+
+
+def poisson(unit):
+    """log density of a slope of counts whose input is in units of 1/`unit`: no number far out."""
+    return lambda u: (2 * T * (u[0] / unit) - jnp.exp(T * u[0] / unit)).sum() - 0.5 * u[1] ** 2
+
+
+@pytest.mark.parametrize("density", [student, poisson])
+@pytest.mark.parametrize("unit", [1.0, 1e-7, 1e6])
+def test_the_curvature_does_not_depend_on_units(density, unit):
+    with jax.enable_x64(False):
+        both = jax.value_and_grad(density(unit))
+        u = jnp.array([0.2 * unit, 0.0], jnp.float32)
+        frame, hessian, _ = jax.jit(lambda u: curvature.measure(
+            both, u, jnp.zeros((1, 2)), jnp.zeros(2, bool), jnp.full(2, jnp.inf)))(u)
+    right = -jax.hessian(density(1.0))(jnp.array([0.2, 0.0]))[0, 0]
+    assert float(hessian[0, 0]) * unit**2 == pytest.approx(float(right), rel=0.02)
+    assert float(hessian[1, 1]) == pytest.approx(1.0, rel=1e-3)
+    assert (np.asarray(frame.curvature) > 0.9).all()
