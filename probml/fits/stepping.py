@@ -83,7 +83,7 @@ def expected(fit: Fitted, point: Any, held: Data,
     rows, known = load(held, plan, weight, params=fit.point)
     found, value = shown(plan, engine.way, placed_all(point), known, rows)
     summary = Summary(found, np.zeros(()), np.asarray(rows.weight))
-    return Kept(engine, *jax.device_get((summary, known)), running=True), float(value)
+    return Kept.of(engine, summary, known, running=True), float(value)
 
 
 def step(fit: Fitted, at: Standing, held: Data, weight: np.ndarray | None) -> tuple[Standing,
