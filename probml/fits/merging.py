@@ -13,7 +13,7 @@ import numpy as np
 
 from probml.device.few import Moments, added
 from probml.device.rows import Known, Summary
-from probml.engines.engine import Engine
+from probml.engines.engine import Engine, short
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import rounded
 from probml.queries.fitted import Fitted
@@ -74,8 +74,8 @@ def keeps(fit: Fitted) -> None:
                       f"members are rows")
     if fit.kept is None or fit.kept.running:
         raise Refusal(
-            f"merge: the fit of model '{fit.model.name}' by {fit.engine} keeps no statistics that "
-            f"add up: something was summed out, "
+            f"merge: the fit of model '{fit.model.name}' by {short(fit.engine)} keeps no "
+            f"statistics that add up: something was summed out, "
             "integrated out or evaluated row by row, or it was loaded from a file. Fit all rows "
             "together; where discrete sites are hidden, fit.running(rows).update(more) takes steps "
             "of EM"
