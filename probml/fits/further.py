@@ -40,12 +40,12 @@ def updated(fit: Fitted, data: Any, weights: Any = None) -> Found:
         return _again(fit, functools.reduce(functools.partial(together, fit.structure),
                                             _parts(fit, data, weights, _statistics)))
     at = stepping.Standing(stepping.begun(fit), fit.kept, dict(fit.pattern))
-    history = list(fit.history)
+    history: list[float] = []
     for held, weight in _parts(fit, data, weights, stepping.met):
         at, value = stepping.step(fit, at, held, weight)
         history.append(value)
-    steps = fit.iterations + len(history) - len(fit.history)
-    outcome = stepping.ended(fit, at, np.array(history), steps)
+    outcome = stepping.ended(fit, at, np.concatenate([fit.history, history]),
+                             fit.iterations + len(history))
     return Found(Seen(fit.shapes, at.pattern, fit.names), at.kept.engine, outcome, fit.given,
                  outcome.posterior, at.kept, fit.double, at.pattern)
 
