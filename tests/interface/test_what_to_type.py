@@ -8,6 +8,7 @@ import pytest
 from numpyro import sample
 
 import probml
+from probml.models import gaussian_mixture
 
 
 @probml.model
@@ -73,3 +74,27 @@ def test_what_is_no_table_is_told_by_the_models_own_names(data, says):
 def test_numbers_have_no_calibration_of_states(fit):
     with pytest.raises(probml.ModelError, match="no site of model 'weight' that has states"):
         fit.calibration(PETS)
+
+
+def test_an_unseen_cell_of_a_function_without_rows_says_where_rows_stand():
+    @probml.model
+    def heights():
+        mean = sample("mean", dist.Normal(170.0, 20.0))
+        sample("height", dist.Normal(mean, 10.0))
+
+    @probml.model
+    def told():
+        mean = sample("mean", dist.Normal(170.0, 20.0))
+        with probml.rows():
+            sample("height", dist.Normal(mean, 10.0))
+
+    data = {"height": [162.0, 181.0, None, 175.0]}
+    with pytest.raises(probml.DataError, match="unseen cell, None, in place 2, .*probml.rows"):
+        heights().fit(data)
+    assert 160.0 < float(told().fit(data).params["mean"]) < 185.0
+
+
+@pytest.mark.parametrize("k", ["3", 3.0, 0])
+def test_a_number_of_components_is_asked_for_by_name(k):
+    with pytest.raises(probml.ModelError, match=rf"gaussian_mixture\(k={k!r}\): expected a whole"):
+        gaussian_mixture(k=k, d=1).fit({"x": np.ones((3, 1))})
