@@ -1,5 +1,6 @@
 """The questions of the command line, asked of a face or of a Fit: tables in, tables out."""
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -205,6 +206,10 @@ def score(found: Any, table: pd.DataFrame, target: str | None,
         return out | {"log_score": found.score(laid.data, unknown=layout.unknown)}
     rows = columns_of(found, table)
     rows = rows if hasattr(found, "feature_names_in_") else rows.to_numpy(float)
+    if target is None and _judged(found):
+        raise ModelError(f"a {type(found).__name__} is scored by what it predicts: say which "
+                         f"column holds the truth, --target NAME; the columns are "
+                         f"{list(table.columns)}")
     if target is None:
         return out | {"log_score": float(found.score(rows))}
     y = target_of(table, target)
@@ -220,6 +225,12 @@ def score(found: Any, table: pd.DataFrame, target: str | None,
                       "log_score": float(np.log(np.maximum(own, 1e-300)).mean())}
     return out | {"r2": float(found.score(rows, y)),
                   "log_score": float(np.mean(found.log_prob(rows, y)))}
+
+
+def _judged(found: Any) -> bool:
+    """Whether a face's score is that of predictions, beside the truth."""
+    y = inspect.signature(found.score).parameters.get("y")
+    return y is not None and y.default is inspect.Parameter.empty
 
 
 def compared(files: dict[str, Any], table: pd.DataFrame, target: str | None, folds: int | None,

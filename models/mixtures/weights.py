@@ -1,6 +1,7 @@
 """Priors of mixture weights: even, sparse, or sticks."""
 
 from collections.abc import Callable
+from numbers import Integral
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -28,9 +29,11 @@ def weights_prior(weights: str, concentration, k: int, model: str,
     | "sticks" | the Dirichlet process of concentration a, cut at k (Blei & Jordan 2006) |
 
     Raises:
-        ModelError: another word.
+        ModelError: another word; no number of components.
     """
     if weights not in _PRIORS:
         raise probml.ModelError(f"{model}({setting}={weights!r}): expected one of "
                                 f"{', '.join(map(repr, WEIGHTS))}")
+    if not (isinstance(k, Integral) and k >= 1):
+        raise probml.ModelError(f"{model}(k={k!r}): expected a whole number of at least 1")
     return _PRIORS[weights](concentration, k)

@@ -14,6 +14,8 @@ from probml import DataError, Fit, ModelError
 from probml.language.given import labels
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959")
+CHARACTER = 0.08  # inches that one of a word below a column is wide
+SHORT = 9  # lines of a legend that leaves room for what is drawn
 
 
 def figure_of(size: tuple[float, float], layout: str | None = "constrained") -> Any:
@@ -100,3 +102,17 @@ def palette(k: int) -> np.ndarray:
 
 def legend(ax, **where) -> None:
     ax.legend(frameon=False, fontsize=9, **where)
+
+
+def across(ax, words: list[str]) -> None:
+    """Words below the columns 0, 1, …; aslant where they are wider than these."""
+    wide = max((len(line) for word in words for line in word.split("\n")), default=0)
+    inches = ax.get_position().width * ax.figure.get_figwidth() / max(len(words), 1)
+    close = wide * CHARACTER > inches
+    ax.set_xticks(range(len(words)), words, **({"rotation": 40, "ha": "right",
+                                                "rotation_mode": "anchor"} if close else {}))
+
+
+def beside(ax, lines: int) -> None:
+    """A legend, in the axes where it is short, else at their right."""
+    legend(ax, **({} if lines <= SHORT else {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}))

@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.estimators.rules import hold, numbers, optional, whole
-from probml.models.pictures.canvas import axes_of, legend, palette
+from probml.models.pictures.canvas import across, axes_of, beside, legend, palette
 from probml.models.pictures.pictured import Asked, ask, column_of, normals, tables
 
 _words, _number = optional(whole(1, 10_000))
@@ -63,7 +63,7 @@ def density(fitted, X, column=0, *, bins=None, ax=None):
     ax.plot(grid, total, color="black", linewidth=1.4, linestyle=(0, (4, 2)), label="mixture")
     ax.set_xlabel(asked.names[j])
     ax.set_ylabel("probability of a count" if whole else "density")
-    legend(ax)
+    beside(ax, len(colours) + 2)
     return ax
 
 
@@ -183,7 +183,7 @@ def profile(fitted, *, ax=None):
                 color="white" if abs(away[i, j]) > 0.65 * limit else "black")
     ax.set_yticks(range(len(names)), names)
     shown = [f"{name}\n{weight:.0%}" for name, weight in zip(asked.classes, weights, strict=True)]
-    ax.set_xticks(range(len(weights)), shown)
+    across(ax, shown)
     ax.set_xlabel(f"{asked.title} and its share")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)

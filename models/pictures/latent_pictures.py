@@ -106,7 +106,7 @@ def components(parts: Mapping[str, Any], series: Any = None, ahead: Any = None):
         top.plot(seen, color="0.25", linewidth=1, marker=".", markersize=3, label="seen")
         if ahead is not None:
             _band(top, np.arange(len(seen), len(seen) + len(ahead)), ahead, COLOURS[1], "forecast")
-            _legend(top, loc="upper left", ncols=2)
+            _legend(top, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.2)
         top.set_ylabel("series")
     for i, (ax, (name, table)) in enumerate(zip(below, parts.items(), strict=True)):
         _band(ax, np.arange(len(table)), table, COLOURS[(2 * i) % 6], None)

@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.language.given import labels as items
-from probml.models.pictures.canvas import COLOURS, axes_of, palette
+from probml.models.pictures.canvas import COLOURS, across, axes_of, palette
 
 
 def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
@@ -48,7 +48,7 @@ def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
     for (i, j), count in np.ndenumerate(counts):
         ax.text(j, i, str(count), ha="center", va="center",
                 color="white" if share[i, j] > 0.55 else "black" if count else "0.7")
-    ax.set_xticks(range(len(columns)), list(map(str, columns)))
+    across(ax, list(map(str, columns)))
     ax.set_yticks(range(len(rows)), list(map(str, rows)))
     ax.set(xlabel="predicted", ylabel="true")
     ax.tick_params(length=0)

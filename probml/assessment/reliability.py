@@ -160,6 +160,11 @@ def judge(fit: Fitted, data: Any, site: str | None, plug_in: bool, bins: int,
     held.structure.need_likelihood("calibration")
     sites = [s for s in fit.structure.sites.values() if s.rows and s.states
              and s.name in held.table.columns]
+    if site is None and not sites:
+        raise ModelError(f"calibration: the data show no site of model '{fit.model.name}' that has "
+                         f"states, whose probabilities could be judged; they show "
+                         f"{list(held.table.columns)}. Of a number, predict(data, interval=0.9) "
+                         f"has bounds")
     if site is None and len(sites) != 1:
         raise ModelError(f"calibration: which site? {len(sites)} discrete sites are seen: "
                          f"{[s.name for s in sites]}; pass site=")

@@ -14,7 +14,7 @@ from probml.assessment import either_arviz, reports, whole_arviz
 from probml.comparison.folds import engine_of, mapping
 from probml.dataset import dataset
 from probml.device import load
-from probml.engines.engine import Status
+from probml.engines.engine import Status, short
 from probml.errors import ModelError, Refusal
 from probml.evidence import density, passes
 from probml.interface.fit import Fit
@@ -72,8 +72,8 @@ class Fitted:
                           "bound": float(fit.log_evidence)}, {}
         if fit.bound is not None:
             return out | {"bound": float(fit.bound)}, dict.fromkeys(
-                EVIDENCE, f"{short(fit)} finds a lower bound of the evidence, `bound`")
-        return out, dict.fromkeys(EVIDENCE, f"{short(fit)} finds no evidence; fit with "
+                EVIDENCE, f"{short(fit.engine)} finds a lower bound of the evidence, `bound`")
+        return out, dict.fromkeys(EVIDENCE, f"{short(fit.engine)} finds no evidence; fit with "
                                   f"probml.Exact() where every prior is conjugate")
 
     def likelihood(self) -> tuple[float, int]:
@@ -89,7 +89,7 @@ class Fitted:
         try:
             draws = reports.posterior_draws(self.fit)
         except Refusal:
-            raise ModelError(f"{short(self.fit)} found a point, not a posterior: fit with "
+            raise ModelError(f"{short(self.fit.engine)} found a point, not a posterior: fit with "
                              f"probml.NUTS() or probml.Exact()") from None
         either_arviz.needed()
         found = either_arviz.leave_one_out(draws, self.logs(draws))
@@ -172,10 +172,6 @@ class Density(Fitted):
         """
         self.held.structure.need_likelihood("compare(folds=)")
         return super().held_out(train, test, seed)
-
-
-def short(fit: Fit) -> str:
-    return fit.engine.partition("(")[0]
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)

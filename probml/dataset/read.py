@@ -50,7 +50,7 @@ def read(
     known = {} if data is None else as_table(frames.plain(data))
     frames.check_once(known, model.inputs)
     if isinstance(known, str | bytes | jax.Array):
-        tables.read(known, {}, model=model.name)  # raises
+        tables.read(known, {}, list(model.inputs), model=model.name)  # raises
     done = next((name for name, _ in model.interventions
                  if name in getattr(known, "column_names", known)), None)
     if done is not None:
@@ -103,7 +103,7 @@ def read(
     known = ragged.of_table(known) if structure.chains else known
     if structure.chains and (isinstance(known, Mapping) or not hasattr(known, "shape")):
         if not isinstance(known, Mapping):
-            tables.read(known, {}, model=model.name)  # raises
+            tables.read(known, {}, list(model.inputs), model=model.name)  # raises
         known, length, given = ragged.along_time(structure, known, steps)
     elif structure.chains:
         raise errors.DataError(f"{model.name}: a table's columns cannot hold sequences: pass a "

@@ -5,6 +5,8 @@ Arrays, lists, DataFrames and pyarrow tables become NumPy columns with a mask of
 is imported only where the user's own data needs it.
 """
 
+import contextlib
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -90,7 +92,7 @@ def read(
     codes then, and text names none of them. Returns: Table. Raises: DataError.
     Cost: one or two passes over each column; a complete contiguous float array is not copied.
     """
-    items, frame, index, height = _items(data, expected, model)
+    items, frame, index, height = _items(data, expected, inputs, model)
     items |= {name: value for name, value in codes.items() if name in items}
     missing = next((name for name in inputs if name not in items), None)
     if missing is not None:
@@ -148,7 +150,7 @@ def to_labels(codes: np.ndarray, labels: tuple | None) -> np.ndarray:
     return np.fromiter(labels, object, len(labels))[codes]
 
 
-def _items(data, expected, model):
+def _items(data, expected, inputs, model):
     """(name -> value, is it a table, its index, its rows)."""
     module = type(data).__module__.partition(".")[0]
     if module in ("pandas", "pyarrow") and hasattr(data, "columns") and hasattr(data, "shape"):
@@ -162,10 +164,13 @@ def _items(data, expected, model):
                 data.index if pandas else None, data.shape[0])
     if data is None or isinstance(data, Mapping):
         return dict(data or {}), False, None, None
-    inside = [f"'{e.name}': ..." for e in expected.values() if e.rows] or ["'x': ..."]
-    kind, some = type(data).__name__, "some of " * (len(inside) > 1)
+    sites = [e.name for e in expected.values() if e.rows]
+    some = "some of " * (len(sites) > 1 and not inputs)
+    known = ", ".join(f"'{name}': ..." for name in (*inputs, *sites) or "x")
+    rest = ", ..." * bool(inputs and not sites)
+    file = " Read a file first: pandas.read_csv(path)." * isinstance(data, str | os.PathLike)
     raise DataError(f"{model}: data must be a mapping name -> array, a DataFrame or a pyarrow "
-                    f"Table, got {kind}: pass {some}{{{', '.join(inside)}}}.")
+                    f"Table, got {type(data).__name__}: pass {some}{{{known}{rest}}}.{file}")
 
 
 def _agreed(counts, rows, height, known, model):
@@ -253,7 +258,8 @@ def _finite(what, raw, rows):
     a = raw.values
     if raw.labels is not None:
         text = [not isinstance(label, NUMBERS) for label in raw.labels]
-        deny(np.array([*text, False])[a], what, raw, "a number", rows)
+        deny(bad := np.array([*text, False])[a], what, raw, "a number", rows,
+             _read_as(raw.labels[a[bad][0]]) if bad.any() else UNSEEN)
         a = np.array([*(np.nan if t else float(v) for t, v in zip(text, raw.labels, strict=True)),
                       np.nan])[a]
     if a.dtype.kind != "f" or finite(a):  # one pass, no temporary
@@ -261,6 +267,16 @@ def _finite(what, raw, rows):
     deny(np.isinf(a), what, a, "finite", rows)
     hidden = np.isnan(a)
     return (np.where(hidden, a.dtype.type(0), a), ~hidden) if hidden.any() else (a, None)
+
+
+def _read_as(text):
+    """What to do about text in the place of a number."""
+    for said, instead in ((text, "pandas.to_numeric(column)"),
+                          (text.replace(",", "."), "pandas.read_csv(..., decimal=',')")):
+        with contextlib.suppress(ValueError):
+            float(said)
+            return f"It is text that reads as a number: {instead} makes a column of numbers."
+    return UNSEEN
 
 
 def _complete(what, raw):

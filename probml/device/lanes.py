@@ -15,7 +15,7 @@ from probml.dataset.sources.sequences import along_steps
 from probml.device.layout import bucket
 from probml.device.rows import Chunk, Steps
 from probml.families.marginal_normal import Unseen, locate
-from probml.numerics.transfer import aligned, placed
+from probml.numerics.transfer import aligned, placed, rounded
 from probml.plan.plan import CHUNK, Plan
 from probml.structure.site import Site
 
@@ -70,7 +70,7 @@ def located_along(site: Site, found: Moments) -> tuple[np.ndarray, np.ndarray]:
     """What a site along time is centred on, and its spread: (lattice cells, event)."""
     spread = np.sqrt(found.square / np.maximum(found.weight, np.finfo(float).tiny))
     shape = (math.prod(site.lattice), *site.event)
-    return found.mean.reshape(shape), spread.reshape(shape)
+    return rounded(found.mean.reshape(shape)), spread.reshape(shape)
 
 
 def _items(array: np.ndarray) -> np.ndarray:

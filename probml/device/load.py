@@ -19,7 +19,7 @@ from probml.device.layout import Layout, bucket
 from probml.device.lying import Lying, lie, long
 from probml.device.rows import Chunk, Coordinates, Known, Resident
 from probml.families.marginal_normal import Tiles, locate
-from probml.numerics.transfer import aligned, placed
+from probml.numerics.transfer import aligned, placed, rounded
 from probml.plan.plan import Plan
 
 ROOM = 1024  # steps up to which an empty half costs less than another program
@@ -126,7 +126,7 @@ def located(plan: Plan, moments: Mapping[str, Moments],
         site = sites[name]
         shape = (math.prod(site.lattice), *site.event)
         if name in plan.centred:
-            centre[name], weight = mean.reshape(shape), total
+            centre[name], weight = rounded(mean.reshape(shape)), total
         if name in plan.centred or scattered(plan, name):
             found = np.sqrt(square / np.maximum(weight, np.finfo(float).tiny))
             spread[name] = placed(found.reshape(shape if name in centre else shape[:1]), dtype)

@@ -171,7 +171,7 @@ class Rows(ABC):
 
         def step(carry, *parts):
             more, said = function(*parts)
-            return _compensated(*carry, more), said
+            return compensated(*carry, more), said
 
         (total, _), said = self.fold(step, (zero, zero), *along)
         return total, said
@@ -365,7 +365,7 @@ class Known(NamedTuple):
     settings: dict[str, jax.Array] = {}
 
 
-def _compensated(total: Any, lost: Any, more: Any) -> tuple[Any, Any]:
+def compensated(total: Any, lost: Any, more: Any) -> tuple[Any, Any]:
     """Kahan's sum: what an addition loses is added next time, so that float32 totals keep their
     digits over many chunks."""
     term = jax.tree.map(jnp.subtract, more, lost)

@@ -333,6 +333,12 @@ def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> 
     return data.plan(effects=names, lenient=lenient, nodes=nodes) if names else plan
 
 
+def short(engine: str) -> str:
+    """What an engine is called in messages, of its repr: MAP(), without its settings."""
+    name, settings, _ = engine.partition("(")
+    return name + "()" * bool(settings)
+
+
 def checked(engine: Any, verb: str = "") -> Engine:
     """An engine's value, as a user gave it to `verb`.
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from probml.engines import EM, Exact
+from probml.engines.engine import short
 from probml.errors import DataError, Refusal
 from probml.estimators.keeping import Portable
 from probml.estimators.taking import take_tables
@@ -295,7 +296,7 @@ def goes_on(face: Face, first: Callable[[], tuple] | None = None) -> Fit:
     fit, name = face.fit_, type(face).__name__
     before, face._first = getattr(face, "_first", None), None
     if fit.kept is None and fit.by is not None and fit.by.way is None:
-        raise Refusal(f"partial_fit: this {name} was fitted by {fit.engine}, and of model "
+        raise Refusal(f"partial_fit: this {name} was fitted by {short(fit.engine)}, and of model "
                       f"'{fit.model.name}' it keeps no statistics to which further rows add, as "
                       f"EM() and VB() do of tables and closed forms. Fit all rows together")
     if fit.kept is None and (before or first):

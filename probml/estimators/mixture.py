@@ -8,6 +8,7 @@ from numbers import Integral
 import numpy as np
 from scipy.special import gammaln
 
+from probml.engines.engine import short
 from probml.errors import DataError, ModelError, Refusal
 from probml.estimators.face import DISTINCT, Face, goes_on, n_parameters, remember, rows
 from probml.estimators.rules import check, check_count
@@ -105,8 +106,8 @@ class Mixture(DensityMixin, Face):
         self.table_ = pd.DataFrame(records)
         if self.criterion not in self.table_:
             raise ModelError(f"{type(self).__name__}(criterion='bound'): the engine "
-                             f"{next(iter(fits.values())).engine} has no bound of the evidence: "
-                             f"give engine=probml.VB(), or criterion='bic'")
+                             f"{short(next(iter(fits.values())).engine)} has no bound of the "
+                             f"evidence: give engine=probml.VB(), or criterion='bic'")
         score = self.table_[self.criterion] * (-1 if self.criterion == "bound" else 1)
         self.fits_, self.n_components_ = fits, int(self.table_.loc[score.idxmin(), "n_components"])
         self._keep(fits[self.n_components_], total)

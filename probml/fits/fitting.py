@@ -269,17 +269,17 @@ def _kept(engine: Engine, problem: Problem, told: Moments | None,
     steps go on from."""
     rows, known = problem.rows, problem.known
     if isinstance(rows, Summary) and not rows.squares:
-        return Kept(engine, *jax.device_get((rows, known)))
+        return Kept.of(engine, rows, known)
     if outcome.shown is not None:
         summary = Summary(outcome.shown, np.zeros(()), np.asarray(rows.weight))
-        return Kept(engine, summary, jax.device_get(known), running=True)
+        return Kept.of(engine, summary, known, running=True)
     names = by_moments(problem.plan)
     if not (engine.whole and names and problem.plan.free):
         return None
     if told is None:
         columns = problem.data.table.columns
         told = counted([columns[name].values for name in names], problem.weights)
-    return Kept(engine, told, jax.device_get(known))
+    return Kept.of(engine, told, known)
 
 
 def _told(engine: Engine, problem: Problem) -> Moments | None:

@@ -6,19 +6,19 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources import parts
 from probml.device.few import Moments, counted, few
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.engine import Problem
+from probml.engines.engine import Outcome, Problem
 from probml.engines.progress import Progress
 from probml.errors import DataError, Refusal
 from probml.fits import boundary, stepping
 from probml.fits.condensing import condensed
-from probml.fits.fitting import Found, Seen
+from probml.fits.double import precise
+from probml.fits.fitting import Found, Seen, judged
 from probml.fits.merging import Kept, alike, keeps, together
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
@@ -40,12 +40,12 @@ def updated(fit: Fitted, data: Any, weights: Any = None) -> Found:
         return _again(fit, functools.reduce(functools.partial(together, fit.structure),
                                             _parts(fit, data, weights, _statistics)))
     at = stepping.Standing(stepping.begun(fit), fit.kept, dict(fit.pattern))
-    history = list(fit.history)
+    history: list[float] = []
     for held, weight in _parts(fit, data, weights, stepping.met):
         at, value = stepping.step(fit, at, held, weight)
         history.append(value)
-    steps = fit.iterations + len(history) - len(fit.history)
-    outcome = stepping.ended(fit, at, np.array(history), steps)
+    outcome = stepping.ended(fit, at, np.concatenate([fit.history, history]),
+                             fit.iterations + len(history))
     return Found(Seen(fit.shapes, at.pattern, fit.names), at.kept.engine, outcome, fit.given,
                  outcome.posterior, at.kept, fit.double, at.pattern)
 
@@ -94,25 +94,31 @@ def _statistics(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str
                    "than their second moments")
             raise Refusal(f"update of model '{fit.model.name}': {why}; fit all rows at once")
         told = counted([held.table.columns[name].values for name in names], weight)
-        return Kept(None, told, fit.kept.known), held.pattern
+        return Kept.of(None, told, fit.kept.known), held.pattern
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise, *plan.hidden)), "?")
         raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or "
                       f"not pooled; fit all rows at once")
-    return Kept(None, *jax.device_get(condensed(held, plan, weight))), held.pattern
+    return Kept.of(None, *condensed(held, plan, weight)), held.pattern
 
 
 def _again(fit: Fitted, part: tuple[Kept, Mapping]) -> Found:
     """The fit's engine once more, on its statistics and those of another part."""
     kept, pattern = together(fit.structure, (fit.kept, dict(fit.pattern)), part)
-    plan = decide.make(fit.structure, pattern, tuple(fit.given))
-    rows, known, start = _rows(plan, fit, kept)
-    with Progress(type(kept.engine).__name__, None, False):
+
+    def attempt() -> Outcome:  # in either precision: statistics are kept in double
+        plan = decide.make(fit.structure, pattern, tuple(fit.given))
+        rows, known, start = _rows(plan, fit, kept)
         outcome = kept.engine.run(Problem(None, plan, rows, known, start=start))
-    if plan.latents:
-        outcome = boundary.noted(plan, outcome, known, rows)
+        outcome = judged(plan, outcome, known, rows)
+        return boundary.noted(plan, outcome, known, rows) if plan.latents else outcome
+
+    with Progress(type(kept.engine).__name__, None, False):
+        outcome, note = precise(attempt, lambda found: found, kept.engine.held)
+    if note is not None:
+        outcome = outcome._replace(notes=(*outcome.notes, note))
     return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given,
-                 outcome.posterior, kept, fit.double, pattern)
+                 outcome.posterior, kept, fit.double or note is not None, pattern)
 
 
 def _rows(plan: Plan, fit: Fitted, kept: Kept) -> tuple[Rows | Summary, Known, dict]:

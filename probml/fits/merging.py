@@ -1,5 +1,9 @@
 """What a fit of complete data keeps, and how the keepings of parts add up: sufficient statistics
-about one centre, or second moments."""
+about one centre, or second moments.
+
+They are kept on the host in double, whatever the precision of the fit: in float32 a total of 2^24
+rows stays where it is when another row comes, and so does a stream's.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,8 +13,9 @@ import numpy as np
 
 from probml.device.few import Moments, added
 from probml.device.rows import Known, Summary
-from probml.engines.engine import Engine
+from probml.engines.engine import Engine, short
 from probml.errors import ModelError, Refusal
+from probml.numerics.transfer import rounded
 from probml.queries.fitted import Fitted
 from probml.structure.structure import Structure
 
@@ -27,6 +32,12 @@ class Kept(NamedTuple):
     summary: Summary | Moments  # of an additive plan; of rows that tell no more than these
     known: Known
     running: bool = False
+
+    @classmethod
+    def of(cls, engine: Engine | None, summary: Summary | Moments, known: Known,
+           running: bool = False) -> "Kept":
+        """On the host, numbers in double."""
+        return cls(engine, *jax.tree.map(_double, jax.device_get((summary, known))), running)
 
 
 def alike(a: Fitted, b: Fitted) -> None:
@@ -63,8 +74,8 @@ def keeps(fit: Fitted) -> None:
                       f"members are rows")
     if fit.kept is None or fit.kept.running:
         raise Refusal(
-            f"merge: the fit of model '{fit.model.name}' by {fit.engine} keeps no statistics that "
-            f"add up: something was summed out, "
+            f"merge: the fit of model '{fit.model.name}' by {short(fit.engine)} keeps no "
+            f"statistics that add up: something was summed out, "
             "integrated out or evaluated row by row, or it was loaded from a file. Fit all rows "
             "together; where discrete sites are hidden, fit.running(rows).update(more) takes steps "
             "of EM"
@@ -73,8 +84,8 @@ def keeps(fit: Fitted) -> None:
 
 def together(structure: Structure, one: tuple[Kept, Mapping],
              other: tuple[Kept, Mapping]) -> tuple[Kept, dict[str, str]]:
-    """Two parts of the data, each what is kept of it and its pattern, as one; the engine and the
-    centre are the first one's."""
+    """Two parts of the data, each what is kept of it and its pattern, as one, about the mean of
+    their centres; the engine is the first one's."""
     (a, first), (b, second) = one, other
     pattern = both(first, second)
     if isinstance(a.summary, Moments) or isinstance(b.summary, Moments):
@@ -85,22 +96,24 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
                           f"together")
         return Kept(a.engine, added(a.summary, b.summary), a.known), pattern
     sites, parts, known = structure.sites, (a.summary, b.summary), (a.known, b.known)
-    centre = {**known[1].centre, **known[0].centre}
-    moved = [
-        {
-            name: sites[name].family.recentre(leaf, own.centre[name] - centre[name])
-            if name in own.centre else leaf
-            for name, leaf in part.statistics.items()
-        }
-        for part, own in zip(parts, known, strict=True)
-    ]
+    total = parts[0].weights + parts[1].weights
+    share = [part.weights / np.maximum(total, np.finfo(float).tiny) for part in parts]
+    names = list({**known[1].centre, **known[0].centre})
+    centre = {name: _centre(name, known, share) for name in names}
+    with jax.enable_x64(True):  # families move statistics by JAX
+        moved = jax.device_get([
+            {
+                name: sites[name].family.recentre(leaf, own.centre[name] - centre[name])
+                if name in own.centre else leaf
+                for name, leaf in part.statistics.items()
+            }
+            for part, own in zip(parts, known, strict=True)
+        ])
     shared = moved[0].keys() & moved[1].keys()
     statistics = {**moved[0], **moved[1],
                   **{name: jax.tree.map(np.add, moved[0][name], moved[1][name]) for name in shared}}
-    total = parts[0].weights + parts[1].weights
-    spread = {name: _spread(name, known, [part.weights / total for part in parts])
-              for name in centre}
-    summary = Summary(jax.device_get(statistics), parts[0].base + parts[1].base, total)
+    spread = {name: _spread(name, known, share) for name in names}
+    summary = Summary(statistics, parts[0].base + parts[1].base, total)
     known = Known(a.known.given, centre, spread)
     return Kept(a.engine, summary, known, a.running), pattern
 
@@ -109,6 +122,17 @@ def both(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
     """What is seen of which site in two parts together."""
     return {name: first[name] if first.get(name) == second.get(name) else "part"
             for name in {**first, **second}}
+
+
+def _double(leaf: np.ndarray) -> np.ndarray:
+    return np.asarray(leaf, float) if np.issubdtype(np.asarray(leaf).dtype, np.floating) else leaf
+
+
+def _centre(name: str, known: tuple[Known, Known], share: list) -> np.ndarray:
+    """What the statistics of two parts together are taken about."""
+    own = [part.centre[name] for part in known if name in part.centre]
+    mean = own[0] if len(own) == 1 else share[0] * own[0] + share[1] * own[1]
+    return rounded(mean)
 
 
 def _spread(name: str, known: tuple[Known, Known], share: list) -> np.ndarray:

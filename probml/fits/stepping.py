@@ -21,7 +21,7 @@ from probml.dataset import read, tables
 from probml.dataset.dataset import Data
 from probml.device.load import load
 from probml.device.rows import Summary
-from probml.engines.engine import Outcome, Status
+from probml.engines.engine import Outcome, Status, short
 from probml.engines.restarting.batches import FORGETTING, lasting
 from probml.engines.restarting.stepwise import improved, shown
 from probml.errors import Refusal
@@ -60,8 +60,8 @@ def begun(fit: Fitted) -> Any:
     """
     way = None if fit.by is None else fit.by.way
     if way is None:
-        raise Refusal(f"update of model '{fit.model.name}' by {fit.engine}: it takes no steps of "
-                      f"expected statistics, as EM() and VB() do. Fit all rows together")
+        raise Refusal(f"update of model '{fit.model.name}' by {short(fit.engine)}: it takes no "
+                      f"steps of expected statistics, as EM() and VB() do. Fit all rows together")
     return way.standing(fit.point, fit.belief)
 
 
@@ -77,13 +77,13 @@ def expected(fit: Fitted, point: Any, held: Data,
     engine, plan = fit.by, held.plan()
     assert engine is not None
     if names := lasting(plan):
-        raise Refusal(f"update of model '{fit.model.name}' by {fit.engine}: what rows tell of "
-                      f"'{names[0]}' is no table of statistics to which further rows add. Fit all "
-                      f"rows together")
+        raise Refusal(f"update of model '{fit.model.name}' by {short(fit.engine)}: what rows "
+                      f"tell of '{names[0]}' is no table of statistics to which further rows add. "
+                      f"Fit all rows together")
     rows, known = load(held, plan, weight, params=fit.point)
     found, value = shown(plan, engine.way, placed_all(point), known, rows)
     summary = Summary(found, np.zeros(()), np.asarray(rows.weight))
-    return Kept(engine, *jax.device_get((summary, known)), running=True), float(value)
+    return Kept.of(engine, summary, known, running=True), float(value)
 
 
 def step(fit: Fitted, at: Standing, held: Data, weight: np.ndarray | None) -> tuple[Standing,

@@ -124,6 +124,9 @@ class Answers(Parameters):
         if found.states is not None:
             return tables.to_labels(self._probabilities(held, name, plug_in, given).argmax(-1),
                                     self.names.get(name))
+        if not (found.rows or self.model.whole):
+            raise ModelError(f"predict: site '{name}' lies outside rows(), the same for all of "
+                             f"them: take {self._outside(name)}")
         if not self.structure.has_mean(name):
             return intervals.median(self, held, name, plug_in, given)
         held = self._unlearnt(held, name)

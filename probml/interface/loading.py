@@ -47,8 +47,8 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
         OSError: it is not there, or may not be read.
     """
     if model is not None and not isinstance(model, Bound):
-        raise ModelError(f"load(path, model): expected the model that was fitted, such as "
-                         f"{getattr(model, '__name__', 'mixture')}(k=3), got {model!r}")
+        raise ModelError(f"load(path, model): expected the model that was fitted, with its "
+                         f"settings, {getattr(model, '__name__', 'mixture')}(...), got {model!r}")
     file_named(path, "load(path)")
     try:
         with open(path, "rb") as raw:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
+from probml.engines.engine import short
 from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
 from probml.interface.functions import leaning
@@ -44,8 +45,7 @@ class Parameters(Record):
                 return summed
         found = self._site(site)
         if found.kind == deterministics.KIND:
-            ask = f"fit.params['{site}']" if self.certain else f"fit.draws(n)['{site}']"
-            instead = f"fit.predict(data, '{site}')" if found.rows else ask
+            instead = f"fit.predict(data, '{site}')" if found.rows else self._outside(site)
             raise Refusal(f"'{site}' is computed from other sites (deterministic): no posterior of "
                           f"it in closed form; take {instead}")
         if found.rows:
@@ -65,10 +65,10 @@ class Parameters(Record):
             return Shifted(probs, found.low) if found.low else dist.Categorical(probs=probs)
         found = self.belief.marginal(plan, self._known(), site) if site in self.point else None
         if found is None:
-            instead = (f"fit.params['{site}']" if self.drawn is None
-                       else f"fit.draws(n)['{site}']")
-            raise Refusal(f"'{site}': {self.engine} has no posterior of it in closed form; fit "
-                          f"with probml.Exact(), or take {instead}")
+            raise Refusal(f"'{site}': {short(self.engine)} has no posterior of it in closed form, "
+                          f"as probml.Exact() has where every prior is conjugate, and "
+                          f"probml.Laplace() of any. Fit with one of these, or take "
+                          f"{self._outside(site)}")
         return found
 
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -85,8 +85,8 @@ class Parameters(Record):
             Refusal: the engine found a point. ModelError: no number of draws.
         """
         if self.certain:
-            raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact() "
-                          f"or probml.NUTS(), or take fit.params")
+            raise Refusal(f"{short(self.engine)} found a point, not a posterior: fit with "
+                          f"probml.NUTS() or probml.Laplace(), or take fit.params")
         if not isinstance(n, Integral) or not 1 <= n <= LONGEST:
             raise ModelError(f"draws(n={n!r:.60}): expected a whole number of at least 1, and at "
                              f"most {LONGEST:,}")

@@ -221,11 +221,15 @@ class Record:
             raise ModelError(f"model '{self.model.name}' has no site '{name}'; its sites are "
                              f"{list(sites)}")
         if discrete and sites[name].finite is None:
-            raise ModelError(
-                f"site '{name}' ({sites[name].kind}) has no finite list of states: use "
-                f"impute(data) or simulate(..., given=data)"
-            )
+            instead = ("use impute(data) or simulate(..., given=data)" if sites[name].rows
+                       else f"take {self._outside(name)}")
+            raise ModelError(f"site '{name}' ({sites[name].kind}) has no finite list of states: "
+                             f"{instead}")
         return sites[name]
+
+    def _outside(self, name: str) -> str:
+        """Where a number outside rows is found."""
+        return f"fit.params['{name}']" if self.certain else f"fit.draws(n)['{name}']"
 
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:

@@ -333,14 +333,15 @@ class Bound:
         """
         missing = [name for name in self.inputs if name not in inputs]
         unknown = [name for name in inputs if name not in self.inputs]
-        if missing:
-            raise ModelError(
-                f"model '{self.name}' needs '{missing[0]}': bind it as a setting, "
-                f"{self.name}({missing[0]}=...), or give it as an input"
-            )
         if unknown:
             raise ModelError(f"model '{self.name}' has no input '{unknown[0]}': its inputs are "
                              f"{list(self.inputs)}")
+        if missing:
+            raise ModelError(
+                f"model '{self.name}' needs '{missing[0]}': bind it as a setting, "
+                f"{self.name}({missing[0]}=...), or give it here as an input, {missing[0]}=[...], "
+                f"a value a row"
+            )
 
 
 class _Intervene(Messenger):

@@ -42,6 +42,12 @@ def placed(value: Any, dtype: Any = None) -> jax.Array:
     return jax.device_put(np.asarray(value, dtype))
 
 
+def rounded(value: Any) -> np.ndarray:
+    """Numbers as the device will have them, in double: what is taken off on the host is then what
+    programs add back, and what parts of the data are centred on is of one meaning."""
+    return np.asarray(value, jnp.result_type(float)).astype(float)
+
+
 def as_array(value: Any) -> jax.Array:
     """As jnp.asarray; compiles nothing where nothing is traced."""
     if isinstance(value, jax.Array):

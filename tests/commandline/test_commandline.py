@@ -79,6 +79,20 @@ def test_score_with_a_target_is_json_if_asked(place):
     assert found["accuracy"] == 1.0 and found["log_score"] < 0 and found["rows"] == 8
 
 
+def test_score_of_a_classifier_asks_for_the_column_of_the_truth(place):
+    run = ask(place, "score", "@fit.probml", "@rows.csv", code=4)
+    assert "NaiveBayes is scored by what it predicts" in run.stderr
+    assert "--target NAME; the columns are ['size', 'colour', 'kind']" in run.stderr
+
+
+def test_a_table_with_another_separator_says_so(place):
+    (place / "semi.csv").write_text("size;kind\n1,5;small\n2,5;large\n")
+    run = ask(place, "fit", "@semi.csv", "-m", "mixture", code=3)
+    assert "one column, 'size;kind': its separator is ';'" in run.stderr
+    again = pd.read_csv(place / "semi.csv", sep=";", decimal=",")  # as it says
+    assert again["size"].tolist() == [1.5, 2.5]
+
+
 def test_simulate_answers_in_the_columns_that_were_learnt(place):
     drawn = pd.read_csv(ask_file(place, "simulate", "@fit.probml", "-n", "5"))
     assert len(drawn) == 5 and {"size", "colour"} <= set(drawn.columns)

@@ -1,8 +1,10 @@
 """Rows on their way to a running program: in memory that is used again, and told as the work that they are."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pytest
 from numpyro import sample
 
 import probml
@@ -52,3 +54,47 @@ def test_what_a_program_is_fed_counts_as_its_work():
     assert tiers.options(leaves, (), 1, numbers) is tiers.QUICK
     assert tiers.options(leaves, (), 1, 1000 * numbers) is tiers.FULL
     assert tiers.options(leaves, (), 1000, numbers) is tiers.FULL
+
+
+@pytest.fixture
+def single():
+    """float32 in every thread, as users have it."""
+    jax.config.update("jax_enable_x64", False)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", True)
+
+
+def test_doubles_pass_to_a_program_and_back_whatever_the_other_threads_have(single):
+    """The thread that is called back knows nothing of the context."""
+    given = {"real": np.array([1 + 2.0**-40]), "whole": np.int64(2**40), "flag": np.array([True])}
+    with feeding.Supply() as supply, jax.enable_x64(True):
+        specs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given)
+        met = []
+
+        def function(supply, x):
+            met.append(float(x))
+            return given
+
+        found = jax.jit(lambda x: feeding.called_back(function, specs, np.int32(supply.number), x))(
+            jnp.asarray(1 - 2.0**-40))
+        found = jax.device_get(found)
+    assert met == [1 - 2.0**-40]
+    for name, value in given.items():
+        assert found[name].dtype == value.dtype and (found[name] == value).all()
+
+
+def test_rows_of_a_source_that_need_doubles_are_read_in_double(single):
+    values = 1e6 + 0.1 * np.random.default_rng(0).normal(size=(300, 2))
+
+    @probml.model
+    def wide():
+        mean = sample("mean", dist.Normal(1e6, 10.0).expand([2]).to_event(1))
+        scale = sample("scale", dist.LogNormal(0.0, 3.0))
+        with probml.rows():
+            sample("x", dist.Normal(mean, scale).to_event(1))
+
+    fit = wide().fit(lambda: ({"x": part} for part in np.split(values, 3)))
+    assert "in double" in fit.status
+    np.testing.assert_allclose(fit.params["mean"], values.mean(0), rtol=1e-10)

@@ -325,6 +325,21 @@ def test_a_source_that_changes_between_passes_is_refused(tmp_path):
         logistic().fit(Changing(tmp_path), probml.MAP())
 
 
+def test_a_source_that_grows_between_passes_is_refused(tmp_path):
+    table, passes = rows_of("logistic"), []
+
+    class Growing(Folder):
+        def parts(self):
+            passes.append(1)
+            if len(passes) == 2:
+                (tmp_path / "part9.npz").write_bytes((tmp_path / "part0.npz").read_bytes())
+            return super().parts()
+
+    stored(tmp_path, table, CUTS)
+    with pytest.raises(DataError, match="has changed since .* behind its last part.*'part9.npz'"):
+        logistic().fit(Growing(tmp_path), probml.MAP())
+
+
 def test_a_label_that_the_first_look_has_not_met_is_refused_where_it_comes_later():
     """It can come in a later pass alone, of a source that has changed: the first look meets every row."""
     looks = []

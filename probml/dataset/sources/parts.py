@@ -151,6 +151,7 @@ class Reader:
     def pieces(self) -> Iterator[Data]:
         """A pass: every part in its place."""
         parts, first = parts_of(self.survey.source), 0
+        left = len(self.survey.names)
         for name, rows in zip(self.survey.names, self.survey.sizes, strict=True):
             found = next(parts, None)
             if found is None or found.called != name:
@@ -162,6 +163,10 @@ class Reader:
                 raise DataError(f"{CHANGED}: part '{name}' had {rows} rows, and now has "
                                 f"{whole.table.rows}")
             del found  # before another part comes
+            left -= 1
+            if not left and (more := next(parts, None)) is not None:  # nobody asks beyond the last
+                raise DataError(f"{CHANGED}: behind its last part, '{name}', it now has "
+                                f"'{more.called}'")
             yield self._chosen(whole, first)
             first += rows
             del whole

@@ -22,7 +22,7 @@ import numpy as np
 
 from probml.device.layout import laid
 from probml.device.load import load
-from probml.device.rows import Known, Rows, Summary
+from probml.device.rows import Known, Rows, Summary, compensated
 from probml.engines.engine import Engine, Problem, Status, check_batch
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.start.race import sample
@@ -188,7 +188,7 @@ def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count, known
         return jax.tree.map(lambda new, old: new.astype(old.dtype), found, point)
 
     def step(carry, batch):
-        point, running, whole, count = carry
+        point, running, whole, lost, count = carry
         own = way.statistics(plan, point, known, batch)
         weight = batch.total(lambda chunk: chunk.weights.sum())
         some = weight > 0
@@ -197,12 +197,12 @@ def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count, known
         mixed = jax.tree.map(lambda old, mine: old + new * (share * mine - old), running, own)
         after = improved(mixed, point, batch)
         moves = some & (count >= QUIET)
-        whole = jax.tree.map(jnp.add, whole, own)
-        return (_chosen(moves, after, point), _chosen(some, mixed, running), whole, count + some)
+        return (_chosen(moves, after, point), _chosen(some, mixed, running),
+                *compensated(whole, lost, own), count + some)
 
     whole = jax.tree.map(jnp.zeros_like, statistics)
-    point, _, whole, count = rows.walk(step, (point, statistics, whole, count), size, key,
-                                       epoch)
+    point, _, whole, _, count = rows.walk(step, (point, statistics, whole, whole, count), size,
+                                          key, epoch)
     point = improved(whole, point, rows)
     return point, whole, count, *way.objective(plan, point, known, rows)
 

@@ -298,6 +298,12 @@ def _named(model: Bound, shown: Survey, items: Mapping, values: Mapping) -> None
             if site is not None and not (site.discrete and (
                 hasattr(ends, "upper_bound") or isinstance(ends, type(constraints.boolean))
             )) and isinstance(values[name], np.ndarray):
+                flat = np.asarray(value, object).ravel().tolist()
+                if not any(isinstance(cell, str | bytes) for cell in flat) and None in flat:
+                    raise DataError(f"{model.name}: '{name}' has an unseen cell, None, in place "
+                                    f"{flat.index(None)}, and cells are unseen in rows alone: "
+                                    f"write `with probml.rows():` around what samples "
+                                    f"'{site.name}', or leave the cell out")
                 raise DataError(f"{model.name}: '{name}' is text, got "
                                 f"{np.asarray(value).ravel()[:3].tolist()} …, and '{site.name}' "
                                 f"observes numbers: pass it as numbers")

@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from probml.numerics.precision import carried
@@ -130,19 +131,46 @@ def _chunk(feed: Feed, i: Any) -> Any:
 def called_back(function: Callable, specs: Any, number: Any, *operands: Any) -> Any:
     """function(the supply of that number, *operands) in a program; blank once it has raised.
 
+    Numbers of 64 bits travel as pairs of 32: the thread that is called back is not the one whose
+    context says that doubles are meant, and JAX would make them single there.
+
     Args:
         specs: pytree of jax.ShapeDtypeStruct, of what it gives.
     """
+    kinds = jax.tree.map(lambda leaf: jnp.result_type(leaf), operands)
+
     def ask(number: Any, *operands: Any) -> Any:
         supply = _OPEN[int(number)]
         try:
             if supply.failure is None:
-                return function(supply, *operands)
+                found = function(supply, *jax.tree.map(_whole, operands, kinds))
+                return jax.tree.map(_halved, found)
         except BaseException as error:
             supply.failure = error
-        return jax.tree.map(lambda spec: np.zeros(spec.shape, spec.dtype), specs)
+        return jax.tree.map(lambda spec: np.zeros(spec.shape, spec.dtype), halves)
 
-    return jax.pure_callback(ask, specs, number, *operands)
+    halves = jax.tree.map(lambda spec: jax.ShapeDtypeStruct((*spec.shape, 2), np.uint32)
+                          if _wide(spec.dtype) else spec, specs)
+    sent = jax.tree.map(lambda leaf, kind: jax.lax.bitcast_convert_type(leaf, np.uint32)
+                        if _wide(kind) else leaf, operands, kinds)
+    found = jax.pure_callback(ask, halves, number, *sent)
+    return jax.tree.map(lambda leaf, spec: jax.lax.bitcast_convert_type(leaf, spec.dtype)
+                        if _wide(spec.dtype) else leaf, found, specs)
+
+
+def _wide(kind: Any) -> bool:
+    return jnp.issubdtype(kind, np.number) and np.dtype(kind).kind in "fiu" and (
+        np.dtype(kind).itemsize == 8)
+
+
+def _halved(array: Any) -> Any:
+    """Numbers of 64 bits as pairs of 32, (..., 2); the same memory."""
+    array = np.asarray(array)
+    return array[..., None].view(np.uint32) if _wide(array.dtype) else array
+
+
+def _whole(array: Any, kind: Any) -> Any:
+    return np.asarray(array).view(kind)[..., 0] if _wide(kind) else array
 
 
 def sound(found: Any) -> Any:

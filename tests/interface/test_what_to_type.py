@@ -1,0 +1,100 @@
+"""What a message tells a newcomer to type does work, and questions about parameters, which are the
+same in all rows, are not answered by rows."""
+
+import numpy as np
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+from numpyro import sample
+
+import probml
+from probml.models import gaussian_mixture
+
+
+@probml.model
+def weight(age):
+    base = sample("base", dist.Normal(0.0, 20.0))
+    noise = sample("noise", dist.HalfNormal(10.0))
+    with probml.rows():
+        sample("kg", dist.Normal(base + age, noise))
+
+
+PETS = {"age": [1, 2, 3, 4], "kg": [3.1, 3.9, 5.2, 6.0]}
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return weight().fit(PETS, probml.EM())
+
+
+def test_a_parameter_is_no_prediction_of_rows(fit):
+    with pytest.raises(probml.ModelError, match=r"outside rows.*take fit.params\['base'\]"):
+        fit.predict({"age": [7]}, "base")
+    with pytest.raises(probml.ModelError, match=r"no finite list.*take fit.params\['base'\]"):
+        fit.table("base")
+
+
+def test_engines_that_messages_name_do_not_refuse(fit):
+    with pytest.raises(probml.Refusal, match=r"^'base': EM\(\) has no.*Laplace\(\) of any"):
+        fit.posterior("base")
+    with pytest.raises(probml.Refusal, match=r"^EM\(\) found a point.*NUTS\(\) or probml.Laplace"):
+        fit.draws(3)
+    told = weight().fit(PETS, probml.Laplace())
+    assert 1.0 < float(told.posterior("base").mean) < 3.0
+    assert told.draws(3)["base"].shape == (3,)
+
+
+def test_simulating_says_how_an_input_is_given():
+    with pytest.raises(probml.ModelError, match=r"or give it here as an input, age=\[...\]"):
+        weight().simulate(5)
+    with pytest.raises(probml.ModelError, match=r"no input 'given': its inputs are \['age'\]"):
+        weight().simulate(given=PETS)
+    assert weight().simulate(age=[1.0, 2.0])["kg"].shape == (2,)
+
+
+@pytest.mark.parametrize("text, says", [("3.9", r"pandas.to_numeric"), ("3,9", r"decimal=','"),
+                                        ("heavy", "An unseen cell is NaN")])
+def test_text_in_the_place_of_numbers(text, says):
+    with pytest.raises(probml.DataError, match=f"got '{text}' in row 0.*{says}"):
+        weight().fit({**PETS, "kg": [text] * 4})
+    if text == "3.9":
+        assert pd.to_numeric(pd.Series([text]))[0] == 3.9
+
+
+@pytest.mark.parametrize("data, says", [
+    ("pets.csv", r"got str: pass {'age': ..., ...}. Read a file first: pandas.read_csv"),
+    ([[1, 2]], r"got list: pass {'age': ..., ...}"),
+    (np.ones((3, 2)), r"got ndarray: pass {'age': ..., ...}"),
+], ids=["path", "list", "matrix"])
+def test_what_is_no_table_is_told_by_the_models_own_names(data, says):
+    with pytest.raises(probml.DataError, match=says):
+        weight().fit(data)
+
+
+def test_numbers_have_no_calibration_of_states(fit):
+    with pytest.raises(probml.ModelError, match="no site of model 'weight' that has states"):
+        fit.calibration(PETS)
+
+
+def test_an_unseen_cell_of_a_function_without_rows_says_where_rows_stand():
+    @probml.model
+    def heights():
+        mean = sample("mean", dist.Normal(170.0, 20.0))
+        sample("height", dist.Normal(mean, 10.0))
+
+    @probml.model
+    def told():
+        mean = sample("mean", dist.Normal(170.0, 20.0))
+        with probml.rows():
+            sample("height", dist.Normal(mean, 10.0))
+
+    data = {"height": [162.0, 181.0, None, 175.0]}
+    with pytest.raises(probml.DataError, match="unseen cell, None, in place 2, .*probml.rows"):
+        heights().fit(data)
+    assert 160.0 < float(told().fit(data).params["mean"]) < 185.0
+
+
+@pytest.mark.parametrize("k", ["3", 3.0, 0])
+def test_a_number_of_components_is_asked_for_by_name(k):
+    with pytest.raises(probml.ModelError, match=rf"gaussian_mixture\(k={k!r}\): expected a whole"):
+        gaussian_mixture(k=k, d=1).fit({"x": np.ones((3, 1))})
