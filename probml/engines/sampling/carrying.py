@@ -31,7 +31,7 @@ MOST = 2**28  # numbers of rows that draws may hold
 
 def check_integrate(engine: str, integrate: object) -> None:
     """Refuse another word than INTEGRATE has."""
-    if integrate not in INTEGRATE:
+    if not isinstance(integrate, str) or integrate not in INTEGRATE:
         raise ModelError(f"{engine}(integrate={integrate!r}): expected one of {list(INTEGRATE)}")
 
 
