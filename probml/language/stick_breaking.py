@@ -101,7 +101,7 @@ def _numbers(name: str, value: Any, what: str = "StickBreaking") -> jax.Array:
     except (TypeError, ValueError, OverflowError):
         found = None
     known = found is not None and not isinstance(found, jax.core.Tracer)
-    if found is None or found.dtype.kind not in "biuf" or known and not (
+    if found is None or found.dtype.kind not in "biuf" or 0 in found.shape[:-1] or known and not (
             (found > 0) & jnp.isfinite(found)).all():
         raise ModelError(f"{what}({name}={value!r:.200}): expected numbers above 0 that are "
                          f"finite, (..., k − 1)")
