@@ -1,8 +1,10 @@
 """The cells of one column of a user's table: as numbers, or as codes of its labels."""
 
+from numbers import Number
+
 import numpy as np
 
-from probml import DataError
+from probml.errors import DataError, KindError, shortly
 from probml.estimators.face import missing
 from probml.models.frames.kinds import usual
 
@@ -34,7 +36,11 @@ def numbers_of(column, name: str) -> np.ndarray:
                     f"{name} must be numbers, got {value!r} in row {i}: name it in "
                     f"categorical=[...] if it is categorical"
                 ) from None
-        raise TypeError(f"{name}: float() argument must be a string or a real number") from None
+        row, odd = next(((i, value) for i, value in enumerate(column)
+                         if not isinstance(value, Number)), (0, column))
+        raise KindError(f"{name}: float() argument must be a string or a real number, got a "
+                        f"{type(odd).__name__}, {shortly(odd)}, in row {row}: give each of its "
+                        f"numbers a column of its own, or leave the column out") from None
 
 
 def labels_of(column, name: str) -> tuple:
@@ -56,7 +62,7 @@ def labels_of(column, name: str) -> tuple:
         return tuple(np.unique(seen).tolist())
     for value in seen.tolist():
         if not isinstance(value, str | bool | int | float | np.generic):
-            raise TypeError(f"{name}: a category as an argument must be a string or a number, got "
+            raise KindError(f"{name}: a category as an argument must be a string or a number, got "
                             f"{type(value).__name__}")
     return tuple(sorted(set(seen.tolist()), key=lambda v: (isinstance(v, str), v)))
 
