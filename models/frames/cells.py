@@ -6,7 +6,7 @@ import numpy as np
 
 from probml.errors import DataError, KindError, shortly
 from probml.estimators.face import missing
-from probml.models.frames.kinds import usual
+from probml.models.frames.kinds import refuse_dates, usual
 
 
 def column_of(X, j: int):
@@ -25,6 +25,14 @@ def usual_of(column, name: str) -> str:
 
 
 def numbers_of(column, name: str) -> np.ndarray:
+    """A column as floats, NaN unseen.
+
+    Raises:
+        DataError: dates, which would be numbers in units that nobody has said; text. KindError:
+            a cell that is no number.
+    """
+    if hasattr(column, "dtype"):
+        refuse_dates(column, name)
     try:
         if hasattr(column, "to_numpy"):
             return column.to_numpy(dtype=float, na_value=np.nan)

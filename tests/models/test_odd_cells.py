@@ -31,6 +31,15 @@ def test_cells_of_several_values_are_no_category(kind):
         models.MixedMixture(2, n_init=1).fit(table)
 
 
+@pytest.mark.parametrize("dated", [pd.to_datetime, pd.to_timedelta, lambda x: pd.to_datetime(x).dt.date])
+def test_dates_in_the_place_of_numbers_are_refused_when_asked(dated):
+    """As floats they would be counts of some part of a second."""
+    table = pd.DataFrame(X, columns=["a", "b"])
+    for face in (models.NaiveBayes().fit(table, Y > 2), models.MixedMixture(2, n_init=1).fit(table)):
+        with pytest.raises(probml.DataError, match="'a' holds dates or times"):
+            face.predict(table.assign(a=dated(table["a"])))
+
+
 def test_intervals_are_categories_of_a_mixture():
     table = pd.DataFrame({"a": pd.cut(X[:, 0], 2), "b": X[:, 1]})
     drawn, _ = models.MixedMixture(2, n_init=1).fit(table).sample(4)
