@@ -78,6 +78,8 @@ def labels_of(column, name: str) -> tuple:
 def codes_of(column, labels: tuple) -> np.ndarray:
     """Codes into labels, −1 where unseen, −2 where the label is none of them."""
     values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
+    if values.dtype.kind in "mM" and hasattr(column, "astype"):  # else as counts of nanoseconds
+        values = np.asarray(column.astype(object), object)
     numeric = values.dtype.kind in "iufb" and not any(isinstance(label, str) for label in labels)
     if not numeric or not labels:
         lookup, hidden = {label: code for code, label in enumerate(labels)}, missing(values)

@@ -40,6 +40,14 @@ def test_dates_in_the_place_of_numbers_are_refused_when_asked(dated):
             face.predict(table.assign(a=dated(table["a"])))
 
 
+def test_dates_are_no_codes():
+    """NumPy makes whole numbers of moments in nanoseconds, and 0 and 1 are codes."""
+    codes = pd.DataFrame({"a": [0, 1, 0, 1, 1, 0], "b": [0, 1, 0, 1, 0, 0]})
+    face = models.LatentClass(2, n_init=1).fit(codes)
+    with pytest.raises(probml.DataError, match="not in training"):
+        face.predict(codes.astype(float).apply(pd.to_datetime))
+
+
 def test_intervals_are_categories_of_a_mixture():
     table = pd.DataFrame({"a": pd.cut(X[:, 0], 2), "b": X[:, 1]})
     drawn, _ = models.MixedMixture(2, n_init=1).fit(table).sample(4)
