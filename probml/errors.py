@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+LONG = 80  # characters of one value in a message
+
 
 class ModelError(ValueError):
     """A model, or a setting of it, that cannot be used: what, where, expected, got, and what to
@@ -38,6 +40,10 @@ class Refusal(ModelError):
 
 class DataError(ValueError):
     """Data that the model cannot take: what and where, expected and got, what to do."""
+
+
+class KindError(DataError, TypeError):
+    """A cell of a kind that is no number and no label; what checks of estimators look for, too."""
 
 
 class RowError(DataError):
@@ -79,4 +85,10 @@ def meant(name: str, known: Iterable[str],
 def listed(names: Sequence) -> str:
     """Names in a message, the first twelve."""
     more = f", … ({len(names)} in all)" if len(names) > 12 else ""
-    return ", ".join(map(repr, names[:12])) + more
+    return ", ".join(map(shortly, names[:12])) + more
+
+
+def shortly(value: object) -> str:
+    """A value in a message, its beginning."""
+    said = repr(value)
+    return said if len(said) <= LONG else f"{said[:LONG]} …"

@@ -10,7 +10,7 @@ import pandas as pd
 
 from probml.comparison.compare import compare
 from probml.dataset.frames import shortest
-from probml.errors import DataError, ModelError
+from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
 from probml.models.commandline.layouts import PLAIN, Laid, Layout, of_fit, sequences, together
 
@@ -48,7 +48,7 @@ def columns_of(found: Any, table: pd.DataFrame) -> pd.DataFrame:
         table = table.assign(**dict.fromkeys(missing))
     elif missing:
         raise DataError(f"the table has no column '{missing[0]}', from which "
-                        f"{type(found).__name__} was learnt; it has {list(table.columns)}")
+                        f"{type(found).__name__} was learnt; it has {listed(list(table.columns))}")
     return table[list(wanted)]
 
 
@@ -176,7 +176,7 @@ def _simulated(fit: Fit, rows: int, seed: int, inputs: pd.DataFrame | None,
     missing = next((name for name in needed if name not in laid.data), None)
     if missing is not None:
         raise DataError(f"--data: the table has no column '{missing}', an input of the model; it "
-                        f"has {list(inputs.columns)}")
+                        f"has {listed(list(inputs.columns))}")
     given = {name: laid.data[name] for name in needed}
     shown = [name for name in inputs.columns if name in needed
              or any(name in laid.joined.get(own, ()) for own in needed)]
@@ -223,6 +223,9 @@ def score(found: Any, table: pd.DataFrame, target: str | None,
         own = p[np.arange(len(y)), [lookup[label] for label in y.tolist()]]
         return out | {"accuracy": float(found.score(rows, y)),
                       "log_score": float(np.log(np.maximum(own, 1e-300)).mean())}
+    if not hasattr(found, "log_prob"):
+        raise ModelError(f"--target {target}: {type(found).__name__} predicts no column of a row: "
+                         f"leave it out")
     return out | {"r2": float(found.score(rows, y)),
                   "log_score": float(np.mean(found.log_prob(rows, y)))}
 
@@ -259,7 +262,7 @@ def target_of(table: pd.DataFrame, target: str) -> np.ndarray:
     """
     if target not in table.columns:
         raise DataError(f"--target {target}: the table has no such column; it has "
-                        f"{list(table.columns)}")
+                        f"{listed(list(table.columns))}")
     return table[target].to_numpy()
 
 

@@ -3,7 +3,9 @@ user's file."""
 
 import importlib.util
 import json
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
 from probml.interface.loading import load
 from probml.interface.model import Generative, Model
+from probml.models.commandline.reading import read_text
+from probml.numerics.outside.atomic import replacing
 
 ENDINGS = (".csv", ".tsv", ".parquet", ".arrow", ".feather")
 
@@ -32,10 +36,13 @@ def read_table(path: str) -> pd.DataFrame:
                         f"'{ending}'")
     try:
         if ending in (".csv", ".tsv"):
-            out = pd.read_csv(sys.stdin if path == "-" else path,
-                              sep="\t" if ending == ".tsv" else ",")
+            out = read_text(path, "\t" if ending == ".tsv" else ",")
         else:
             out = pd.read_parquet(path) if ending == ".parquet" else pd.read_feather(path)
+            if any(name is not None for name in out.index.names):  # which were columns once
+                out = out.reset_index()
+    except DataError:
+        raise
     except FileNotFoundError:
         raise DataError(f"'{path}': there is no such file") from None
     except ImportError as error:
@@ -61,15 +68,43 @@ def write_table(table: pd.DataFrame, path: str | None) -> None:
         table.to_csv(sys.stdout, index=False)
         return
     ending = Path(path).suffix.lower()
-    if ending in (".csv", ".tsv"):
-        table.to_csv(path, index=False, sep="\t" if ending == ".tsv" else ",")
-    elif ending == ".parquet":
-        table.to_parquet(path, index=False)
-    elif ending in (".arrow", ".feather"):
-        table.to_feather(path)
-    else:
+    if ending not in ENDINGS:
         raise DataError(f"'{path}': expected one of {', '.join(ENDINGS)}, got the ending "
                         f"'{ending}'")
+    try:
+        with replacing(path) as place:
+            if ending in (".csv", ".tsv"):
+                table.to_csv(place, index=False, sep="\t" if ending == ".tsv" else ",")
+            else:
+                (table.to_parquet if ending == ".parquet" else table.to_feather)(place)
+    except OSError as error:
+        raise DataError(f"'{path}' cannot be written: {error.strerror or error}") from None
+    except ImportError as error:
+        raise DataError(f"'{path}': {ending} needs pyarrow: pip install 'probml[data]' "
+                        f"({error})") from None
+    except (TypeError, ValueError, OverflowError) as error:  # Arrow's, of a column of several kinds
+        if type(error).__module__ == "builtins" and ending in (".csv", ".tsv"):
+            raise
+        raise DataError(f"'{path}': {ending[1:]} cannot hold this table ({error}): write .csv"
+                        ) from None
+
+
+def check_kind(path: str, begins: bytes, what: str) -> None:
+    """Refuse to write over a file of another kind, such as the table or the model that was read.
+
+    Args:
+        begins: with which files of the kind that is to be written begin.
+
+    Raises:
+        ModelError: there is one that begins otherwise.
+    """
+    if not os.path.isfile(path):
+        return
+    with open(path, "rb") as file:
+        head = file.read(len(begins))
+    if head and head != begins:
+        raise ModelError(f"--out {path}: a file of that name is there that is no {what}, and would "
+                         f"be lost: name another, or remove it first")
 
 
 def write_json(value: Any) -> None:
@@ -143,7 +178,16 @@ def own_model(spec: str, settings: dict[str, Any]) -> Model:
     module = importlib.util.module_from_spec(
         found := importlib.util.spec_from_file_location(module_name, path))
     sys.modules[module_name] = module
-    found.loader.exec_module(module)
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:  # whatever the user's own file may raise
+        if os.environ.get("PROBML_TRACEBACK"):
+            raise
+        own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+               if frame.filename == path]
+        line = own[-1] if own else getattr(error, "lineno", None)
+        raise ModelError(f"--model {spec}: '{path}' fails{f' at line {line}' if line else ''}: "
+                         f"{type(error).__name__}: {error}") from None
     value = getattr(module, name, None)
     if isinstance(value, Generative):
         return value(**settings)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from probml.errors import DataError, ModelError
+from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
 from probml.interface.model import Model
 from probml.structure.structure import Structure
@@ -75,7 +75,7 @@ def of_model(model: Model, table: pd.DataFrame, layout: Layout) -> Laid:
     if missing is not None:
         raise DataError(f"the table has no column '{missing}', an input of the model: a setting is "
                         f"--set {missing}=…, a column of another name --as {missing}=COLUMN; the "
-                        f"table has {list(table.columns)}")
+                        f"table has {listed(list(table.columns))}")
     return laid
 
 
@@ -148,7 +148,7 @@ def _there(table: pd.DataFrame, columns: Iterable[str], said: str) -> None:
     missing = next((name for name in columns if name not in table.columns), None)
     if missing is not None:
         raise DataError(f"{said}: the table has no column '{missing}'; it has "
-                        f"{list(table.columns)}")
+                        f"{listed(list(table.columns))}")
 
 
 def _steps(table: pd.DataFrame, by: str | None) -> tuple[np.ndarray, ...]:

@@ -4,9 +4,10 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from probml.errors import DataError, ModelError
+from probml.errors import DataError, ModelError, listed
 from probml.models import (
     BayesianLinearRegression,
     HiddenMarkov,
@@ -21,6 +22,7 @@ from probml.models.commandline.files import own_model
 from probml.models.commandline.layouts import PLAIN, Layout, of_model, sequences
 from probml.models.frames.kinds import usual
 
+NAMELESS = "Unnamed: "  # as pandas calls a column without a name
 FEW = 20  # categories that are never too many
 SEQUENCES = ("hmm", "series")  # a row is a step
 OWN = ("engine",)  # what a function of the user's own takes
@@ -50,8 +52,8 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> Any:
     missing = next((name for name in dropped if name not in table.columns), None)
     if missing is not None:
         raise DataError(f"--drop {missing}: the table has no such column; it has "
-                        f"{list(table.columns)}")
-    table = table.drop(columns=dropped)
+                        f"{listed(list(table.columns))}")
+    table = _unnumbered(table.drop(columns=dropped))
     if model in ZOO:
         if wish.layout.joined or wish.layout.by and model not in SEQUENCES:
             said = "--as" if wish.layout.joined else "--by"
@@ -67,6 +69,19 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> Any:
     return own.fit(of_model(own, table, wish.layout).data, wish.engine, seed=wish.seed)
 
 
+def _unnumbered(table: pd.DataFrame) -> pd.DataFrame:
+    """A table without a column that has no name and holds the numbers of the rows, as pandas and R
+    write them."""
+    for name in (name for name in table.columns if str(name).startswith(NAMELESS)):
+        column = table[name]
+        if (pd.api.types.is_integer_dtype(column) and len(column) > 1
+                and (column.diff()[1:] == 1).all()):
+            warnings.warn(f"column '{name}' has no name in the file and counts the rows: left out",
+                          RuntimeWarning, stacklevel=2)
+            table = table.drop(columns=name)
+    return table
+
+
 def _refuse_names(table: pd.DataFrame) -> None:
     """
     Raises:
@@ -78,6 +93,10 @@ def _refuse_names(table: pd.DataFrame) -> None:
         if pd.api.types.is_numeric_dtype(column):
             continue
         seen = column.dropna()
+        nested = next((each for each in seen if isinstance(each, list | dict | np.ndarray)), None)
+        if nested is not None:
+            raise DataError(f"column '{name}' holds several values in a cell, {nested!r:.60}: give "
+                            f"each a column of its own, or leave it out, --drop '{name}'")
         each = seen.nunique() > max(0.9 * len(seen), FEW)
         if each or pd.api.types.is_datetime64_any_dtype(column):
             said[name] = "dates" if not each or _dates(seen) else "another text in nearly every row"
@@ -132,10 +151,10 @@ def divided(table: pd.DataFrame, wish: Wish) -> tuple[pd.DataFrame, pd.Series]:
     """
     if wish.target is None:
         raise ModelError(f"say which column is predicted, --target NAME; the columns are "
-                         f"{list(table.columns)}")
+                         f"{listed(list(table.columns))}")
     if wish.target not in table.columns:
         raise DataError(f"--target {wish.target}: the table has no such column; it has "
-                        f"{list(table.columns)}")
+                        f"{listed(list(table.columns))}")
     return table.drop(columns=wish.target), table[wish.target]
 
 
@@ -218,7 +237,7 @@ def _series(table: pd.DataFrame, wish: Wish) -> Any:
     name = wish.target or numbers[0]
     if name not in table.columns:
         raise DataError(f"--target {name}: the table has no such column; it has "
-                        f"{list(table.columns)}")
+                        f"{listed(list(table.columns))}")
     if name not in numbers:
         raise DataError(f"column '{name}' holds text: a series is numbers, a row a step")
     face, by = _made(StructuralTimeSeries, wish, engine=wish.engine), wish.layout.by

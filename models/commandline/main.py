@@ -34,6 +34,7 @@ from probml.models.commandline.options import (
 
 CODES = ((DataError, 3), (Refusal, 4), (ModelError, 4), (ValueError, 3), (OSError, 3),
          (ImportError, 4), (Exception, 4))
+FIT, REPORT = b"PK", b"<!DOCTYPE"  # how these files begin
 
 
 class Verbs(click.Group):
@@ -53,8 +54,8 @@ class Verbs(click.Group):
                 return super().invoke(ctx)
         except click.UsageError as error:
             _misused(error)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # the last: whoever reads has enough, `| head`
         except Exception as error:
             if os.environ.get("PROBML_TRACEBACK"):
                 raise
@@ -96,6 +97,7 @@ def fit(data: str, model: str, target: str | None, engine: str | None, seed: int
         sizes: str | None, settings: tuple[str, ...], drop: tuple[str, ...], out: str,
         as_json: bool, layout: layouts.Layout) -> None:
     """Learn from the table DATA and write what was found."""
+    files.check_kind(out, FIT, "fit")
     table = files.read_table(data)
     found = learning.learn(model, table, wish(target, engine, seed, sizes, settings, drop, layout))
     found.save(out)
@@ -303,6 +305,7 @@ def check(spec: str, rows: int, data: str | None, simulations: int, engine: str 
 def report(fitted: str, data: str | None, target: str | None, out: str, model: str | None,
            settings: tuple[str, ...], layout: layouts.Layout) -> None:
     """One self-contained HTML file about a fit."""
+    files.check_kind(out, REPORT, "report")
     found = _opened(fitted, model, settings)
     table = None if data is None else files.read_table(data)
     rows = () if table is None else (answers.rows_of(found, table, layout),)
@@ -323,7 +326,11 @@ def convert(source: str, destination: str) -> None:
     formats."""
     if _is_bif(source):
         found = read_bif(source)
-        write_bif(found, destination) if _is_bif(destination) else found.save(destination)
+        if _is_bif(destination):
+            write_bif(found, destination)
+        else:
+            files.check_kind(destination, FIT, "fit")
+            found.save(destination)
     elif _is_bif(destination):
         write_bif(answers.fit_of(_opened(source, None)), destination)
     else:

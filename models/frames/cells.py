@@ -1,10 +1,12 @@
 """The cells of one column of a user's table: as numbers, or as codes of its labels."""
 
+from numbers import Number
+
 import numpy as np
 
-from probml import DataError
+from probml.errors import DataError, KindError, shortly
 from probml.estimators.face import missing
-from probml.models.frames.kinds import usual
+from probml.models.frames.kinds import refuse_dates, usual
 
 
 def column_of(X, j: int):
@@ -23,6 +25,14 @@ def usual_of(column, name: str) -> str:
 
 
 def numbers_of(column, name: str) -> np.ndarray:
+    """A column as floats, NaN unseen.
+
+    Raises:
+        DataError: dates, which would be numbers in units that nobody has said; text. KindError:
+            a cell that is no number.
+    """
+    if hasattr(column, "dtype"):
+        refuse_dates(column, name)
     try:
         if hasattr(column, "to_numpy"):
             return column.to_numpy(dtype=float, na_value=np.nan)
@@ -34,7 +44,11 @@ def numbers_of(column, name: str) -> np.ndarray:
                     f"{name} must be numbers, got {value!r} in row {i}: name it in "
                     f"categorical=[...] if it is categorical"
                 ) from None
-        raise TypeError(f"{name}: float() argument must be a string or a real number") from None
+        row, odd = next(((i, value) for i, value in enumerate(column)
+                         if not isinstance(value, Number)), (0, column))
+        raise KindError(f"{name}: float() argument must be a string or a real number, got a "
+                        f"{type(odd).__name__}, {shortly(odd)}, in row {row}: give each of its "
+                        f"numbers a column of its own, or leave the column out") from None
 
 
 def labels_of(column, name: str) -> tuple:
@@ -56,7 +70,7 @@ def labels_of(column, name: str) -> tuple:
         return tuple(np.unique(seen).tolist())
     for value in seen.tolist():
         if not isinstance(value, str | bool | int | float | np.generic):
-            raise TypeError(f"{name}: a category as an argument must be a string or a number, got "
+            raise KindError(f"{name}: a category as an argument must be a string or a number, got "
                             f"{type(value).__name__}")
     return tuple(sorted(set(seen.tolist()), key=lambda v: (isinstance(v, str), v)))
 
@@ -64,6 +78,8 @@ def labels_of(column, name: str) -> tuple:
 def codes_of(column, labels: tuple) -> np.ndarray:
     """Codes into labels, −1 where unseen, −2 where the label is none of them."""
     values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
+    if values.dtype.kind in "mM" and hasattr(column, "astype"):  # else as counts of nanoseconds
+        values = np.asarray(column.astype(object), object)
     numeric = values.dtype.kind in "iufb" and not any(isinstance(label, str) for label in labels)
     if not numeric or not labels:
         lookup, hidden = {label: code for code, label in enumerate(labels)}, missing(values)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.dataset.arrays import NUMBERS
 from probml.dataset.frames import shortest
 from probml.errors import meant
 from probml.models.frames.cells import codes_of, column_of, numbers_of
@@ -135,8 +136,8 @@ class Columns:
                     values = np.array([*self.labels[j], None] if self.spare else self.labels[j],
                                       object)[values.astype(int)]
                 columns[j] = values
-        text = (any(isinstance(label, str) for labels in self.labels for label in labels or ())
-                or self.spare)
+        text = (any(not isinstance(label, NUMBERS) for labels in self.labels
+                    for label in labels or ()) or self.spare)
         out = np.empty((length, len(columns)), object)
         for j, values in enumerate(columns):
             out[:, j] = values

@@ -33,8 +33,7 @@ def refuse_dates(column, name: str) -> None:
     if getattr(column.dtype, "kind", "O") not in "Mm" and not found.startswith(
         ("date", "time", "duration", "period")
     ):
-        cell = next((cell for cell in column if cell is not None and cell == cell),
-                    None) if found == "object" else None
+        cell = _first(column) if found == "object" else None
         if not isinstance(cell, DATES):
             return
         found = type(cell).__name__
@@ -44,6 +43,13 @@ def refuse_dates(column, name: str) -> None:
         "(column - column.min()).dt.total_seconds() / 86400 for days, or categories, such as "
         "column.dt.month.astype(str)"
     )
+
+
+def _first(column):
+    """The first cell that is seen."""
+    import pandas as pd  # late: arrays need none of it
+
+    return next((cell for cell in column if pd.isna(cell) is not True), None)  # of several: several
 
 
 def discrete(values) -> bool:

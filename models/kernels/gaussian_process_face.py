@@ -19,7 +19,11 @@ from probml.estimators.rules import (
     parameter,
     whole,
 )
-from probml.estimators.validation import check_is_fitted
+from probml.estimators.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+)
 from probml.models.frames.framed import Numeric
 from probml.models.kernels.gaussian_process import KERNELS, gaussian_process, kernel_of
 from probml.posteriors.units import Unit, of_rows
@@ -154,8 +158,11 @@ class GaussianProcess(Numeric):
             **data, "y": (np.asarray(y, float) - self.mean_) / self._spread}
 
     def log_prob(self, X, y):
-        """log p(y | x, the rows that were fitted) of every row by itself, (n,), nats."""
+        """log p(y | x, the rows that were fitted) of every row by itself, (n,), nats; 0 where y is
+        unseen."""
         from scipy.stats import norm
 
+        y = column_or_1d(y, dtype=float)
+        check_consistent_length(X, y)
         mean, spread = self.predict(X, return_std=True)
-        return norm.logpdf(np.asarray(y, float), mean, spread)
+        return np.where(np.isnan(y), 0.0, norm.logpdf(y, mean, spread))

@@ -9,7 +9,7 @@ import numpy as np
 
 from probml.dataset import frames
 from probml.dataset.sources import arrow_values
-from probml.errors import DataError, RowError
+from probml.errors import DataError, RowError, shortly
 
 UNSEEN = "An unseen cell is NaN or None."
 NUMBERS = (Real, Decimal, np.bool_)
@@ -60,7 +60,9 @@ def as_raw(what, value, rows):
 
 def _opened(what, value, rows):
     module = type(value).__module__.partition(".")[0]
-    if module == "pyarrow" and hasattr(value, "to_pandas"):
+    if module == "pyarrow" and hasattr(value, "schema"):  # several columns as one array
+        value, module = value.to_pandas(), "pandas"
+    elif module == "pyarrow" and hasattr(value, "to_pandas"):
         value = arrow_values.opened(value)
         module = "numpy" if isinstance(value, np.ndarray) else "pandas"
     return (_from_pandas if module == "pandas" else _from_numpy)(what, value, rows)
@@ -112,6 +114,9 @@ def _from_numpy(what, value, rows):
 
 def _from_objects(what, a, rows):
     flat = a.ravel()
+    if Decimal in set(map(type, flat.tolist())):  # whose signalling NaN no comparison takes
+        flat = np.array([np.nan if isinstance(v, Decimal) and v.is_nan() else v
+                         for v in flat.tolist()], object)
     pandas = sys.modules.get("pandas")
     empty = ([v is None or isinstance(v, float | np.floating) and v != v for v in flat.tolist()]
              if pandas is None else pandas.isna(flat))
@@ -137,6 +142,7 @@ def coded(a, hidden):
     """Values as codes into their sorted distinct labels, numbers before text."""
     seen = a[~hidden].tolist()
     labels = sorted(set(seen), key=lambda v: (isinstance(v, str), v))
+    "".join(v for v in labels if isinstance(v, str)).encode()  # else no file and no table holds it
     lookup = {label: code for code, label in enumerate(labels)}
     codes = np.full(a.shape, -1, np.int32)
     codes[~hidden] = [lookup[v] for v in seen]
@@ -149,7 +155,7 @@ def deny(bad, what, values, must, rows=True, hint=UNSEEN):
         i = tuple(int(j) for j in np.unravel_index(np.argmax(bad), bad.shape))
         got = ("an unseen cell" if values is None else values.labels[values.values[i]]
                if isinstance(values, Raw) else values[i])
-        got = (got.tolist() if isinstance(got, np.ndarray) else repr(str(got))
+        got = (got.tolist() if isinstance(got, np.ndarray) else shortly(str(got))
                if isinstance(got, str) and values is not None else got)
         cell = i[1:] if rows else i
         behind = f"cell {cell[0] if len(cell) == 1 else cell}" * bool(cell)

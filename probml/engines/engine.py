@@ -20,6 +20,7 @@ engine is in this file, with what holds by default; which engine it is, nobody a
 """
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -385,7 +386,7 @@ def check_settings(engine: Any, positive: Sequence[str] = (),
         whole = name != "tolerance"
         low = 1 if name in positive else 0
         if (isinstance(value, bool) or not isinstance(value, int | float | np.number)
-            or (whole and value != int(value)) or not value >= low):
+            or not low <= value < math.inf or (whole and value != int(value))):
             kind = "a whole number" if whole else "a number"
             raise ModelError(f"{type(engine).__name__}({name}={value!r}): expected {kind} of at "
                              f"least {low}")

@@ -15,6 +15,7 @@ from probml.engines.start import begin, ridges
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import density
+from probml.language import given
 from probml.numerics import curvature
 from probml.plan import decide
 from probml.posteriors.drawn import Normal
@@ -55,12 +56,9 @@ class Laplace(Engine):
     over: tuple[str, ...] | None = None
 
     def __post_init__(self):
-        names = self.over
-        if names is not None and (isinstance(names, str) or not names
-                                  or not all(isinstance(name, str) for name in names)):
-            raise ModelError(f"Laplace(over={names!r}): expected names of parameters, such as "
-                             f"over=('weights1', 'bias1')")
-        object.__setattr__(self, "over", None if names is None else tuple(names))
+        if self.over is not None:
+            names = given.names(self.over, "Laplace(over)", "parameters", "('weights1', 'bias1')")
+            object.__setattr__(self, "over", names)
 
     statistics: ClassVar = True
 

@@ -33,6 +33,7 @@ from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import carried, centring, density
+from probml.language import given
 from probml.numerics.curvature import SQUARE, Frame, Starts
 from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.transfer import placed, random_key, rows_of
@@ -110,9 +111,7 @@ class NUTS(Engine):
         if not (isinstance(self.target_accept, int | float) and 0 < self.target_accept < 1):
             raise ModelError(f"NUTS(target_accept={self.target_accept!r}): expected a probability "
                              f"between 0 and 1, such as 0.9")
-        if self.chain_method not in METHODS:
-            raise ModelError(f"NUTS(chain_method={self.chain_method!r}): expected one of "
-                             f"{list(METHODS)}")
+        given.word(self.chain_method, METHODS, "NUTS(chain_method)")
         carrying.check_integrate("NUTS", self.integrate)
 
     @property

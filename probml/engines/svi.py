@@ -31,6 +31,7 @@ from probml.engines.start.standing import standing
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import carried, density
+from probml.language import given
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
 from probml.numerics.outside.checkpoint import Grown
@@ -95,9 +96,8 @@ class SVI(Engine):
 
     def __post_init__(self):
         check_settings(self, positive=("steps", "batch_rows", "particles"))
-        if self.guide not in GUIDES and not callable(self.guide):
-            raise ModelError(f"SVI(guide={self.guide!r}): expected one of {list(GUIDES)}, or a "
-                             f"NumPyro guide")
+        if not callable(self.guide):
+            given.word(self.guide, GUIDES, "SVI(guide)", ", or a NumPyro guide")
         if self.optimizer is not None and not hasattr(self.optimizer, "update"):
             raise ModelError(f"SVI(optimizer={self.optimizer!r}): expected an optax optimiser such "
                              f"as optax.adam(1e-2), or None")

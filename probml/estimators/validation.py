@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from probml.errors import DataError
+from probml.errors import DataError, KindError, shortly
 from probml.numerics.process.cores import finite
 
 try:
@@ -87,8 +87,11 @@ def validate_data(face: Any, X: Any, **settings: Any) -> Any:
         return found
     except TypeError as error:
         _refuse_dates(X, error)
+        _refuse_cells(X, error)
         raise
     except ValueError as error:
+        if "could not convert" in str(error) or "setting an array element" in str(error):
+            _refuse_cells(X, error)
         if "got 1D array" in str(error):
             raise _one_axis(X) from error
         if "infinity" in str(error):
@@ -111,6 +114,32 @@ def _refuse_dates(X: Any, error: TypeError | None) -> None:
             raise DataError(f"column '{name}' of X holds dates or times ({kind}), which are no "
                             f"numbers. Make numbers of them, such as (X['{name}'] - "
                             f"X['{name}'].min()).dt.total_seconds() / 86400 for days") from error
+
+
+def _unseen(cell: Any) -> bool:
+    try:
+        return cell is None or bool(cell != cell)
+    except (TypeError, ValueError):  # pandas' NA is neither; an array is several
+        return type(cell).__name__ == "NAType"
+
+
+def _refuse_cells(X: Any, error: Exception) -> None:
+    """
+    Raises:
+        KindError, DataError: the first column of a table that holds what is no number, and where.
+    """
+    for name in getattr(X, "columns", ()):
+        for row, cell in enumerate(X[name].tolist() if hasattr(X[name], "tolist") else X[name]):
+            try:
+                if not _unseen(cell):
+                    float(cell)
+            except (TypeError, ValueError):
+                kind = DataError if isinstance(cell, str) else KindError
+                said = (f"could not convert string to float: {shortly(cell)}"
+                        if isinstance(cell, str) else "float() argument must be a string or a real "
+                        f"number, got a {type(cell).__name__}, {shortly(cell)}")
+                raise kind(f"column '{name}' of X, row {row}: {said}. Give numbers, or "
+                           f"leave the column out") from error
 
 
 def _one_axis(X: Any) -> DataError:

@@ -102,3 +102,28 @@ def traceable(value: Any, what: str) -> jax.Array:
     if found is None or found.dtype.kind not in "biuf" and found.dtype != jnp.bfloat16:
         raise ModelError(f"{what}: expected an array of numbers, got {value!r:.200}")
     return found
+
+
+def word(value: Any, words: Iterable[str | None], where: str, more: str = "") -> None:
+    """Refuse what is none of some words, or None where that is one of them.
+
+    Raises:
+        ModelError: it is none of them.
+    """
+    if not isinstance(value, str | None) or value not in words:
+        raise ModelError(f"{where}: expected one of {list(words)}{more}, got {reprlib.repr(value)}")
+
+
+def names(value: Any, where: str, what: str, example: str) -> tuple[str, ...]:
+    """One or more names.
+
+    Raises:
+        ModelError: none, or something that is no name.
+    """
+    several = isinstance(value, Iterable) and not isinstance(value, str | bytes) and (
+        getattr(value, "ndim", 1) == 1)
+    found = tuple(value) if several else ()
+    if not found or not all(isinstance(name, str) for name in found):
+        raise ModelError(f"{where}: expected names of {what}, such as {example}, got "
+                         f"{reprlib.repr(value)}")
+    return found

@@ -174,6 +174,9 @@ def stationary(transition):
     Cost: O(k³). Source: Zucchini & MacDonald 2009, exercise 1.8.
     """
     transition = traceable(transition, "stationary(transition)")
+    if transition.ndim < 2 or transition.shape[-2] != transition.shape[-1] or not transition.size:
+        raise ModelError(f"stationary(transition): expected a square table, (..., states, states), "
+                         f"got the shape {transition.shape}")
     k = transition.shape[-1]
     system = jnp.swapaxes(jnp.eye(k, dtype=transition.dtype) - transition + 1, -1, -2)
     found = jnp.linalg.solve(system,

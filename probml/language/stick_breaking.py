@@ -95,15 +95,15 @@ def remainders(w: jax.Array) -> jax.Array:
     return jnp.flip(jnp.cumsum(jnp.flip(w[..., 1:], -1), -1), -1)
 
 
-def _numbers(name: str, value: Any) -> jax.Array:
+def _numbers(name: str, value: Any, what: str = "StickBreaking") -> jax.Array:
     try:
         found = jnp.atleast_1d(jnp.asarray(value))
     except (TypeError, ValueError, OverflowError):
         found = None
     known = found is not None and not isinstance(found, jax.core.Tracer)
-    if found is None or found.dtype.kind not in "biuf" or known and not (
+    if found is None or found.dtype.kind not in "biuf" or 0 in found.shape[:-1] or known and not (
             (found > 0) & jnp.isfinite(found)).all():
-        raise ModelError(f"StickBreaking({name}={value!r:.200}): expected numbers above 0 that are "
+        raise ModelError(f"{what}({name}={value!r:.200}): expected numbers above 0 that are "
                          f"finite, (..., k − 1)")
     return found
 
@@ -125,5 +125,8 @@ def dirichlet_process(concentration: Any, k: int) -> StickBreaking:
             raise ModelError(f"dirichlet_process(concentration={concentration!r}): expected a "
                              f"number above 0")
         concentration = float(concentration)
-    shape = jnp.ones(k - 1)
-    return StickBreaking(shape, _numbers("concentration0", concentration) * shape)
+    alpha, one = _numbers("concentration", concentration, "dirichlet_process"), jnp.ones(k - 1)
+    if alpha.shape[-1] not in (1, k - 1):
+        raise ModelError(f"dirichlet_process(concentration=...): its shape is {alpha.shape}, "
+                         f"expected one number, or {k - 1} of each, (..., k − 1)")
+    return StickBreaking(one, alpha * one)

@@ -3,6 +3,7 @@
 import contextlib
 import traceback
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
-from probml.families import domains, registry
+from probml.families import domains
 from probml.language.language import Bound, chains_of
 from probml.language.named_rows import ROWS
 from probml.language.sequences import as_chain
@@ -134,10 +135,11 @@ class _Recorder(Messenger):
                 f"numpyro.deterministic(\"{name}\", value), "
                 "which is an answer like any other"
             )
-        if isinstance(getattr(peel(fn)[0], "total_count", None),
-                      list | tuple) and registry.entry(peel(fn)[0]).likelihood is None:
-            raise ModelError(f"{where} ({type(peel(fn)[0]).__name__}): total_count is a list, "
-                             f"expected an array: jnp.array([...])")
+        if (loose := _loose(peel(fn)[0])) is not None:
+            kind, name, value = loose
+            how = WRITE * isinstance(value, list | tuple)
+            raise ModelError(f"{where} ({kind}): {name} is {value!r:.60}, expected a number or an "
+                             f"array, as NumPyro takes no other{how}")
         dtype = int if domains.of(domains.of_values(fn)).discrete else float
         shape = fn.batch_shape + (() if isinstance(fn, dist.Unit) else fn.event_shape)
         msg["value"] = self.values[name] if name in self.values else jnp.zeros(
@@ -146,6 +148,27 @@ class _Recorder(Messenger):
         if name in self.lows:
             msg["value"] = msg["value"] + self.lows[name]
         self.messages[name] = msg
+
+
+WRITE = ": write jnp.array([...])"
+
+
+def _loose(fn: dist.Distribution) -> tuple[str, str, Any] | None:
+    """A parameter of a distribution, or of one that it is made of, that is no number and no array:
+    the kind, the parameter, its value. NumPyro keeps such as they are, and fails later, at a draw
+    or a density."""
+    held = vars(fn)
+    for name in fn.arg_constraints:
+        if name in held and (held[name] is None or isinstance(held[name], list | tuple | str)):
+            return type(fn).__name__, name, held[name]
+    inner = (value for value in held.values() if isinstance(value, dist.Distribution))
+    return next((found for each in inner if (found := _loose(each)) is not None), None)
+
+
+def listless(error: Exception) -> str:
+    """What to do about an error of JAX's that speaks of a list; "" of others."""
+    said = isinstance(error, TypeError) and ("'list'" in str(error) or "'tuple'" in str(error))
+    return f" JAX and NumPyro take arrays and no lists{WRITE}." * said
 
 
 SEVERAL = (
@@ -191,6 +214,7 @@ def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> M
             if name not in dict(model.context)}
     if hint == "" and held:
         hint = f" {as_input(model, next(iter(held)))}."
+    hint = listless(error) + hint
     rows = next((spec.shape[0] for spec in inputs.values()), "several")
     said = next((words for kind, words in TRACED.items() if isinstance(error, kind)), None)
     if said is not None:  # JAX's own words speak of tracers, which the user has never met

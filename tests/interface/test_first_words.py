@@ -130,6 +130,18 @@ def _list(b):
         sample("y", dist.BetaBinomial(2.0, jnp.exp(b), [5, 6, 7]))
 
 
+def _named(kind, *arguments):
+    def body(b):
+        sample("a", kind(*arguments))
+        with probml.rows():
+            sample("y", dist.Normal(b, 1.0))
+    return body
+
+
+def _mixed(shares):
+    return dist.MixtureSameFamily(dist.Categorical(shares), dist.Normal(jnp.zeros(2), 1.0))
+
+
 @pytest.mark.filterwarnings("ignore:.* requires ndarray")  # NumPyro's own call, of the list
 @pytest.mark.parametrize(
     ("body", "words"),
@@ -138,16 +150,21 @@ def _list(b):
          "with NaN"),
         (_delta, "site 'twice' .Delta.: .* write numpyro.deterministic"),
         (_key, "prng_key.. draws numbers beside the sites"),
-        (_list, "total_count is a list, expected an array|requires ndarray"),
+        (_list, "total_count is .5, 6, 7., expected a number or an array|requires ndarray"),
+        (_named(dist.Dirichlet, [1.0, 2.0]),
+         "'a' .Dirichlet.: concentration is .1.0, 2.0., expected .* write jnp.array"),
+        (_named(dist.Normal, 0.0, None), "'a' .Normal.: scale is None, expected a number or an array"),
+        (_named(_mixed, [0.5, 0.5]), "'a' .CategoricalProbs.: probs is .0.5, 0.5., expected"),
+        (_named(dist.MultivariateNormal, [0.0, 0.0], np.eye(2)), "take arrays and no lists: write jnp.array"),
     ],
-    ids=["obs_mask", "Delta", "prng_key", "list"],
+    ids=["obs_mask", "Delta", "prng_key", "list", "a list", "None", "a list inside", "a list to JAX"],
 )
 def test_what_is_no_part_of_a_model_is_said_in_words(body, words):
     @probml.model
     def asked(asked_of=body):
         asked_of(sample("b", dist.Normal(0.0, 1.0)))
 
-    with pytest.raises(probml.ModelError, match=words):
+    with pytest.raises((probml.ModelError, probml.DataError), match=words):
         asked().fit({"y": Y})
 
 

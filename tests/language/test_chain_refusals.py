@@ -190,3 +190,9 @@ def test_markov_chain_is_a_numpyro_distribution():
     assert loose().simulate(rows=3, steps=6)["y"].shape == (3, 6)
     pi = probml.stationary(MOVES)
     np.testing.assert_allclose(pi @ MOVES, pi, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (2, 3), (3,)])
+def test_a_stationary_distribution_is_of_a_square_table(shape):
+    with pytest.raises(probml.ModelError, match="expected a square table"):
+        probml.stationary(np.zeros(shape))

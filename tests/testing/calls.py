@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import inspect
 import io
 import warnings
@@ -190,7 +191,8 @@ def calls():
     for engine in (probml.EM(), probml.MAP(), probml.NUTS(), probml.SVI(), probml.Laplace(),
                    probml.VB(), probml.Exact(), probml.EmpiricalBayes(choose=("scale",))):
         kind = type(engine)
-        out[kind.__name__] = kind, {n: getattr(engine, n) for n in kind.__dataclass_fields__}
+        out[kind.__name__] = kind, {each.name: getattr(engine, each.name)
+                                    for each in dataclasses.fields(kind) if each.init}
     return out | zoo_calls.simulated() | zoo_calls.functions()
 
 

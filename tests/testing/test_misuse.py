@@ -17,7 +17,8 @@ FEW = ("save", "report", "answer", "Checkpoint", "load", "read_bif", "write_bif"
        "BayesianLinearRegression.as_data", "BayesianLinearRegression.predict",
        "BayesianLinearRegression.log_prob", "KernelDensity.score_samples", "KernelDensity.sample",
        "classical_scaling", "conditional_dependence", "edge_probabilities", "learn_pattern",
-       "structure_score", "member_of", "pattern_of", "MarkovChain", "GaussianChain", "KMedoids", "FuzzyCMeans",
+       "EM", "MAP", "NUTS", "SVI", "Laplace", "VB", "EmpiricalBayes", "stationary", "StickBreaking",
+       "dirichlet_process", "structure_score", "member_of", "pattern_of", "MarkovChain", "GaussianChain", "KMedoids", "FuzzyCMeans",
        "a served row", "a cell of a served row", "filter.step", "a cell of filter.step")
 
 

@@ -216,6 +216,15 @@ def _whole_numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None) 
             f"'{index.input}' has {values[broken][0]:g} in row {row}{cell}, but it is an index of "
             f"{index.words}: expected whole numbers"
         )
+    far = (values >= 2**63 if values.dtype.kind == "u" else
+           np.isfinite(values) & (np.abs(values) >= 2.0**63) if values.dtype.kind == "f" else
+           np.zeros(values.shape, bool))
+    far = far if beyond is None else far & ~beyond
+    if far.any():  # as whole numbers of 64 bits some of them would be one
+        row, cell = _where(far)
+        raise DataError(f"'{index.input}' has {values[far][0]} in row {row}{cell}, beyond the "
+                        f"whole numbers of 64 bits; it is an index of {index.words}: pass such "
+                        f"names as text, column.astype(str)")
     low = index.low or 0
     return np.where(np.isfinite(values), values,
                     low).astype(np.int64) if values.dtype.kind == "f" else values.astype(np.int64)

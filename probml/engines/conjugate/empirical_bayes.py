@@ -26,7 +26,8 @@ import numpy as np
 from probml.engines.conjugate.settings import Axis, Evidence
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.exact import Exact
-from probml.errors import ModelError, Refusal
+from probml.errors import Refusal
+from probml.language import given
 from probml.language.language import Bound
 from probml.numerics.box import Top, search
 from probml.plan import decide
@@ -73,9 +74,9 @@ class EmpiricalBayes(Engine):
         check_settings(self, ("restarts", "max_iterations"), ("looks",))
         if isinstance(self.choose, str):
             object.__setattr__(self, "choose", (self.choose,))
-        if not self.names or not all(isinstance(name, str) for name in self.names):
-            raise ModelError(f"EmpiricalBayes(choose={self.choose!r}): expected names of settings, "
-                             f"such as ('scale',)")
+        names = given.names(self.choose, "EmpiricalBayes(choose)", "settings", "('scale',)")
+        if not isinstance(self.choose, Mapping):
+            object.__setattr__(self, "choose", names)
 
     def __hash__(self) -> int:
         return hash((type(self), self.names, self.restarts, self.looks, self.max_iterations))

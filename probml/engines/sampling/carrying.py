@@ -13,8 +13,9 @@ from probml.device.rows import Known, Resident
 from probml.engines.engine import Problem
 from probml.engines.start.begin import AWAY, STEPS, Begin
 from probml.engines.start.prior import compiled_prior_point, given_start
-from probml.errors import ModelError, Refusal
+from probml.errors import Refusal
 from probml.evidence import carried, density
+from probml.language import given
 from probml.latents.latent import Group
 from probml.numerics import curvature
 from probml.numerics.ascent import lbfgs
@@ -31,8 +32,7 @@ MOST = 2**28  # numbers of rows that draws may hold
 
 def check_integrate(engine: str, integrate: object) -> None:
     """Refuse another word than INTEGRATE has."""
-    if integrate not in INTEGRATE:
-        raise ModelError(f"{engine}(integrate={integrate!r}): expected one of {list(INTEGRATE)}")
+    given.word(integrate, INTEGRATE, f"{engine}(integrate)")
 
 
 def taken(data: Data, integrate: str) -> Data:

@@ -33,6 +33,7 @@ from probml.jaxpr.walk import equations, jaxpr_of
 from probml.language.language import Bound, inner
 from probml.numerics.compiling import jit
 from probml.numerics.process.plain import evaluated
+from probml.structure.recorder import listless
 
 LONG = 600  # characters of somebody else's error that are shown
 
@@ -238,7 +239,7 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
         told = (f"{', '.join(holes)}, which may be why: what a function reads is never inferred. "
                 f"Drop these, or fill them; what is a site may be unseen. " if holes else "")
         told += "".join(_text(model.name, name, value) for name, value in arguments.items())
-        said = f"{type(error).__name__}: {_short(error)}"
+        said = f"{type(error).__name__}: {_short(error)}{listless(error)}"
         raise DataError(
             f"model '{model.name}' failed{where}\n{said}\n{told}It was given {shapes}; the members "
             f"of its plates so far: {plates}. An argument that is no data is bound, "

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from probml.dataset import arrays, grid
+from probml.dataset import arrays, frames, grid
 from probml.dataset.sources.parts import source_of
 from probml.errors import DataError
 from probml.interface.tables.tabled import Tabled
@@ -21,8 +21,11 @@ def tables_of(data: Any) -> dict[str, dict[str, Any]] | None:
     if not all(isinstance(name, str) and (isinstance(table, Mapping) or hasattr(table, "columns"))
                for name, table in data.items()):
         return None
+    for table in data.values():
+        if hasattr(table, "column_names"):  # Arrow's find no column by a name that is there twice
+            frames.check_once(table, table.column_names)
     return {name: dict(table) if isinstance(table, Mapping) else
-            {column: table[column] for column in getattr(table, "column_names", table.columns)}
+            {column: table[column] for column in frames.names_of(table)}
             for name, table in data.items()}
 
 

@@ -1,0 +1,81 @@
+"""Text tables as the command line reads them: what pandas makes of a file is what the file says, or
+it is refused; what may not be meant is said."""
+
+import io
+import sys
+import warnings
+from typing import Any
+
+import pandas as pd
+
+from probml.errors import DataError, listed
+
+OTHERS = ((";", "semicolons"), ("\t", "tabs"), ("|", "bars"))
+LEAST = 0.5  # of the cells of a column of text, from which on it is taken for numbers gone wrong
+SHOWN = 3  # words of a column that a warning shows
+
+
+def read_text(path: str, comma: str) -> pd.DataFrame:
+    """A table of text; "-" is standard input.
+
+    Raises:
+        DataError: names of columns that are there twice, rows that are longer than their header,
+            cells that are parted by something else.
+    """
+    whole = sys.stdin.read() if path == "-" else None
+
+    def read(**more: Any) -> pd.DataFrame:
+        # read in pieces a long file has 1 and '1' in one column; of rows that are longer than their
+        # header pandas would take the first cell for an index, and move the others
+        return pd.read_csv(path if whole is None else io.StringIO(whole), sep=comma,
+                           low_memory=False, index_col=False, **more)
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            out = read()
+    except pd.errors.ParserWarning:
+        names = list(read(nrows=0).columns)
+        raise DataError(f"'{path}': rows have more cells than the {len(names)} names of the first "
+                        f"line, {listed(names)}, and which is which is unknown: give every column "
+                        f"a name; cells are parted by commas (by tabs in .tsv)") from None
+    head = read(header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
+    twice = head[head.duplicated() & (head != "")]
+    if len(twice):
+        raise DataError(f"'{path}' has {int((head == twice.iloc[0]).sum())} columns named "
+                        f"'{twice.iloc[0]}': rename or leave out all but one")
+    if out.shape[1] == 1:
+        name = str(out.columns[0])
+        words = next((words for sign, words in OTHERS if sign != comma and sign in name), None)
+        if words is not None:
+            raise DataError(f"'{path}' has one column, {name!r:.80}: its cells are parted by "
+                            f"{words}. Write it with commas, and points in numbers (or with tabs, "
+                            f"as .tsv)")
+    text = [name for name, column in out.items() if not pd.api.types.is_numeric_dtype(column)]
+    holed = [name for name in text if out[name].isna().any()]
+    if holed:
+        _tell_unseen(read(usecols=[out.columns.get_loc(name) for name in holed], dtype=str,
+                          keep_default_na=False), out)
+    for name in text:
+        _tell_numbers(name, out[name])
+    return out
+
+
+def _tell_unseen(said: pd.DataFrame, out: pd.DataFrame) -> None:
+    """Of columns of text the cells that are not empty, and are read as unseen: None, NA, null."""
+    for name, column in said.items():
+        words = column[out[name].isna().to_numpy() & (column.str.strip() != "").to_numpy()]
+        if len(words):
+            warnings.warn(f"column '{name}': {len(words)} cells that say "
+                          f"{listed(list(words.unique()[:SHOWN]))} are read as unseen; a value of "
+                          f"that name needs another spelling", RuntimeWarning, stacklevel=2)
+
+
+def _tell_numbers(name: str, column: pd.Series) -> None:
+    """Of a column of text that is numbers but for some cells, which these are."""
+    seen = column.dropna().astype(str)
+    odd = seen[pd.to_numeric(seen, errors="coerce").isna().to_numpy()]
+    if len(seen) and 0 < len(odd) < LEAST * len(seen):
+        warnings.warn(f"column '{name}' is numbers but for {len(odd)} of {len(seen)} cells, which "
+                      f"say {listed(list(odd.unique()[:SHOWN]))}: it is read as text; leave such "
+                      f"cells empty, if they are unseen", RuntimeWarning, stacklevel=2)
