@@ -14,9 +14,9 @@ TERMS = 2.0**5
 TOLD = 2**14  # rows that tell where a column lies
 MANY = 2**14  # a count n: float32 rounds the terms n log n of its log density by a hundredth
 LITTLE = 2.0**-10  # a weight of all rows: beside a prior's, of 1, float32 leaves it 14 bits
-# of columns: rows and columns that are looked at, and the least singular value beside the largest
-# of which float32, squared, keeps some digits
-FEW, WIDE, NEAR = 2**11, 64, 1e-3
+# of columns: rows and columns that are looked at, and the least singular value beside the largest,
+# over whose square float32's rounding is a thousandth
+FEW, WIDE, NEAR = 2**11, 64, 2.0**-7
 SMALL, LARGE = 2.0**-24, 2.0**24  # spreads whose fourth powers are held with room to spare
 VAST = 1e150  # whose square double does not hold
 ROUNDING = 64 * np.finfo(float).eps  # of a value: less is no spread, but its rounding in double

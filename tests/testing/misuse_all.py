@@ -1,6 +1,7 @@
 """`python tests/testing/misuse_all.py [parts of names] [--share 0.1] [--seconds 600] [--seed 0]`: every
-public call with every argument misused, or a share of that by chance, or so many calls as the seconds
-allow, in an order of the seed's and at least one; prints each fault, and how many were tried."""
+public call with every argument misused, and every command of the shell with every word, or a share of
+these by chance, or so many as the seconds allow, in an order of the seed's and at least one; prints
+each fault, and how many were tried."""
 
 import argparse
 import os
@@ -13,6 +14,7 @@ from collections import Counter
 
 import calls
 import picture_calls
+import shell_calls
 
 from probml.testing import misuse
 
@@ -28,23 +30,28 @@ def main() -> int:
     warnings.simplefilter("ignore")
     os.chdir(tempfile.mkdtemp())  # 'text' is the name of a file
     every = {**calls.calls(), **calls.face_calls(), **picture_calls.drawn()}
-    names = [name for name in every if any(part in name for part in asked.parts)]
+    commands = {f"probml {name}": name for name in shell_calls.COMMANDS}
+    names = [name for name in (*every, *commands) if any(part in name for part in asked.parts)]
     if asked.seconds is not None:
         random.Random(asked.seed).shuffle(names)
     for name in names:
         if tried and time.monotonic() > ends:
             break
-        call, arguments = every[name]
         start = time.monotonic()
+        if name in commands:
+            found = list(shell_calls.misused(commands[name], asked.share, asked.seed))
+            tried += len(found)
+        else:
+            call, arguments = every[name]
+            found = misuse.misused(name, call, arguments, share=asked.share, seed=asked.seed)
+            tried += len(arguments) * len(misuse.odd()) * asked.share
         places = Counter()  # one place is told once
-        for fault in misuse.misused(name, call, arguments, share=asked.share,
-                                    seed=asked.seed):
+        for fault in filter(None, found):
             place = fault.argument, fault.what.rpartition(" at ")[2]
             if not places[place]:
                 print(fault, flush=True)
             places[place] += 1
         faults += sum(places.values())
-        tried += len(arguments) * len(misuse.odd()) * asked.share
         print(f"# {name}: {time.monotonic() - start:.0f} s", flush=True)
     print(f"# {tried:.0f} tried, {faults} faults")
     return int(faults > 0)

@@ -202,7 +202,8 @@ BEFORE = {".probml": b"PK before", ".html": b"<!DOCTYPE before"}
 
 
 def _run(place: Path, words: tuple[str, ...]) -> Any:
-    return CliRunner().invoke(main, [str(place / word[1:]) if word.startswith("@") else word for word in words])
+    with contextlib.chdir(place):  # where a word that is the name of a file writes it
+        return CliRunner().invoke(main, [str(place / word[1:]) if word.startswith("@") else word for word in words])
 
 
 @contextlib.contextmanager
