@@ -52,13 +52,6 @@ def read_table(path: str) -> pd.DataFrame:
         raise DataError(f"'{path}' is no {ending[1:]} table: {error}") from None
     if not len(out):
         raise DataError(f"'{path}' has no rows")
-    if ending == ".csv" and out.shape[1] == 1:
-        head = str(out.columns[0])
-        if other := next((mark for mark in (";", "\t", "|") if mark in head), None):
-            raise DataError(f"'{path}' has one column, {head!r}: its separator is {other!r}, "
-                            f"expected ','. Write it anew, pandas.read_csv(path, sep={other!r}, "
-                            f"decimal=',').to_csv(path, index=False), with decimal='.' where "
-                            f"points are decimal")
     return out
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from probml.errors import DataError, listed
 
-OTHERS = ((";", "semicolons"), ("\t", "tabs"), ("|", "bars"))
+OTHERS = (";", "\t", "|", ",")  # separators of tables that are not meant here
 LEAST = 0.5  # of the cells of a column of text, from which on it is taken for numbers gone wrong
 SHOWN = 3  # words of a column that a warning shows
 
@@ -36,6 +36,7 @@ def read_text(path: str, comma: str) -> pd.DataFrame:
             out = read()
     except pd.errors.ParserWarning:
         names = list(read(nrows=0).columns)
+        _refuse_other(path, names, comma)
         raise DataError(f"'{path}': rows have more cells than the {len(names)} names of the first "
                         f"line, {listed(names)}, and which is which is unknown: give every column "
                         f"a name; cells are parted by commas (by tabs in .tsv)") from None
@@ -44,13 +45,7 @@ def read_text(path: str, comma: str) -> pd.DataFrame:
     if len(twice):
         raise DataError(f"'{path}' has {int((head == twice.iloc[0]).sum())} columns named "
                         f"'{twice.iloc[0]}': rename or leave out all but one")
-    if out.shape[1] == 1:
-        name = str(out.columns[0])
-        words = next((words for sign, words in OTHERS if sign != comma and sign in name), None)
-        if words is not None:
-            raise DataError(f"'{path}' has one column, {name!r:.80}: its cells are parted by "
-                            f"{words}. Write it with commas, and points in numbers (or with tabs, "
-                            f"as .tsv)")
+    _refuse_other(path, list(out.columns), comma)
     text = [name for name, column in out.items() if not pd.api.types.is_numeric_dtype(column)]
     holed = [name for name in text if out[name].isna().any()]
     if holed:
@@ -59,6 +54,17 @@ def read_text(path: str, comma: str) -> pd.DataFrame:
     for name in text:
         _tell_numbers(name, out[name])
     return out
+
+
+def _refuse_other(path: str, names: list, comma: str) -> None:
+    """Refuse a table of one column whose name has another separator in it."""
+    head = str(names[0])
+    other = next((mark for mark in OTHERS if mark != comma and mark in head), None)
+    if len(names) == 1 and other is not None:
+        raise DataError(f"'{path}' has one column, {head!r:.80}: its separator is {other!r}, "
+                        f"expected {comma!r}. Write it anew, pandas.read_csv({path!r}, "
+                        f"sep={other!r}, decimal=',').to_csv('new.csv', index=False), with "
+                        f"decimal='.' where points are decimal")
 
 
 def _tell_unseen(said: pd.DataFrame, out: pd.DataFrame) -> None:

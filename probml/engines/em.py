@@ -224,9 +224,7 @@ class EM(Engine):
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
             again = self._climb(plan, Start(point, None, {}), rows, known, closed=False)[0]
             note = "a closed form lowered the objective, so the M-step went on by L-BFGS"
-            history = np.concatenate([outcome.history, again.history])
-            outcome = again._replace(history=history, iterations=outcome.iterations
-                                     + again.iterations, notes=(*outcome.notes, note))
+            outcome = again.after(outcome)._replace(notes=(*outcome.notes, note))
         told: tuple[str, ...] = ()
         if outcome.status is Status.CONVERGED and plan.free and unheld(plan, self.prior) and (
             not infinite(outcome.params)):

@@ -77,6 +77,12 @@ class Outcome(NamedTuple):
     shown: Any = None
     top: Any = None
 
+    def after(self, before: "Outcome") -> "Outcome":
+        """The same, of a climb that went on from where another had ended: history and iterations
+        are those of both."""
+        return self._replace(history=np.concatenate([before.history, self.history[1:]]),
+                             iterations=before.iterations + self.iterations)
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:

@@ -227,7 +227,7 @@ def test_a_report_that_cannot_be_made_is_refused_by_name(honest):
         (lambda: probml.calibration(y, p, bins=0), "bins=0"),
         (lambda: probml.calibration(y, p, strategy="round"), "strategy='round'.*uniform"),
         (lambda: probml.calibration(y, p, labels=["a"]), "expected 3 labels"),
-        (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}), "0 discrete sites are seen"),
+        (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}), "the data show no site of model 'coin' that has states"),
         (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}, "z"), "do not show 'z'"),
         (lambda: plane().at({"bias": 0.0}).calibration({"x": [0.0], "y": [1]}),
          "calibration needs a likelihood"),

@@ -23,9 +23,9 @@ def write(tmp_path):
 @pytest.mark.parametrize(("text", "said"), [
     ("a,b\n1,2,3\n4,5,6\n", "rows have more cells than the 2 names"),  # pandas takes a for an index
     ("a,b,a\n1,2,3\n", "2 columns named 'a'"),  # pandas calls the second a.1
-    ("a;b\n1,5;2\n3,5;4\n", "more cells"),
-    ("a;b\n1;2\n", "parted by semicolons"),
-    ("a\tb\n1\t2\n", "parted by tabs"),
+    ("a;b\n1,5;2\n3,5;4\n", "its separator is ';'"),
+    ("a;b\n1;2\n", "its separator is ';'"),
+    ("a\tb\n1\t2\n", r"its separator is '\\t'"),
     ("", "is no csv table"), ("a,b\n", "has no rows"), ("a,b\n1,\"2\n", "is no csv table"),
 ])  # fmt: skip
 def test_a_table_that_could_be_read_in_two_ways_is_refused(text, said, write):

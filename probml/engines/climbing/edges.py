@@ -100,9 +100,7 @@ def off_edge(problem: Problem, prior: bool, outcome: Outcome,
         other = climb(point)
         if not other.history[-1] > outcome.history[-1]:
             break
-        outcome = other._replace(
-            history=np.concatenate([outcome.history, other.history[1:]]),
-            iterations=outcome.iterations + other.iterations)
+        outcome = other.after(outcome)
     return outcome
 
 

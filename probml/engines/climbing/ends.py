@@ -125,8 +125,7 @@ def inside(problem: Problem, prior: bool, outcome: Outcome,
     other = climb(placed_all(points[best]))
     if not other.history[-1] > outcome.history[-1] + HIGHER:
         return outcome
-    return other._replace(history=np.concatenate([outcome.history, other.history[1:]]),
-                          iterations=outcome.iterations + other.iterations)
+    return other.after(outcome)
 
 
 def _end(problem: Problem, name: str, params: Mapping[str, np.ndarray]) -> End | None:

@@ -70,9 +70,7 @@ def apart(problem: Problem, prior: bool, outcome: Outcome,
         best = max(ends, key=lambda end: end.history[-1], default=None)
         if best is None or not best.history[-1] > outcome.history[-1] + HIGHER:
             break
-        outcome = best._replace(
-            history=np.concatenate([outcome.history, best.history[1:]]),
-            iterations=outcome.iterations + sum(end.iterations for end in ends))
+        outcome = best._replace(iterations=sum(end.iterations for end in ends)).after(outcome)
     return outcome
 
 

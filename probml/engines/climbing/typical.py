@@ -175,7 +175,7 @@ def beside_steps(problem: Problem, outcome: Outcome) -> Outcome:
     """`beside` of a point that no climb of the density found, as of EM: what its notes say of
     starts is no doubt of it."""
     plan, known = problem.plan, problem.known
-    if problem.size > EACH * density.size(plan, known):
+    if problem.size is None or problem.size > EACH * density.size(plan, known):
         return outcome
 
     def top() -> Top:

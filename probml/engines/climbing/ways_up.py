@@ -65,9 +65,7 @@ def unstuck(problem: Problem, prior: bool, climb: Climb, plain: Climb, params: M
     for point in others if nowhere else [here, *others]:
         other = plain(point)
         if point is here:  # the same climb goes on
-            other = other._replace(
-                history=np.concatenate([outcome.history, other.history[1:]]),
-                iterations=outcome.iterations + other.iterations)
+            other = other.after(outcome)
         outcome = better(outcome, other)
         if outcome.status is Status.CONVERGED:
             return outcome
