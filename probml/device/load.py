@@ -14,9 +14,9 @@ import numpy as np
 from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
+from probml.device.in_place import Lying, lie, long
 from probml.device.lanes import Lanes, fitting_rows, sparse
 from probml.device.layout import Layout, bucket
-from probml.device.lying import Lying, lie, long
 from probml.device.rows import Chunk, Coordinates, Known, Resident
 from probml.families.marginal_normal import Tiles, locate
 from probml.numerics.transfer import aligned, placed, rounded
@@ -53,7 +53,7 @@ def load(
         devices: chunks are as many on each of so many.
 
     Cost: one centred copy of the data in JAX's float type, but for long inputs that can be read
-        where they are (lying.py); padding repeats the first row at weight 0.
+        where they are (in_place.py); padding repeats the first row at weight 0.
     """
     table, sites = data.table, data.structure.sites
     dtype = jnp.result_type(float)

@@ -37,7 +37,7 @@ class Streamed(Rows):
 
     Attributes:
         mixed: the same rows in batches, for engines that take them; see device/mixed.py.
-        apart, held_apart: others, from which is not learnt, and how many; see device/apart.py.
+        apart, held_apart: others, from which is not learnt, and how many; see device/held_out.py.
     """
 
     number: Any  # () int32, of the feed

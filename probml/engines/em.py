@@ -14,9 +14,9 @@ from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.climbs import unheld
 from probml.engines.climbing.ends import at_ends
+from probml.engines.climbing.mode_and_mean import beside_steps
 from probml.engines.climbing.runaway import infinite
 from probml.engines.climbing.saddle import off_saddle
-from probml.engines.climbing.typical import beside_steps
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.restarting import slices, stepwise
 from probml.engines.restarting.indifferent import indifferent

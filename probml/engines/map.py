@@ -15,7 +15,7 @@ from probml.engines.climbing.edges import edges, off_edge
 from probml.engines.climbing.ends import at_ends, inside
 from probml.engines.climbing.gaps import alike, apart
 from probml.engines.climbing.mirrored import other_side
-from probml.engines.climbing.strung import by_strands, strung
+from probml.engines.climbing.preconditioned import by_strands, strung
 from probml.engines.climbing.vanishing import lost
 from probml.engines.climbing.ways_up import moved, unstuck
 from probml.engines.em import EM

@@ -45,7 +45,7 @@ class Place(ABC):
         Args:
             batch: rows of the batches in which they are asked for; None: in none.
             whole: they are only met all together, and may stand in tiles.
-            apart: a share of rows that is held apart where they are read, see device/apart.py.
+            apart: a share of rows that is held apart where they are read, see device/held_out.py.
             runs: how many are made side by side, see Engine.runs.
         """
 

@@ -24,8 +24,8 @@ from probml.dataset.dataset import Data
 from probml.device.load import load
 from probml.device.rows import Known, Rows
 from probml.engines.climbing.climbs import smooth
-from probml.engines.climbing.plateaus import FEW, direction, of_domains
-from probml.engines.climbing.righted import framed
+from probml.engines.climbing.identifiability import FEW, direction, of_domains
+from probml.engines.climbing.refinement import framed
 from probml.engines.climbing.top import Top, standing
 from probml.engines.engine import Engine, planned
 from probml.engines.progress import Progress

@@ -9,7 +9,7 @@ from numpyro import deterministic, plate, sample
 from scipy import stats
 
 import probml
-from probml.engines.climbing import plateaus
+from probml.engines.climbing import identifiability
 from probml.engines.climbing.top import Top
 from probml.engines.sampling.reliance import FAR, rising, tails, unarrived
 from probml.numerics.second import differences
@@ -157,7 +157,7 @@ def test_what_goes_in_steps_is_found_and_what_nothing_tells_is_not():
     def evaluate(u):  # a slope, a step at 0.3, and a number of which nothing is told
         return -((u[0] - 1.0) ** 2) + 2.0 * (u[1] < 0.3), np.array([2.0 * (u[0] - 1.0), 0.0, 0.0])
 
-    assert plateaus.stepped(Top.of(evaluate, np.array([1.0, 0.0, 5.0]))) == [1]
+    assert identifiability.stepped(Top.of(evaluate, np.array([1.0, 0.0, 5.0]))) == [1]
 
 
 @pytest.mark.slow

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.climbing import plateaus, typical
+from probml.engines.climbing import identifiability, mode_and_mean
 from probml.engines.climbing.coordinates import from_coordinates, to_coordinates, unflat
 from probml.engines.climbing.framed import ascend, framed, passes
-from probml.engines.climbing.righted import righted
+from probml.engines.climbing.refinement import refined
 from probml.engines.climbing.runaway import runaway
 from probml.engines.climbing.top import Top
 from probml.engines.engine import Outcome, Problem, Status
@@ -73,7 +73,7 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping, judged: bool = Tr
     u, history, status = climb_in_blocks(engine, block, to_coordinates(plan, params, known))
     adrift, top = False, _top(engine, problem, u) if _few(problem) else None
     if judged and _judged(engine, problem, history, top):
-        end, heights, promise = righted(top)
+        end, heights, promise = refined(top)
         adrift = top.u.dtype == np.float32 and heights[-1] - heights[0] > LOST
         if len(heights) > 1 and promise <= nothing(np.asarray(heights[-1], top.u.dtype)):
             top, u, status = end, _apart(u, end.u), Status.CONVERGED
@@ -86,7 +86,8 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping, judged: bool = Tr
 
 def _few(problem: Problem) -> bool:
     """Whether the end of a climb without second derivatives is looked at at all."""
-    return not problem.in_parts and 0 < density.size(problem.plan, problem.known) <= plateaus.FEW
+    size = density.size(problem.plan, problem.known)
+    return not problem.in_parts and 0 < size <= identifiability.FEW
 
 
 def _judged(engine: "MAP", problem: Problem, history: np.ndarray, top: Top | None) -> bool:
@@ -106,7 +107,7 @@ def _settled(top: Top) -> bool:
     all the same, in coordinates of very unequal widths: Newton's step promises nothing any more and
     takes the gradient with it, which it does not at a kink.
 
-    Cost: four gradients a coordinate, of `plateaus.FEW` at the most.
+    Cost: four gradients a coordinate, of `identifiability.FEW` at the most.
     """
     hessian = top.hessian
     if not np.isfinite(hessian).all():
@@ -223,8 +224,8 @@ def told(engine: "MAP", problem: Problem, outcome: Outcome, sampled: bool = Fals
         or outcome.top is None and not _few(problem)):
         return outcome
     top = _top_of(engine, problem, outcome)
-    notes = plateaus.level(plan, known, top, BLOCK)
-    more, gone = ((), False) if sampled else plateaus.endless(plan, known, top)
+    notes = identifiability.level(plan, known, top, BLOCK)
+    more, gone = ((), False) if sampled else identifiability.endless(plan, known, top)
     return outcome._replace(notes=(*notes, *more), top=top,
                             status=Status.RUNAWAY if gone else outcome.status,
                             adrift=outcome.adrift or bool(notes) and top.u.dtype == np.float32)
@@ -253,16 +254,16 @@ def beside_means(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
     def top() -> Top:
         return _top_of(engine, problem, outcome)
 
-    if not problem.asked and _few(problem) and problem.size <= typical.WORK:
+    if not problem.asked and _few(problem) and problem.size <= mode_and_mean.WORK:
         names = dict.fromkeys(density.owners(plan, known)[i].partition("[")[0]
-                              for i in plateaus.stepped(top()))
+                              for i in identifiability.stepped(top()))
         if names:
             said = ", ".join(map(repr, names))
             raise Refusal(f"MAP cannot fit {problem}: the density goes up and down in steps of "
                           f"{said}, which is only compared, as in where(i < s, ...), and has no "
                           f"slope to climb. Make it a discrete site, which is summed out, or "
                           f"sample it", ("NUTS",))
-    return typical.beside(problem, outcome, top)
+    return mode_and_mean.beside(problem, outcome, top)
 
 
 def climb_in_blocks(engine: "MAP", block: Callable, u: Any,

@@ -1,5 +1,5 @@
-"""The end of a climb as its judges see it (righted.py, plateaus.py, typical.py): a point, and what
-is asked of it, each taken once, when it is first asked."""
+"""The end of a climb as its judges see it (refinement.py, identifiability.py, mode_and_mean.py): a
+point, and what is asked of it, each taken once, when it is first asked."""
 
 import functools
 from collections.abc import Callable

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.apart import divided
+from probml.device.held_out import divided
 from probml.device.rows import Known, Rows
 from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
 from probml.engines.engine import Outcome, Problem, Status

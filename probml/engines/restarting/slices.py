@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.device.lying import Lying
+from probml.device.in_place import Lying
 from probml.device.rows import Resident
 from probml.evidence.passes import additive
 from probml.numerics.precision import carried

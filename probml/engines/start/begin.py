@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from probml.device.rows import Known, Rows
 from probml.engines.climbing.climbs import curved
 from probml.engines.climbing.coordinates import unflat
-from probml.engines.climbing.plateaus import direction
+from probml.engines.climbing.identifiability import direction
 from probml.engines.em import EM
 from probml.engines.engine import Problem, Status
 from probml.engines.start.closed import closed_start

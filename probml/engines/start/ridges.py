@@ -1,6 +1,6 @@
 """The normal at a mode whose widths are too many digits apart for one look, as of a level and a
 slope beside an input about 20,000: the curvature is taken again in the coordinates that the last
-found, on the host, until all of it is told (climbing/righted.py)."""
+found, on the host, until all of it is told (climbing/refinement.py)."""
 
 import functools
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.climbing.righted import framed
+from probml.engines.climbing.refinement import framed
 from probml.engines.engine import Problem
 from probml.engines.start.begin import Begin, hyper
 from probml.evidence import density

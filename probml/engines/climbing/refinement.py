@@ -39,7 +39,7 @@ class Righted(NamedTuple):
     told: bool
 
 
-def righted(top: Top) -> tuple[Top, list[float], float]:
+def refined(top: Top) -> tuple[Top, list[float], float]:
     """The maximum near the end of a climb, as `framed` has it, where a first look (Top.looked) does
     not find that the end is one; heights and promise as of `Righted`.
 

@@ -9,7 +9,7 @@ import pytest
 
 import probml
 from probml.dataset.read import read
-from probml.device import load, lying
+from probml.device import in_place, load
 from probml.models import LogisticRegression
 
 jax.config.update("jax_enable_x64", True)
@@ -36,12 +36,12 @@ def rows(n: int, d: int, shift: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("n, d, shift", [(5003, 3, 2), (4999, 4, 5), (4096, 8, 0)])
 def test_a_pass_over_rows_where_they_lie_is_that_over_a_copy(monkeypatch, n, d, shift):
     x, y = rows(n, d, shift)
-    monkeypatch.setattr(lying, "LONG", 1)
+    monkeypatch.setattr(in_place, "LONG", 1)
     data, weights = read(line(), {"x": x, "y": y}), np.random.default_rng(1).random(n)
     plan = data.plan()
-    found = lying.long(data, plan, np.dtype(float))
+    found = in_place.long(data, plan, np.dtype(float))
     kinds = load.Kinds(np.dtype(float), np.dtype(int))
-    lay = lying.lie(data, found, weights, 4, lambda part, own, shape: load.packed(
+    lay = in_place.lie(data, found, weights, 4, lambda part, own, shape: load.packed(
         part, plan, {}, own, shape, kinds))
     assert lay.inputs["x"].unsafe_buffer_pointer() == x.ctypes.data + -x.ctypes.data % 64
     assert lay.chunks == 5
@@ -72,9 +72,9 @@ def test_a_fit_to_rows_where_they_lie_is_that_to_a_copy(monkeypatch):
     y = (x @ np.linspace(-1, 1, 33) > 0.3).astype(int) ^ (x[:, 0] > 1)
     copied = LogisticRegression().fit(np.asfortranarray(x), y)
     seen = []
-    monkeypatch.setattr(load, "lie", lambda *given: seen.append(lying.lie(*given)) or seen[-1])
+    monkeypatch.setattr(load, "lie", lambda *given: seen.append(in_place.lie(*given)) or seen[-1])
     lain = LogisticRegression().fit(x, y)
-    assert isinstance(seen[0], lying.Lying)
+    assert isinstance(seen[0], in_place.Lying)
     # the curvature is that of other samples, so that the ends differ by what the tolerance leaves
 
     def height(face) -> float:

@@ -9,8 +9,8 @@ from numpyro import plate, sample
 from scipy.special import digamma
 
 import probml
+from probml.engines.climbing.mode_and_mean import FAR, calm, of_coordinates, typical
 from probml.engines.climbing.top import Top
-from probml.engines.climbing.typical import FAR, calm, of_coordinates, typical
 
 RANDOM = np.random.default_rng(3)
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from probml.device.rows import Known
 from probml.engines.climbing.coordinates import unflat
-from probml.engines.climbing.righted import framed
+from probml.engines.climbing.refinement import framed
 from probml.engines.climbing.top import Top, standing
 from probml.engines.engine import Outcome, Problem, Status
 from probml.evidence import density
