@@ -31,8 +31,7 @@ from probml.engines.engine import Engine, planned
 from probml.engines.progress import Progress
 from probml.evidence import density
 from probml.numerics.compiling import jit
-from probml.numerics.curvature import MOST
-from probml.numerics.second import TOLD, scaled, units
+from probml.numerics.curvature import MOST, TOLD, scaled, units
 from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan

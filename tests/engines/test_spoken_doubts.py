@@ -12,7 +12,7 @@ import probml
 from probml.engines.climbing import identifiability
 from probml.engines.climbing.top import Top
 from probml.engines.sampling.reliance import FAR, rising, tails, unarrived
-from probml.numerics.second import differences
+from probml.numerics.curvature import differences
 
 RANDOM = np.random.default_rng(0)
 Z = RANDOM.standard_normal((300, 2))

@@ -22,9 +22,9 @@ from probml.evidence import density
 from probml.evidence.density import climbed, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level, nothing
 from probml.numerics.compiling import jit
+from probml.numerics.curvature import scaled, units
 from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.process.threads import one_thread
-from probml.numerics.second import scaled, units
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON

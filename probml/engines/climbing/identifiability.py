@@ -8,7 +8,7 @@ import numpy as np
 from probml.device.rows import Known
 from probml.engines.climbing.top import NULL, Top
 from probml.evidence import density
-from probml.numerics.second import scaled, units
+from probml.numerics.curvature import scaled, units
 from probml.plan.plan import Plan
 from probml.plan.spreads import spreads
 

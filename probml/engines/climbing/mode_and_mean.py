@@ -28,7 +28,7 @@ from probml.engines.engine import Outcome, Problem, Status
 from probml.evidence import density
 from probml.factors.prior import log_prior
 from probml.numerics.compiling import jit
-from probml.numerics.second import Evaluate
+from probml.numerics.curvature import Evaluate
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan

@@ -12,7 +12,7 @@ import numpy as np
 
 from probml.engines.climbing.top import Top
 from probml.numerics.ascent import nothing
-from probml.numerics.second import SHARE, TOLD, Evaluate
+from probml.numerics.curvature import SHARE, TOLD, Evaluate
 
 TURNS = 60  # of the curvature at the most
 WIDEST = 1e12  # times 1 and the coordinate itself

@@ -10,7 +10,7 @@ import numpy as np
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
 from probml.numerics.compiling import jit
-from probml.numerics.second import TOLD, Evaluate, differences, glanced, whitened
+from probml.numerics.curvature import TOLD, Evaluate, differences, glanced, whitened
 from probml.numerics.tiers import ASKED, ONCE
 from probml.plan.plan import Plan
 

@@ -1,4 +1,5 @@
-"""Ways up for a climb that found none: a start is never an answer."""
+"""Ways up for a climb that found none, since a start is never an answer; and away from saddles:
+where states ended alike an ascent may have ended, though there is a way."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,7 +8,6 @@ import jax
 import numpy as np
 
 from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
-from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.start.prior import (
     UNDRAWABLE,
@@ -17,6 +17,7 @@ from probml.engines.start.prior import (
     noise_of,
     prior_draws,
 )
+from probml.engines.start.start import shaken
 from probml.errors import Refusal
 from probml.numerics.transfer import placed_all
 
@@ -125,3 +126,24 @@ def moved(problem: Problem, params: Mapping, stuck: list[str]) -> dict[str, jax.
     except UNDRAWABLE:
         return dict(params)
     return {name: values[name] if name in stuck else value for name, value in params.items()}
+
+
+def off_saddle(problem: Problem, outcome: Outcome, again: Callable[[Mapping], Outcome],
+               gain: float = 0.0) -> Outcome:
+    """What was found; where states came to share their values, what is found from a little apart if
+    that is higher: then the end was a saddle.
+
+    Args:
+        again: parameters to begin with → what is found from there.
+        gain: nats by which it must be higher.
+    """
+    if outcome.status is not Status.CONVERGED:
+        return outcome
+    apart = shaken(problem.plan, outcome.params, problem.seed)
+    if apart is None:
+        return outcome
+    other = again(apart)
+    ends = [np.nan_to_num(each.history[-1], nan=-np.inf) if len(each.history) else -np.inf
+            for each in (outcome, other)]
+    higher = other.status is not Status.COLLAPSED and ends[1] > ends[0] + gain
+    return other if higher else outcome
