@@ -103,6 +103,12 @@ def unflat(plan: Plan, u: jax.Array, known: Known) -> tuple[dict[str, jax.Array]
     return from_free(plan, ravel_pytree(blank)[1](u), known)
 
 
+def without_volume(plan: Plan, known: Known) -> Callable:
+    """Unbounded coordinates → parameters, and 0 in the place of the volume: whose density is that
+    of the parameters themselves, which a mode is the maximum of."""
+    return lambda u: (unflat(plan, u, known)[0], 0.0)
+
+
 def owners(plan: Plan, known: Known) -> list[str]:
     """Whose coordinate each element of the vector is: "beta[2]"; of a support of fewer dimensions,
     the number of the coordinate."""

@@ -24,6 +24,7 @@ from probml.dataset.dataset import Data
 from probml.device.load import load
 from probml.device.rows import Known, Rows
 from probml.engines.climbing.climbs import smooth
+from probml.engines.climbing.coordinates import flat
 from probml.engines.climbing.identifiability import FEW, direction, of_domains
 from probml.engines.climbing.refinement import framed
 from probml.engines.climbing.top import Top, standing
@@ -135,7 +136,7 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
                                    f"summary(data) takes them"})
         rows, known = load(data, plan, again.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
-        u = np.asarray(_flat(plan, params, known))
+        u = np.asarray(flat(plan, params, known))
         top = _top(plan, engine.held, u, known, rows)
         ways = _ways(plan, top, known)
         if isinstance(ways, str):
@@ -173,20 +174,20 @@ def _ways(plan: Plan, top: Top, known: Known) -> _Ways | str:
     bent = np.where(edge[:, None] | edge, 0.0, scaled(hessian, unit))
     curvature, axes = np.linalg.eigh(bent)
     along, told = unit[:, None] * axes, curvature > (ROUNDED if smooth(plan) else ROUGH)
-    flat = np.flatnonzero(~told & (np.abs(axes[~edge]).max(0, initial=0.0) > ROUGH))
-    if flat.size and not (smooth(plan) or edge.any()) and len(unit) <= FEW:
+    level = np.flatnonzero(~told & (np.abs(axes[~edge]).max(0, initial=0.0) > ROUGH))
+    if level.size and not (smooth(plan) or edge.any()) and len(unit) <= FEW:
         root = _apart(top)
         if root is not None:
             along, curvature = root, np.ones(len(unit))
-            told, flat = np.ones(len(unit), bool), flat[:0]
+            told, level = np.ones(len(unit), bool), level[:0]
     left = 0.5 * float(np.sum((top.slope @ along)[told] ** 2 / curvature[told]))
     if not left <= SHORT:
         return (f"where the fit ended is {np.sqrt(2 * left):.2g} standard errors from the maximum")
     why = ("at an end of its support, or hardly told from it",) * bool(edge.any())
-    if flat.size:
-        way = direction(along[:, flat[0]], np.abs(np.diagonal(hessian)), owners)
+    if level.size:
+        way = direction(along[:, level[0]], np.abs(np.diagonal(hessian)), owners)
         why += (f"the curvature is not positive along {way}: "
-                + ("the data do not tell it" if curvature[flat[0]] > -ROUGH else "no maximum"),)
+                + ("the data do not tell it" if curvature[level[0]] > -ROUGH else "no maximum"),)
     return _Ways(along, curvature, told, why)
 
 
@@ -220,14 +221,10 @@ def _top(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows) -> To
     return standing(plan, prior, u, known, rows, second, ASKED)
 
 
-_flat = jit(density.flat, static_argnums=0, seldom=ASKED)
-
-
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
 def _second(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows) -> jax.Array:
-    return density.value_gradient_hessian(
-        plan, lambda u: (density.unflat(plan, u, known)[0], 0.0), u, known, rows, prior,
-        mode=True)[2]
+    return density.value_gradient_hessian(plan, density.without_volume(plan, known), u, known, rows,
+                                          prior, mode=True)[2]
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)

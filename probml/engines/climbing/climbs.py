@@ -10,7 +10,7 @@ import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing import identifiability, mode_and_mean
-from probml.engines.climbing.coordinates import from_coordinates, to_coordinates, unflat
+from probml.engines.climbing.coordinates import flat, from_coordinates, to_coordinates, unflat
 from probml.engines.climbing.framed import ascend, framed, passes
 from probml.engines.climbing.refinement import refined
 from probml.engines.climbing.runaway import runaway
@@ -237,9 +237,6 @@ def _top_of(engine: "MAP", problem: Problem, outcome: Outcome) -> Top:
         problem.plan, placed_all(dict(outcome.params)), problem.known))
 
 
-flat = jit(density.flat, static_argnums=0, seldom=ONCE)
-
-
 def beside_means(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
     """The end of a climb, with a word where it is far from what is typical; by the program of the
     climb.
@@ -321,11 +318,9 @@ def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scal
     """Newton's steps; also the Hessians at the end and at the start."""
 
     def evaluate(u):
-        def point(u):
-            return density.unflat(plan, u, known)[0], 0.0
-
-        return jax.tree.map(jnp.negative, value_gradient_hessian(plan, point, u, known, rows,
-                                                                 prior, mode=True, scale=scale))
+        return jax.tree.map(jnp.negative, value_gradient_hessian(
+            plan, density.without_volume(plan, known), u, known, rows, prior, mode=True,
+            scale=scale))
 
     point, value, count, trail, gradient, hessian, first = damped_newton(evaluate, u, steps,
                                                                          tolerance, trail=BLOCK)

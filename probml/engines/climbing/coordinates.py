@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import jax
 
 from probml.device.rows import Known, Rows
+from probml.evidence import density
 from probml.evidence.density import climbed, from_free, to_free
 from probml.evidence.density import unflat as unflattened
 from probml.numerics.compiling import jit
@@ -13,6 +14,9 @@ from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 
 to_coordinates = functools.partial(jit, static_argnames=("plan",))(to_free)
+
+# parameters → one vector of them, (d,)
+flat = jit(density.flat, static_argnums=0, seldom=ONCE)
 
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ONCE)

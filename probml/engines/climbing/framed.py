@@ -9,7 +9,7 @@ see that a step gains nothing, takes six.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -136,10 +136,8 @@ def _learnt(inverse: np.ndarray, move: np.ndarray, bend: np.ndarray, along: floa
 
 @functools.partial(jit, static_argnames=("plan",))
 def _of_rows(plan: Plan, u: jax.Array, known: Known, rows: Rows) -> tuple[jax.Array, jax.Array]:
-    def point(u: jax.Array) -> Any:
-        return density.unflat(plan, u, known)[0], 0.0
-
-    return density.value_and_gradient(plan, point, u, known, rows, False, mode=True)
+    return density.value_and_gradient(plan, density.without_volume(plan, known), u, known, rows,
+                                      False, mode=True)
 
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ONCE)

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known
-from probml.engines.climbing.coordinates import unflat
+from probml.engines.climbing.coordinates import flat, unflat
 from probml.engines.climbing.refinement import framed
 from probml.engines.climbing.top import Top, standing
 from probml.engines.engine import Outcome, Problem, Status
@@ -179,7 +179,7 @@ def beside_steps(problem: Problem, outcome: Outcome) -> Outcome:
         return outcome
 
     def top() -> Top:
-        u = np.asarray(_flat(plan, placed_all(dict(outcome.params)), known))
+        u = np.asarray(flat(plan, placed_all(dict(outcome.params)), known))
         return standing(plan, True, u, known, problem.rows)
 
     found = beside(problem, outcome._replace(notes=()), top)
@@ -224,4 +224,3 @@ def _volumes(plan: Plan, u: jax.Array, known: Known):
 
 
 _volumes = jit(_volumes, static_argnums=0, seldom=ONCE)
-_flat = jit(density.flat, static_argnums=0, seldom=ONCE)

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.climbing.climbs import BLOCK, CHUNK, climb_in_blocks, flat, smooth, some_rows
-from probml.engines.climbing.coordinates import unflat
+from probml.engines.climbing.climbs import BLOCK, CHUNK, climb_in_blocks, smooth, some_rows
+from probml.engines.climbing.coordinates import flat, unflat
 from probml.engines.engine import Outcome, Problem
 from probml.evidence import density
 from probml.factors.prior import log_prior

@@ -23,7 +23,7 @@ IDLY = 1e-9  # nats, 4e-5 of a standard deviation, that no answer shows
 TAKEN = 0.1  # of what Newton's step promises, what may be left after it
 
 
-class Righted(NamedTuple):
+class Refined(NamedTuple):
     """Where a climb ends.
 
     Attributes:
@@ -41,7 +41,7 @@ class Righted(NamedTuple):
 
 def refined(top: Top) -> tuple[Top, list[float], float]:
     """The maximum near the end of a climb, as `framed` has it, where a first look (Top.looked) does
-    not find that the end is one; heights and promise as of `Righted`.
+    not find that the end is one; heights and promise as of `Refined`.
 
     Cost: d + 3 gradients where the end is the maximum; else those of `framed`.
     """
@@ -53,7 +53,7 @@ def refined(top: Top) -> tuple[Top, list[float], float]:
     return top.nearby(u), heights, promise
 
 
-def framed(evaluate: Evaluate, end: np.ndarray) -> Righted:
+def framed(evaluate: Evaluate, end: np.ndarray) -> Refined:
     """The maximum near the end of a climb, and the curvature there.
 
     Each turn takes the curvature by differences of gradients in the coordinates of the last one,
@@ -73,7 +73,7 @@ def framed(evaluate: Evaluate, end: np.ndarray) -> Righted:
     for turn in range(TURNS):
         found = _curvature(evaluate, u, root, share if turn else 1.0)
         if not np.isfinite(found).all():
-            return Righted(u, heights, np.inf, root, False)
+            return Refined(u, heights, np.inf, root, False)
         curvature, turned = _axes(found, told)
         root = root @ turned
         promise = 0.5 * float((slope @ root) @ (slope @ root))
@@ -90,7 +90,7 @@ def framed(evaluate: Evaluate, end: np.ndarray) -> Righted:
             break
         else:  # a direction that is not told yet may be where it gains
             idle += 1
-    return Righted(u, heights, promise, root, sure)
+    return Refined(u, heights, promise, root, sure)
 
 
 def _last(evaluate: Evaluate, end: np.ndarray, slope: np.ndarray, heights: list[float],

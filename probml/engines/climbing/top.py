@@ -118,8 +118,8 @@ def standing(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows | 
 
 
 def _first(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows | Summary):
-    return density.value_and_gradient(plan, lambda u: (density.unflat(plan, u, known)[0], 0.0), u,
-                                      known, rows, prior, mode=True)
+    return density.value_and_gradient(plan, density.without_volume(plan, known), u, known, rows,
+                                      prior, mode=True)
 
 
 _FIRST = {seldom: jit(_first, static_argnums=(0, 1), seldom=seldom) for seldom in (ONCE, ASKED)}
