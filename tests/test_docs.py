@@ -73,6 +73,11 @@ def test_the_site_lists_every_page():
     assert [page for page in pages if page not in listed] == []
 
 
+def test_the_glossary_names_files_that_exist():
+    named = re.findall(r"`((?:probml|models)/[\w/.]+)`", (DOCS / "glossary.md").read_text("utf-8"))
+    assert len(named) > 60 and [path for path in named if not (DOCS.parent / path).exists()] == []
+
+
 def test_the_reference_has_every_public_name_once_and_no_other():
     told = [name for page in sorted((DOCS / "reference").glob("*.md"))
             for name in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.MULTILINE)]
