@@ -12,8 +12,9 @@ from probml.dataset.dataset import Data
 from probml.device.layout import laid
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.climbing.climbs import unheld
+from probml.engines.climbing.climbs import Ascent, unheld
 from probml.engines.climbing.ends import at_ends
+from probml.engines.climbing.finish import diagnosed, finished
 from probml.engines.climbing.mode_and_mean import beside_steps
 from probml.engines.climbing.runaway import infinite
 from probml.engines.climbing.ways_up import off_saddle
@@ -23,8 +24,8 @@ from probml.engines.restarting.indifferent import indifferent
 from probml.engines.restarting.rest import near, rested
 from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs
 from probml.engines.restarting.sizes import narrowed
+from probml.engines.restarting.squarem import State, held_at
 from probml.engines.restarting.squarem import ahead as compile_ahead
-from probml.engines.restarting.squarem import held_at
 from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import need_prior, prior_point
 from probml.engines.start.race import (
@@ -172,6 +173,9 @@ class EM(Engine):
         unbounded.judge(plan, problem.size, "EM", not problem.asked)
         if problem.asked or not plan.free:
             return
+        if plan.groupings and not plan.variables:
+            raise Refusal(f"{where} faster than MAP: steps of '{plan.effects[0]}', effects of "
+                          f"groups, and of what lies beside them shrink slowly; use MAP()")
         near = next((group for group in plan.latents if not group.kind.exact), None)
         if near is not None and not plan.variables:
             raise Refusal(f"{where} faster than MAP: nothing discrete is unseen, and '{near.name}' "
@@ -179,9 +183,7 @@ class EM(Engine):
                           f"and what they are evaluated at; use MAP()")
         for stage in blocks(plan, self.prior):
             for block in stage:
-                if (plan.complete or plan.groupings and not plan.variables) and not (
-                    block.form and block.conjugate
-                ):
+                if plan.complete and not (block.form and block.conjugate):
                     raise Refusal(
                         f"{where} faster than MAP: nothing discrete is unseen and "
                         f"'{block.names[0]}' has no closed form "
@@ -225,6 +227,10 @@ class EM(Engine):
             again = self._climb(plan, Start(point, None, {}), rows, known, closed=False)[0]
             note = "a closed form lowered the objective, so the M-step went on by L-BFGS"
             outcome = again.after(outcome)._replace(notes=(*outcome.notes, note))
+        if not self.hard:
+            left = max(self.max_iterations - outcome.iterations, 0)
+            ascent = Ascent(self.prior, self.progress, left)
+            outcome = finished(problem, ascent, outcome, self.tolerance, np.isfinite(close))
         told: tuple[str, ...] = ()
         if outcome.status is Status.CONVERGED and plan.free and unheld(plan, self.prior) and (
             not infinite(outcome.params)):
@@ -232,6 +238,8 @@ class EM(Engine):
             told = indifferent(plan, outcome.params, first or Start(point, None, {}), known, rows,
                                (self.prior, self.hard, self.accelerate, True))
             outcome = outcome._replace(notes=(*outcome.notes, *told))
+            if not (told or self.hard):
+                outcome = diagnosed(problem, self.prior, outcome)
         found = at_ends(problem, self.prior, outcome, tried=False)
         return found if found.notes != outcome.notes or told else beside_steps(problem, found)
 
@@ -333,7 +341,7 @@ class EM(Engine):
         Args:
             close: of one group, how far its parameters may be from where they go.
         """
-        alike = 1e-3 + 10 * self.tolerance * rows.weight
+        alike, far = 1e-3 + 10 * self.tolerance * rows.weight, near(self.tolerance)
         state, trail = runs(self, plan, first, rows, known, closed, race)
         groups = np.zeros(len(state.value), int) if race is None else race.groups
         members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
@@ -347,7 +355,9 @@ class EM(Engine):
                 part, history, hidden = rested(self, plan, part, history, best, first, rows, known,
                                                closed, close)
             outcome = best_of(plan, part, history, alike, best)
-            found.append(outcome._replace(adrift=hidden and part.left.dtype == np.float32))
+            found.append(outcome._replace(
+                adrift=hidden and part.left.dtype == np.float32,
+                left=_left(outcome, part, best) if float(part.left[best]) > far else 0.0))
         return found
 
     def grid(self, problem: Problem, site: str, sizes: Sequence[int],
@@ -372,6 +382,13 @@ class EM(Engine):
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
         """An outcome of `grid` in the shapes of its own model, of `structure`."""
         return narrowed(structure, outcome)
+
+
+def _left(outcome: Outcome, state: State, best: int) -> float:
+    """Nats that further steps would gain, as the largest gain of the last few and how many are left
+    foretell: those that shrink by ρ gain less by ρ² each."""
+    gain = np.diff(outcome.history[-4:]).max(initial=0.0)
+    return max(0.5 * float(state.slow[best] * gain), float(np.finfo(float).tiny))
 
 
 def _steps(data: Data) -> int:

@@ -55,6 +55,7 @@ class Outcome(NamedTuple):
         lost: restarts that collapsed, beside the one that is kept.
         short, wide: of digits, see factors.digits.
         adrift: its parameters had a way to go yet when rounding hid what they gained.
+        left: nats that further steps would gain, as the last foretell; 0: parameters stood still.
         model: that was fitted, where the engine chose settings of it.
         shown: what all rows were expected to show, statistics from which further ones go on.
         top: the end of a climb, for those who judge it on the way (climbing/top.py).
@@ -72,6 +73,7 @@ class Outcome(NamedTuple):
     short: bool = False
     wide: bool = False
     adrift: bool = False
+    left: float = 0.0
     bound: float | None = None
     model: Bound | None = None
     shown: Any = None

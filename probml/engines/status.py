@@ -22,6 +22,7 @@ class Status(enum.IntEnum):
     WANDERED = 13
     LEFT = 14
     MOVED = 15
+    SLOW = 16
 
     @property
     def message(self) -> str:
@@ -45,6 +46,8 @@ class Status(enum.IntEnum):
             "steps still wander about; more of "
             "them gain nothing: lower the learning rate, let it decay "
             "(optax.cosine_decay_schedule), or take MAP() without an optimizer",
+            Status.SLOW: "stopped before it converged: a step gains less than the tolerance, but "
+            "steps shrink so slowly that much is left",
             Status.LEFT: "left: other starts were far ahead",
             Status.MOVED: "moved by further rows, one step of EM for each part of them: more of "
             "them, or the same again, may move it on",

@@ -57,13 +57,14 @@ def test_a_coarse_tolerance_is_a_users_own_and_asks_no_more_of_the_parameters():
     assert rest.near(1e-3) > 0.04 > rest.near(1e-7) > 4e-4
 
 
-def test_parameters_that_creep_for_ever_cost_no_more_than_the_climb_itself(monkeypatch):
+def test_parameters_that_creep_for_ever_cost_no_more_than_twice_the_climb_itself(monkeypatch):
+    """As many steps again, and so many of L-BFGS."""
     iterations = []
     for close in (np.inf, 0.0):  # anywhere, and nowhere, is at rest
         monkeypatch.setattr(em, "near", lambda tolerance, close=close: close)
         monkeypatch.setattr(rest, "STRICT", 0.0)
         iterations.append(PoissonMixture(4).fit(QUAKES[:, None]).n_iter_)
-    assert iterations[0] < iterations[1] <= max(2 * iterations[0] + 1, iterations[0] + 32)
+    assert iterations[0] < iterations[1] <= 3 * iterations[0]
 
 
 def test_no_iterations_beyond_those_allowed_are_made_on_a_ridge():

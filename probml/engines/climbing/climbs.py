@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,9 +30,6 @@ from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
 
-if TYPE_CHECKING:
-    from probml.engines.map import MAP
-
 BLOCK = 50  # iterations a device call
 SAMPLE = 2**14  # rows whose curvature stands for that of many more
 ROUGH = 1e-6  # how near the maximum of a sample, relative to its height, is near enough
@@ -44,6 +41,15 @@ ASKED = 1e-12
 WORK = 2**22  # rows times coordinates up to which the curvature at an end is taken by differences
 LOST = 1e-3  # nats that a climb in float32 may miss, of which double finds more
 TAKEN = 0.1  # of what a step of Newton's promises, what may be left after it where it leads to 0
+
+
+class Ascent(NamedTuple):
+    """How the density is climbed, as MAP has it, for engines that have no such settings."""
+
+    prior: bool
+    progress: bool = False
+    steps: int | None = None
+    tolerance: float = 1e-14
 
 
 def curved(plan: Plan, known: Known) -> bool:
@@ -61,8 +67,11 @@ def smooth(plan: Plan) -> bool:
     return all(not s.entry.kinked and not s.factor for s in kinds)
 
 
-def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping, judged: bool = True) -> Outcome:
-    """By L-BFGS; where it ends is `judged` whatever the units, or is to be compared alone."""
+def by_lbfgs(engine: Ascent, problem: Problem, params: Mapping,
+             judged: bool | None = None) -> Outcome:
+    """By L-BFGS; where it ends is `judged` whatever the units, or is to be compared alone. None:
+    judged where the user set no limit."""
+    judged = engine.steps is None if judged is None else judged
     plan, known, rows = problem.plan, problem.known, problem.rows
 
     def block(u, count):
@@ -72,7 +81,7 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping, judged: bool = Tr
 
     u, history, status = climb_in_blocks(engine, block, to_coordinates(plan, params, known))
     adrift, top = False, _top(engine, problem, u) if _few(problem) else None
-    if judged and _judged(engine, problem, history, top):
+    if judged and _judged(problem, history, top):
         end, heights, promise = refined(top)
         adrift = top.u.dtype == np.float32 and heights[-1] - heights[0] > LOST
         if len(heights) > 1 and promise <= nothing(np.asarray(heights[-1], top.u.dtype)):
@@ -90,16 +99,15 @@ def _few(problem: Problem) -> bool:
     return not problem.in_parts and 0 < size <= identifiability.FEW
 
 
-def _judged(engine: "MAP", problem: Problem, history: np.ndarray, top: Top | None) -> bool:
+def _judged(problem: Problem, history: np.ndarray, top: Top | None) -> bool:
     """Whether the end of a climb is looked at whatever the units: of few coordinates and rows, of a
-    smooth density, where the user set no limit."""
+    smooth density."""
     if top is None or not (isinstance(problem.rows, Summary)
                            or (problem.size or 0) * top.u.size <= WORK):
         return False
     sites = (problem.plan.structure.sites[name] for name in (*problem.plan.rowwise,
                                                              *problem.plan.free))
-    return (engine.steps is None and bool(np.isfinite(history[-1]))
-            and not any(site.entry.kinked for site in sites))
+    return bool(np.isfinite(history[-1])) and not any(site.entry.kinked for site in sites)
 
 
 def _settled(top: Top) -> bool:
@@ -122,7 +130,7 @@ def _settled(top: Top) -> bool:
     return bool(0 <= promise <= enough and left <= TAKEN * promise)
 
 
-def _top(engine: "MAP", problem: Problem, u: Any) -> Top:
+def _top(engine: Ascent, problem: Problem, u: Any) -> Top:
     """The end of a climb by L-BFGS, which goes on from elsewhere by the same program."""
     def climb(at: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
         end, value, *_, slope = _climb(problem.plan, engine.prior, _apart(u, at), problem.known,
@@ -145,7 +153,7 @@ def _apart(like: Mapping, vector: np.ndarray) -> dict[str, np.ndarray]:
                                                                            strict=True)}
 
 
-def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
+def by_newton(engine: Ascent, problem: Problem, params: Mapping) -> Outcome:
     """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates
     in which all are climbed."""
     u = flat(problem.plan, params, problem.known)
@@ -153,7 +161,7 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
         return _by_newton(engine, problem, u)
 
 
-def _by_newton(engine: "MAP", problem: Problem, u: jax.Array) -> Outcome:
+def _by_newton(engine: Ascent, problem: Problem, u: jax.Array) -> Outcome:
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
     many, ends = n > 4 * SAMPLE and not isinstance(rows, Summary), {}
     near, scale, tolerance = rows, 1.0, engine.tolerance
@@ -211,7 +219,7 @@ def height(plan: Plan, prior: bool, params: Mapping, known: Known, rows: Rows) -
     return float(_climb(plan, prior, u, known, rows, np.asarray(0), ASKED)[1])
 
 
-def told(engine: "MAP", problem: Problem, outcome: Outcome, sampled: bool = False) -> Outcome:
+def told(engine: Ascent, problem: Problem, outcome: Outcome, sampled: bool = False) -> Outcome:
     """The end of a climb, with a word where it is one of many as high, or none is.
 
     Args:
@@ -220,24 +228,24 @@ def told(engine: "MAP", problem: Problem, outcome: Outcome, sampled: bool = Fals
     Cost: four gradients a coordinate, where no prior holds them and no look at them was taken.
     """
     plan, known = problem.plan, problem.known
-    if (outcome.status is not Status.CONVERGED or outcome.notes or not unheld(plan, engine.prior)
+    if (outcome.status is not Status.CONVERGED or not unheld(plan, engine.prior)
         or outcome.top is None and not _few(problem)):
         return outcome
     top = _top_of(engine, problem, outcome)
     notes = identifiability.level(plan, known, top, BLOCK)
     more, gone = ((), False) if sampled else identifiability.endless(plan, known, top)
-    return outcome._replace(notes=(*notes, *more), top=top,
+    return outcome._replace(notes=(*outcome.notes, *notes, *more), top=top,
                             status=Status.RUNAWAY if gone else outcome.status,
                             adrift=outcome.adrift or bool(notes) and top.u.dtype == np.float32)
 
 
-def _top_of(engine: "MAP", problem: Problem, outcome: Outcome) -> Top:
+def _top_of(engine: Ascent, problem: Problem, outcome: Outcome) -> Top:
     """The end of a climb, of whatever kind it was."""
     return outcome.top or _top(engine, problem, to_coordinates(
         problem.plan, placed_all(dict(outcome.params)), problem.known))
 
 
-def beside_means(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
+def beside_means(engine: Ascent, problem: Problem, outcome: Outcome) -> Outcome:
     """The end of a climb, with a word where it is far from what is typical; by the program of the
     climb.
 
@@ -263,7 +271,7 @@ def beside_means(engine: "MAP", problem: Problem, outcome: Outcome) -> Outcome:
     return mode_and_mean.beside(problem, outcome, top)
 
 
-def climb_in_blocks(engine: "MAP", block: Callable, u: Any,
+def climb_in_blocks(engine: Ascent, block: Callable, u: Any,
             beside: dict[str, Any] | None = None) -> tuple[Any, np.ndarray, Status]:
     """A climb in blocks of iterations: where it ended, its values and how.
 

@@ -38,6 +38,7 @@ FADING = 0.8
 # times longer at the most, where rounding hides gains; relative steps of parameters that stand
 # still
 PATIENT, STILL = 8.0, 3e-5
+FARTHEST = 256.0  # steps that a leap goes at the most
 START = -1  # the first M-step takes the statistics of the labelled rows
 
 
@@ -248,8 +249,8 @@ def _decided(plan: Plan, accelerate: bool, state: State, first: Start, found: Ev
     if accelerate:
         here, after = (vectors.free_of(plan, point, known) for point in (state.pending, improved))
         extrapolate = state.phase == 1
-        leap, length = _leap(plan, state.base, here, after, state.pending, improved, known)
-        slow = np.where(extrapolate, np.maximum(-length, FADING * slow), slow)
+        leap, steps = _leap(plan, state.base, here, after, state.pending, improved, known)
+        slow = np.where(extrapolate, np.maximum(steps, FADING * slow), slow)
         left = np.where(extrapolate, slow * _moved(plan, state.pending, improved), left)
         pending = _chosen(extrapolate, leap, _chosen(rejected, state.fallback, improved))
         base = _chosen(extrapolate, state.base, here)
@@ -317,15 +318,15 @@ def _moved(plan: Plan, here: np.ndarray, after: np.ndarray) -> np.ndarray:
 def _leap(plan: Plan, base: np.ndarray, here: np.ndarray, after: np.ndarray, pending: np.ndarray,
           improved: np.ndarray, known: Known) -> tuple[np.ndarray, np.ndarray]:
     """SQUAREM's extrapolation from base, here = M(base), and after = M(here), the coordinates of
-    `pending` and `improved`; and its third step length: where a step is so many times what is left
-    of it a step later, so many are left."""
+    `pending` and `improved`; and how many steps are left, as far as rounding tells: the step over
+    what it shrank by, its third step length, of which a leap takes FARTHEST at the most."""
     step = here - base
     bend = after - here - step
-    length = -np.sqrt((step**2).sum(1) / np.maximum((bend**2).sum(1), 1e-30))
-    length = np.clip(length, -256.0, -1.0)
-    far = length[:, None]
-    leap = vectors.point_of(plan, base - 2 * far * step + far**2 * bend, pending, known)
-    return vectors.supported(plan, leap, improved), length
+    rounding = np.finfo(here.dtype).eps * np.sqrt((after**2).sum(1))
+    steps = np.sqrt((step**2).sum(1)) / np.maximum(np.sqrt((bend**2).sum(1)), rounding + 1e-30)
+    far = np.clip(steps, 1.0, FARTHEST)[:, None]
+    leap = vectors.point_of(plan, base + 2 * far * step + far**2 * bend, pending, known)
+    return vectors.supported(plan, leap, improved), np.maximum(steps, 1.0)
 
 
 def held_at(plan: Plan, name: str, found: np.ndarray, middle: np.ndarray) -> np.ndarray:

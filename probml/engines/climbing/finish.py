@@ -1,0 +1,61 @@
+"""The end of an ascent by steps, as of EM, judged as that of a climb: by what Newton's step would
+still gain. Where steps shrink so slowly that each gains less than the tolerance long before the
+maximum (of effects about 0 beside a level far from 0 by 1 part in 10⁶), L-BFGS goes on from there.
+"""
+
+import numpy as np
+
+from probml.engines.climbing.climbs import Ascent, by_lbfgs, told
+from probml.engines.engine import Outcome, Problem, Status
+from probml.numerics.transfer import placed_all
+from probml.plan.blocks import blocks
+
+SHORT = 0.01  # nats that may be left at an end that is said to be the maximum
+STEPS = 10  # of the tolerance, that may be left as well
+
+
+def finished(problem: Problem, ascent: Ascent, outcome: Outcome, tolerance: float,
+             small: bool) -> Outcome:
+    """An outcome that converged, where further steps would gain nothing; else that of L-BFGS from
+    there; of what that is not worth its time for, or has no slopes, one that says how much is left.
+
+    Effects of groups are climbed on in any case: how slowly their steps shrink may be hidden by
+    rounding.
+
+    Args:
+        ascent: with the iterations that are left. tolerance: of a step, per unit of weight.
+        small: the rows are so few that a climb is worth its time.
+
+    Cost: where parameters are not at rest, that of MAP from there.
+    """
+    plan = problem.plan
+    enough = max(SHORT, STEPS * tolerance * problem.rows.weight)
+    if (outcome.status is not Status.CONVERGED or plan.carried or not plan.free
+        or not (outcome.left or plan.groupings)):
+        return outcome
+    left = outcome.left
+    if small and ascent.steps and not problem.in_parts:
+        found = by_lbfgs(ascent, problem, placed_all(dict(outcome.params)), judged=True)
+        if found.history[-1] > outcome.history[-1]:
+            outcome = found.after(outcome)._replace(notes=outcome.notes, status=Status.CONVERGED)
+        left = left if found.top is None else found.top.promise
+        if found.status is Status.CONVERGED or not np.isfinite(left):
+            return outcome
+    if not left > enough:
+        return outcome
+    note = (f"further steps would gain about {left:.2g} of the objective: lower the tolerance, or "
+            f"go on by MAP(), fit(..., start=fit.params)")
+    return outcome._replace(status=Status.SLOW, notes=(*outcome.notes, note))
+
+
+def diagnosed(problem: Problem, prior: bool, outcome: Outcome) -> Outcome:
+    """An outcome of steps, with a warning where there is no maximum, or one of many as high.
+
+    Closed forms send what has no maximum to the ends of its support at one step; so parameters are
+    looked at only where some have none.
+    """
+    plan = problem.plan
+    formed = all(block.form for stage in blocks(plan, prior) for block in stage)
+    if plan.carried or problem.in_parts or formed and not plan.groupings:
+        return outcome
+    return told(Ascent(prior), problem, outcome)
