@@ -1,5 +1,6 @@
 """Arrays, frames and lists of the user as NumPy arrays with masks and labels."""
 
+import enum
 import sys
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,20 +16,35 @@ UNSEEN = "An unseen cell is NaN or None."
 NUMBERS = (Real, Decimal, np.bool_)
 
 
+class Categories(enum.IntEnum):
+    """Where the labels of a column come from."""
+
+    FOUND = 0  # from its values, sorted here
+    LISTED = 1  # from the user's list of categories, which need not have an order
+    ORDERED = 2  # the same, and the user says that their order means something
+
+
 @dataclass(frozen=True, eq=False)
 class Raw:
     """A column as it was given."""
 
     values: np.ndarray  # numbers, NaN unseen; with labels codes, -1 unseen
     labels: tuple | None = None
-    categorical: bool = False
+    categorical: Categories = Categories.FOUND
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the order of the labels is known: the user's, or that of numbers."""
+        labels = self.labels or ()
+        return self.categorical is Categories.ORDERED or all(
+            isinstance(label, NUMBERS) for label in labels) and list(labels) == sorted(labels)
 
 
 class Labelled(np.ndarray):
     """Codes beside the labels that they stand for, as an array that was read already."""
 
     labels: tuple = ()
-    categorical = False
+    categorical = Categories.FOUND
 
     @classmethod
     def of(cls, codes, labels, categorical):
@@ -79,7 +95,8 @@ def _from_pandas(what, value, rows):
     if isinstance(kind, pd.CategoricalDtype) and all(column.dtype == kind for column in columns):
         codes = np.stack([column.cat.set_categories(kind.categories).cat.codes
                           for column in columns], 1).astype(np.int32)
-        return Raw(codes if value.ndim == 2 else codes[:, 0], tuple(kind.categories.tolist()), True)
+        return Raw(codes if value.ndim == 2 else codes[:, 0], tuple(kind.categories.tolist()),
+                   Categories.ORDERED if kind.ordered else Categories.LISTED)
     if isinstance(kind, pd.StringDtype) and value.ndim == 1:
         codes, seen = pd.factorize(value)  # −1 unseen
         order = np.argsort(np.asarray(seen, object).astype(str))

@@ -56,7 +56,8 @@ def _column(series: Any) -> Any:
     kind = series.dtype
     if kind in (nw.Categorical, nw.Enum):
         known = series.cat.get_categories().to_list()
-        return pd.Series(pd.Categorical(series.to_list(), known), name=series.name)
+        return pd.Series(pd.Categorical(series.to_list(), known, ordered=kind == nw.Enum),
+                         name=series.name)
     if kind.is_numeric():
         whole = series if not series.null_count() else series.cast(nw.Float64)
         return pd.Series(whole.to_numpy(), name=series.name)

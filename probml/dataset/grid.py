@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from probml.dataset.arrays import Raw, as_raw
+from probml.dataset.arrays import Categories, Raw, as_raw
 from probml.errors import DataError
 
 
@@ -65,7 +65,7 @@ def _labelled(codes: np.ndarray, raw: Raw) -> Any:
     if raw.categorical and codes.ndim == 2:
         import pandas as pd  # such a column is its own
 
-        kind = pd.CategoricalDtype(list(raw.labels))
+        kind = pd.CategoricalDtype(list(raw.labels), raw.categorical is Categories.ORDERED)
         return pd.DataFrame({j: pd.Categorical.from_codes(codes[:, j], dtype=kind)
                              for j in range(codes.shape[1])})
     return np.array([*raw.labels, None], object)[codes]

@@ -1,5 +1,6 @@
 """Data in: every column checked against its site, labelled, and its unseen cells marked."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from probml.dataset.sources.arrow import as_table
 from probml.families.domains import Simplex
 from probml.language.language import Bound
 from probml.structure import covariances
+from probml.structure.ordering import why_ordered
 from probml.structure.possible import check_chains
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -152,5 +154,6 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
     event = 0 if site.chain else len(site.event)  # a chain may be seen in part
     low = site.low
     return tables.Expected(site.name, site.discrete, site.states, site.along(steps), site.rows,
-                           words, valid, event, site.plates, low, zero)
+                           words, valid, event, site.plates, low, zero,
+                           functools.partial(why_ordered, structure, site.name))
 

@@ -41,6 +41,8 @@ class Expected:
     plates: tuple[tuple[str, int], ...] = ()  # those around the site
     low: int = 0  # the value of code 0
     zero: str = UNSEEN  # what to do about a 0 that is refused
+    # (number of labels) → why their order means something; None: it does not
+    ordered: Callable[[int], str | None] = lambda labels: None
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,6 +248,9 @@ def _site(e, raw, known, asked):
     # to a fit whose states came as codes, or unseen, labels of these rows alone would say nothing
     own = None if asked and known is None else tuple(known) if known is not None else naming.of(
         {e.name: raw}, what, e.states, f"only {e.states} states")
+    if known is None and not asked:
+        naming.refuse_unordered(e.name, raw, e.ordered, f"in the model, sample('{e.name}', ..., "
+                                f"infer={{'labels': [...]}}), or pass codes 0 … {e.states - 1}")
     codes, strange, hidden, _, _ = naming.coded(what, raw, own or tuple(range(e.states)), 0, e.rows)
     deny(strange, what, raw if raw.labels is not None else raw.values,
          f"a known category, one of {listed(own or tuple(range(e.states)))}", e.rows)

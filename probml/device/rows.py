@@ -3,7 +3,7 @@ statistics, steps of sequences, and what is known besides."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -37,6 +37,12 @@ class Steps:
         lanes = jnp.moveaxis(lanes, 0, 2)
         return lanes.reshape(len(lanes), -1, *array.shape[1:])
 
+    def repeated(self, array: jax.Array) -> jax.Array:
+        """(rows, ...), the same at every step → (N, ...)."""
+        lanes = jnp.broadcast_to(array[None, :, None], (self.length, len(array), self.blocks,
+                                                        *array.shape[1:]))
+        return lanes.reshape(-1, *array.shape[1:])
+
 
 jax.tree_util.register_dataclass(Steps, data_fields=["rows"],
                                  meta_fields=["length", "blocks", "parallel", "wide", "even"])
@@ -57,6 +63,15 @@ class Chunk(NamedTuple):
     steps: Steps | None = None  # of sites along chains: every step as a row
     # sites with numbers that a sampler moves: which cells these are, and their coordinates
     carried: dict[str, "Coordinates"] = {}
+
+    def revalued(self, values: dict[str, jax.Array]) -> "Chunk":
+        """With other values of some sites of the rows, (b, *cells), which their steps see too."""
+        steps = self.steps
+        if steps is not None:
+            below = {name: steps.repeated(value) for name, value in values.items()
+                     if name in steps.rows.values}
+            steps = replace(steps, rows=steps.rows.revalued(below))
+        return self._replace(values={**self.values, **values}, steps=steps)
 
 
 class Coordinates(NamedTuple):

@@ -80,7 +80,7 @@ def enter(plan: Plan, params: Mapping, known: Known, rows: Chunk,
                                         cells(site, rows.values[name]), cells(site, seen))
         idle = (-0.5 * u**2 - 0.5 * LOG_TWO_PI).reshape(len(u), -1).sum(1)
         total += jnp.where(live, volumes, idle).sum()
-        rows = rows._replace(values={**rows.values, name: values})
+        rows = rows.revalued({name: values})
     return rows, total
 
 
@@ -89,7 +89,7 @@ def placed(plan: Plan, rows: Resident, values: Mapping[str, jax.Array]) -> Resid
     if not plan.carried:
         return rows
     held = {name: values[name] for name in plan.carried}
-    return Resident(rows.stacked._replace(values={**rows.stacked.values, **held}))
+    return Resident(jax.vmap(Chunk.revalued)(rows.stacked, held))
 
 
 def values(plan: Plan, params: Mapping, known: Known, rows: Resident,

@@ -32,6 +32,7 @@ class Likelihood:
     # argument → the form of an objective in it, and the steps from it to the form's c
     canonical: Mapping[str, tuple[Form, Steps]] = {}
 
+    nominal = False  # its values are states without an order
     normal = False  # normal about `loc`: data and location are centred together before squares
     rowwise = False  # no statistics pool: every row is evaluated by itself
     held: tuple[str, ...] = ()  # natural parameters that are only numbers its base needs

@@ -2,6 +2,7 @@
 other kinds find, and draws of them are draws given the rest."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from numpyro import deterministic, plate, sample
+from scipy import stats
 
 import probml
 from probml.dataset import read
@@ -218,3 +220,36 @@ def test_a_file_keeps_the_numbers_of_rows_that_were_sampled(tmp_path, guided):
     np.testing.assert_array_equal(again.belief.inside["z"], fit.belief.inside["z"])
     found = fit.to_arviz().posterior
     assert found["z"].dims == ("chain", "draw", "rows") and found["rate"].shape == found["z"].shape
+
+
+@probml.model
+def animals():
+    tau = sample("tau", dist.HalfNormal(1.0))
+    with probml.rows():
+        u = sample("u", dist.Normal(0.0, tau))
+        z = sample("z", probml.MarkovChain(jnp.array([0.6, 0.4]), jnp.array([[0.8, 0.2],
+                                                                             [0.3, 0.7]])))
+        rate = jnp.array([1.0, 6.0])[z] * jnp.exp(u)[..., None]
+        sample("y", dist.Poisson(rate).to_event(1))
+
+
+def test_a_number_beside_a_chain_enters_the_density_of_its_steps():
+    y = np.array([[0, 3, 5], [2, 9, 1]])
+    problem = problem_of(probml.NUTS(), model_data(animals(), {"y": y}))
+    plan = problem.plan
+    rows, known = load.load(problem.data, plan)
+    u = jnp.concatenate([jnp.zeros(1), jnp.asarray([0.7, -0.4]),
+                         jnp.zeros(carried.size(plan, rows) - 2)])  # tau = 1: u is itself
+    value = float(density.posterior(plan, known, rows)(u)[0])
+    start, move, want = np.array([0.6, 0.4]), np.array([[0.8, 0.2], [0.3, 0.7]]), 0.0
+    for number, counts in zip([0.7, -0.4], y, strict=True):
+        row = 0.0
+        for path in itertools.product(range(2), repeat=3):
+            log = np.log(start[path[0]]) + sum(
+                np.log(move[a, b]) for a, b in itertools.pairwise(path))
+            log += stats.poisson.logpmf(counts, np.array([1.0, 6.0])[list(path)]
+                                        * np.exp(number)).sum()
+            row += np.exp(log)
+        want += np.log(row) + stats.norm.logpdf(number)
+    idle = (carried.size(plan, rows) - 2) * stats.norm.logpdf(0.0)  # padding
+    np.testing.assert_allclose(value - idle, want + stats.halfnorm.logpdf(1.0), atol=1e-9)

@@ -7,15 +7,17 @@ is refused, or counted as a new member where that is asked for.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from probml.dataset.arrays import NUMBERS, Raw, deny
+from probml.dataset.arrays import NUMBERS, Categories, Raw, deny
 from probml.dataset.coding import labels as naming
 from probml.dataset.kinds import refuse_long
 from probml.errors import DataError, ModelError, listed
 from probml.structure.indices import Formula, Index
+from probml.structure.ordering import why_ordered
 from probml.structure.structure import Structure
 
 REFUSE, NEW = "refuse", "new"  # what becomes of a label that a fit does not know
@@ -68,7 +70,8 @@ def read(
         _cell(index, raws[index.input], 2 if index.input in structure.timed else 1,
               beyond.get(index.input), out, unknown)
     for names in together(whole):
-        _plate({name: whole[name] for name in names}, raws, labels, beyond, unknown, asked, out)
+        _plate(structure, {name: whole[name] for name in names}, raws, labels, beyond, unknown,
+               asked, out)
     for formula in structure.formulas:
         _formula(formula, raws, structure.timed, beyond, out)
     # where the function itself makes them whole
@@ -128,8 +131,8 @@ def alike(indices: Iterable[Index]) -> bool:
     return all(len(found) == 1 for found in places.values())
 
 
-def _plate(indices: Mapping[str, Index], raws: Mapping, labels: Mapping, beyond: Mapping,
-           unknown: str, asked: bool, out: Codes) -> None:
+def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, labels: Mapping,
+           beyond: Mapping, unknown: str, asked: bool, out: Codes) -> None:
     """Inputs that index one axis: their labels are the same."""
     seen = {name: _complete(indices[name], raws[name], beyond.get(name)) for name in indices}
     known = next((labels[name] for name in indices if name in labels), None)
@@ -149,6 +152,9 @@ def _plate(indices: Mapping[str, Index], raws: Mapping, labels: Mapping, beyond:
         some, size = next(iter(indices.values())), None if top is None else top - base + 1
         known = naming.of(seen, some.words, size, f"the axis that it indexes, {some.words}, has "
                           f"{size} entries: bind the size of the plate to what the data have", "")
+        for name, raw in seen.items():
+            naming.refuse_unordered(name, raw, partial(why_ordered, structure, name),
+                                    "pass codes, and the text as an input of its own")
     members: dict[Any, int] = {}
     for name, raw in seen.items():
         codes, bad, _, given, values = naming.coded(f"'{name}'", raw, known, base)
@@ -201,7 +207,7 @@ def _complete(index: Index, raw: Raw, beyond: np.ndarray | None) -> Raw:
             "reads. Drop such rows, or give them a group of their own"
         )
     if values.dtype.kind == "b":
-        return Raw(values.astype(np.int32), (False, True), True)
+        return Raw(values.astype(np.int32), (False, True), Categories.LISTED)
     return raw
 
 

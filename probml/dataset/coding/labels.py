@@ -7,12 +7,14 @@ whether rows lie in memory or come in parts (sources/profile.py):
 - labels stand in the order of their categories where the column is categorical, levels that no row
   shows included, else sorted, numbers before text;
 - text beside numbers is refused, but in a Categorical;
+- where their order means something (structure/ordering.py), the user gives it: an ordered category,
+  numbers, or labels that the model states;
 - an axis that has more entries than labels counts on: the others are numbers, "state 3" beside text
   or where a label is that number; one that has fewer is refused;
 - what a fit knows by labels is asked by labels; what it knows by codes, by codes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,6 +80,22 @@ def unmixed(what: str, raw: Raw, hint: str = UNSEEN) -> None:
         mixed = np.isin(raw.values, [code for code, t in enumerate(text) if not t])
         deny(mixed, what, raw, "text throughout, codes throughout, or a pandas Categorical",
              hint=hint)
+
+
+def refuse_unordered(name: str, raw: Raw, why: Callable[[int], str | None], instead: str) -> None:
+    """
+    Args:
+        why: (number of labels) → why their order means something; None: it does not.
+        instead: what else than an ordered category tells it.
+
+    Raises:
+        DataError: labels whose order nobody has given, where it means something.
+    """
+    if raw.labels is None or raw.in_order or (reason := why(len(raw.labels))) is None:
+        return
+    raise DataError(f"'{name}' has the labels {listed(raw.labels)}, whose order is not known, and "
+                    f"{reason}. Text has no order: give it, lowest first, by pandas.Categorical("
+                    f"{name}, categories=[...], ordered=True), or {instead}")
 
 
 def filled(labels: tuple, size: int) -> tuple:

@@ -15,6 +15,7 @@ class Bernoulli(Likelihood):
     """p(x = 1) = probs = logistic(logits)."""
 
     name = "Bernoulli"
+    nominal = True
     event = 0
     argument_event = {"probs": 0, "logits": 0}
     canonical = {"probs": (BETA, ()), "logits": (BETA, (("logistic", 1.0),))}

@@ -45,6 +45,7 @@ class Categorical(Likelihood):
     counts."""
 
     name = "Categorical"
+    nominal = True
     event = 0
     argument_event = {"probs": 1, "logits": 1}
     # logits are shared up to a constant and normalised together: no form

@@ -21,6 +21,7 @@ class Chain(Likelihood):
     """
 
     name = "MarkovChain"
+    nominal = True
     event = 1
     argument_event = {"initial": 1, "transition": 2}
     canonical = {"initial": (DIRICHLET, ()), "transition": (DIRICHLET, ())}

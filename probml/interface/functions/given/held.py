@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.dataset.arrays import Categories
+
 
 class Held(np.ndarray):
     """A NumPy array that may be indexed by what JAX traces, and multiplied with it.
@@ -16,11 +18,11 @@ class Held(np.ndarray):
 
     Attributes:
         labels: of an array that was text, what its codes stand for; a part of it has none.
-        categorical: their order is the user's.
+        categorical: where these come from.
     """
 
     labels: tuple = ()
-    categorical = False
+    categorical = Categories.FOUND
 
     def __getitem__(self, key: Any) -> Any:
         parts = key if isinstance(key, tuple) else (key,)

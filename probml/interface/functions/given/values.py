@@ -58,7 +58,8 @@ def codes_of(value: Any) -> Any:
         number = all(isinstance(label, arrays.NUMBERS) for label in raw.labels)
         return _codes(raw) if raw.categorical and number and (values >= 0).all() else None
     if values.dtype.kind == "b":
-        return _codes(arrays.Raw(values.astype(np.int32), (False, True), True))
+        return _codes(arrays.Raw(values.astype(np.int32), (False, True),
+                                 arrays.Categories.LISTED))
     whole = (values.ndim and values.size and values.dtype.kind == "f"
              and bool((values == np.floor(values)).all()) and np.abs(values).max() < 2**31)
     return held(values.astype(int)) if whole else None
