@@ -237,9 +237,8 @@ def _moments(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray] |
 
 def _stated(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray, dict] | None:
     """Mean, standard deviation and arguments of a prior whose arguments depend on nothing."""
-    site = structure.sites[name]
-    if (site.kind not in MOMENTS or site.parents
-        or len(structure.programs[name][0].jaxpr.eqns) > SHORT):
+    site, (program, takes) = structure.sites[name], structure.programs[name]
+    if site.kind not in MOMENTS or takes or len(program.jaxpr.eqns) > SHORT:
         return None
     with validation_enabled(False):
         prior, moments = structure.distribution(name, {}), MOMENTS[site.kind]

@@ -322,7 +322,7 @@ def _coordinate(plan: Plan, block) -> str:
     concentrations that are constants are read."""
     site = plan.structure.sites[block.names[0]]
     prior = site.entry.prior
-    if prior is None or not prior.concentrations or site.parents:
+    if prior is None or not prior.concentrations or plan.structure.programs[site.name][1]:
         return ""
     distribution = plan.structure.distribution(site.name, {})
     values = [getattr(distribution, name) for name in prior.concentrations]

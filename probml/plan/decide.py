@@ -225,17 +225,26 @@ def _breadth(plan: Plan, group: Group) -> int:
 
 
 def _check_supports(plan: Plan) -> None:
-    """Refuse a parameter whose support differs from state to state of what is summed out: no one
-    map takes all numbers onto it."""
-    for site in (plan.structure.sites[name] for name in plan.mixed if name in plan.free):
+    """Refuse a parameter whose support differs from state to state of what is summed out, or from
+    step to step of a scan by the values of the steps before: no one map takes all numbers onto it.
+    """
+    for site in (plan.structure.sites[name] for name in plan.free):
         bounds = plan.structure.bounds(site.name).values() if not site.domain.fixed else ()
-        state = next((v for _, takes in bounds for v in takes if v in plan.variables), None)
+        reached = {name for _, takes in bounds for name in takes}
+        state = next((v for v in plan.variables if v in reached), None)
         if state is not None:
             raise Refusal(
                 f"model '{plan.structure.model.name}': the support of parameter '{site.name}' "
                 f"({site.kind}) depends on '{state}', which is "
                 f"discrete and unseen. Give '{state}' in the data, or '{site.name}' a prior whose "
                 f"support is the same for all its states"
+            )
+        if site.name in reached:
+            raise Refusal(
+                f"model '{plan.structure.model.name}': the support of '{site.name}' ({site.kind}), "
+                f"which stands in a scan, depends on its value in the step before. Give "
+                f"'{site.name}' a prior whose support is the same in all steps: sample how far a "
+                f"step lies from the one before, and add it to what the scan hands on"
             )
 
 

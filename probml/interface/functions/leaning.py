@@ -162,6 +162,8 @@ def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
     def one(values):
         return jax.grad(lambda lean: _log(model, inputs, values, Leaning(lean)))(dict(zeros))
 
+    if not values:
+        return one({})
     return jax.tree.map(lambda each: each.mean(0), jax.lax.map(one, values))
 
 

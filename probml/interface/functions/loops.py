@@ -6,9 +6,11 @@ chain of first order), then for every cell
 
     α_1(z) = p(z, y_1 | c_0),  α_t(z') = Σ_z α_{t−1}(z) p(z', y_t | c_{t−1}(z)),  p(y) = Σ_z α_T(z)
 
-What is continuous and unseen in a step is drawn beside it, by a scan of its own that forgets z.
+and where it depends on the z of the last h steps, in a chain of order h, their joint states stand
+in the place of z. What is continuous and unseen in a step is drawn beside it, by a scan of its own
+that forgets z.
 
-Cost: steps × K² evaluations of the step's body, K joint states of a cell (Rabiner 1989).
+Cost: steps × K^(h+1) evaluations of the step's body, K joint states of a cell (Rabiner 1989).
 """
 
 import itertools
@@ -220,8 +222,9 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
              for i, (name, states) in enumerate(loop.hidden.items())}
     at = lambda t: jax.tree.map(lambda leaf: leaf[t], (xs, dict(values)))  # noqa: E731
     x, drawn = at(0)
-    moves = _depends(loop, init, x, drawn)
-    where, count = _cells(loop, init, x, drawn)
+    moves, order = _depends(loop, init, x, drawn)
+    where, count = _cells(loop, init, x, drawn, order)
+    older = len(grid) ** (order - 1)  # joint states of the steps before, the last one left out
 
     def of_cells(logs: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
         """Logs of all elements → those of each cell, and the sum of what looks at none."""
@@ -241,9 +244,12 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
             if name in weights:
                 own = weights[name].reshape(states.cells, states.count)[:, grid[:, i]].T
                 total = total.at[:, : states.cells].add(own)
-        return total
+        return jnp.tile(total, (older, 1))
 
     log, rest, carry = jax.vmap(step, (None, None, None, 0, None))(start, x, 0, every, drawn)
+    if older > 1:  # what was before the first step is in one state
+        log = jnp.concatenate([log, jnp.full(((older - 1) * len(grid), count), -jnp.inf)])
+        carry = [jnp.concatenate([leaf] * older) for leaf in carry]
     if lean:
         log += leant({name: weights[0] for name, weights in lean.items()})
     # one that moves with the states has one value for each, another is the same in all
@@ -256,12 +262,14 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
         log, total, carry, t = held
         x, values, weights = now
         inner = jax.vmap(step, (None, None, None, 0, None))
-        moved, rest, after = jax.vmap(inner, (axes, None, None, None, None))(carry, x, t, every,
-                                                                           values)
-        log = semiring.logs(log[:, None] + moved, 0)
+        moved, rest, after = jax.vmap(inner, (axes, None, None, None, None), axis_size=len(log))(
+            carry, x, t, every, values)
+        # (the oldest step's states, those of the others and of the new one, ...)
+        split_off = lambda leaf: leaf.reshape(len(grid), -1, *leaf.shape[2:])  # noqa: E731
+        log = semiring.logs(split_off(log[:, None] + moved), 0)
         log = log + leant(weights) if weights else log
-        # from any state before: it is the same
-        after = [leaf[0].astype(kind) for leaf, kind in zip(after, kinds, strict=True)]
+        # from any state of the oldest step: it is the same
+        after = [split_off(leaf)[0].astype(kind) for leaf, kind in zip(after, kinds, strict=True)]
         return (log, total + rest[0, 0], split(after), t + 1), None
 
     held = (log, rest[0], split(carry), 1)
@@ -271,12 +279,13 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
     return semiring.logs(held[0], 0).sum() + held[1]
 
 
-def _depends(loop: Loop, init: Any, x: Any, drawn: Mapping) -> list[bool]:
-    """Which leaves of what a step hands on move with its states.
+def _depends(loop: Loop, init: Any, x: Any, drawn: Mapping) -> tuple[list[bool], int]:
+    """Which leaves of what a step hands on move with its states, and on the states of how many
+    steps they depend.
 
     Raises:
-        ModelError: such a one depends on what it was before (a chain of higher order); a continuous
-            site depends on a state.
+        ModelError: on those of all steps before, or of so many that their joint states are too
+            many; a continuous site depends on a state.
     """
     flat, tree = jax.tree.flatten(init)
     states = {name: jnp.full(s.shape, s.low) for name, s in loop.hidden.items()}
@@ -289,46 +298,50 @@ def _depends(loop: Loop, init: Any, x: Any, drawn: Mapping) -> list[bool]:
 
     closed = jaxpr_of(after)(states, *flat)
     depends = levels.dependencies(closed)
-    first = len(states)
-    moves = [any(i < first for i in depends[leaf]) for leaf in range(len(flat))]
-    while True:
-        wider = [moves[leaf] or any(moves[i - first] for i in depends[leaf] if i >= first)
-                 for leaf in range(len(flat))]
-        if wider == moves:
-            break
-        moves = wider
-    bad = {first + leaf for leaf, moved in enumerate(moves) if moved}
-    if any(depends[leaf] & bad for leaf in range(len(flat)) if moves[leaf]):
-        raise ModelError(
-            f"site '{loop.name}' in a scan is summed out by the forward algorithm, which takes a "
-            f"chain of first order: what a step hands on must depend on its own discrete sites and "
-            f"not on those before. Hand on the newest state alone, or hold the older ones as one "
-            f"site of more states"
-        )
+    first, joint = len(states), math.prod(s.count for s in loop.hidden.values())
+    moved = {leaf for leaf in range(len(flat)) if any(i < first for i in depends[leaf])}
+    order, late = 1, set(moved)  # leaves that depend on the states of so many steps, or more
+    while late := {leaf for leaf in range(len(flat)) if depends[leaf] & {first + i for i in late}}:
+        moved |= late
+        order += 1
+        if order > len(flat) or joint**order > MOST:
+            raise ModelError(
+                f"site '{loop.name}' in a scan is summed out by the forward algorithm, over the "
+                f"joint states of the steps on which what a step hands on depends, up to {MOST:,}: "
+                f"here it depends on {'all steps before' if order > len(flat) else order}. Hand "
+                f"on the newest states alone, or hold the older ones as one site of more states"
+            )
+    bad = {first + leaf for leaf in moved}
     bad |= set(range(first))
     if any(uses & bad for uses in depends[len(flat) :]):
         raise ModelError(
             f"site '{loop.drawn[0]}' is continuous and unseen in a scan and depends on the "
             f"discrete '{loop.name}', which is summed out there: observe one of the two"
         )
-    return moves
+    return [leaf in moved for leaf in range(len(flat))], order
 
 
-def _cells(loop: Loop, init: Any, x: Any, drawn: Mapping) -> tuple[np.ndarray, int]:
-    """The cell at which each element of a step's logs looks, now and in the step before, and how
+def _cells(loop: Loop, init: Any, x: Any, drawn: Mapping,
+           order: int) -> tuple[np.ndarray, int]:
+    """The cell at which each element of a step's logs looks, now and in the steps before, and how
     many cells there are.
+
+    Args:
+        order: on how many steps what is handed on depends.
 
     Raises:
         ModelError: an element looks at two cells.
     """
     names, states = list(loop.hidden), [jnp.full(s.shape, s.low) for s in loop.hidden.values()]
 
-    def twice(before, now, x, drawn):
-        _, carry = loop.run(init, x, 0, dict(zip(names, before, strict=True)), drawn)
-        return loop.run(carry, x, 0, dict(zip(names, now, strict=True)), drawn)[0]
+    def last(every, x, drawn):
+        carry = init
+        for now in every:
+            logs, carry = loop.run(carry, x, 0, dict(zip(names, now, strict=True)), drawn)
+        return logs
 
-    closed = jaxpr_of(twice)(states, states, x, dict(drawn))
-    tracked = {i: f"{i}" for i in range(2 * len(names))}
+    closed = jaxpr_of(last)([states] * (order + 1), x, dict(drawn))
+    tracked = {i: f"{i}" for i in range((order + 1) * len(names))}
     count, out = max(s.cells for s in loop.hidden.values()), []
     for var, found in zip(closed.out_avals, cells(closed, tracked), strict=True):
         where = np.full(var.shape, NONE)

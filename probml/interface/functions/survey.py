@@ -25,6 +25,7 @@ from probml.families.domains import of_values
 from probml.interface.functions.given.params import Found as FoundParams
 from probml.interface.functions.given.params import Spec
 from probml.interface.functions.loops import names_inside
+from probml.interface.functions.starts import started
 from probml.interface.functions.states import states_of
 from probml.jaxpr.gathers.bounds import Beyond, beyond
 from probml.jaxpr.repeats.rolled import recursive
@@ -118,7 +119,9 @@ class Survey(NamedTuple):
 def prepared(msg: dict) -> None:
     """A message as all readings want it: a plate in full, its members' numbers concrete, since what
     engines sum over is the density of all data; a factor under a mask as a factor; sample_shape= as
-    axes of the distribution."""
+    axes of the distribution; a scan from None as one from arrays."""
+    if msg["type"] == "control_flow":
+        started(msg)
     if msg["type"] == "plate":
         size = msg["args"][0]
         msg["args"] = (size, None)

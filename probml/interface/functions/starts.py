@@ -1,0 +1,192 @@
+"""numpyro's scan whose carry starts at None, NumPyro's idiom for a chain whose first step has a
+distribution of its own, or at one number for all members of a plate: the same scan from a carry of
+arrays that keep their shapes.
+
+Where what a body hands on is not of the form that it took, as None → x, the steps before it settles
+are told apart by their number: each site's distribution is that of the body at the start in the
+first step, and that of the body at what was handed on in the others,
+
+    fn_t = fn(init) if t = 0 else fn(c_{t−1}).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.primitives import Messenger
+
+from probml.errors import ModelError
+from probml.structure.recorder import peel
+
+STARTS = 4  # steps after which the tree that a body hands on must be the same
+SOME = 0.5  # in the place of a number that is not there yet: logarithms and roots of it are finite
+
+
+def started(msg: dict) -> None:
+    """A control-flow message whose carry has another form at first, as None → one whose carry keeps
+    its form; any other is left as it is."""
+    if len(msg["args"]) != 5 or msg["value"] is not None:  # cond, or done already
+        return
+    body, init, xs, length, reverse = msg["args"]
+    if all(np.ndim(leaf) for leaf in _leaves(init)):
+        return
+    *starts, last = _forms(body, init, jax.tree.map(lambda leaf: leaf[0], xs))
+    if not starts:
+        return
+    length = len(jax.tree.leaves(xs)[0]) if length is None else length
+    number = np.arange(length)[:: -1 if reverse else 1]
+
+    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+        number, own = x
+        runs = [_Run(body, _where_there(start, carry) if i else init, own)
+                for i, start in enumerate(starts)]
+        chosen = _Chosen(runs, number)
+        with chosen:
+            handed = body(carry, own)
+        for i, run in enumerate(runs):
+            handed = _over(number == i, run.handed(chosen.values), handed)
+        return handed
+
+    msg["args"] = (step, jax.tree.map(_some, last), (number, xs), length, reverse)
+
+
+def _is_none(leaf: Any) -> bool:
+    return leaf is None
+
+
+def _leaves(tree: Any) -> list:
+    return jax.tree.leaves(tree, is_leaf=_is_none)
+
+
+def _some(like: jax.ShapeDtypeStruct) -> jax.Array:
+    return jnp.full(like.shape, SOME if jnp.issubdtype(like.dtype, jnp.floating) else 0, like.dtype)
+
+
+def _where_there(form: Any, carry: Any) -> Any:
+    """What is handed on, as far as a form has it."""
+    return jax.tree.map(lambda had, now: had if had is None else now, form, carry, is_leaf=_is_none)
+
+
+def _over(which: Any, some: Any, every: Any) -> Any:
+    """A tree with `some`, as far as it is there, in the place of `every` where `which` holds."""
+    return jax.tree.map(lambda had, now: now if had is None else jnp.where(which, had, now),
+                        some, every, is_leaf=_is_none)
+
+
+def _forms(body: Callable, init: Any, first: Any) -> list[Any]:
+    """What each step takes, shapes, up to the first that takes what it hands on; that a number
+    becomes another kind of number is no other form.
+
+    Raises:
+        ModelError: that is never so.
+    """
+    found = [jax.eval_shape(lambda: jax.tree.map(jnp.asarray, init))]
+    while len(found) <= STARTS:
+        after = jax.eval_shape(lambda *own: _Run(body, *own).handed({})[0], found[-1], first)
+        if _form(after) == _form(found[-1]):
+            return found
+        found.append(after)
+    raise ModelError(f"a scan starts at {init!r}, and what its body hands on is still of another "
+                     f"form after {STARTS} steps: let it hand on values of the same form in "
+                     f"every step")
+
+
+def _form(tree: Any) -> tuple:
+    leaves, own = jax.tree.flatten(tree)
+    return own, [leaf.shape for leaf in leaves]
+
+
+class _Run:
+    """A body at some start, of which nobody outside hears."""
+
+    def __init__(self, body: Callable, carry: Any, x: Any):
+        self.body, self.carry, self.x = body, carry, x
+
+    def _of(self, values: Mapping[str, Any], until: str | None) -> tuple[Any, Any]:
+        with (handlers.block(), handlers.seed(rng_seed=0), _Until(until),
+              handlers.substitute(data=dict(values))):
+            return self.body(self.carry, self.x)
+
+    def handed(self, values: Mapping[str, Any]) -> tuple[Any, Any]:
+        """What it hands on and returns where its sites have these values."""
+        return self._of(values, None)
+
+    def distribution(self, name: str, values: Mapping[str, Any]) -> dist.Distribution:
+        """That of a site, given the values of those before it."""
+        try:
+            self._of(values, name)
+        except _Reached as reached:
+            return reached.fn
+        raise ModelError(f"site '{name}' stands in the steps of a scan but not in its first, which "
+                         f"starts at None: let every step have the same sites")
+
+
+class _Reached(Exception):
+    def __init__(self, fn: dist.Distribution):
+        super().__init__()
+        self.fn = fn
+
+
+class _Until(Messenger):
+    """Ends a run at a site."""
+
+    def __init__(self, name: str | None):
+        super().__init__()
+        self.name = name
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "sample" and msg["name"] == self.name:
+            raise _Reached(msg["fn"])
+
+
+class _Chosen(Messenger):
+    """Gives each site the distribution that it has in a step of this number."""
+
+    def __init__(self, runs: list[_Run], number: Any):
+        super().__init__()
+        self.runs, self.number, self.values = runs, number, dict[str, Any]()
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "sample" and not isinstance(msg["fn"], dist.Unit):
+            for i, run in enumerate(self.runs):
+                msg["fn"] = _either(msg["name"], self.number == i,
+                                    run.distribution(msg["name"], self.values), msg["fn"])
+
+    def postprocess_message(self, msg: dict) -> None:
+        if msg["type"] == "sample":
+            self.values[msg["name"]] = msg["value"]
+
+
+def _either(name: str, which: Any, one: dist.Distribution,
+            other: dist.Distribution) -> dist.Distribution:
+    """One distribution or another of the same kind.
+
+    Raises:
+        ModelError: they are of different kinds.
+    """
+    shape = np.broadcast_shapes(one.batch_shape, other.batch_shape)
+    if isinstance(one, dist.MaskedDistribution) and isinstance(other, dist.MaskedDistribution):
+        mask = jnp.where(which, one._mask, other._mask)
+        return _either(name, which, one.base_dist, other.base_dist).mask(mask)
+    (first, copies), (later, _) = map(peel, (one, other))
+    if {type(first), type(later)} <= {dist.CategoricalProbs, dist.CategoricalLogits}:
+        first, later = (dist.CategoricalLogits(own.logits) if type(first) is not type(later)
+                        else own for own in (first, later))
+    (leaves, kind), (others, own) = map(jax.tree.flatten, (first, later))
+    if type(first) is not type(later) or len(leaves) != len(others) or (
+            one.event_shape != other.event_shape):
+        raise ModelError(
+            f"site '{name}' in a scan that starts at None is {type(first).__name__} in the first "
+            f"step and {type(later).__name__} in the others, expected one kind of distribution "
+            f"whose arguments may differ: write the first step's site outside the scan, and start "
+            f"the scan from its value"
+        )
+    made = jax.tree.unflatten(own, [jnp.where(which, *pair)
+                                    for pair in zip(leaves, others, strict=True)])
+    made._batch_shape = np.broadcast_shapes(first.batch_shape, later.batch_shape)
+    made = made.expand(shape + one.event_shape[:copies])
+    return made.to_event(copies) if copies else made
