@@ -1,11 +1,11 @@
 """The scikit-learn face of logistic and softmax regression."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from probml import MAP, Refusal
+from probml import MAP, Fit, Refusal
 from probml.estimators.rules import (
     CLASS_WEIGHT,
     ENGINE,
@@ -17,8 +17,9 @@ from probml.estimators.rules import (
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.planes import COST, Planes, labelled
-from probml.models.frames.framed import counted
+from probml.models.frames.framed import counted, unpenalised
 from probml.models.regression.generalized_linear import logistic_regression, softmax_regression
+from probml.posteriors.units import Unit
 
 # prior standard deviation in logits of intercepts that a posterior needs and nothing tells
 LOOSE = 30.0
@@ -76,16 +77,15 @@ class LogisticRegression(Planes):
         x = self._frame(X, weights, always=k > 2)
         # A shift of all intercepts changes no probability: where there is to be a posterior, a
         # prior that tells nothing else holds it.
-        posterior = self.engine is not None and self.engine.finds == "posterior"
-        flat = posterior and not np.isfinite(self.C)
-        loose = LOOSE if posterior and k > 2 else None
-        settings = {"weight_scale": None if flat else "each",
+        penalty = 1 / self.C
+        loose = LOOSE if k > 2 and getattr(self.engine, "finds", "") == "posterior" else None
+        settings = {"weight_scale": "each" if penalty else None,
                     "bias_scale": loose if self.fit_intercept else 0}
         model = logistic_regression(**settings) if k == 2 else softmax_regression(states=k,
                                                                                   **settings)
-        engine = self.engine or MAP(steps=int(self.max_iter), prior=bool(np.isfinite(self.C)),
-                                    tolerance=float(self.tol))
-        data = {"x": x, "y": codes} | ({} if flat else {"weight_scale": self._scale()})
+        engine = unpenalised(self.engine or MAP(steps=int(self.max_iter),
+                                                tolerance=float(self.tol)), penalty)
+        data = {"x": x, "y": codes} | ({"weight_scale": self._scale()} if penalty else {})
         try:
             fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
         except Refusal as refusal:
@@ -106,6 +106,14 @@ class LogisticRegression(Planes):
             beta = beta - beta.mean(1, keepdims=True)
         self.coef_, self.intercept_ = self._planes(beta, bias)
         return self
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        """Of several classes coefficients are told less their mean over these, where nothing else
+        holds it: then they have standard errors."""
+        units, k = super()._told(fit), len(self.classes_)
+        free = () if k == 2 else ("bias",) if np.isfinite(self.C) else ("bias", "beta")
+        return units | {name: replace(units[name], mix=(-1, np.eye(k) - 1 / k))
+                        for name in free if name in units}
 
     def predict_proba(self, X):
         """p(class | row), (n, k); averaged over a posterior, where there is one."""

@@ -77,11 +77,16 @@ class Framed(Complete):
                                                         np.asarray(fit.history))
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
-        """Rows as the data of `fit_`: the columns centred and scaled where they were for the fit; y
-        as it is."""
+        """Rows as the data of `fit_`: the columns, and numbers y, centred and scaled where they
+        were for the fit."""
         check_is_fitted(self)
         data = {"x": self._framed(self._whole(X, reset=False))}
-        return data if y is None else {**data, "y": np.asarray(y)}
+        return data if y is None else {**data, "y": self._about(y)}
+
+    def _about(self, y) -> np.ndarray:
+        """y in the coordinates of `fit_`."""
+        moved = self._level != 0 or self._spread != 1
+        return (np.asarray(y, float) - self._level) / self._spread if moved else np.asarray(y)
 
 
 class Numeric(Framed, Numbered, Unsure, RegressorMixin, Face):
@@ -93,6 +98,13 @@ class Numeric(Framed, Numbered, Unsure, RegressorMixin, Face):
         """log p(y | x) of every row, (n,), nats, in units of y; where the engine has a posterior,
         averaged over it."""
         return self.fit_.log_prob(self.as_data(X, y)) - np.log(self._spread)
+
+
+def unpenalised(engine, penalty: float):
+    """An engine that, without a penalty, maximises the likelihood alone: then no coefficient has a
+    prior, and one of a noise or a concentration is there for posteriors."""
+    point = engine.finds == "point" and not penalty and hasattr(engine, "prior")
+    return dataclasses.replace(engine, prior=False) if point else engine
 
 
 def counted(weights: np.ndarray) -> np.ndarray | None:

@@ -93,7 +93,8 @@ def generalized_linear(
         trials: of the binomial; else nothing looks at it.
         family, link: as in the tables of this page; link None is the family's own. Softmax has a
             function by itself.
-        weight_scale, bias_scale: as in logistic_regression, in units of the link.
+        weight_scale, bias_scale: as in logistic_regression, in units of the link; of a normal whose
+            noise is unknown weight_scale is in units of the noise.
         noise: σ of the normal; None: a site `variance` ~ InverseGamma(0.5, 0.005).
         concentration: of gamma and negative binomial; None: a site `concentration` ~ Gamma(1,
             0.01).
@@ -101,9 +102,10 @@ def generalized_linear(
     Raises:
         ModelError: an unknown family or link.
     """
-    eta = linear_predictor(x, (), weight_scale, bias_scale) + offset
+    unit = 1.0
     if family == "normal" and noise is None:
-        noise = jnp.sqrt(sample("variance", dist.InverseGamma(0.5, 0.005)))
+        noise = unit = jnp.sqrt(sample("variance", dist.InverseGamma(0.5, 0.005)))
+    eta = linear_predictor(x, (), weight_scale, bias_scale, unit) + offset
     seen = family_of(eta, trials, family, link, noise, concentration)
     with probml.rows():
         sample("y", seen)
@@ -138,15 +140,16 @@ def family_of(eta, trials, family, link=None, noise=None, concentration=None):
     return makers[family]()
 
 
-def linear_predictor(x, event: tuple[int, ...], weight_scale, bias_scale):
+def linear_predictor(x, event: tuple[int, ...], weight_scale, bias_scale, unit=1.0):
     """x β + b with their priors as sites `beta` (d, *event) and `bias` event; see
-    logistic_regression."""
+    logistic_regression. `unit`: in which weight_scale is."""
     d = x.shape[-1]
     if isinstance(weight_scale, str):
         if weight_scale != "each":
             raise probml.ModelError(f"weight_scale={weight_scale!r}: expected numbers, None for "
                                     f"flat weights, or 'each'")
         weight_scale = sample("weight_scale", dist.HalfCauchy(1.0).expand([d]).to_event(1))
+    weight_scale = None if weight_scale is None else weight_scale * unit
     beta = sample("beta", _prior(weight_scale, (d, *event)))
     if isinstance(bias_scale, float | int) and bias_scale == 0:
         return x @ beta

@@ -1,6 +1,6 @@
 """scikit-learn faces of generalized linear models and of robust regression."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import jax
@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from probml import EM, MAP, DataError
+from probml.estimators.face import regiven
 from probml.estimators.rules import ENGINE, FLAG, SEED, number, one_of, optional, parameter, whole
 from probml.estimators.validation import (
     check_consistent_length,
@@ -16,10 +17,11 @@ from probml.estimators.validation import (
     check_sample_weight,
     column_or_1d,
 )
-from probml.models.frames.framed import Numeric, counted
+from probml.models.frames.framed import Numeric, counted, unpenalised
 from probml.models.regression.generalized_linear import FAMILIES, LINKS, generalized_linear
 from probml.models.regression.robust_regression import robust_regression
 from probml.models.regression.targets import COUNTS, beside, check_targets
+from probml.posteriors.units import ways_in_units
 
 try:
     from sklearn.metrics import mean_gamma_deviance, mean_poisson_deviance, mean_squared_error
@@ -36,9 +38,9 @@ class GeneralizedLinearModel(Numeric):
         max over β, b:  Σ_i weight_i log p(y_i | x_i) − penalty/2 · |β|²
 
     The function is probml.models.generalized_linear. penalty=0 is maximum likelihood; else β ~ N(0,
-    1/penalty), the intercept flat (scikit-learn's PoissonRegressor has alpha = penalty / n).
-    engine=probml.Laplace() or NUTS() gives a posterior, over which predictions are averaged. A
-    normal y is fitted at a noise of 1, a unit of y, which matters to the penalty alone.
+    1/penalty), of a normal y N(0, σ²/penalty) (ridge), the intercept flat (scikit-learn's
+    PoissonRegressor has alpha = penalty / n). engine=probml.Laplace() or NUTS() gives a posterior,
+    over which predictions are averaged, of a normal y of the noise σ too.
 
     Args:
         family: "normal", "bernoulli" (y is 0 or 1), "binomial" (y successes of `trials`),
@@ -53,8 +55,9 @@ class GeneralizedLinearModel(Numeric):
 
     Attributes:
         coef_ (d,), intercept_; dispersion_: φ, 1 of counts, else Pearson's χ² / (n − p), p the rank
-        of the columns; covariance_ (p, p) of (b, β) and standard_errors_ (p,), from Fisher's
-        information at the penalty, times φ. A coefficient that the rows do not tell, of a column
+        of the columns; covariance_ (p, p) of (b, β) and standard_errors_ (p,), which the summary of
+        fit_ has too: from Fisher's information at the penalty, times φ; of a posterior its own. A
+        coefficient that the rows do not tell, of a column
         that is the sum of others, has a standard error of ∞, and covariance_ is that of the
         shortest coefficients that fit as well; deviance_, null_deviance_; concentration_ of gamma
         and negative binomial (its maximum of likelihood); n_iter_, converged_, history_, fit_: the
@@ -90,27 +93,32 @@ class GeneralizedLinearModel(Numeric):
         offset, trials = (beside(offset, "offset", count, rows),
                           beside(trials, "trials", count, rows))
         check_targets(self.family, y, trials, rows)
-        data = {"x": self._frame(X, weights), "y": y.astype(int) if self.family in COUNTS else y,
-                "offset": offset, "trials": trials}
+        self._link = self.link or FAMILIES[self.family]
+        x, normal = self._frame(X, weights), self.family == "normal"
+        self._level, self._spread = 0.0, 1.0
+        if normal and self._link == "identity":
+            self._level, self._spread = middle_and_spread(y, weights, self.fit_intercept)
+        data = {"x": x, "y": y.astype(int) if self.family in COUNTS else self._about(y),
+                "offset": None if offset is None else offset / self._spread, "trials": trials}
         data = {name: value for name, value in data.items() if value is not None}
         fixed = {name: value for name, value in (("offset", 0.0), ("trials", 1))
                  if name not in data}
-        self._link = self.link or FAMILIES[self.family]
-        noise = 1.0 if self.family == "normal" else None
         model = generalized_linear(
-            family=self.family, link=self._link, weight_scale="each",
-            bias_scale=None if self.fit_intercept else 0, noise=noise, **fixed
+            family=self.family, link=self._link, weight_scale="each" if self.penalty else None,
+            bias_scale=None if self.fit_intercept else 0, **fixed
         )
-        data["weight_scale"] = self._unit / np.sqrt(self.penalty or 1.0)
-        engine = self.engine or MAP(steps=int(self.max_iter), prior=self.penalty > 0)
-        start = {"beta": np.zeros(X.shape[1])} | ({"bias": self._first_level(y, weights, trials)}
-                                                  if self.fit_intercept else {})
+        engine = unpenalised(self.engine or MAP(steps=int(self.max_iter)), self.penalty)
+        data |= {"weight_scale": self._unit / np.sqrt(self.penalty)} if self.penalty else {}
+        # a point has the same coefficients whatever the noise
+        data |= {"variance": 1.0} if normal and engine.finds == "point" else {}
+        level = self._first_level(self._about(y), weights, trials)
+        start = {"beta": np.zeros(X.shape[1])} | ({"bias": level} if self.fit_intercept else {})
         self._found(model.fit(data, engine, weights=counted(weights), seed=self._seed(),
                               start=start))
         params = self.fit_.params
-        coef, intercept = self._planes(params["beta"][:, None],
-                                       np.reshape(params.get("bias", 0.0), -1))
-        self.coef_, self.intercept_ = coef[0], float(intercept[0])
+        coef, intercept = self._planes(params["beta"][:, None] * self._spread,
+                                       np.reshape(params.get("bias", 0.0), -1) * self._spread)
+        self.coef_, self.intercept_ = coef[0], float(intercept[0]) + self._level
         if "concentration" in params:
             self.concentration_ = float(params["concentration"])
         self._judge_fit(X, y, weights, 0.0 if offset is None else offset,
@@ -150,20 +158,40 @@ class GeneralizedLinearModel(Numeric):
         if self.penalty:
             prior = np.concatenate([np.zeros(int(self.fit_intercept)),
                                     self.penalty / self._unit**2])
-            prior *= 1.0 if self.family in COUNTS else self.dispersion_
+            prior *= self.dispersion_ if self.family == "gamma" else 1.0
             told = np.concatenate([told, np.diag(np.sqrt(prior))])
         known, size, turned = _directions(told, digits)
-        # (b, β) in the user's units
-        back = np.diag(np.concatenate([np.ones(int(self.fit_intercept)), 1 / self._unit]))
-        if self.fit_intercept:
-            back[0, 1:] = -self._centre / self._unit
-        root = back @ (turned[known] / size[known, None]).T
-        self.covariance_ = self.dispersion_ * root @ root.T
-        self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
-        self.standard_errors_[(np.abs(turned[~known]) > 1e-6).any(0)] = np.inf
+        self._learn_errors((turned[known] / size[known, None]) * np.sqrt(self.dispersion_),
+                           (np.abs(turned[~known]) > 1e-6).any(0))
         level = np.average(y, weights=weights * trials)
         self.deviance_ = self._deviance(y, mean, weights, trials)
         self.null_deviance_ = self._deviance(y, np.full_like(y, level), weights, trials)
+
+    def _learn_errors(self, root: np.ndarray, unknown: np.ndarray) -> None:
+        """The covariance of (b, β), and their standard errors as the summary has them: of a
+        posterior its own.
+
+        Args:
+            root: columns of a root of the covariance of a point, (k, p), in the frame of X.
+            unknown: (p,), which no row tells.
+        """
+        first, fit = int(self.fit_intercept), self.fit_
+        planes = ("bias", "beta")[1 - first :]
+        if fit.belief.varies:
+            self.covariance_ = fit._covariance(planes)
+            self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
+            return
+        if self.family == "normal" and 0 < self.dispersion_ < np.inf:
+            fit = regiven(fit, {"variance": self.dispersion_ / self._spread**2})
+        ways = {"beta": root[:, first:] / self._spread}
+        ways |= {"bias": root[:, 0] / self._spread} if first else {}
+        ways = ways_in_units(fit.units, ways)
+        root = np.column_stack([ways[name] for name in planes])
+        self.covariance_ = root.T @ root
+        self.standard_errors_ = np.where(unknown, np.inf, np.sqrt(np.diag(self.covariance_)))
+        errors = {"beta": self.standard_errors_[first:]}
+        errors |= {"bias": self.standard_errors_[0]} if first else {}
+        self.fit_ = replace(fit, errors=errors)
 
     def _digits(self, X) -> float:
         """What rounding of its cells, of a unit of a column."""
@@ -203,13 +231,14 @@ class GeneralizedLinearModel(Numeric):
         offset = beside(offset, "offset", len(X))
         if self.fit_.drawn is None:
             return self._means(X, 0.0 if offset is None else offset)[0]
-        data = {"x": self._framed(X)} | ({} if offset is None else {"offset": offset})
+        data = {"x": self._framed(X)}
+        data |= {} if offset is None else {"offset": offset / self._spread}
         data |= {name: np.ones(len(X)) for name in self.fit_.model.inputs if name not in data
                  and name == "trials"}
         data |= {name: np.zeros(len(X)) for name in self.fit_.model.inputs if name not in data}
         if self.family == "bernoulli":
             return self.fit_.predict_proba(data, "y")[:, 1]
-        return self.fit_.predict(data, "y")
+        return self.fit_.predict(data, "y") * self._spread + self._level
 
     def score(self, X, y, sample_weight=None):
         """D², the share of the null deviance that is explained; R² of the normal."""
@@ -286,9 +315,8 @@ class RobustRegression(Numeric):
             raise DataError(f"n_samples={n}: {d} columns and an intercept go through every row, so "
                             f"that the noise has no scale: give more")
         x = self._frame(X, weights, always=True)
-        middle = np.average(y, weights=weights) if self.fit_intercept else 0.0
-        spread = float(np.sqrt(np.average((y - middle) ** 2, weights=weights))) or 1.0
-        self._level, self._spread = float(middle), spread
+        self._level, self._spread = middle, spread = middle_and_spread(y, weights,
+                                                                       self.fit_intercept)
         design = np.column_stack([x, np.ones(n)]) if self.fit_intercept else x
         root = np.sqrt(weights)
         first = np.linalg.lstsq(design * root[:, None], (y - middle) / spread * root, rcond=None)[0]
@@ -317,13 +345,6 @@ class RobustRegression(Numeric):
                                  float(params.get("df", self.df or 0.0)))
         return self
 
-    def as_data(self, X, y=None) -> dict[str, np.ndarray]:
-        """Rows as the data of `fit_`: columns and y centred, in units of their standard
-        deviations."""
-        data = super().as_data(X)
-        return data if y is None else {**data,
-                                       "y": (np.asarray(y, float) - self._level) / self._spread}
-
     def predict(self, X):
         """x β + b, (n,)."""
         check_is_fitted(self, "coef_")
@@ -334,6 +355,14 @@ class RobustRegression(Numeric):
         near 0 for outliers."""
         residual = (np.asarray(y, float) - self.predict(X)) / self.scale_
         return (self.df_ + 1) / (self.df_ + residual**2)
+
+
+def middle_and_spread(y: np.ndarray, weights: np.ndarray, centred: bool) -> tuple[float, float]:
+    """The mean of y, 0 where there is no intercept, and the standard deviation about it; 1 if
+    there is none."""
+    middle = np.average(y, weights=weights) if centred else 0.0
+    spread = float(np.sqrt(np.average((y - middle) ** 2, weights=weights)))
+    return float(middle), spread or 1.0
 
 
 def _directions(rows: np.ndarray, digits: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

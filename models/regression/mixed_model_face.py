@@ -73,14 +73,16 @@ class MixedModel(Unsure, RegressorMixin, Face):
         engine: an engine's value; by default MAP(prior=False).
 
     Attributes:
-        coef_ (d,), intercept_, covariance_ (p, p) of (b, β) at the spreads that were found, and
-        standard_errors_; effects_: grouping → a table of conditional modes, members in rows;
-        effect_errors_: of their standard errors; spreads_: grouping → standard deviation of each
+        coef_ (d,), intercept_, covariance_ (p, p) of (b, β) and standard_errors_, those of the
+        summary of fit_: of the normal given the spreads that were found (lmer), of other families
+        from the curvature of the likelihood (glmer); effects_: grouping → a table of conditional
+        modes, members in rows; effect_errors_: of their standard errors, which contain that of
+        (b, β), given the spreads; spreads_: grouping → standard deviation of each
         column; correlations_: of those with several columns; noise_ of the normal; loglik_: the
         (restricted) log likelihood, natural, with all constants; groups_: grouping → labels;
         n_iter_, converged_, fit_: the probml Fit, in units of its own (as_data).
 
-    Cost: as probml.MAP; then one sparse factor of the effects for the covariance.
+    Cost: as probml.MAP; then the covariance, but with REML, four gradients a parameter.
     """
 
     effects: Any = parameter(None, EFFECTS)
@@ -131,7 +133,11 @@ class MixedModel(Unsure, RegressorMixin, Face):
             data = {name: value[kept] for name, value in data.items()}
         engine = self.engine or MAP(prior=False, nodes=self.nodes, restricted=restricted)
         fit = model.fit(data, engine, weights=weights, seed=self._seed())
-        self.fit_ = replace(fit, units=self._told(fit))
+        fit, planes = replace(fit, units=self._told(fit)), ("bias", "beta")[: 1 + bool(self._fixed)]
+        self.covariance_ = fit._covariance(planes, data, weights)
+        self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
+        self.fit_ = replace(fit, errors=fit._standard_errors(
+            (*planes, *map(str, self.effects)), data, weights))
         self.n_iter_, self.converged_ = max(self.fit_.iterations, 1), self.fit_.converged
         self._learn(data, np.ones(len(data["y"])) if weights is None else weights, restricted)
         return self
@@ -243,12 +249,10 @@ class MixedModel(Unsure, RegressorMixin, Face):
         self.effects_, self.effect_errors_, self.spreads_, self.correlations_ = {}, {}, {}, {}
         for name, columns in self.effects.items():
             key, back = str(name), unit_y / self._z_units[name]
-            own = self.fit_.posterior(key)
             shape = (len(self.groups_[name]), len(columns))
-            for out, value in ((self.effects_, own.mean), (self.effect_errors_,
-                                                           np.sqrt(own.variance))):
-                out[name] = pd.DataFrame(np.asarray(value).reshape(shape) * back,
-                                         index=pd.Index(self.groups_[name], name=name),
+            for out, value in ((self.effects_, np.reshape(p[key], shape) * back),
+                               (self.effect_errors_, self.fit_.errors[key].reshape(shape))):
+                out[name] = pd.DataFrame(value, index=pd.Index(self.groups_[name], name=name),
                                          columns=list(columns))
             self.spreads_[name] = pd.Series(np.ravel(p[f"{key}_spread"]) * back,
                                             index=list(columns))
@@ -263,53 +267,6 @@ class MixedModel(Unsure, RegressorMixin, Face):
         self.loglik_ = float(self.fit_.history[-1]) - weights.sum() * np.log(unit_y)
         if restricted:  # coefficients have a density of 1 in their own units
             self.loglik_ += np.log(unit_y) + np.log(unit_y / self._unit).sum()
-        self._learn_covariance(data, weights)
-
-    def _learn_covariance(self, data: Mapping, weights: np.ndarray) -> None:
-        """Of (b, β), given the spreads: the inverse of Xᵀ V⁻¹ X, V the covariance of y, of counts
-        that of their working values at the effects' modes (Bates et al. 2015, equation 54)."""
-        from scipy import sparse
-        from scipy.sparse.linalg import splu
-
-        n, p = len(data["y"]), self.fit_.params
-        x = np.column_stack([np.ones(n), data["x"]]) if self._fixed else np.ones((n, 1))
-        eta = x @ np.concatenate([[p["bias"]], p["beta"]] if self._fixed else [[p["bias"]]])
-        parts, start = [], 0
-        for k, (name, columns) in enumerate(self.effects.items()):
-            key, q, member = str(name), len(columns), data["member"][:, k]
-            z = data["z"][:, start : start + q]
-            start += q
-            spread = np.ravel(p[f"{key}_spread"])
-            root = spread[:, None] * np.asarray(p.get(f"{key}_turn", np.eye(q)))
-            own = np.asarray(p[key]).reshape(-1, q)
-            eta = eta + (z * own[member]).sum(1)
-            at = np.arange(n + 1) * q
-            columns = member[:, None] * q + np.arange(q)
-            parts.append(sparse.csr_matrix(((z @ root).ravel(), columns.ravel(), at),
-                                           shape=(n, len(own) * q)))
-        z = sparse.hstack(parts, format="csc")
-        weight = weights * self._precision(eta + data.get("offset", 0.0), data.get("trials", 1.0))
-        scaled = sparse.diags(weight) @ z
-        cross = scaled.T @ x
-        inner = splu((z.T @ scaled + sparse.identity(z.shape[1])).tocsc())
-        found = np.linalg.inv(x.T @ (weight[:, None] * x) - cross.T @ inner.solve(cross))
-        back = np.diag(np.concatenate([[self._unit_y], self._unit_y / self._unit]))
-        back[0, 1:] = -self._centre * self._unit_y / self._unit
-        self.covariance_ = back @ found @ back.T
-        self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
-
-    def _precision(self, eta: np.ndarray, trials: Any) -> np.ndarray:
-        """Of the working value of each row, (dμ/dη)² / Var[y | η]."""
-        mean, slope = self._means(eta)
-        shape = getattr(self, "concentration_", 1.0)
-        if self.family == "normal":
-            spread = np.full_like(mean, (self.noise_ / self._unit_y) ** 2)
-        elif self.family in ("bernoulli", "binomial"):
-            spread = np.maximum(mean * (1 - mean), 1e-300) / trials
-        else:
-            spread = {"poisson": mean, "gamma": mean**2 / shape}.get(self.family,
-                                                                     mean + mean**2 / shape)
-        return slope**2 / spread
 
     def _means(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """μ and dμ/dη."""

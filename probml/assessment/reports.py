@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,12 +18,13 @@ from probml.errors import ModelError, Refusal
 from probml.fits.standard_errors import WORDS, Widths
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
-from probml.posteriors.units import Unit, density, in_units
+from probml.posteriors.units import density, deviations, in_units, ways_in_units
 from probml.queries import outside, queries
 from probml.queries.fitted import Fitted
 from probml.queries.simulation import simulate_draws
 
 KEPT = 1000  # draws of a posterior that is no set of draws, where a set is wanted
+CENTRAL = 1.6448536269514722  # standard deviations on either side of a normal's middle 90%
 MOST = 2**28  # numbers an InferenceData may hold of rows: 2 GiB
 
 
@@ -38,23 +39,18 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
     """
     import pandas as pd
 
-    records, entries, computed = [], dimensions.named_entries(fit, fit.names), {}
-    mixed = {name: unit for name, unit in fit.units.items() if not unit.alone}
-    if fit.belief.varies:
-        draws = posterior_draws(fit)
-        computed = {**(outside.chains(fit, draws) if fit.structure.derived else {}),
-                    **along(draws)}
-        if not fit.belief.partly:
-            computed |= in_units(mixed, {**draws, **computed})
-    for name, value in {**fit.params, **in_units(mixed, fit.params)}.items():
+    records, entries = [], dimensions.named_entries(fit, fit.names)
+    values = {**fit.params, **in_units(fit.units, fit.params)}
+    draws, deviation = _told_draws(fit, along), _deviations(fit)
+    for name, value in values.items():
         if name in left:
             continue
         value = np.asarray(value)
-        columns = _columns(fit, name, value, computed)
-        if widths is not None and "sd" not in columns:
-            columns |= _wide(widths, name)
-        if name in fit.units and name not in mixed:
-            columns = _told(fit.units[name], columns)
+        columns = _columns(fit, name, value, draws, deviation)
+        if widths is not None and not fit.belief.exact:
+            columns |= _wide(fit, widths, name, columns.get("sd"))
+        elif fit.belief.partly:  # a part of it alone
+            columns.pop("sd", None)
         columns = {c: np.broadcast_to(v if c == "note" else shortest(v), value.shape)
                    for c, v in columns.items()}
         for index in np.ndindex(value.shape):
@@ -66,49 +62,107 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
     out = pd.DataFrame(records, columns=columns or ["parameter", "value"]).set_index("parameter")
     if "note" in out:
         out["note"] = out["note"].fillna("")
-    if widths is not None and widths.sd:
+    if widths is not None and (widths.root or fit.errors):
         out.attrs["sd"] = WORDS
     return out
 
 
-def _wide(widths: Widths, name: str) -> dict[str, Any]:
-    """The standard error of a number of a point, and why there is none."""
+def covariance(fit: Fitted, names: Sequence[str],
+               widths: Callable[[], Widths | None]) -> np.ndarray:
+    """See Fit._covariance; `widths` of a point."""
+    ways = _ways(fit)
+    if not ways.keys() >= set(names):
+        found = widths()
+        ways = {**ways, **({} if found is None else found.root)}
+    size = [int(np.prod(np.shape(fit.params[name]), dtype=int)) for name in names]
+    if not ways.keys() >= set(names):
+        return np.full((sum(size), sum(size)), np.nan)
+    root = np.concatenate([ways[name].reshape(-1, count) for name, count in zip(
+        names, size, strict=True)], 1)
+    return root.T @ root
+
+
+def standard_errors(fit: Fitted, names: Sequence[str],
+                    widths: Callable[[], Widths | None]) -> dict[str, np.ndarray]:
+    """See Fit._standard_errors; `widths` of a point."""
+    known = {**deviations(_ways(fit)), **_deviations(fit)}
+    if known.keys() >= set(names) and (not fit.belief.partly or fit.by and fit.by.restricts):
+        return {name: known[name] for name in names}
+    found = widths()
+    return {name: _wide(fit, Widths({}, {}) if found is None else found, name,
+                        known.get(name))["sd"] for name in names}
+
+
+def _ways(fit: Fitted) -> dict[str, np.ndarray]:
+    """Columns of a root of the joint covariance of what a posterior knows in closed form, or by
+    draws, told in units, name → (k, *shape): of a closed form only of what is told together."""
+    names = {*fit.point, *fit.belief.partly}
+    if fit.belief.exact:
+        mixed = {name: unit for name, unit in fit.units.items() if not unit.alone}
+        names = {*mixed, *(other for unit in mixed.values() for other in unit.others)} & names
+    if not (fit.belief.varies and names):
+        return {}
+    return ways_in_units(fit.units, fit.belief.root(fit._plan, fit._known(), names))
+
+
+def _deviations(fit: Fitted) -> dict[str, np.ndarray]:
+    """Standard deviations of a posterior that need no draws, told in units."""
+    if fit.belief.chains is not None:
+        return {}
+    ways, alone = deviations(_ways(fit)), fit.point if fit.belief.exact else fit.belief.partly
+    factors = {name: fit.units[name].factor if name in fit.units else 1.0 for name in alone
+               if name not in ways and (name not in fit.units or fit.units[name].alone)}
+    return ways | {name: np.sqrt(np.asarray(fit.posterior(name).variance, float)) * factor
+                   for name, factor in factors.items()}
+
+
+def _told_draws(fit: Fitted, along: Callable[[Mapping], Mapping]) -> dict[str, np.ndarray]:
+    """Draws of a posterior, and of what is computed from them, told in units."""
+    if not fit.belief.varies:
+        return {}
+    draws = posterior_draws(fit)
+    draws = {**draws, **(outside.chains(fit, draws) if fit.structure.derived else {}),
+             **along(draws)}
+    return {**draws, **in_units(fit.units, draws)}
+
+
+def _wide(fit: Fitted, widths: Widths, name: str, given: Any) -> dict[str, Any]:
+    """The standard error of a number of a point, and why there is none.
+
+    Args:
+        given: of effects of groups, and what is computed from them, their standard deviation given
+            all other parameters.
+    """
+    if name in fit.errors:
+        return {"sd": fit.errors[name]}
     why = widths.why.get(name, widths.why.get("", ""))
-    sd = widths.sd.get(name, np.array(np.nan))
+    sd = deviations({name: widths.root.get(name, np.full(1, np.nan))})[name]
+    if given is not None and name not in widths.root:
+        return {"sd": given, "note": f"given the other parameters as they were found: {why}"}
+    sd = sd if given is None else np.hypot(sd, given)
     return {"sd": sd} | ({"note": np.where(np.isnan(sd), why, "")} if why else {})
 
 
-def _columns(fit: Fitted, name: str, value: np.ndarray,
-             computed: dict[str, np.ndarray]) -> dict[str, Any]:
-    if name in computed and fit.belief.exact:
-        return {"mean": value, "sd": computed[name].std((0, 1))}
-    if fit.belief.exact:
-        return {"mean": value, "sd": np.sqrt(np.asarray(fit.posterior(name).variance))}
-    if not fit.belief.varies:
+def _columns(fit: Fitted, name: str, value: np.ndarray, draws: Mapping[str, np.ndarray],
+             deviation: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    belief, sd = fit.belief, deviation.get(name)
+    if not belief.varies:
         return {"value": value}
-    if name in fit.belief.partly:  # standard errors of what varies, given the rest
-        return {"value": value, "sd": np.sqrt(np.asarray(fit.posterior(name).variance))}
-    if fit.belief.partly:
-        return {"value": value} | ({"sd": computed[name].std((0, 1))} if name in computed else {})
-    if name in computed:
-        draws = np.asarray(computed[name], float)
-    elif fit.belief.chains is None:
-        draws = np.asarray(fit._draws(KEPT, 0)[name], float)[None]
-    else:
-        draws = np.asarray(fit.belief.chains[name], float)
-    low, high = np.quantile(draws, (0.05, 0.95), (0, 1))
-    out = {"mean": draws.mean((0, 1)), "sd": draws.std((0, 1)), "5%": low, "95%": high}
-    if fit.belief.stats:
-        bulk, tail = diagnostics.effective(draws), diagnostics.effective(draws, tail=True)
-        out |= {"ess_bulk": bulk, "ess_tail": tail, "r_hat": diagnostics.r_hat(draws)}
+    if belief.partly:
+        point = sd is None and (name in fit.point or name not in draws)
+        return {"value": value} if point else {
+            "value": value, "sd": draws[name].std((0, 1)) if sd is None else sd}
+    if belief.exact:
+        return {"mean": value, "sd": draws[name].std((0, 1)) if sd is None else sd}
+    if sd is not None:  # normal
+        return {"mean": value, "sd": sd, "5%": value - CENTRAL * sd, "95%": value + CENTRAL * sd}
+    each = np.asarray(draws[name], float)
+    low, high = np.quantile(each, (0.05, 0.95), (0, 1))
+    out = {"mean": each.mean((0, 1)), "sd": each.std((0, 1)), "5%": low, "95%": high}
+    if belief.stats:
+        bulk, tail = diagnostics.effective(each), diagnostics.effective(each, tail=True)
+        out |= {"ess_bulk": bulk, "ess_tail": tail, "r_hat": diagnostics.r_hat(each)}
     return out
-
-
-def _told(unit: Unit, columns: dict[str, Any]) -> dict[str, Any]:
-    """Columns of a summary in the user's units."""
-    places = {name: columns[name] * unit.factor + unit.shift
-              for name in ("value", "mean", "5%", "95%") if name in columns}
-    return columns | places | ({"sd": columns["sd"] * unit.factor} if "sd" in columns else {})
 
 
 def posterior_draws(fit: Fitted) -> dict[str, np.ndarray]:

@@ -58,6 +58,21 @@ def given_rows(plan: Plan, params: Mapping, known: Known, total: Callable) -> El
     return _at(plan, params, known, total, reference(plan, params, known, total))
 
 
+def means(plan: Plan, params: Mapping, known: Known, total: Callable) -> dict[str, jax.Array]:
+    """The effects given the rows, at their mean, or mode, by name, with the first derivatives of
+    these in the parameters: a mode stands still along its own Newton step, whose derivatives are
+    those of the mode."""
+    found = effects.prior(plan, params, known)
+    if not plan.groupings[0].nodes:
+        return effects.point_at(plan, found, _at(plan, params, known, total,
+                                                 reference(plan, params, known, total)).centre)
+    noise, _ = effect_modes.mode(plan, params, known, total)
+    told = total(lambda rows: curved.information(plan, params, known, rows,
+                                                 effects.point_at(plan, found, noise)))
+    return effects.point_at(plan, found, eliminated_effects.eliminated(
+        found, told, noise, effects.proper(plan)).centre)
+
+
 def both_ways(plan: Plan, point: Callable, u: Any, known: Known,
               total: Callable) -> tuple[Callable, Callable]:
     """The two functions by which passes.returned finds (log p(the rows that look at effects |

@@ -50,7 +50,7 @@ def told(fit: Fitted) -> dict[str, np.ndarray]:
     arrays["meta"] = encoded(meta)
     arrays |= {f"params/{k}": np.asarray(v) for k, v in fit.point.items()} | {
         f"given/{k}": np.asarray(v) for k, v in fit.given.items()
-    }
+    } | {f"errors/{k}": np.asarray(v) for k, v in fit.errors.items()}
     kept = {"history": fit.history, "held_out": fit.held_out, **belief}
     arrays |= {name: np.asarray(value) for name, value in kept.items() if value is not None}
     return arrays

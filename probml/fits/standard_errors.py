@@ -9,6 +9,15 @@ coordinates u, the observed information is H = −∇²g(û), all that is unseen
 
 the delta method; at a maximum it is the same whichever coordinates u are. It is a width of the
 curvature, not of a posterior: of few rows, or skew, these differ (Laplace, NUTS).
+
+Beside effects v of groups, which are integrated out, coefficients β are the parameters that say
+where rows, or effects, lie; the others say how wide. Of normal rows β has its errors given the
+widths, by generalised least squares, as lme4, nlme and SAS have them: the expected information
+between the two is 0. Effects v | β, rows ~ N(v̂(β), C) have
+
+    C + (∂v̂/∂β) Cov(β) (∂v̂/∂β)ᵀ,
+
+the inverse of the joint information of β and v, given the widths (Henderson 1975).
 """
 
 import functools
@@ -31,13 +40,14 @@ from probml.engines.climbing.top import Top, standing
 from probml.engines.engine import Engine, planned
 from probml.engines.progress import Progress
 from probml.evidence import density
+from probml.evidence.effects import means
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import MOST, TOLD, scaled, units
 from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
-from probml.posteriors.units import Unit, in_units
-from probml.structure import deterministics
+from probml.plan.spreads import spreads
+from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
 
 WORDS = ("standard errors: square roots of the diagonal of the inverse of the observed information,"
@@ -73,10 +83,12 @@ class Widths(NamedTuple):
     """Standard errors.
 
     Attributes:
-        sd: name → array, NaN where there is none. why: name → why, in words; "": of all.
+        root: name → (k, *shape), columns of a root of the joint covariance (posteriors/units.py),
+            NaN where there is none; of effects of groups the part that coefficients add to their
+            covariance given these. why: name → why, in words; "": of all.
     """
 
-    sd: Mapping[str, np.ndarray]
+    root: Mapping[str, np.ndarray]
     why: Mapping[str, str]
 
 
@@ -102,11 +114,10 @@ def _stamp(data: Data, weights: np.ndarray | None) -> int:
 
 def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
                     units: Mapping[str, Unit], computed: bool, patient: bool = False) -> Widths:
-    """The standard errors of a point, in double, whatever it was found in.
+    """The standard errors of a point, told in units; in double, whatever it was found in.
 
     Args:
-        engine: that found it. units: of what is told of several parameters together.
-        computed: what the model computes outside rows is told of too.
+        engine: that found it. computed: what the model computes outside rows is told of too.
         patient: however long it takes.
 
     Cost: of a regression a Hessian; else four gradients a parameter, each a pass over all rows.
@@ -142,14 +153,12 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
         if isinstance(ways, str):
             return Widths({}, {"": ways})
         told = sum(spec.size for spec in jax.eval_shape(
-            functools.partial(_told, plan, computed), u, known).values())
+            functools.partial(_told, plan, computed), u, u, known, rows).values())
         if u.size * told > WIDE:
             return Widths({}, {"": f"{told:,} numbers of {u.size:,} parameters are too many"})
-        found = jax.device_get(_moved(plan, computed, u, ways.along.T, known))
-        none = {name: np.zeros(np.shape(value)[1:]) for name, value in found.items()}
-        shifts = in_units(units, none)
-        found |= {name: value - shifts[name] for name, value in in_units(units, found).items()}
-        return _widths(found, ways)
+        found = jax.device_get(_moved(plan, computed, u, ways.along.T, ways.along.T * _coefficients(
+            plan, known), known, rows))
+        return _widths(ways_in_units(units, found), ways)
 
 
 class _Ways(NamedTuple):
@@ -166,6 +175,9 @@ def _ways(plan: Plan, top: Top, known: Known) -> _Ways | str:
     """The directions in which the curvature at a point is a width of its own; in words why there
     are none."""
     hessian, owners = top.hessian, density.owners(plan, known)
+    if plan.groupings and not any(grouping.nodes for grouping in plan.groupings):
+        own = _coefficients(plan, known)
+        hessian = np.where(own[:, None] == own, hessian, 0.0)
     if not (np.isfinite(hessian).all() and np.isfinite(top.slope).all()):
         return "what was maximised has no finite second derivatives there"
     edge = of_domains(plan, known, "logarithmic") & (
@@ -203,16 +215,29 @@ def _apart(top: Top) -> np.ndarray | None:
 
 
 def _widths(found: Mapping[str, np.ndarray], ways: _Ways) -> Widths:
-    """From the way of each number along each direction, (k, *shape), its standard error."""
-    sd, why = {}, {}
+    """From the way of each number along each direction, (k, *shape), a root of its covariance."""
+    root, why = {}, {}
     for name, value in found.items():
-        square = np.moveaxis(np.asarray(value, float) ** 2, 0, -1)
-        lost = square[..., ~ways.told].sum(-1) > LOADED * square.sum(-1)
-        variance = square[..., ways.told] @ (1 / ways.curvature[ways.told])
-        sd[name] = np.where(lost, np.nan, np.sqrt(variance))
+        square = np.asarray(value, float) ** 2
+        lost = square[~ways.told].sum(0) > LOADED * square.sum(0)
+        long = ways.curvature[ways.told].reshape(-1, *(1,) * (square.ndim - 1)) ** -0.5
+        root[name] = np.where(lost, np.nan, np.asarray(value, float)[ways.told] * long)
         if lost.any():
             why[name] = "; ".join(ways.why)
-    return Widths(sd, why)
+    return Widths(root, why)
+
+
+def _coefficients(plan: Plan, known: Known) -> np.ndarray:
+    """Which unbounded coordinates are of parameters that say where rows and effects of groups lie;
+    of a plan without effects all."""
+    sites = plan.structure.sites
+    wide = {width.name for width in spreads(plan)} | {
+        p for name in plan.grouped for argument in (sites[name].family.scatter if sites[
+            name].family is not None else ()) for p in sites[name].uses.get(argument, ())}
+    return np.concatenate([
+        np.full(spec.shape, not plan.groupings or sites[name].domain.unbounded
+                and name not in wide).reshape(-1)
+        for name, spec in sorted(density.shapes(plan, known).items())])
 
 
 def _top(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows) -> Top:
@@ -228,15 +253,26 @@ def _second(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows) -> 
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
-def _moved(plan: Plan, computed: bool, u: jax.Array, ways: jax.Array,
-           known: Known) -> dict[str, jax.Array]:
-    """How parameters, and what is computed from them, move along each of some ways (k, d)."""
-    return jax.lax.map(lambda way: jax.jvp(lambda u: _told(plan, computed, u, known), (u,),
-                                           (way,))[1], ways)
+def _moved(plan: Plan, computed: bool, u: jax.Array, ways: jax.Array, beside: jax.Array,
+           known: Known, rows: Rows) -> dict[str, jax.Array]:
+    """How parameters, effects, and what is computed from both, move along each of some ways (k, d);
+    effects along those of coefficients alone."""
+    return jax.lax.map(lambda way: jax.jvp(
+        lambda u, v: _told(plan, computed, u, v, known, rows), (u, u), way)[1], (ways, beside))
 
 
-def _told(plan: Plan, computed: bool, u: jax.Array, known: Known) -> dict[str, jax.Array]:
-    """Parameters, and what is computed from them, at unbounded coordinates (d,)."""
-    params = density.unflat(plan, u, known)[0]
-    more = deterministics.at(plan.structure, {**known.given, **params}) if computed else {}
-    return {name: jnp.asarray(value, float) for name, value in {**params, **more}.items()}
+def _told(plan: Plan, computed: bool, u: jax.Array, beside: jax.Array, known: Known,
+          rows: Rows) -> dict[str, jax.Array]:
+    """Parameters, and what is computed from them, at unbounded coordinates (d,); effects of groups,
+    and what is computed from these, at coordinates of their own."""
+    params, structure = density.unflat(plan, u, known)[0], plan.structure
+    effects, other = {}, params
+    if plan.groupings:
+        other = density.unflat(plan, beside, known)[0]
+        effects = means(plan, other, known, rows.total)
+    found = {**params, **effects}
+    for name in structure.derived if computed else ():
+        by_effects = not effects.keys().isdisjoint(structure.deterministics[name].parents)
+        found[name] = structure.computed(name, {
+            **known.given, **(other if by_effects else params), **effects})
+    return {name: jnp.asarray(value, float) for name, value in found.items()}

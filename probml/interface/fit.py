@@ -103,6 +103,20 @@ class Fit(Questions):
         return reports.summary(self, functools.partial(answers.chains, self),
                                answers.loops(self), widths)
 
+    def _covariance(self, names: Sequence[str], data: Any = None, weights: Any = None):
+        """The joint covariance of parameters, told in units, their entries behind one another; NaN
+        where it is not known. `data`, `weights`: the rows, where the fit holds none."""
+        return reports.covariance(self, names, functools.partial(self._measured, data, weights))
+
+    def _standard_errors(self, names: Sequence[str], data: Any = None, weights: Any = None):
+        """Those that the summary shows, name → array; arguments as of _covariance."""
+        return reports.standard_errors(self, names, functools.partial(self._measured, data,
+                                                                      weights))
+
+    def _measured(self, data: Any, weights: Any) -> Widths | None:
+        held = data is None or self.again is not None
+        return self._widths if held else self._widths_of(data, weights)
+
     @functools.cached_property
     def _widths(self) -> Widths | None:
         """The standard errors of a point, by the rows that it holds."""
@@ -123,6 +137,8 @@ class Fit(Questions):
         if (self.belief.exact or self.belief.varies and not self.belief.partly
             or self.outcome is Status.KNOWN or self.learnt is not None):
             return None
+        if self.errors.keys() >= self.params.keys():
+            return Widths({}, {})
         try:
             engine = self.by or written(self.engine)
         except ModelError:
@@ -133,11 +149,10 @@ class Fit(Questions):
             return Widths({}, {"": "there is no maximum"})
         if again is None:
             return Widths({}, {"": "the fit holds no rows: summary(data)"})
-        mixed = {name: unit for name, unit in self.units.items() if not unit.alone}
         try:
             return standard_errors.standard_errors(again._replace(first=again.first or engine),
-                                                   engine, self.point, mixed, self.certain,
-                                                   patient)
+                                                   engine, self.point, self.units,
+                                                   self.belief.table is None, patient)
         except Refusal as why:  # what all these rows would need, in double
             return Widths({}, {"": str(why)})
 

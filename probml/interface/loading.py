@@ -125,6 +125,7 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         columns={k: tuple(v) for k, v in meta.get("columns", {}).items()},
         seed=meta.get("seed"),
         units=_units(meta, arrays, part(arrays, "params/")),
+        errors=part(arrays, "errors/"),
     )  # fmt: skip
     other = difference(fit.structure, meta.get("structure", {}))
     if other is not None:
@@ -203,6 +204,10 @@ def _check_sites(fit: Fit, path: Any) -> None:
         if not known or len(set(labels)) < len(labels):
             raise ModelError(f"'{path}' is not a fit saved by probml: it has the labels "
                              f"{list(labels)!r:.60} of '{name}'")
+    for name, value in fit.errors.items():
+        if name not in fit.point or value.shape != np.shape(fit.point[name]):
+            raise ModelError(f"'{path}' is not a fit saved by probml: the standard errors of "
+                             f"'{name}' have the shape {value.shape}")
     wanted = {name: sites[name].shape for name in fit._plan.free}
     if {name: value.shape for name, value in fit.point.items()} != wanted:
         got = {name: value.shape for name, value in fit.point.items()}

@@ -72,6 +72,8 @@ class Record:
     seed: int | None = field(default=None, repr=False)
     # parameter → how summaries tell it, where the fit is of columns in other units than the user's
     units: dict[str, Unit] = field(default_factory=dict, repr=False)
+    # standard errors in the units of summaries, parameter → array, where they are known already
+    errors: dict[str, Any] = field(default_factory=dict, repr=False)
     # the rows of a point, of whose curvature its summary asks; in no file and no pickle
     again: Again | None = field(default=None, repr=False, compare=False)
 
@@ -270,7 +272,7 @@ class Shell:
 
     def __init__(self, fit: Record):
         self.fit = replace(fit, point={}, belief=None, kept=None, data=None, by=None, units={},
-                           again=None)
+                           errors={}, again=None)
         static = {f.name: getattr(self.fit, f.name) for f in fields(fit)}
         self.key = freeze(static | {"class": type(fit).__name__})
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 
 from probml.device.rows import Known
@@ -20,6 +21,8 @@ from probml.posteriors import predictive
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import Conjugate
 from probml.posteriors.posterior import Averaged, register
+
+MOST = 2**11  # numbers of a block whose covariance is told
 
 
 @register
@@ -42,6 +45,11 @@ class Closed(Conjugate):
         found = _marginal(plan, name, self, known)
         vars(found).pop("_validate_args", None)  # of the trace, in which nothing is checked
         return found
+
+    def root(self, plan, known, names):
+        """Of locations; none of more numbers than MOST in a block."""
+        found = _roots(plan, tuple(sorted(names)), self, known)
+        return {name: np.asarray(way, float) for name, way in found.items()}
 
     def spread(self, plan, known, n):
         return self.draw(plan, known, n, 0), None
@@ -85,6 +93,17 @@ class Closed(Conjugate):
 def _marginal(plan: Plan, name: str, closed: Closed, known: Known) -> dist.Distribution:
     """The marginal posterior of a parameter: at once it would be some forty programs."""
     return Marginals(plan, known, blocks(plan, True), closed).distribution(name)
+
+
+@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+def _roots(plan: Plan, names: tuple[str, ...], closed: Closed,
+           known: Known) -> dict[str, jax.Array]:
+    marginals, out = Marginals(plan, known, blocks(plan, True), closed), {}
+    for block in marginals.blocks:
+        if block.form.joint and marginals.natural[block.names]["loc"].size <= MOST and (
+                not set(names).isdisjoint(block.names)):
+            out |= marginals.ways(block)
+    return {name: way for name, way in out.items() if name in names}
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)

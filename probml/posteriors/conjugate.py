@@ -140,6 +140,25 @@ class Marginals:
         return ManyDegreesOfVectors(df, loc,
                                          jnp.linalg.cholesky(covariance * widen[..., None, None]))
 
+    def ways(self, block: Block) -> dict[str, jax.Array]:
+        """Columns of a root of a gaussian block's covariance, its scale integrated out: name → (k,
+        *shape)."""
+        loc = self.natural[block.names]["loc"]
+        if block.event == 0:
+            covariance = self.covariance(block)
+            ways = jnp.diag(jnp.sqrt(covariance).reshape(-1)).reshape(-1, *loc.shape)
+        else:  # blocks along the axes before the last are independent
+            root = self.root(block)
+            each = root.reshape(-1, *root.shape[-2:])
+            ways = jax.scipy.linalg.block_diag(*each).T.reshape(-1, *loc.shape)
+        sites, out = self.plan.structure.sites, {}
+        parts = self.slices(block) if block.stacked else {block.names[0]: Ellipsis}
+        for name, part in parts.items():
+            own = ways[..., part].reshape(len(ways), *sites[name].shape)
+            found = self.distribution(name).variance.reshape(sites[name].shape)
+            out[name] = own * jnp.sqrt(found / jnp.sum(own**2, 0))
+        return out
+
     def _widened(self, block: Block, params: Mapping) -> jax.Array:
         """Standard deviations at other scales ÷ those at the reference scales, for every element of
         a block of Normals.

@@ -1,7 +1,7 @@
 """A posterior that is no closed form: draws, or a normal distribution in unbounded coordinates."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -18,6 +18,8 @@ from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Averaged, part, register
+
+LARGE = 2**24  # entries of a root of a covariance at the most
 
 
 @register
@@ -86,6 +88,13 @@ class Draws(NamedTuple):
 
     def marginal(self, plan: Plan, known: Known, name: str) -> None:
         """None: draws have no closed form."""
+
+    def root(self, plan: Plan, known: Known, names: Collection[str]) -> dict[str, np.ndarray]:
+        """The draws about their mean."""
+        flat = {name: np.reshape(self.values[name], (-1, *np.shape(self.values[name])[2:]))
+                for name in names if name in self.values}
+        return {name: (value - value.mean(0, dtype=float)) / np.sqrt(self.size)
+                for name, value in flat.items()}
 
     def averaged(self, params, fitted, plan, known, n):
         values, tables = self.spread(fitted, known, n)
@@ -158,16 +167,28 @@ class Normal(NamedTuple):
                              f"{[np.shape(arrays[name]) for name in cls._fields]}")
         return cls(**arrays)
 
+    def _parts(self, plan: Plan, known: Known) -> dict[str, slice]:
+        """Which of the coordinates are whose."""
+        shapes = sorted(density.shapes(plan, known).items())
+        ends = np.cumsum([0, *(int(np.prod(spec.shape)) for _, spec in shapes)])
+        return {name: slice(*ends[i : i + 2]) for i, (name, _) in enumerate(shapes)}
+
+    def root(self, plan: Plan, known: Known, names: Collection[str]) -> dict[str, np.ndarray]:
+        """Of those without bounds."""
+        sites, whole = plan.structure.sites, np.asarray(self.factor, float)
+        scale = np.asarray(self.scale, float)
+        if scale.any() and scale.size**2 <= LARGE:
+            whole = np.concatenate([whole, np.diag(scale)], 1)
+        elif scale.any():
+            return {}
+        return {name: whole[part].T.reshape(-1, *sites[name].shape)
+                for name, part in self._parts(plan, known).items()
+                if name in names and sites[name].domain.unbounded}
+
     def marginal(self, plan: Plan, known: Known, name: str) -> dist.Distribution:
         """The marginal of one parameter: normal where it is unbounded, else a normal mapped into
         its support."""
-        start = 0
-        for key, spec in sorted(density.shapes(plan, known).items()):
-            size = int(np.prod(spec.shape))
-            if key == name:
-                break
-            start += size
-        part = slice(start, start + size)
+        part, spec = self._parts(plan, known)[name], density.shapes(plan, known)[name]
         loc, factor = jnp.asarray(self.loc[part]), jnp.asarray(self.factor[part])
         covariance = jnp.diag(jnp.asarray(self.scale[part]) ** 2) + factor @ factor.T
         site = plan.structure.sites[name]

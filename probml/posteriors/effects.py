@@ -102,6 +102,11 @@ class Effects(NamedTuple):
             return dist.MultivariateNormal(mean, covariance)
         return dist.Normal(mean, eliminated_effects.deviations(plan, self.moments, name))
 
+    def root(self, plan, known, names):
+        """Of effects of one member, as coefficients that are integrated out too; those of several
+        members lie in no sum with others."""
+        return eliminated_effects.ways(self._plan(plan), self.moments, names)
+
     def averaged(self, params, fitted, plan, known, n):
         values, _ = self.spread(fitted, known, n)
         return Averaged({name: values[name] for name in params}, None, {}, True)

@@ -7,7 +7,7 @@ parameters as a joint table of log probabilities: one for a point, one a draw fo
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
@@ -76,6 +76,10 @@ class Posterior(Protocol):
     def marginal(self, plan: Plan, known: Known, name: str) -> dist.Distribution | None:
         """The marginal of a parameter; None: not in closed form."""
 
+    def root(self, plan: Plan, known: Known, names: Collection[str]) -> dict[str, np.ndarray]:
+        """Columns of a root of the joint covariance of some parameters, name → (k, *shape), as
+        posteriors/units.py tells it; none of those whose covariance is in no closed form."""
+
     def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array], Any]:
         """At most n draws to average over, the same at every call, and their tables."""
 
@@ -143,6 +147,9 @@ class Point(NamedTuple):
 
     def marginal(self, plan, known, name):
         return None
+
+    def root(self, plan, known, names):
+        return {}
 
     def spread(self, plan, known, n):
         return self.draw(plan, known, n, 0), None

@@ -1,6 +1,10 @@
 """Parameters and columns in the units of a user's table, where a fit is of columns that were
 centred and scaled: what summaries, reports, pictures and ArviZ's groups tell. The fit itself keeps
-its own coordinates."""
+its own coordinates.
+
+The units of all parameters together are one affine map. Values and draws go through `in_units`,
+covariances through its linear part, `ways_in_units`, as columns of a root of theirs.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,8 +15,8 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """How a parameter, or what stands in rows, is told: factor · (value, its entries mixed) + shift
-    + what others add.
+    """How a parameter, or what stands in rows, is told: factor · value + shift + what others add,
+    and then its entries mixed.
 
     Args:
         factor, shift: broadcast against the value; a factor is above 0.
@@ -34,15 +38,19 @@ class Unit:
         """Whether each entry is told by itself: its spread is then its own, times the factor."""
         return self.mix is None and not self.others
 
-    def told(self, name: str, values: Mapping[str, Any]) -> np.ndarray:
-        """The parameter `name` among values or draws of all, (..., *shape) each."""
-        value = np.asarray(values[name], float)
+    def told(self, name: str, values: Mapping[str, Any], shifted: bool = True) -> np.ndarray:
+        """The parameter `name` among values or draws of all, (..., *shape) each.
+
+        Args:
+            shifted: False: the linear part alone, of differences.
+        """
+        value = np.asarray(values[name], float) * self.factor
+        value = value + self.shift if shifted else value
+        for other, (axis, weights) in self.others.items():
+            value = value + np.moveaxis(np.asarray(values[other], float), axis, -1) @ weights
         if self.mix is not None:
             axis, matrix = self.mix
             value = np.moveaxis(np.moveaxis(value, axis, -1) @ matrix, -1, axis)
-        value = value * self.factor + self.shift
-        for other, (axis, weights) in self.others.items():
-            value = value + np.moveaxis(np.asarray(values[other], float), axis, -1) @ weights
         return value
 
 
@@ -50,6 +58,19 @@ def in_units(units: Mapping[str, Unit], values: Mapping[str, Any]) -> dict[str, 
     """Those of the values, or draws, that have units, told in these."""
     return {name: unit.told(name, values) for name, unit in units.items()
             if name in values and all(other in values for other in unit.others)}
+
+
+def ways_in_units(units: Mapping[str, Unit], ways: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """A root of the covariance of some parameters, name → (k, *shape), told in units: Σ over k of
+    products of its entries is their covariance there. Those told with others need theirs too."""
+    return {name: units[name].told(name, ways, False) if name in units else np.asarray(way, float)
+            for name, way in ways.items()
+            if name not in units or all(other in ways for other in units[name].others)}
+
+
+def deviations(ways: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The standard deviations of parameters, from a root of their covariance."""
+    return {name: np.sqrt(np.sum(np.square(way), 0)) for name, way in ways.items()}
 
 
 def of_rows(**moved: tuple[Any, Any]) -> dict[str, Unit]:

@@ -43,6 +43,7 @@ class Fitted(Protocol):
     columns: Mapping[str, tuple]
     seed: int | None
     units: Mapping[str, Unit]
+    errors: Mapping[str, Any]
     again: Any
 
     @property

@@ -56,8 +56,10 @@ def test_likelihood_errors_and_modes_are_those_of_the_dense_normal(face):
     np.testing.assert_allclose(face.covariance_, np.linalg.inv(information), rtol=1e-6)
     np.testing.assert_allclose(face.effects_["who"].to_numpy().ravel(), cross @ inverse @ left,
                                rtol=1e-4, atol=1e-4)
-    if not face.reml:  # given the coefficients too
+    if not face.correlated:  # Henderson's: with the coefficients' own errors, REML or not
         prior = np.kron(np.eye(6), np.diag(face.spreads_["who"] ** 2))
+        own = inverse @ design
+        inverse = inverse - own @ np.linalg.solve(information, own.T)
         given = np.sqrt(np.diag(prior - cross @ inverse @ cross.T))
         np.testing.assert_allclose(face.effect_errors_["who"].to_numpy().ravel(), given, rtol=1e-5)
 

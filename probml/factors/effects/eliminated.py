@@ -15,10 +15,12 @@ Laplace's approximation.
 Cost: members × cells³, and (numbers of the other groupings)³.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 
 from probml.factors.effects.messages import (
@@ -168,6 +170,33 @@ def own_covariance(plan: Plan, held: Moments, name: str) -> jax.Array:
             part = slice(start, start + grouping.widths[i])
             return block[:, part, part]
     raise KeyError(name)
+
+
+def ways(plan: Plan, held: Moments, names: Collection[str]) -> dict[str, np.ndarray]:
+    """Columns of a root of the joint covariance of those of some effects that have one member:
+    name → (k, *shape)."""
+    first, *others = plan.groupings
+    covariance, begin, places = np.asarray(held.rest, float), 0, {}
+    if first.members == 1:
+        cross = np.asarray(held.cross[0], float) if others else np.zeros((first.cells, 0))
+        rest = covariance if others else np.zeros((0, 0))
+        covariance = np.block([[np.asarray(held.block[0], float), cross], [cross.T, rest]])
+    for grouping in plan.groupings[first.members > 1 :]:
+        ends = begin + np.cumsum([0, *grouping.widths])
+        begin += grouping.size
+        if grouping.members == 1:
+            places |= {name: (np.arange(*ends[i : i + 2]), grouping.shapes[i])
+                       for i, name in enumerate(grouping.names) if name in names}
+    if not places:
+        return {}
+    at = np.concatenate([place for place, _ in places.values()])
+    unit = np.sqrt(np.diagonal(covariance)[at])
+    unit = np.where(unit > 0, unit, 1.0)
+    size, axes = np.linalg.eigh(covariance[np.ix_(at, at)] / unit / unit[:, None])
+    root = (unit[:, None] * axes * np.sqrt(np.maximum(size, 0.0))).T
+    ends = np.cumsum([len(place) for place, _ in places.values()])
+    return {name: part.reshape(len(at), *shape) for (name, (_, shape)), part in zip(
+        places.items(), np.split(root, ends[:-1], 1), strict=True)}
 
 
 def deviations(plan: Plan, held: Moments, name: str) -> jax.Array:
