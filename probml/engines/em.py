@@ -12,20 +12,19 @@ from probml.dataset.dataset import Data
 from probml.device.layout import laid
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.climbing.climbs import Ascent, unheld
+from probml.engines.climbing.climbs import Ascent
 from probml.engines.climbing.ends import at_ends
-from probml.engines.climbing.finish import diagnosed, finished
+from probml.engines.climbing.finish import diagnosed, finished, left
 from probml.engines.climbing.mode_and_mean import beside_steps
 from probml.engines.climbing.runaway import infinite
 from probml.engines.climbing.ways_up import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.restarting import slices, stepwise
-from probml.engines.restarting.indifferent import indifferent
 from probml.engines.restarting.rest import near, rested
 from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs
 from probml.engines.restarting.sizes import narrowed
-from probml.engines.restarting.squarem import State, held_at
 from probml.engines.restarting.squarem import ahead as compile_ahead
+from probml.engines.restarting.squarem import held_at
 from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import need_prior, prior_point
 from probml.engines.start.race import (
@@ -228,20 +227,14 @@ class EM(Engine):
             note = "a closed form lowered the objective, so the M-step went on by L-BFGS"
             outcome = again.after(outcome)._replace(notes=(*outcome.notes, note))
         if not self.hard:
-            left = max(self.max_iterations - outcome.iterations, 0)
-            ascent = Ascent(self.prior, self.progress, left)
+            ascent = Ascent(self.prior, self.progress,
+                            max(self.max_iterations - outcome.iterations, 0))
             outcome = finished(problem, ascent, outcome, self.tolerance, np.isfinite(close))
-        told: tuple[str, ...] = ()
-        if outcome.status is Status.CONVERGED and plan.free and unheld(plan, self.prior) and (
-            not infinite(outcome.params)):
-            point = {name: stack(value, made.starts) for name, value in outcome.params.items()}
-            told = indifferent(plan, outcome.params, first or Start(point, None, {}), known, rows,
-                               (self.prior, self.hard, self.accelerate, True))
-            outcome = outcome._replace(notes=(*outcome.notes, *told))
-            if not (told or self.hard):
-                outcome = diagnosed(problem, self.prior, outcome)
-        found = at_ends(problem, self.prior, outcome, tried=False)
-        return found if found.notes != outcome.notes or told else beside_steps(problem, found)
+        begun, notes = first or Start({name: stack(value, made.starts) for name, value in
+                                       outcome.params.items()}, None, {}), outcome.notes
+        found = at_ends(problem, self.prior, diagnosed(
+            problem, outcome, begun, (self.prior, self.hard, self.accelerate, True)), tried=False)
+        return found if found.notes != notes else beside_steps(problem, found)
 
     def _foresee(self, problem: Problem, count: int) -> None:
         """While starts are made, the program that goes on from them is compiled."""
@@ -357,7 +350,7 @@ class EM(Engine):
             outcome = best_of(plan, part, history, alike, best)
             found.append(outcome._replace(
                 adrift=hidden and part.left.dtype == np.float32,
-                left=_left(outcome, part, best) if float(part.left[best]) > far else 0.0))
+                left=left(outcome, part.slow[best]) if float(part.left[best]) > far else 0.0))
         return found
 
     def grid(self, problem: Problem, site: str, sizes: Sequence[int],
@@ -382,13 +375,6 @@ class EM(Engine):
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
         """An outcome of `grid` in the shapes of its own model, of `structure`."""
         return narrowed(structure, outcome)
-
-
-def _left(outcome: Outcome, state: State, best: int) -> float:
-    """Nats that further steps would gain, as the largest gain of the last few and how many are left
-    foretell: those that shrink by ρ gain less by ρ² each."""
-    gain = np.diff(outcome.history[-4:]).max(initial=0.0)
-    return max(0.5 * float(state.slow[best] * gain), float(np.finfo(float).tiny))
 
 
 def _steps(data: Data) -> int:

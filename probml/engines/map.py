@@ -238,7 +238,7 @@ class MAP(Engine):
 
             found = apart(problem, self.prior,
                           unstuck(problem, self.prior, newton, plain, begin), newton)
-            return other_side(problem, self.prior, found, begin, newton)
+            return other_side(problem, self.prior, told(self, problem, found), begin, newton)
         first = starts(problem.data, plan, known, problem.weights, 1, problem.seed, start,
                        self.prior, whole=True)
         params = {name: placed(np.asarray(value)[0]) for name, value in first.params.items()}

@@ -39,6 +39,7 @@ SURE = 0.5
 # a tolerance that is met where L-BFGS stops; a smaller one asks for a gradient of zero
 ASKED = 1e-12
 WORK = 2**22  # rows times coordinates up to which the curvature at an end is taken by differences
+LOOKED = 2**24  # rows times squared coordinates up to which it is, where no prior holds these
 LOST = 1e-3  # nats that a climb in float32 may miss, of which double finds more
 TAKEN = 0.1  # of what a step of Newton's promises, what may be left after it where it leads to 0
 
@@ -93,10 +94,12 @@ def by_lbfgs(engine: Ascent, problem: Problem, params: Mapping,
                    adrift=adrift, top=top)
 
 
-def _few(problem: Problem) -> bool:
-    """Whether the end of a climb without second derivatives is looked at at all."""
+def _few(problem: Problem, work: int = 0) -> bool:
+    """Whether the end of a climb without second derivatives is looked at at all: of few
+    coordinates, or rows that are no more than `work` with those twice."""
     size = density.size(problem.plan, problem.known)
-    return not problem.in_parts and 0 < size <= identifiability.FEW
+    return not problem.in_parts and (0 < size <= identifiability.FEW
+                                     or 0 < size**2 * (problem.size or work) < work)
 
 
 def _judged(problem: Problem, history: np.ndarray, top: Top | None) -> bool:
@@ -195,7 +198,7 @@ def _by_newton(engine: Ascent, problem: Problem, u: jax.Array) -> Outcome:
         found = _stiff(plan, engine.prior, u, known, near, scale, np.asarray(steps), tolerance)
         return np.asarray(found[0]), float(found[1]), np.asarray(found[-1])
 
-    end = Top(climb, np.asarray(top), np.asarray(ends["last"]))
+    end = Top(climb, np.asarray(top), np.asarray(ends["last"]), many)
 
     def fall(way: np.ndarray) -> float:
         lost = end.height - end.height_at(end.u + way.astype(end.u.dtype))
@@ -203,9 +206,8 @@ def _by_newton(engine: Ascent, problem: Problem, u: jax.Array) -> Outcome:
 
     notes = runaway(plan, known, np.asarray(ends["first"]), end.hessian,
                     end.u - np.asarray(u), fall) if unheld(plan, engine.prior) else ()
-    return told(engine, problem, Outcome(
-        unflat(plan, top, known), history, Status.RUNAWAY if notes else status, len(history) - 1,
-        notes, top=end), many)
+    return Outcome(unflat(plan, top, known), history, Status.RUNAWAY if notes else status,
+                   len(history) - 1, notes, top=end)
 
 
 def unheld(plan: Plan, prior: bool) -> bool:
@@ -219,22 +221,25 @@ def height(plan: Plan, prior: bool, params: Mapping, known: Known, rows: Rows) -
     return float(_climb(plan, prior, u, known, rows, np.asarray(0), ASKED)[1])
 
 
-def told(engine: Ascent, problem: Problem, outcome: Outcome, sampled: bool = False) -> Outcome:
+def told(engine: Ascent, problem: Problem, outcome: Outcome) -> Outcome:
     """The end of a climb, with a word where it is one of many as high, or none is.
 
-    Args:
-        sampled: it is judged by a sample of the rows, which has its maximum elsewhere.
-
-    Cost: four gradients a coordinate, where no prior holds them and no look at them was taken.
+    Cost: four gradients a coordinate and some ten climbs of few steps, where no prior holds the
+        parameters.
     """
     plan, known = problem.plan, problem.known
-    if (outcome.status is not Status.CONVERGED or not unheld(plan, engine.prior)
-        or outcome.top is None and not _few(problem)):
+    if (outcome.status not in (Status.CONVERGED, Status.STALLED)
+        or not np.isfinite(outcome.history[-1]) or not unheld(plan, engine.prior)
+        or outcome.top is None and not _few(problem, LOOKED)):
         return outcome
     top = _top_of(engine, problem, outcome)
-    notes = identifiability.level(plan, known, top, BLOCK)
-    more, gone = ((), False) if sampled else identifiability.endless(plan, known, top)
-    return outcome._replace(notes=(*outcome.notes, *notes, *more), top=top,
+    notes, gone = ((), False) if top.sampled else identifiability.farther(plan, known, top, BLOCK)
+    if not gone:
+        notes, gone = identifiability.level(plan, known, top, BLOCK)
+    if not (top.sampled or gone):
+        more, gone = identifiability.endless(plan, known, top)
+        notes = (*notes, *more)
+    return outcome._replace(notes=(*outcome.notes, *notes), top=top,
                             status=Status.RUNAWAY if gone else outcome.status,
                             adrift=outcome.adrift or bool(notes) and top.u.dtype == np.float32)
 

@@ -5,8 +5,11 @@ maximum (of effects about 0 beside a level far from 0 by 1 part in 10⁶), L-BFG
 
 import numpy as np
 
-from probml.engines.climbing.climbs import Ascent, by_lbfgs, told
+from probml.engines.climbing.climbs import Ascent, by_lbfgs, told, unheld
+from probml.engines.climbing.runaway import infinite
 from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.restarting.indifferent import indifferent
+from probml.engines.start.start import Start
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import blocks
 
@@ -33,29 +36,43 @@ def finished(problem: Problem, ascent: Ascent, outcome: Outcome, tolerance: floa
     if (outcome.status is not Status.CONVERGED or plan.carried or not plan.free
         or not (outcome.left or plan.groupings)):
         return outcome
-    left = outcome.left
+    short = outcome.left
     if small and ascent.steps and not problem.in_parts:
         found = by_lbfgs(ascent, problem, placed_all(dict(outcome.params)), judged=True)
         if found.history[-1] > outcome.history[-1]:
             outcome = found.after(outcome)._replace(notes=outcome.notes, status=Status.CONVERGED)
-        left = left if found.top is None else found.top.promise
-        if found.status is Status.CONVERGED or not np.isfinite(left):
+        short = short if found.top is None else found.top.promise
+        if found.status is Status.CONVERGED or not np.isfinite(short):
             return outcome
-    if not left > enough:
+    if not short > enough:
         return outcome
-    note = (f"further steps would gain about {left:.2g} of the objective: lower the tolerance, or "
+    note = (f"further steps would gain about {short:.2g} of the objective: lower the tolerance, or "
             f"go on by MAP(), fit(..., start=fit.params)")
     return outcome._replace(status=Status.SLOW, notes=(*outcome.notes, note))
 
 
-def diagnosed(problem: Problem, prior: bool, outcome: Outcome) -> Outcome:
-    """An outcome of steps, with a warning where there is no maximum, or one of many as high.
+def left(outcome: Outcome, steps: float) -> float:
+    """Nats that further steps of EM would gain, as the largest gain of the last few foretells, and
+    how many are left: those that shrink by ρ gain less by ρ² each."""
+    gain = np.diff(outcome.history[-4:]).max(initial=0.0)
+    return max(0.5 * float(steps * gain), float(np.finfo(float).tiny))
 
-    Closed forms send what has no maximum to the ends of its support at one step; so parameters are
-    looked at only where some have none.
+
+def diagnosed(problem: Problem, outcome: Outcome, first: Start, static: tuple) -> Outcome:
+    """An outcome of steps of EM, with a warning where there is no maximum, or one of many as high.
+
+    Closed forms send what has no maximum to the ends of its support at one step: where all
+    parameters have one, two more steps tell all.
+
+    Args:
+        first, static: as of `indifferent`.
     """
-    plan = problem.plan
-    formed = all(block.form for stage in blocks(plan, prior) for block in stage)
-    if plan.carried or problem.in_parts or formed and not plan.groupings:
+    plan, (prior, hard, *_) = problem.plan, static
+    if (outcome.status is not Status.CONVERGED or not (plan.free and unheld(plan, prior))
+        or infinite(outcome.params)):
         return outcome
+    formed = all(block.form for stage in blocks(plan, prior) for block in stage)
+    if plan.carried or problem.in_parts or hard or formed and not plan.groupings:
+        return outcome._replace(notes=(*outcome.notes, *indifferent(
+            plan, outcome.params, first, problem.known, problem.rows, static)))
     return told(Ascent(prior), problem, outcome)

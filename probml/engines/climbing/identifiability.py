@@ -1,17 +1,26 @@
 """Maxima that are no point: directions in which a likelihood without a prior is level, so that the
 end of a climb is one of many as high."""
 
+import enum
 from collections.abc import Callable, Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known
-from probml.engines.climbing.top import NULL, Top
+from probml.engines.climbing.coordinates import flat, unflat
+from probml.engines.climbing.runaway import diverging
+from probml.engines.climbing.top import Top
+from probml.engines.start.prior import compiled_prior_point
 from probml.evidence import density
 from probml.numerics.curvature import scaled, units
+from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
 from probml.plan.spreads import spreads
 
+# curvature from which a direction is looked at whether it is level
+SUSPECT = {np.dtype(np.float64): 1e-4, np.dtype(np.float32): 3e-2}
 # coordinates up to which a climb without second derivatives is looked at: four gradients each
 FEW = 32
 # curvature of a logarithm or a logit that matters to nothing, as of a spread at 0
@@ -21,71 +30,146 @@ LEFT = 0.3
 LEVEL = 1e-3, 64  # nats, and roundings of the height, that are no difference
 HARDLY = 0.02  # nats that are hardly a fall where a width should cost half of one
 FARTHEST = 1e3  # of 1 and the number itself, that a width is at the most
-# widths, other coordinates standing still, within which a ridge that the data tell is to fall; and
-# the share of a fall that is there half the way, if it is a parabola's
-RIDGE, PARABOLA = 1e7, (0.15, 0.4)
+# doublings of AWAY widths within which a ridge that the data tell is to fall, other coordinates
+# standing still, from the nearest that is looked at; and the share of a fall that is there half
+# the way, if it is a parabola's
+NEAREST, REACH, PARABOLA = -4, 22, (0.15, 0.4)
+ONE_SIDED = 5  # doublings by which one side falls later than the other, where it has no maximum
+FARTHER = 4.0  # times the way from the start, from which a climb is taken up again
+MAINLY = 0.1  # share of a direction from which a parameter is named
 STEPS = 0.1, 0.5, 2.0  # of unbounded coordinates, to find what goes in steps
+LONGER = 12  # times AWAY that a logarithm may have gone too far
+NEARER = 0.25 ** np.arange(6)  # shares of a way
 MOSTLY = 0.7  # of what a step back loses, that one on may lose, by rounding, of what grows so
 
 
-def level(plan: Plan, known: Known, top: Top, steps: int) -> tuple[str, ...]:
-    """What is to be said of a climb's end: nothing, or along which direction it might as well have
-    ended elsewhere.
+def level(plan: Plan, known: Known, top: Top, steps: int) -> tuple[tuple[str, ...], bool]:
+    """What is to be said of a climb's end along the direction that curves least: nothing, that it
+    is one of many as high, or that there is no maximum.
 
-    A direction without curvature may still lead down, further out, or round a bend; so the climb is
-    taken up again from some way along it, by so many steps: where that ends as high and not back
-    here, it is level. Not so what falls as a parabola, only further out: the ridge of a level and a
-    slope beside a calendar year.
+    Args:
+        steps: of a climb that is taken up again elsewhere.
+
+    Returns:
+        the words, and whether there is no maximum.
     """
     end, hessian = top.u, top.hessian
-    if not np.isfinite(hessian).all():
-        return ()
-    diagonal = np.abs(np.diagonal(hessian))
-    kept = np.flatnonzero(~(of_domains(plan, known, "logarithmic") & (diagonal < IDLE)))
-    if not kept.size:
-        return ()
+    kept = np.flatnonzero(~_idle(plan, known, top))
     some = hessian[np.ix_(kept, kept)]
+    if not kept.size or not np.isfinite(some).all():
+        return (), False
     unit = units(some)
     curvature, axes = np.linalg.eigh(scaled(some, unit))
     low = int(np.argmin(np.abs(curvature)))
-    if abs(curvature[low]) > NULL[np.dtype(end.dtype)]:
-        return ()
-    way = np.zeros(len(end))
-    way[kept] = unit * axes[:, low]
-    nats, roundings = LEVEL
-    value = top.height
-    rounding = roundings * np.finfo(end.dtype).eps * (1 + abs(value))
-
-    def elsewhere(away: float) -> bool:
-        other, height = top.again((end + away * way).astype(end.dtype), steps)
-        gone = float((np.asarray(other) - end)[kept] / unit @ axes[:, low])
-        return bool(value - height <= nats + rounding and abs(gone) >= LEFT * away)
-
-    def fall(away: float) -> float:
-        return value - top.height_at((end + away * way).astype(end.dtype))
-
-    if not elsewhere(AWAY):
-        return ()
-    farther = _parabola(fall, HARDLY + rounding)
-    if farther is not None and not elsewhere(farther):
-        return ()
-    named = direction(way, diagonal, density.owners(plan, known))
+    if abs(curvature[low]) > SUSPECT[np.dtype(end.dtype)]:
+        return (), False
+    way, within = np.zeros(len(end)), np.ones(len(end))
+    way[kept], within[kept] = AWAY * unit * axes[:, low], unit
+    found = along(top, lambda times: end + times * way, within, steps)
+    if found is Along.MAXIMUM:
+        return (), False
+    if found is Along.ENDLESS:
+        return (diverging(_named(plan, known, top, way)),), True
+    named = direction(way, np.abs(np.diagonal(hessian)), density.owners(plan, known))
     return (f"one of many maxima, all as high: the data do not tell the direction {named} (a "
             f"column that is constant, or the sum of others?). Give it a prior that does, with "
-            f"prior=True, or drop a column",)
+            f"prior=True, or drop a column",), False
 
 
-def _parabola(fall: Callable[[float], float], least: float) -> float | None:
-    """How far out a direction that is nearly level falls as a parabola does, four times as much at
-    twice the distance, on either side; None where it does not."""
-    for side in (-1.0, 1.0):
-        away = AWAY
-        while away < RIDGE and not fall(side * away) > 4 * least:
-            away *= 2
-        near, far = fall(side * away / 2), fall(side * away)
-        if not (np.isfinite(far) and PARABOLA[0] * far < near < PARABOLA[1] * far):
-            return None
-    return away
+def farther(plan: Plan, known: Known, top: Top, steps: int) -> tuple[tuple[str, ...], bool]:
+    """As `level`, along the way from where climbs begin to the end, of parameters without bounds:
+    where going as far again is hardly a fall, there may be no maximum, as of classes that several
+    columns separate together, all of whose curvatures have vanished."""
+    end, begun = top.u, jax.device_get(compiled_prior_point(plan, known))
+    at = jax.device_get(unflat(plan, jnp.asarray(end), known))
+    moved = [name for name in plan.free if plan.structure.sites[name].domain.unbounded
+             or plan.structure.sites[name].domain.ordered]
+
+    def place(times: float) -> np.ndarray:
+        point = {name: at[name] + times * (at[name] - begun[name]) for name in moved}
+        return np.asarray(flat(plan, placed_all({**at, **point}), known), end.dtype)
+
+    share = np.finfo(end.dtype).eps ** (1 / 3)
+    ways = [np.asarray(place(side * share) - end, float) for side in (1, -1)]
+    slopes = [top.evaluate((end + way).astype(end.dtype))[1] for way in ways]
+    curvature = float((slopes[0] - slopes[1]) @ (ways[0] - ways[1])) / (2 * share) ** 2
+    if not (curvature <= 1.0 and np.linalg.norm(ways[0]) > share):
+        return (), False
+    far = min(max(FARTHER, AWAY / np.sqrt(max(curvature, 1e-12))), FARTHEST)
+    while far > 1.0 and not np.isfinite(top.height_at(place(far))):
+        far /= 4.0
+    found = along(top, lambda times: place(far * times), np.ones(len(end)), steps)
+    gone = found is Along.ENDLESS
+    return ((diverging(_named(plan, known, top, ways[0])),) if gone else ()), gone
+
+
+class Along(enum.Enum):
+    """What lies along a direction from the end of a climb."""
+
+    MAXIMUM = 0  # it is one
+    LEVEL = 1  # others as high
+    ENDLESS = 2  # others as high on one side, however far
+
+
+def along(top: Top, place: Callable[[float], np.ndarray], unit: np.ndarray, steps: int) -> Along:
+    """What lies along a direction that seems level.
+
+    A direction without curvature may still lead down, further out, or round a bend; so the climb is
+    taken up again from some way along it: where that ends as high and not back here, it is level.
+    Not so what falls as a parabola, only further out: the ridge of a level and a slope beside a
+    calendar year. What falls on one side long before the other has no maximum on that one.
+
+    Args:
+        place: so many times along it, on either side → (d,). unit: (d,) of the coordinates, by
+            which two ends are compared.
+    """
+    end, value = top.u, top.height
+    rounding = LEVEL[1] * np.finfo(end.dtype).eps * (1 + abs(value))
+
+    def elsewhere(times: float) -> bool:
+        begun = place(times).astype(end.dtype)
+        other, height = top.again(begun, steps)
+        way = (begun - end) / unit
+        gone = float(((np.asarray(other) - end) / unit) @ way) / float(way @ way)
+        return bool(value - height <= LEVEL[0] + rounding and gone >= LEFT)
+
+    def falls(times: float) -> float:
+        found = value - top.height_at(place(times).astype(end.dtype))
+        return np.inf if np.isnan(found) else found
+
+    if not (elsewhere(1.0) or elsewhere(-1.0)):
+        return Along.MAXIMUM
+    least = 4 * (HARDLY + rounding)
+    ends = [next((k for k in range(NEAREST, REACH) if falls(side * 2.0**k) > least), REACH)
+            for side in (1, -1)]
+    if abs(ends[0] - ends[1]) > ONE_SIDED:
+        return Along.ENDLESS
+    side, k = (1, ends[0]) if ends[0] < ends[1] else (-1, ends[1])
+    near, far = falls(side * 2.0 ** (k - 1)), falls(side * 2.0**k)
+    parabola = k < REACH and PARABOLA[0] * far < near < PARABOLA[1] * far
+    return Along.MAXIMUM if parabola and not elsewhere(2.0**k) else Along.LEVEL
+
+
+def _idle(plan: Plan, known: Known, top: Top) -> np.ndarray:
+    """Which coordinates are logarithms or logits that matter to nothing, (d,), as of a spread at 0:
+    by second derivatives or, since these may be rounding, by heights one away."""
+    idle = of_domains(plan, known, "logarithmic")
+    curvature = np.abs(np.diagonal(top.hessian))
+    rounding = np.finfo(top.u.dtype).eps * (1 + abs(top.height))
+    for i in np.flatnonzero(idle):
+        sides = [top.height_at((top.u + side * np.eye(top.u.size)[i]).astype(top.u.dtype))
+                 for side in (1, -1)]
+        bent = abs(sum(sides) - 2 * top.height)
+        idle[i] = curvature[i] < IDLE or bent < IDLE + 4 * rounding
+    return idle
+
+
+def _named(plan: Plan, known: Known, top: Top, way: np.ndarray) -> list[str]:
+    """The parameters whose coordinates have a share in a direction, (d,), the largest first."""
+    own, owners = np.diagonal(top.hessian), density.owners(plan, known)
+    loads = np.abs(way) * np.sqrt(np.where(own > 0, own, 1.0))
+    return list(dict.fromkeys(owners[i].partition("[")[0] for i in np.argsort(-loads)
+                              if loads[i] > MAINLY * loads.max()))
 
 
 def endless(plan: Plan, known: Known, top: Top) -> tuple[tuple[str, ...], bool]:
@@ -111,17 +195,26 @@ def endless(plan: Plan, known: Known, top: Top) -> tuple[tuple[str, ...], bool]:
         return (), False
 
     def fall(i: int, place: float) -> float:
-        moved = end.copy()
-        moved[i] = place
-        found = here - top.height_at(moved)
-        return found if np.isfinite(found) else np.inf
+        """Where the density is no number any more, as far as it is one."""
+        for share in NEARER:
+            moved = end.copy()
+            moved[i] += share * (place - end[i])
+            found = here - top.height_at(moved)
+            if not np.isnan(found):
+                return found
+        return np.inf
 
     def level(i: int, place: float) -> bool:
         return fall(i, place) <= HARDLY
 
     def grown(i: int) -> bool:
-        farther, nearer, on = (fall(i, end[i] + side * AWAY) for side in (-2, -1, 1))
-        return farther > nearer > rounding and on < MOSTLY * nearer
+        """Falls that the way back has from somewhere on, the more the farther, and the way on not.
+        """
+        for away in AWAY * np.arange(1, LONGER):
+            farther, nearer, on = (fall(i, end[i] + way) for way in (-2 * away, -away, AWAY))
+            if farther > nearer > rounding:
+                return on < MOSTLY * nearer
+        return False
 
     def ends(i: int, way: float, farthest: float) -> bool:
         # a kink, as of weights that are many digits apart: steep on one side, and slow on the other
@@ -137,7 +230,9 @@ def endless(plan: Plan, known: Known, top: Top) -> tuple[tuple[str, ...], bool]:
         above, below = (level(i, end[i] + side * width) for side in (1, -1))
         name = owners[i].partition("[")[0]
         if above and below:
-            if not logarithmic[i] or all(level(i, place) for place in (-AWAY, 0.0, AWAY)):
+            if not logarithmic[i] and ends(i, width, farthest) != ends(i, -width, farthest):
+                gone += [name] * (name not in gone)
+            elif not logarithmic[i] or all(level(i, place) for place in (-AWAY, 0.0, AWAY)):
                 untold += [name] * (name not in untold)
             elif positive[i] and grown(i):
                 large.append(owners[i])
@@ -153,9 +248,7 @@ def endless(plan: Plan, known: Known, top: Top) -> tuple[tuple[str, ...], bool]:
            f"hardly matters by now: its value says that it is large, and no more. Give it a prior "
            f"that holds it, with prior=True, or leave it out" for name in large]
     if gone:
-        out.append(f"{', '.join(map(repr, gone))} diverge: the likelihood rises the further they "
-                   f"go, ever less (as of counts that are all 0, or of classes that are "
-                   f"separated). Give them a prior that holds them, with prior=True")
+        out.append(diverging(gone))
     if untold:
         out.append(f"one of many maxima, all as high: the data tell nothing of "
                    f"{', '.join(map(repr, untold))}. Give a prior that does, with prior=True, or "

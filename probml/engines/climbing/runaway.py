@@ -1,6 +1,6 @@
 """Parameters that run away: directions in which a likelihood without a prior rises for ever."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,20 +48,18 @@ def runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, moved
     owners, loads = density.owners(plan, known), np.abs(way)
     named = list(dict.fromkeys(owners[i].partition("[")[0] for i in np.argsort(-loads)
                                if loads[i] > 0.1 * loads.max()))
-    names = ", ".join(repr(name) for name in named)
-    return (
-        f"{names} diverge: the likelihood rises the further they go, since the rows are separated "
-        f"by them (a class, or a count of 0, "
-        "that is certain in some of the rows). Give them a prior that holds them, prior=True, or "
-        "fewer columns",
-    )
+    return (diverging(named),)
 
 
 def infinite(params: Mapping[str, Any]) -> tuple[str, ...]:
     """What a closed form has sent to infinity at one step, as the logit of a share that is 1."""
     names = [name for name, value in params.items() if np.isinf(np.asarray(value, float)).any()]
-    if not names:
-        return ()
-    return (f"{', '.join(map(repr, names))} diverge: the likelihood rises the further they go, "
-            f"ever less (as of counts that are all 0, or of classes of which one never comes). "
-            f"Give them a prior that holds them, with prior=True",)
+    return (diverging(names),) if names else ()
+
+
+def diverging(names: Sequence[str]) -> str:
+    """What is to be said of parameters without a maximum."""
+    return (f"{', '.join(map(repr, names))} diverge: the likelihood has no maximum, it rises the "
+            f"further they go, ever less (complete or quasi-complete separation: a column or a "
+            f"level at which all rows have one outcome, counts that are all 0, a class that never "
+            f"comes). Give them a prior that holds them, with prior=True, or drop a column")

@@ -28,11 +28,13 @@ class Top:
         u: (d,) unbounded coordinates.
         looked: its second derivatives (d, d) by a first look, or as the climb had them; None where
             these are not to be believed.
+        sampled: heights are those of a sample of the rows, which has its maximum elsewhere.
     """
 
-    def __init__(self, climb: Climb, u: np.ndarray, hessian: np.ndarray | None = None):
+    def __init__(self, climb: Climb, u: np.ndarray, hessian: np.ndarray | None = None,
+                 sampled: bool = False):
         """Args: hessian: second derivatives of what is minimised, where the climb took them."""
-        self._climb, self.u, self._hessian = climb, u, hessian
+        self._climb, self.u, self._hessian, self.sampled = climb, u, hessian, sampled
 
     @classmethod
     def of(cls, evaluate: Evaluate, u: np.ndarray, hessian: np.ndarray | None = None) -> "Top":
@@ -93,11 +95,11 @@ class Top:
 
     def moved(self, u: np.ndarray) -> "Top":
         """The end elsewhere, of which a look is taken anew."""
-        return Top(self._climb, u)
+        return Top(self._climb, u, sampled=self.sampled)
 
     def nearby(self, u: np.ndarray) -> "Top":
         """The end a step away that is as good as none: the look at it stays."""
-        out = Top(self._climb, u, self._hessian)
+        out = Top(self._climb, u, self._hessian, self.sampled)
         if "looked" in self.__dict__:
             out.looked = self.looked
         return out
