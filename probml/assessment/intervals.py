@@ -10,7 +10,7 @@ import numpy as np
 from probml.dataset import dataset
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import random_key
-from probml.queries import asking, queries
+from probml.queries import asking, queries, weighted
 from probml.queries.fitted import Fitted
 from probml.structure import deterministics
 
@@ -53,6 +53,9 @@ def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plu
             fit, held, site, (tails[0], 0.5, tails[1]), plug_in
         ))
         return Interval(middle, lower, upper)
+    table = weighted.table_of(fit, held, site, plug_in)
+    if table is not None:
+        return Interval(table.mean(), *table.quantiles(tails))
     value, lower, upper = _renewed(held, site, lambda held: np.stack([
         asking.answer(fit, held, [("mean", site)], plug_in)[1]["mean", site],
         *_quantiles(fit, held, site, tails, plug_in)

@@ -157,7 +157,7 @@ def judge(fit: Fitted, data: Any, site: str | None, plug_in: bool, bins: int,
           strategy: str) -> Calibration:
     """See Fit.calibration."""
     held = fit._read(data)
-    held.structure.need_likelihood("calibration")
+    held.structure.need_rows("calibration")
     sites = [s for s in fit.structure.sites.values() if s.rows and s.states
              and s.name in held.table.columns]
     if site is None and not sites:

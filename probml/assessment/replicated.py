@@ -84,7 +84,7 @@ def replicated(fit: Fitted, held: dataset.Data) -> Replicated | None:
         Refusal: a loss, a factor: none can be drawn from.
     Cost: a simulation of all rows a table.
     """
-    held.structure.need_likelihood("replicated tables")
+    held.structure.need_rows("replicated tables")
     sites = held.structure.sites
     names = tuple(name for name, column in held.table.columns.items()
                   if column.likelihood is None and not sites[name].factor)

@@ -193,7 +193,7 @@ def log_likelihood(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray]
         Refusal: an unseen continuous cell that others depend on.
     Cost: an evidence of all rows a draw, and memory of chains × draws × n numbers.
     """
-    held.structure.need_likelihood("the likelihood of rows")
+    held.structure.need_rows("the likelihood of rows")
     held, flat, lead = at_draws(fit, held, draws)
     held = held.trimmed()
     plan, order = (plan := held.plan()), layout.order(held, plan)

@@ -16,7 +16,7 @@ from probml.language.settings import thaw
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import Use, apart
 from probml.plan import plan as planning
-from probml.queries import asking, decoding, queries
+from probml.queries import asking, decoding, queries, weighted
 from probml.queries.simulation import simulate_rows
 from probml.structure import deterministics
 from probml.structure.trace import trace
@@ -32,12 +32,31 @@ class Answers(Parameters):
         if site is not None and not isinstance(site, str):
             for name in site:
                 self._inside(name)
+            if held.structure.losses:
+                return {name: self._probabilities(held, name, plug_in, given) for name in site}
             out = asking.answer(self, held, [("probability", name) for name in site], plug_in,
                                 self._view(given))[1]
             return {name: out["probability", name] for name in site}
         name = self._inside(site or self._unseen(held))
+        table = self._weighted(held, name, plug_in, given)
+        if table is not None:
+            return self._shown(held, name, table.probabilities(self.structure.sites[name]))
         return asking.answer(self, held, [("probability", name)], plug_in,
                              self._view(given))[1]["probability", name]
+
+    def _weighted(self, held: dataset.Data, name: str, plug_in: bool,
+                 given: str) -> weighted.Table | None:
+        """The values of a site and their weights, where factors bear on it."""
+        return weighted.table_of(self, held, name, plug_in) if given == queries.ALL else None
+
+    @staticmethod
+    def _shown(held: dataset.Data, name: str, p: np.ndarray) -> np.ndarray:
+        """Probabilities of a scalar site, one-hot where it is seen."""
+        column = held.table.columns.get(name)
+        if column is None:
+            return p
+        hot = (column.values[..., None] == np.arange(p.shape[-1])).astype(p.dtype)
+        return hot if column.seen is None else np.where(column.seen[..., None], hot, p)
 
     def _summed(self, held: dataset.Data, site: str | Sequence[str] | None) -> Any:
         """The probabilities of a discrete site that one density of everything sums out."""
@@ -129,6 +148,9 @@ class Answers(Parameters):
                              f"them: take {self._outside(name)}")
         if not self.structure.has_mean(name):
             return intervals.median(self, held, name, plug_in, given)
+        table = self._weighted(held, name, plug_in, given)
+        if table is not None:
+            return table.mean()
         held = self._unlearnt(held, name)
         mean = asking.answer(self, held, [("mean", name)], plug_in, self._view(given))[1]["mean",
                                                                                           name]
@@ -161,15 +183,20 @@ class Answers(Parameters):
             )
 
     def _imputed(self, held: dataset.Data, plug_in: bool) -> dict[str, np.ndarray]:
-        out, ask, medians = {}, [], []
+        out, ask, medians, answers = {}, [], [], {}
         for site in self.structure.sites.values():
             if (site.rows and held.pattern.get(site.name) != "seen"
                 and site.traits.ancillary is None and not site.factor):
                 if not site.states and not self.structure.has_mean(site.name):
                     medians.append(site.name)
                     continue
+                table = self._weighted(held, site.name, plug_in, queries.ALL)
+                if table is not None:
+                    answers["weighted", site.name] = (table.probabilities(site) if site.states
+                                                     else table.mean())
+                    continue
                 ask.append(("probability" if site.states else "mean", site.name))
-        answers = asking.answer(self, held, ask, plug_in)[1] if ask else {}
+        answers |= asking.answer(self, held, ask, plug_in)[1] if ask else {}
         endless = [name for (question, name), answer in answers.items() if question == "mean"
                    and not np.isfinite(answer).all()]
         medians += [name for name in endless if not self.structure.sites[name].event]
@@ -221,7 +248,22 @@ class Answers(Parameters):
                                                                                     np.ndarray]:
         """Whole rows from what is seen of them. Each has a draw of the parameters of its own, the
         first again after asking.GROUPS."""
-        held.structure.need_likelihood("simulate")
+        values = weighted.resampled(self, held, seed, plug_in)
+        values = self._drawn_rows(held, key, seed, plug_in) if values is None else values
+        n, named = held.table.rows, held.structure.named
+        values = {name: tables.to_labels(np.asarray(values[name]), self.names.get(name))
+                  for name in named if name in values}
+        for name, value in self.model.interventions:
+            done, labels = np.asarray(thaw(value)), self.names.get(name)
+            done = np.broadcast_to(done, (n, *done.shape))
+            values[name] = done if labels is None else tables.to_labels(done - self._low(name),
+                                                                        labels)
+        return values
+
+    def _drawn_rows(self, held: dataset.Data, key, seed: int,
+                    plug_in: bool) -> dict[str, np.ndarray]:
+        """The sites of rows as codes, and, of a model with factors in rows, under LOG_WEIGHT what
+        these weigh."""
         plan, back, belief, states, log = asking.drawn(self, held, apart(key, Use.BELIEF), seed,
                                                        plug_in)
         n, sites = held.table.rows, self.structure.sites
@@ -240,13 +282,6 @@ class Answers(Parameters):
             given, last = self._known().given, apart(key, Use.NOISE)
             values = simulate_rows(self.structure, params, given, fixed, columns, held.table.inputs,
                                    last, n, held.steps)
-        values = {name: tables.to_labels(np.asarray(values[name]), self.names.get(name))
-                  for name in named if name in values}
-        for name, value in self.model.interventions:
-            done, labels = np.asarray(thaw(value)), self.names.get(name)
-            done = np.broadcast_to(done, (n, *done.shape))
-            values[name] = done if labels is None else tables.to_labels(done - self._low(name),
-                                                                        labels)
         return values
 
     def _low(self, name: str) -> int:

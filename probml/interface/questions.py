@@ -46,17 +46,19 @@ class Questions(Serving):
                 its prior given each draw of the other parameters; with a point it is the prior's
                 mean.
 
+        Of rows with factors (numpyro.factor): the log density of the sites plus the factors, as the
+        model is written, whether or not that integrates to 1.
+
         Of a posterior: log ∫ p(row | θ) p(θ | data) dθ, in closed form where it has one, else the
         log of the mean over draws.
 
         Raises:
-            DataError: bad rows, by name. Refusal: a loss has no likelihood; what is unseen has no
-                sum or integral.
+            DataError: bad rows, by name. Refusal: what is unseen has no sum or integral.
 
         Cost: one pass; averaged over draws one for each of them.
         """
         held = self._read(data, unknown=unknown)
-        held.structure.need_likelihood("log_prob")
+        held.structure.need_rows("log_prob")
         return members.answer(self, held, plug_in,
                               lambda fit, held: asking.answer(fit, held, (), plug_in)[0])
 
@@ -97,16 +99,6 @@ class Questions(Serving):
         held = self._read(data, unknown=unknown)
         if self.model.whole:
             return self._summed(held, site)
-        wanted = [site or self._unseen(held)] if site is None or isinstance(site, str) else list(
-            site
-        )
-        for name in wanted:
-            lossy = [child for child in self.structure.children.get(name, ())
-                     if child in self.structure.losses]
-            if any(set(self.structure.sites[child].parents) & set(self.structure.parameters)
-                   for child in lossy):
-                self.structure.need_likelihood(f"predict_proba of '{name}'")
-        site = wanted if site is not None and not isinstance(site, str) else wanted[0]
         return members.answer(self, held, plug_in,
                               lambda fit, held: fit._probabilities(held, site, plug_in, given))
 
@@ -147,7 +139,9 @@ class Questions(Serving):
     ) -> Any:
         """The most probable state of a discrete site (as a label), or the mean of a continuous one,
         or of what the model computes in rows (numpyro.deterministic), for every row: (n, *cells).
-        Where a continuous site is seen itself, the answer is the mean of a new value of it.
+        Where a continuous site is seen itself, the answer is the mean of a new value of it. Where
+        factors (numpyro.factor) bear on the site, they are part of the answer, which is normalised
+        over the site's values.
 
         Args:
             given: as in predict_proba; "predicted" is the forecast of each step from those before
@@ -262,7 +256,10 @@ class Questions(Serving):
         asking.warn(self, log)
         out = {}
         for name in wanted:
-            if name in variables:
+            table = self._weighted(held, name, True, queries.ALL)
+            if table is not None:
+                codes = held.kept(name, table.probabilities(self.structure.sites[name]).argmax(-1))
+            elif name in variables:
                 codes = held.kept(name, plan.cells(name, states[name]))
             elif name in leaves:
                 codes = held.kept(name, states[name])
@@ -339,15 +336,15 @@ class Questions(Serving):
         out as they were fitted.
 
         Raises:
-            ModelError: rows said twice, inputs that are missing. Refusal: a loss, which nothing can
-                be drawn from; an improper prior.
+            ModelError: rows said twice, inputs that are missing. Refusal: factors that weigh rows
+                too unevenly; an improper prior.
 
         Cost: one program; with `given` a pass that draws backwards through what was summed out.
         """
         seed = whole_seed(seed, "simulate")
         if self.model.whole:
             if rows is not None or given is not None or steps is not None:
-                self.structure.need_likelihood("simulate(rows=, given=, steps=)")
+                self.structure.need_rows("simulate(rows=, given=, steps=)")
             return replay.again(self, inputs, seed, plug_in)
         tables = spread_out(self, given)
         if tables is not None:

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
@@ -24,7 +23,9 @@ from probml.numerics.compiling import jit
 from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import random_key
 from probml.structure import deterministics
-from probml.structure.recorder import peel
+from probml.structure.recorder import log_weight_of, peel, rows_frame
+
+LOG_WEIGHT = ""  # the name of what simulate_rows says of factors, where there are any
 
 
 class _Fill(Messenger):
@@ -35,6 +36,7 @@ class _Fill(Messenger):
         super().__init__()
         self.fixed, self.seen, self.key, self.sites, self.values, self.computed = (fixed, seen, key,
                                                                                    sites, {}, {})
+        self.log: Any = 0.0  # of what factors inside rows weigh
 
     def process_message(self, msg: dict) -> None:
         name = msg.get("name")
@@ -42,7 +44,9 @@ class _Fill(Messenger):
             self.computed[name] = msg["value"]
         if msg["type"] != "sample":
             return
-        if isinstance(msg["fn"], dist.Unit):  # a factor outside rows: what it weighs is known here
+        if (weight := log_weight_of(msg["fn"])) is not None:
+            if rows_frame(msg, msg["cond_indep_stack"]) is not None:
+                self.log += weight.log_factor.sum()
             return
         if name in self.fixed:
             value = self.fixed[name]
@@ -87,7 +91,8 @@ def simulate_rows(structure, params, given, fixed, columns, inputs, key, n, step
             structure.model(rows=1, **{k: v[None] for k, v in inputs.items()})
         values = fill.values | {k: v for k, v in fill.computed.items()
                                 if k in structure.deterministics}
-        return {k: sites[k].collect(v, 1)[0] for k, v in values.items() if sites[k].rows}
+        own = {k: sites[k].collect(v, 1)[0] for k, v in values.items() if sites[k].rows}
+        return own | ({LOG_WEIGHT: fill.log} if structure.losses else {})
 
     keys = jax.random.split(key, n)
     return jax.vmap(one, axis_size=n)(params, fixed, columns, inputs, keys)

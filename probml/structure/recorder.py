@@ -33,6 +33,20 @@ def peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
     return fn, independent
 
 
+def log_weight_of(fn: dist.Distribution | None) -> dist.Unit | None:
+    """A numpyro.factor with one value for each member of its plates, 0 where a mask hides it; None:
+    it is a distribution."""
+    if isinstance(fn, dist.Unit):
+        return fn
+    if not isinstance(fn, dist.MaskedDistribution | dist.ExpandedDistribution):
+        return None
+    base = log_weight_of(fn.base_dist)
+    if base is None:
+        return None
+    mask = fn._mask if isinstance(fn, dist.MaskedDistribution) else True
+    return dist.Unit(jnp.broadcast_to(jnp.where(mask, base.log_factor, 0.0), fn.batch_shape))
+
+
 def rows_frame(msg: dict, frames: Sequence) -> int | None:
     """Which of a site's plates, innermost first, is rows()."""
     return next((i for i, frame in enumerate(frames) if frame.name == "rows"
@@ -123,6 +137,7 @@ class _Recorder(Messenger):
                 f"{where}: sample_shape= is not supported; write "
                 f"dist.expand({list(msg['kwargs']['sample_shape'])}), or a plate"
             )
+        msg["fn"] = log_weight_of(msg["fn"]) or msg["fn"]
         if msg["is_observed"] and not isinstance(msg["fn"], dist.Unit):
             raise ModelError(
                 f'{where}: obs= is given inside the function; leave it out and pass the values as '

@@ -273,6 +273,17 @@ class Structure:
         they sum to one."""
         return tuple(site.name for site in self.sites.values() if site.rows and site.factor)
 
+    def without(self, names: tuple[str, ...]) -> "Structure":
+        """The same without some of its factors."""
+        if names not in self._lacking:
+            self._lacking[names] = dataclasses.replace(self, sites={
+                name: site for name, site in self.sites.items() if name not in names})
+        return self._lacking[names]
+
+    @functools.cached_property
+    def _lacking(self) -> dict[tuple[str, ...], "Structure"]:
+        return {}
+
     @functools.cached_property
     def penalties(self) -> tuple[str, ...]:
         """The factors outside rows: what they add to the log prior."""
@@ -283,11 +294,11 @@ class Structure:
         """Site → the labels of its states, where the model declares them."""
         return {name: site.labels for name, site in self.sites.items() if site.labels is not None}
 
-    def need_likelihood(self, verb: str) -> None:
-        """Refuse what losses have not: the probability of a row.
+    def need_rows(self, verb: str) -> None:
+        """Refuse a question about rows where there are none.
 
         Raises:
-            Refusal: some factor stands inside rows().
+            Refusal: the model is one density of everything.
         """
         if self.model.whole:
             raise Refusal(
@@ -295,13 +306,22 @@ class Structure:
                 f"everything (explain says why): write `with probml.rows():` in the place of the "
                 f"plate whose members are rows"
             )
+
+    def need_likelihood(self, verb: str) -> None:
+        """Refuse what factors in rows may lack: a probability that sums to one.
+
+        Raises:
+            Refusal: some factor stands inside rows(), or there are no rows.
+        """
+        self.need_rows(verb)
         if self.losses:
             raise Refusal(
-                f"{verb} needs a likelihood, and site '{self.losses[0]}' of model "
-                f"'{self.model.name}' is a loss (numpyro.factor inside "
-                "rows()): it weighs rows by exp(factor), of which nobody says that it sums to one. "
-                "predict and decode need none; for "
-                "probabilities write a distribution instead, such as dist.Bernoulli(logits=...)"
+                f"{verb} needs the likelihood of a row, a density that integrates to 1, and the "
+                f"factor '{self.losses[0]}' of model '{self.model.name}' (numpyro.factor inside "
+                f"rows()) multiplies a row's density by exp(factor), of which that is not known. "
+                f"A fit's log_prob, predict, predict_proba, decode and simulate take factors as "
+                f"they are written; for {verb} write a distribution in their place, such as "
+                f"dist.Bernoulli(logits=...) or dist.LeftTruncatedDistribution(...)"
             )
 
     @functools.cached_property

@@ -76,21 +76,29 @@ def test_a_loss_is_minimised_as_the_peer_does():
     np.testing.assert_array_equal(fit.decode({"x": x})["y"], peer.predict(x))
 
 
-def test_what_needs_a_likelihood_refuses_a_loss_by_name():
+def test_what_needs_a_normalised_likelihood_refuses_a_loss_by_name():
     x, y = classes(20)
     model, data = squared_hinge(), {"x": x, "y": y}
     fit = model.fit(data)
     for call in (
-        lambda: fit.log_prob(data),
-        lambda: fit.score(data),
-        lambda: fit.predict_proba({"x": x}),
-        lambda: fit.simulate(x=x),
         lambda: model.simulate(x=x),
         lambda: probml.compare({"svm": fit}, data),
         lambda: model.check(data),
     ):
-        refused(call, "likelihood", "'hinge'")
+        refused(call, "likelihood", "'hinge'", "log_prob, predict")
     refused(lambda: model.fit(data, probml.Exact()), "'hinge'")
+
+
+def test_a_fit_answers_with_a_loss_as_it_is_written():
+    x, y = classes(20)
+    fit = squared_hinge().fit({"x": x, "y": y})
+    side = x @ np.asarray(fit.params["weights"]) + float(fit.params["bias"])
+    logs = np.log(0.5) - np.maximum(1 - np.array([-1.0, 1.0]) * side[:, None], 0.0) ** 2
+    np.testing.assert_allclose(fit.log_prob({"x": x, "y": y}), logs[np.arange(20), y], atol=1e-5)
+    chance = softmax(logs, 1)
+    np.testing.assert_allclose(fit.predict_proba({"x": x}), chance, atol=1e-5)
+    drawn = np.mean([fit.simulate(x=x, seed=seed)["y"] for seed in range(300)], 0)
+    assert np.abs((drawn - chance[:, 1]) / np.sqrt(chance[:, 0] * chance[:, 1] / 300)).max() < 4.5
 
 
 def test_explain_says_what_is_a_loss_and_what_a_prior_penalises():

@@ -34,7 +34,7 @@ from probml.jaxpr.walk import equations, jaxpr_of
 from probml.language.language import Bound, inner
 from probml.numerics.compiling import jit
 from probml.numerics.process.plain import evaluated
-from probml.structure.recorder import listless
+from probml.structure.recorder import listless, log_weight_of
 
 LONG = 600  # characters of somebody else's error that are shown
 
@@ -131,8 +131,8 @@ def prepared(msg: dict) -> None:
     if msg["type"] == "sample" and msg["kwargs"].get("sample_shape") and not msg["is_observed"]:
         msg["fn"] = fn.expand((*msg["kwargs"]["sample_shape"], *fn.batch_shape))
         msg["kwargs"] = {**msg["kwargs"], "sample_shape": ()}
-    if isinstance(fn, dist.MaskedDistribution) and isinstance(fn.base_dist, dist.Unit):
-        msg["fn"] = dist.Unit(jnp.where(fn._mask, fn.base_dist.log_factor, 0.0))
+    if (weight := log_weight_of(fn)) is not None:
+        msg["fn"] = weight
 
 
 def observed_batch(fn: dist.Distribution, value: Any) -> tuple[int, ...]:

@@ -1,0 +1,145 @@
+"""Truncation that is written as a factor: between which bounds a site's values lie.
+
+A factor such as −log P(y ≥ 1) or −log(F(b) − F(a)) does not depend on y: exp(−factor) is the
+probability of the values that can be observed. They are found as the interval that has this
+probability, at the point of the fit and at other parameters about it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from probml.dataset.dataset import Data
+from probml.errors import Refusal
+from probml.queries import asking
+from probml.queries.fitted import Fitted
+from probml.queries.weighted_values import evaluate, without
+from probml.structure.site import Site
+
+POINTS = 4  # of the parameters, at which a factor is held against probabilities of sets of values
+APART, TRIES = 0.3, 10  # by which these differ at first, in coordinates without bounds
+ALIKE = 5e-4  # nats by which such probabilities may differ, in single precision
+
+
+def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.ndarray] | None:
+    """The least and the greatest value, each (n,), of those by whose probability factors divide the
+    density of a site; None: the factors divide by no such probability.
+
+    Raises:
+        Refusal: they do, and it is no probability of values that lie between two.
+    """
+    sites = held.structure.sites
+    constant = tuple(name for name in held.structure.losses
+                     if set(sites[name].parents) & set(site.parents))
+    if not constant or any(site.name in sites[name].parents for name in held.structure.losses):
+        return None
+    held = without(held, _below(held, site.name))
+    plain = held._replace(structure=held.structure.without(constant))
+
+    def factors(there: Fitted) -> np.ndarray:
+        return asking.answer(there, held, (), True)[0] - asking.answer(there, plain, (), True)[0]
+
+    own = factors(fit)
+    if np.abs(own).max() < ALIKE or own.min() < -ALIKE:
+        return None  # nothing; a density of something else, or a penalty
+    several = math.prod(site.cells) > 1
+    fits = [] if several else _about(fit, own, factors)
+    tables = [evaluate(there, held, site, True) for there in fits]
+    shares, found = np.exp(-np.array([factors(there) for there in fits])), []
+    for i in range(0 if several else held.table.rows):
+        masses = [np.exp(each.logs[i] - each.logs[i].max()) for each in tables]
+        found.append(find_interval([each.values[i] for each in tables],
+                                   [mass / mass.sum() for mass in masses], shares[:, i],
+                                   not site.discrete))
+    if several or None in found:
+        named = ", ".join(f"'{name}'" for name in constant)
+        raise Refusal(
+            f"model '{fit.model.name}': factor {named} depends on the parameters of '{site.name}' "
+            f"({site.kind}) and not on its value, and raises the density of every row, as one "
+            f"does that divides by the probability of the values that can be seen. Which values "
+            f"these are cannot be told from it: write them in the factor, with the site's own "
+            f"value, such as factor(\"{constant[0]}\", "
+            f"jnp.where({site.name} > 0, value, -jnp.inf))")
+    return tuple(np.array(found, float).T)  # type: ignore[return-value]
+
+
+def _below(held: Data, name: str) -> set[str]:
+    found: set[str] = set()
+    stack = [name]
+    while stack:
+        for child in held.structure.children[stack.pop()]:
+            if child not in found:
+                found.add(child)
+                stack.append(child)
+    return found
+
+
+def _about(fit: Fitted, own: np.ndarray, factors: Callable) -> list[Fitted]:
+    """The fit, and others at parameters so far from its own that factors differ, but not by much.
+
+    Args:
+        own: the factors of the fit.
+    """
+    random, sites, out = np.random.default_rng(0), fit.structure.sites, [fit]
+    for _ in range(POINTS - 1):
+        toward = {name: random.uniform(0.5, 1.0, np.shape(value)) * random.choice([-1, 1])
+                  for name, value in fit.point.items()}
+        step = APART
+        for _ in range(TRIES):
+            point = dict(fit.point)
+            for name, value in fit.point.items():
+                domain = sites[name].domain
+                if domain.fixed and domain.rank == 0 and not sites[name].discrete:
+                    u = np.asarray(domain.bijection.inv(np.asarray(value)), float)
+                    point[name] = np.asarray(domain.bijection(u + step * toward[name]))
+            there = replace(fit, point=point)  # type: ignore[type-var]
+            apart = np.abs(factors(there) - own).max()
+            if 0.2 < apart < 4.0:
+                break
+            step *= 2.0 if apart <= 0.2 else 0.5
+        out.append(there)
+    return out
+
+
+def find_interval(values: Sequence[np.ndarray], masses: Sequence[np.ndarray],
+                  shares: np.ndarray, smooth: bool) -> tuple[float, float] | None:
+    """The ends of an interval that has the probability shares[k] under masses[k] at values[k], for
+    every k, one without an end where that will do; None: there is none.
+
+    Args:
+        smooth: masses are those of a density at nodes; else of whole numbers 0, 1, ….
+    """
+    longest = max(map(len, masses))
+    if smooth:
+        grids, below = values, [np.cumsum(mass) - 0.5 * mass for mass in masses]
+        begins = np.linspace(values[0][0], values[0][-1], 4001)
+    else:
+        grids = [np.arange(longest + 1) - 0.5] * len(masses)
+        below = [np.cumsum(np.pad(mass, (1, longest - len(mass)))) for mass in masses]
+        begins = grids[0][:-1]
+
+    def under(k: int, x: np.ndarray) -> np.ndarray:
+        return np.interp(x, grids[k], below[k], 0.0, 1.0)
+
+    def end(share: np.ndarray) -> np.ndarray:
+        found = np.interp(share, below[0], grids[0])
+        return found if smooth else np.round(found - 0.5) + 0.5
+
+    def errors(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        mass = np.array([under(k, ends) - under(k, begins) for k in range(len(shares))])
+        with np.errstate(divide="ignore"):
+            return np.abs(np.log(np.maximum(mass, 0)) - np.log(shares)[:, None]).max(0)
+
+    tolerance, unbounded = ALIKE * (4 if smooth else 1), np.array([np.inf])
+    for begin, stop in ((end(1 - shares[:1]), unbounded), (-unbounded, end(shares[:1]))):
+        if errors(begin, stop)[0] < tolerance:
+            return float(begin[0]), float(stop[0])
+    for _ in range(3 if smooth else 1):
+        stops = end(np.minimum(under(0, begins) + shares[0], 1.0))
+        wrong = errors(begins, stops)
+        best, step = int(np.argmin(wrong)), begins[1] - begins[0]
+        found = float(begins[best]), float(stops[best])
+        begins = found[0] + np.linspace(-step, step, 401)
+    return found if wrong[best] < tolerance else None

@@ -1,0 +1,193 @@
+"""Rows that a numpyro.factor weighs: what is unseen in them, normalised over its own values.
+
+p(y | rest of the row) ∝ p(row, y) exp(Σ factors), as it is written. Of a site with one number in a
+row the right side is the evidence of the row with y seen, evaluated at each value of a count, or at
+nodes of a number: a table of its own for every row, which answers for means, quantiles and
+probabilities. Of vectors, and of whole rows, draws of the model without its factors are weighed.
+"""
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probml.dataset.dataset import Data
+from probml.errors import Refusal
+from probml.queries.fitted import Fitted
+from probml.queries.truncation import find_bounds
+from probml.queries.weighted_values import candidates, evaluate, without
+from probml.structure.site import Site
+
+CANDIDATES, MOST = 256, 2**14  # draws of which one row is taken: at first, and at the most
+ENOUGH = 32  # draws that weighed ones are worth, at the least
+
+
+class Table(NamedTuple):
+    """Values of a site in every row, (n, m, *cells), and what each weighs, (n, m), in sum 1.
+
+    Args:
+        smooth: nodes of a density, between which it goes on; else the values themselves.
+    """
+
+    values: np.ndarray
+    weights: np.ndarray
+    smooth: bool
+
+    def mean(self) -> np.ndarray:
+        """(n, *cells)."""
+        return np.einsum("nm,nm...->n...", self.weights, self.values)
+
+    def quantiles(self, at: Sequence[float]) -> np.ndarray:
+        """(quantiles, n, *cells)."""
+        n, m = self.weights.shape
+        flat = self.values.reshape(n, m, -1)
+        out = np.empty((len(at), n, flat.shape[2]))
+        for row in range(n):
+            for cell in range(flat.shape[2]):
+                order = np.argsort(flat[row, :, cell], kind="stable")
+                value, share = flat[row, order, cell], self.weights[row, order]
+                below = np.cumsum(share)
+                if self.smooth:
+                    out[:, row, cell] = np.interp(at, below - 0.5 * share, value)
+                else:
+                    out[:, row, cell] = value[np.minimum(np.searchsorted(below, at), m - 1)]
+        return out.reshape(len(at), n, *self.values.shape[2:])
+
+    def probabilities(self, site: Site) -> np.ndarray:
+        """Of every value of a site that has finitely many: (n, *cells, values)."""
+        hot = self.values[..., None] == site.low + np.arange(site.finite or 0)
+        return np.einsum("nm,nm...->n...", self.weights, hot.astype(float))
+
+
+def table_of(fit: Fitted, held: Data, name: str, plug_in: bool) -> Table | None:
+    """What a site of the rows is given all else that is seen in them, where factors bear on it and
+    nothing sums it out; None: no factor does, or it is one of the variables of the plan.
+
+    Raises:
+        Refusal: a factor renormalises the site by what is no probability of an interval.
+    """
+    site = held.structure.sites.get(name)
+    if site is None or not site.rows or site.time is not None or not held.structure.losses:
+        return None
+    held, back = _distinct(without(held, (name,)))
+    if not looking(held):
+        bounds = find_bounds(fit, held, site)
+        found = None if bounds is None else _tabled(fit, held, site, plug_in, bounds)
+    elif site.finite is not None and name in _variables(held, (name,)):
+        return None
+    else:
+        found = (_drawn(fit, held, name, plug_in) if math.prod(site.cells) > 1
+                 else _tabled(fit, held, site, plug_in))
+    return found and Table(found.values[back] + site.low, found.weights[back], found.smooth)
+
+
+def looking(held: Data) -> bool:
+    """Whether a factor looks at what is unseen in rows, and not summed out."""
+    sites = held.structure.sites
+    unseen = {p for name in held.structure.losses for p in sites[name].parents if sites[p].rows
+              and held.pattern.get(p) != "seen"}
+    return not unseen <= _variables(held)
+
+
+def _variables(held: Data, targets: tuple[str, ...] = ()) -> set[str]:
+    """The sites that are summed out; none where something cannot be that has to be."""
+    with contextlib.suppress(Refusal):
+        return set(held.plan(targets, merge_globals=True, lenient=True).variables)
+    return set()
+
+
+def _distinct(held: Data) -> tuple[Data, np.ndarray]:
+    """The rows that differ in what is seen of them or in their inputs, and which of these each row
+    is."""
+    n, parts = held.table.rows, [held.table.inputs, held.new]
+    arrays = [array for part in parts for array in part.values()]
+    for column in held.table.columns.values():
+        arrays += [leaf for leaf in (column.values, column.seen, column.likelihood)
+                   if leaf is not None]
+    arrays += [] if held.lengths is None else [held.lengths]
+    lines = [b"".join(np.ascontiguousarray(array[i]).tobytes() for array in arrays)
+             for i in range(n)]
+    first: dict[bytes, int] = {}
+    for i, line in enumerate(lines):
+        first.setdefault(line, i)
+    places = {line: k for k, line in enumerate(first)}
+    return held.taken(np.array(list(first.values()))), np.array([places[line] for line in lines])
+
+
+def _tabled(fit: Fitted, held: Data, site: Site, plug_in: bool,
+            bounds: tuple[np.ndarray, np.ndarray] | None = None) -> Table:
+    """The table of a site with one number, or what lies between `bounds` of it."""
+    values, logs = evaluate(fit, held, site, plug_in, bounds)
+    top = logs.max(1, keepdims=True)
+    if not np.isfinite(top).all():
+        row = int(np.flatnonzero(~np.isfinite(top[:, 0]))[0])
+        raise Refusal(f"model '{fit.model.name}': the factors of row {row} are −∞ at every value "
+                      f"of '{site.name}' that was tried: the row is impossible given what was "
+                      f"fitted")
+    share = np.exp(logs - top)
+    return Table(values, share / share.sum(1, keepdims=True), not site.discrete)
+
+
+def _drawn(fit: Fitted, held: Data, name: str, plug_in: bool) -> Table:
+    """Weighed draws of a site of several cells."""
+    found, logs = _enough(fit, held, 0, plug_in, {}, 16 * ENOUGH)
+    share = np.exp(logs - logs.max(1, keepdims=True))
+    return Table(found[name].astype(float), share / share.sum(1, keepdims=True), False)
+
+
+def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool, cuts: Mapping[str, Any],
+            worth: int = ENOUGH) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Candidates of every row that are worth so many draws, and their log weights.
+
+    Args:
+        cuts: site → the bounds between which it lies.
+
+    Raises:
+        Refusal: not even MOST of them are.
+    """
+    count = CANDIDATES
+    while True:
+        found, logs = candidates(fit, held, count, seed, plug_in)
+        for name, (first, last) in cuts.items():
+            value = found[name].reshape(logs.shape)
+            within = (value >= first[:, None]) & (value <= last[:, None])
+            logs = np.where(within, logs, -np.inf)
+        share = np.exp(logs - np.maximum(logs.max(1, keepdims=True), -1e300))
+        own = share.sum(1) ** 2 / np.maximum((share**2).sum(1), 1e-300)
+        if (own >= worth).all():
+            return found, logs
+        if count >= MOST:
+            row = int(np.argmin(own))
+            raise Refusal(
+                f"model '{fit.model.name}': its factors weigh row {row} so unevenly that {count} "
+                f"draws without them are worth {own[row]:.0f}: rows cannot be drawn. Write the "
+                f"site and the factor '{held.structure.losses[0]}' as one distribution")
+        count *= 4
+
+
+def resampled(fit: Fitted, held: Data, seed: int, plug_in: bool) -> dict[str, np.ndarray] | None:
+    """Rows drawn as their factors weigh them, name → (n, ...): each is one of many drawn without,
+    picked by its weight (sampling and importance resampling; Rubin 1988). None: they can be drawn
+    as others, their factors being those of what is summed out.
+
+    Raises:
+        Refusal: as `table_of`; weights are too uneven.
+    """
+    if not held.structure.losses:
+        return None
+    cuts: dict[str, Any] = {}
+    if not looking(held):
+        few, back = _distinct(held)
+        for site in held.structure.sites.values():
+            if (site.rows and not site.factor and site.time is None
+                and held.pattern.get(site.name) != "seen"):
+                bounds = find_bounds(fit, without(few, (site.name,)), site)
+                cuts |= {} if bounds is None else {site.name: tuple(b[back] for b in bounds)}
+        if not cuts:
+            return None
+    found, logs = _enough(fit, held, seed, plug_in, cuts)
+    noise = np.random.default_rng([seed, 11]).gumbel(size=logs.shape)
+    picked = np.argmax(logs + noise, 1)
+    return {name: value[np.arange(len(picked)), picked] for name, value in found.items()}

@@ -1,0 +1,151 @@
+"""Values of one site of a row that factors weigh, and the log weight of each: p(row) with the site
+seen there."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probml.dataset import tables
+from probml.dataset.dataset import Data
+from probml.errors import Refusal
+from probml.numerics.transfer import random_key
+from probml.queries import asking
+from probml.queries.fitted import Fitted
+from probml.queries.simulation import LOG_WEIGHT
+from probml.structure.site import Site
+
+TOGETHER = 200_000  # rows asked, or simulated, in one call
+DRAWS = 200  # of a number without its factors, which say where its nodes begin to be looked for
+NODES, FEW = 401, 65  # of a number, and of the search for what matters of it
+COUNTS = 4096  # values of a count at the most
+NEGLIGIBLE = 30.0  # nats below the highest density
+SEARCHES = 12  # for the values that matter of a number, at the most
+
+
+class Evaluated(NamedTuple):
+    """Values of a site, (n, m), and the log weight of each."""
+
+    values: np.ndarray
+    logs: np.ndarray
+
+
+def without(held: Data, names: Collection[str]) -> Data:
+    columns = {n: column for n, column in held.table.columns.items() if n not in names}
+    return held._replace(table=replace(held.table, columns=columns))
+
+
+def candidates(fit: Fitted, held: Data, count: int, seed: int,
+                plug_in: bool) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """`count` draws of every row without its factors, name → (n, count, ...), and the log of what
+    the factors weigh, (n, count)."""
+    plain = held._replace(structure=held.structure.without(held.structure.losses))
+    n, out = held.table.rows, []
+    step = max(TOGETHER // count, 1)
+    for begin in range(0, n, step):
+        rows = np.arange(begin, min(begin + step, n))
+        drawn = fit._drawn_rows(plain.taken(np.repeat(rows, count)), random_key(seed + begin),
+                                seed + begin, plug_in)
+        out.append({k: np.asarray(v).reshape(len(rows), count, *np.shape(v)[1:])
+                    for k, v in drawn.items()})
+    whole = {name: np.concatenate([part[name] for part in out]) for name in out[0]}
+    return whole, whole.pop(LOG_WEIGHT).astype(float)
+
+
+def evaluate(fit: Fitted, held: Data, site: Site, plug_in: bool,
+             bounds: tuple[np.ndarray, np.ndarray] | None = None) -> Evaluated:
+    """What every row says of a site, at values that hold all of it but what is negligible."""
+    n = held.table.rows
+
+    def ask(values: np.ndarray, plug_in: bool = True) -> np.ndarray:
+        logs = _logs(fit, held, site, values, plug_in)
+        if bounds is None:
+            return logs
+        within = (values >= bounds[0][:, None]) & (values <= bounds[1][:, None])
+        return np.where(within, logs, -np.inf)
+
+    if site.discrete and site.finite is not None:
+        values = np.tile(np.arange(site.finite), (n, 1))
+        return Evaluated(values, ask(values, plug_in))
+    base = candidates(fit, held, DRAWS, 0, plug_in)[0][site.name].reshape(n, -1)
+    if site.discrete:
+        return _counted(base, lambda values: ask(values, plug_in))
+    return _placed(site, base, ask, plug_in)
+
+
+def _logs(fit: Fitted, held: Data, site: Site, values: np.ndarray, plug_in: bool) -> np.ndarray:
+    """log p(row) with a site seen at each of its values, (n, m)."""
+    n, m = values.shape
+    out, step = np.empty((n, m)), max(TOGETHER // m, 1)
+    for begin in range(0, n, step):
+        rows = np.arange(begin, min(begin + step, n))
+        many = held.taken(np.repeat(rows, m))
+        own = values[rows].reshape(-1, *(1,) * len(site.cells))
+        column = tables.Column(own.astype(np.int32 if site.discrete else float), None)
+        columns = {**many.table.columns, site.name: column}
+        many = many._replace(table=replace(many.table, columns=columns))
+        out[rows] = asking.answer(fit, many, (), plug_in)[0].reshape(len(rows), m)
+    return np.where(np.isnan(out), -np.inf, out)
+
+
+def _counted(base: np.ndarray, ask: Callable) -> Evaluated:
+    """Of a count without end, 0 … so many that the rest is negligible."""
+    most = 1 << int(base.max() + np.ptp(base) + 16).bit_length()  # so that programs serve again
+    while most <= COUNTS:
+        values = np.tile(np.arange(most), (len(base), 1))
+        logs = ask(values)
+        if (logs[:, -1] < logs.max(1) - NEGLIGIBLE).all():
+            return Evaluated(values, logs)
+        most *= 2
+    raise Refusal(f"a count that factors weigh has more than {COUNTS} values that matter: take "
+                  f"simulate()")
+
+
+def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evaluated:
+    """Equal steps over what matters of a number, in the coordinate of its support, found at the
+    point and a little wider over a posterior."""
+    to: Any = site.domain.bijection if site.domain.fixed else None
+
+    def between(low: np.ndarray, high: np.ndarray, nodes: int = FEW,
+                plug_in: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        u = low[:, None] + np.linspace(0, 1, nodes) * (high - low)[:, None]
+        x = u if to is None else np.asarray(to(u), float)
+        volume = 0.0 if to is None else np.asarray(to.log_abs_det_jacobian(u, x), float)
+        return u, x, ask(x, plug_in) + volume
+
+    u = base if to is None else np.asarray(to.inv(base), float)
+    reach = np.maximum(np.ptp(u, 1), 1e-3 * np.abs(u).max(1) + 1e-12)
+    low, high, row = u.min(1) - reach, u.max(1) + reach, np.arange(len(u))
+    for _ in range(SEARCHES):
+        u, _, logs = between(low, high)
+        matters = logs > logs.max(1, keepdims=True) - NEGLIGIBLE
+        first, last = matters.argmax(1), FEW - 1 - matters[:, ::-1].argmax(1)
+        if ((first > 0) & (last < FEW - 1) & (last - first > FEW // 2)).all():
+            break
+        wide, step = high - low, u[:, 1] - u[:, 0]
+        low = np.where(first == 0, low - wide, u[row, first] - step)
+        high = np.where(last == FEW - 1, high + wide, u[row, last] + step)
+    (low, cut_low), (high, cut_high) = (_edge(u[:, order], logs[:, order], between)
+                                        for order in (slice(None), slice(None, None, -1)))
+    wider = 0.0 if plug_in else 0.5 * (high - low)
+    low, high = np.where(cut_low, low, low - wider), np.where(cut_high, high, high + wider)
+    _, values, logs = between(low, high, NODES, plug_in)
+    inner = np.full(NODES, 1.0)
+    inner[[0, -1]] = 0.5
+    return Evaluated(values, logs + np.log(inner * (high - low)[:, None]))
+
+
+def _edge(u: np.ndarray, logs: np.ndarray, between: Callable) -> tuple[np.ndarray, np.ndarray]:
+    """The first of the nodes, or, where the density is 0 from there on, the last number at which it
+    is not, and whether that is so."""
+    row, cut = np.arange(len(u)), np.zeros(len(u), bool)
+    for _ in range(4):
+        alive = np.isfinite(logs)
+        first = np.where(alive.any(1), alive.argmax(1), 0)
+        cut |= first > 0
+        inner, outer = u[row, first], u[row, np.maximum(first - 1, 0)]
+        if not cut.any():
+            break
+        u, _, logs = between(outer, inner)
+    return inner, cut
