@@ -31,7 +31,7 @@ from probml.estimators.validation import (
 from probml.models.frames.complete import Unsure
 from probml.models.regression.generalized_linear import FAMILIES, LINKS
 from probml.models.regression.mixed_columns import labels_of, numbers_of, table_of
-from probml.models.regression.mixed_model import mixed_model
+from probml.models.regression.mixed_model import effect_sites, mixed_model
 from probml.models.regression.targets import beside, check_targets
 from probml.posteriors.units import Unit, of_rows, plane
 
@@ -122,7 +122,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
         fixed = {name: value for name, value in (("x", None), ("offset", 0.0), ("trials", 1))
                  if name not in data}
         model = mixed_model(
-            effects={str(name): (len(self.groups_[name]), len(columns))
+            effects={self._sites[name]: (len(self.groups_[name]), len(columns))
                      for name, columns in self.effects.items()},
             family=self.family, link=self.link, correlated=self.correlated, spread_scale=1.0,
             noise_scale=1.0, **fixed)
@@ -151,6 +151,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
                     raise DataError(f"effects={dict(self.effects)}: X has no column {column!r}, "
                                     f"only {self._names}")
         self._fixed = [name for name in table if name not in self.effects]
+        self._sites = effect_sites(self.effects)
         self.groups_ = {name: np.unique(labels_of(table, name)) for name in self.effects}
         for name, labels in self.groups_.items():
             if len(labels) < 2:
@@ -219,7 +220,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
             out |= plane("beta", "bias", self._centre, self._unit, 1, self._centre_y, unit,
                          tuple(map(str, self._fixed)))
         for name, read in self.effects.items():
-            key, back = str(name), unit / self._z_units[name]
+            key, back = self._sites[name], unit / self._z_units[name]
             members, own = tuple(self.groups_[name].tolist()), tuple(map(str, read))
             several = len(read) > 1
             out[key] = Unit(back if several else back[0],
@@ -242,7 +243,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
         self.intercept_ = float(p["bias"] * unit_y + self._centre_y - self.coef_ @ self._centre)
         self.effects_, self.effect_errors_, self.spreads_, self.correlations_ = {}, {}, {}, {}
         for name, columns in self.effects.items():
-            key, back = str(name), unit_y / self._z_units[name]
+            key, back = self._sites[name], unit_y / self._z_units[name]
             own = self.fit_.posterior(key)
             shape = (len(self.groups_[name]), len(columns))
             for out, value in ((self.effects_, own.mean), (self.effect_errors_,
@@ -276,7 +277,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
         eta = x @ np.concatenate([[p["bias"]], p["beta"]] if self._fixed else [[p["bias"]]])
         parts, start = [], 0
         for k, (name, columns) in enumerate(self.effects.items()):
-            key, q, member = str(name), len(columns), data["member"][:, k]
+            key, q, member = self._sites[name], len(columns), data["member"][:, k]
             z = data["z"][:, start : start + q]
             start += q
             spread = np.ravel(p[f"{key}_spread"])
