@@ -102,6 +102,10 @@ def formula(text: str, table: Any) -> Formula:
         return getattr(made[0], "rhs", made[0])
 
     groupings = {name: terms for terms, _, name in found}
+    if len(groupings) < len(found):
+        name = next(name for *_, name in found if [own for *_, own in found].count(name) > 1)
+        raise ModelError(f"formula({text!r}): the grouping {name!r} stands in two brackets: write "
+                         f"one, (1 + x | {name}), or (1 + x || {name}) without correlations")
     X = _columns(text, table, groupings, right)
     left = getattr(made[0], "lhs", None)
     if left is not None and left.shape[1] != 1:

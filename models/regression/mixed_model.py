@@ -13,7 +13,8 @@ Sources: Laird & Ware (1982), "Random-effects models for longitudinal data"; Bat
 & Walker (2015), "Fitting linear mixed-effects models using lme4".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -62,6 +63,23 @@ def mixed_model(x, z, member, offset, trials, effects: Mapping, family="normal",
     seen = family_of(eta, trials, family, link, noise)
     with probml.rows():
         sample("y", seen)
+
+
+# of the model itself
+NAMES = ("x", "z", "member", "offset", "trials", "y", "beta", "bias", "noise", "concentration")
+
+
+def effect_sites(groupings: Iterable) -> dict[Any, str]:
+    """Grouping → the name of its effects in the model: its own, behind "_" where that, or what
+    belongs to it, is a name already."""
+    taken, out = set(NAMES), {}
+    for grouping in groupings:
+        name = str(grouping)
+        while taken & (own := {name, f"{name}_spread", f"{name}_turn", f"{name}_members"}):
+            name = f"_{name}"
+        taken |= own
+        out[grouping] = name
+    return out
 
 
 def _effects(name: str, members: int, columns: int, correlated: bool, scale: float):

@@ -31,7 +31,7 @@ from probml.estimators.validation import (
 from probml.models.frames.complete import Unsure
 from probml.models.regression.generalized_linear import FAMILIES, LINKS
 from probml.models.regression.mixed_columns import labels_of, numbers_of, table_of
-from probml.models.regression.mixed_model import mixed_model
+from probml.models.regression.mixed_model import effect_sites, mixed_model
 from probml.models.regression.targets import beside, check_targets
 from probml.posteriors.units import Unit, of_rows, plane
 
@@ -124,7 +124,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
         fixed = {name: value for name, value in (("x", None), ("offset", 0.0), ("trials", 1))
                  if name not in data}
         model = mixed_model(
-            effects={str(name): (len(self.groups_[name]), len(columns))
+            effects={self._sites[name]: (len(self.groups_[name]), len(columns))
                      for name, columns in self.effects.items()},
             family=self.family, link=self.link, correlated=self.correlated, spread_scale=1.0,
             noise_scale=1.0, **fixed)
@@ -157,6 +157,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
                     raise DataError(f"effects={dict(self.effects)}: X has no column {column!r}, "
                                     f"only {self._names}")
         self._fixed = [name for name in table if name not in self.effects]
+        self._sites = effect_sites(self.effects)
         self.groups_ = {name: np.unique(labels_of(table, name)) for name in self.effects}
         for name, labels in self.groups_.items():
             if len(labels) < 2:
@@ -225,7 +226,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
             out |= plane("beta", "bias", self._centre, self._unit, 1, self._centre_y, unit,
                          tuple(map(str, self._fixed)))
         for name, read in self.effects.items():
-            key, back = str(name), unit / self._z_units[name]
+            key, back = self._sites[name], unit / self._z_units[name]
             members, own = tuple(self.groups_[name].tolist()), tuple(map(str, read))
             several = len(read) > 1
             out[key] = Unit(back if several else back[0],
@@ -248,7 +249,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
         self.intercept_ = float(p["bias"] * unit_y + self._centre_y - self.coef_ @ self._centre)
         self.effects_, self.effect_errors_, self.spreads_, self.correlations_ = {}, {}, {}, {}
         for name, columns in self.effects.items():
-            key, back = str(name), unit_y / self._z_units[name]
+            key, back = self._sites[name], unit_y / self._z_units[name]
             shape = (len(self.groups_[name]), len(columns))
             for out, value in ((self.effects_, np.reshape(p[key], shape) * back),
                                (self.effect_errors_, self.fit_.errors[key].reshape(shape))):

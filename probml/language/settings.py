@@ -33,8 +33,8 @@ def freeze(value: Any, name: str = "setting") -> Any:
         edges = tuple((a, b, freeze(dict(data), name)) for a, b, data in value.edges(data=True))
         return _Frozen((kind, nodes, edges))
     if isinstance(value, Mapping):
-        items = sorted(value.items(), key=lambda item: repr(item[0]))  # equal dicts freeze equally
-        return _Frozen(("dict", tuple((key, freeze(item, name)) for key, item in items)))
+        # in their order, which a function may count on, as Python lets it
+        return _Frozen(("dict", tuple((key, freeze(item, name)) for key, item in value.items())))
     if isinstance(value, list | tuple):
         return _Frozen((type(value).__name__, tuple(freeze(item, name) for item in value)))
     if isinstance(value, set | frozenset):

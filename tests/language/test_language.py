@@ -68,9 +68,13 @@ def test_a_setting_changed_after_binding_changes_nothing():
     assert hash(model) == before and model == bound()
 
 
-def test_equal_dicts_make_equal_models_whatever_their_order():
+def test_a_function_gets_a_mapping_in_the_order_in_which_it_was_given():
     graph, table = nx.DiGraph([("a", "b")]), np.arange(3.0)
-    assert settings({"p": table, "q": 1}, graph) == settings({"q": 1, "p": table}, graph)
+    one, other = settings({"q": 1, "p": table}, graph), settings({"p": table, "q": 1}, graph)
+    assert list(one.bound["tables"]) == ["q", "p"] and list(other.bound["tables"]) == ["p", "q"]
+    assert one == settings({"q": 1, "p": np.arange(3.0)}, graph)
+    # a function may count on the order, so that a program of one is none of the other
+    assert one != other
 
 
 def test_arrays_are_settings_by_value_and_dtype():
