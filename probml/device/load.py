@@ -143,7 +143,7 @@ def scattered(plan: Plan, name: str) -> bool:
 def used(data: Data, plan: Plan) -> dict[str, tables.Column]:
     """The columns that the plan looks at."""
     sites = data.structure.sites
-    used = {*plan.observed, *plan.variables,
+    used = {*plan.observed, *plan.variables, *plan.hidden,
             *(p for n in (*plan.pooled, *plan.rowwise, *plan.integrated) for p in sites[n].parents)}
     return {name: column for name, column in data.table.columns.items() if name in used}
 

@@ -64,12 +64,12 @@ class Exact(Engine):
             raise Refusal(
                 f"{where}: site '{torn}' ({sites[torn].kind}) is a vector that is seen in part in "
                 f"some rows, which has no closed form", ("EM",))
-        unseen = next(iter(plan.hidden), None)
+        unseen = next(iter(plan.numbers), None)
         if unseen is not None:
             raise Refusal(
                 f"{where}: site '{unseen}' ({sites[unseen].kind}) is a number inside rows() that "
                 f"is unseen, beside unknown parameters", ("EM", "MAP", "NUTS"))
-        hidden = [v for v in plan.variables if sites[v].rows]
+        hidden = [v for v in (*plan.variables, *plan.hidden) if sites[v].rows]
         if hidden:
             state = "unseen in some rows" if hidden[0] in plan.pattern else "unseen"
             raise Refusal(

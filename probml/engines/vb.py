@@ -113,10 +113,11 @@ class VB(Engine):
         if plan.globals:
             raise Refusal(f"{where}: site '{plan.globals[0]}' is discrete, unseen and outside "
                           f"rows()", ("EM", "NUTS"))
-        near = next((group for group in plan.latents if not group.kind.averages), None)
+        near = next((group for group in plan.latents if group.cellwise
+                     or not group.kind.averages), None)
         if near is not None:
-            raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is a number "
-                          f"inside rows() that is unseen, {near.kind.words}: of log densities "
+            raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is unseen "
+                          f"inside rows(), {near.kind.words}: of log densities "
                           f"averaged over parameters its integral is not known", ("EM", "NUTS"))
         heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
                      None)

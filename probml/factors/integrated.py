@@ -6,17 +6,20 @@ taken over all.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
+from probml.elimination.cellwise.by_cells import Tangled
 from probml.elimination.factor import Factor
+from probml.errors import Refusal
 from probml.factors import chain_statistics, linear_chains, shared_nodes
 from probml.factors.naturals import beside, environment, over_states, states_of
 from probml.factors.rowwise import row_environment
+from probml.latents import hidden_cells
 from probml.latents.chains import linear_chain
 from probml.latents.latent import Group, Moments
 from probml.latents.quadrature import again
@@ -73,12 +76,35 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
         for name, state in chosen.items():
             site = plan.structure.sites[name]
             env[name] = site.place(jnp.asarray(plan.variables[name].values)[state])
-        return group.kind.draw(plan.structure, group, env, seen, key)
+        if not group.cellwise:
+            return split(plan, group, group.kind.draw(plan.structure, group, env, seen, key))
+        first, second = jax.random.split(key)
+        numbers = split(plan, group, group.kind.draw(plan.structure, group, env, seen, first))
+        env |= {name: plan.structure.sites[name].place(value) for name, value in numbers.items()}
+        return numbers | hidden_cells.draw(plan.structure, group, env, seen, second)
 
     chosen = {name: jnp.broadcast_to(states[name], (size,)) for name in reach}
-    flat = jax.vmap(one)(_varying(plan, known, rows, group), _seen(plan, rows, group), chosen,
+    return jax.vmap(one)(_varying(plan, known, rows, group), _seen(plan, rows, group), chosen,
                          jax.random.split(key, size))
-    return split(plan, group, flat)
+
+
+def best_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
+               names: Sequence[str]) -> tuple[Factor, dict[str, jax.Array]]:
+    """The hidden cells of some sites at their best, all else of the group summed out: what that
+    adds to its message, and the cells, site → (b, *states, *cells)."""
+    def at(env: Mapping, seen: Mapping) -> tuple[jax.Array, dict[str, jax.Array]]:
+        log, found = hidden_cells.decoded(plan.structure, group, env, seen, names)
+        total = hidden_cells.log_sum(plan.structure, group, env, seen)
+        return jnp.where(jnp.isneginf(total), 0.0, log - total), found
+
+    try:
+        log, found = _over(plan, params, known, rows, group, at)
+    except Tangled:
+        other = next(name for name in group.cellwise if name not in names)
+        raise Refusal(f"decode(sites={list(names)}): the maximum over the cells of '{names[0]}' "
+                      f"with those of '{other}' summed out does not go cell by cell: decode both, "
+                      f"or ask predict_proba of each") from None
+    return Factor(log, plan.reach(group)), found
 
 
 def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
@@ -188,6 +214,10 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
         size: b.
     """
     fixed, scope, sites = environment(plan, params, known), plan.scope(name), plan.structure.sites
+    hidden = [p for p in (name, *plan.structure.named[name].parents) if p in plan.hidden
+              and p not in plan.numbers]
+    if hidden:
+        return _over_cells(plan, params, known, rows, name, hidden, function, size)
     near, own = plan.groups(name), row_environment(plan, known, rows, name)
     groups, timed = tuple(g for g in near if not plan.timed(g)), [g for g in near if plan.timed(g)]
     reaches = {g.name: plan.reach(g) for g in timed}
@@ -228,6 +258,38 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
         return at(tuple(states_of(plan, v) for v in scope), means)
 
     return jax.vmap(one, axis_size=size)(own, varying, seen, means)
+
+
+def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
+                hidden: Sequence[str], function: Callable[[dict], jax.Array],
+                size: int) -> jax.Array:
+    """The same of a site that looks at hidden cells.
+
+    Raises:
+        Refusal: an element looks at several of them, or at several groups of latents.
+    """
+    fixed, scope, (group, *others) = (environment(plan, params, known), plan.scope(name),
+                                      plan.groups(name))
+    where = f"model '{plan.structure.model.name}': '{name}'"
+    how = "Ask simulate(given=data) for draws of whole rows, and average over these"
+    if others:
+        raise Refusal(f"{where} depends on '{hidden[0]}' and on '{others[0].name}', which are "
+                      f"unseen and independent, and its mean is taken over one at a time. {how}")
+
+    def one(own, varying, seen):
+        def at(*states):
+            env = {**fixed, **own, **varying, **dict(zip(scope, states, strict=True))}
+            return hidden_cells.expectation(plan.structure, group, env, seen, function, hidden)
+
+        return over_states(plan, at, scope)
+
+    try:
+        return jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name),
+                                             _varying(plan, known, rows, group),
+                                             _seen(plan, rows, group))
+    except Tangled as tangled:
+        raise Refusal(f"{where} is computed from several cells of '{tangled.names[0]}', which are "
+                      f"unseen and summed out one by one. {how}") from None
 
 
 def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:

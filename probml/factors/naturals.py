@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Known
-from probml.families import finite
 from probml.jaxpr.opened.remembered import remembered
 from probml.latents.latent import SETTINGS
 from probml.plan.plan import Plan
+from probml.structure.densities import log_masses
 
 
 def environment(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[str, jax.Array]:
@@ -67,15 +67,6 @@ def _natural(plan: Plan, name: str, arguments: Mapping[str, jax.Array], known: K
         return natural["log"][..., 0, :]
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[len(lead) :]), natural)
     return site.family.log_density(flat, jnp.asarray(values), None).T.reshape(*lead, -1)
-
-
-def log_masses(structure, name: str, env: Mapping) -> jax.Array:
-    """log p of every value of a site with finitely many, for one row: (lattice cells, values)."""
-    site = structure.sites[name]
-    if site.family is not None and site.states is not None:
-        return site.family.natural(structure.cells(name, env), 0.0)["log"]
-    return site.layout(finite.log_masses(structure.distribution(name, env), site.low, site.finite,
-                                         site.shape), 1)
 
 
 def state_logs(plan: Plan, name: str, env: Mapping) -> jax.Array:

@@ -80,7 +80,7 @@ def _plain(plan: Plan, group: Group, rows: Chunk) -> bool:
     """Whether the programs of a group take nothing of a row but its one number and states, all of
     it unseen, and finitely many values are seen below."""
     sites = plan.structure.sites
-    if len(group.names) > 1 or group.name in rows.values:
+    if len(group.names) != 1 or group.cellwise or group.name in rows.values:
         return False
     return all(
         not sites[name].inputs

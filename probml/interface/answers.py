@@ -182,6 +182,30 @@ class Answers(Parameters):
                 f"predict_proba for each step's own"
             )
 
+    def _cells_alone(self, plan: planning.Plan, wanted: tuple[str, ...]) -> None:
+        """Refuse a maximum over hidden cells where what they depend on is summed or integrated out,
+        and one over what depends on them: neither goes cell by cell."""
+        for group in plan.latents:
+            name = next((name for name in group.cellwise if name in wanted), None)
+            if name is not None and group.names:
+                raise Refusal(f"decode: given '{group.names[0]}', a number of the row that is "
+                              f"unseen, the cells of '{name}' are independent, and with it "
+                              f"integrated out their joint maximum is not known: ask "
+                              f"predict_proba(data, '{name}') for each cell's own probabilities")
+            above = next((v for v in plan.reach(group) if v not in wanted), None)
+            if name is not None and above is not None:
+                raise Refusal(f"decode: given '{above}' the cells of '{name}' are independent, and "
+                              f"with it summed out their joint maximum does not go cell by cell: "
+                              f"decode them together, sites={[*wanted, above]}, or ask "
+                              f"predict_proba(data, '{name}')")
+            below = next((n for n in wanted if n not in plan.hidden
+                          and plan.pattern.get(n) != "seen" and not set(group.cellwise).isdisjoint(
+                              self.structure.sites[n].parents)), None)
+            if below is not None:
+                raise Refusal(f"decode: '{below}' and the cells of '{group.cellwise[0]}', on which "
+                              f"it depends, are unseen: ask predict_proba for each, or decode "
+                              f"sites=['{group.cellwise[0]}']")
+
     def _imputed(self, held: dataset.Data, plug_in: bool) -> dict[str, np.ndarray]:
         out, ask, medians, answers = {}, [], [], {}
         for site in self.structure.sites.values():
@@ -271,7 +295,7 @@ class Answers(Parameters):
             asking.warn(self, back(log))
         fixed = {name: held.kept(name, plan.cells(name, back(states[name], name)))
                  for name in plan.variables}
-        fixed |= {name: back(states[name], name) for name in plan.hidden}
+        fixed |= {name: held.kept(name, back(states[name], name)) for name in plan.hidden}
         values = {name: fixed[name] for name in fixed if sites[name].rows}
         named = held.structure.named
         if any(site.rows and site.name not in fixed for site in named.values()):

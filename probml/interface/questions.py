@@ -232,10 +232,12 @@ class Questions(Serving):
             """Variables whose joint maximum is asked for, and leaves, given these."""
             variables = tuple(v for v in plan.variables if v in wanted or sites is None
                               and self.structure.sites[v].rows)
-            return variables, tuple(
+            cells = tuple(v for group in plan.latents for v in group.cellwise if v in wanted)
+            self._cells_alone(plan, wanted)
+            return (*variables, *cells), tuple(
                 name
                 for name in wanted
-                if name not in variables
+                if name not in (*variables, *cells)
                 and held.pattern.get(name) != "seen"
                 and all(parent in variables for parent in self.structure.sites[name].parents
                         if parent in plan.variables)
@@ -259,9 +261,9 @@ class Questions(Serving):
             table = self._weighted(held, name, True, queries.ALL)
             if table is not None:
                 codes = held.kept(name, table.probabilities(self.structure.sites[name]).argmax(-1))
-            elif name in variables:
+            elif name in variables and name in plan.variables:
                 codes = held.kept(name, plan.cells(name, states[name]))
-            elif name in leaves:
+            elif name in (*variables, *leaves):
                 codes = held.kept(name, states[name])
             elif held.pattern.get(name) == "seen":
                 codes = held.table.columns[name].values

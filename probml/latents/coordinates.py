@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
+from probml.latents import hidden_cells
 from probml.latents.latent import Group, Seen, over
 from probml.structure.densities import log_density
 from probml.structure.site import Site
@@ -100,7 +101,7 @@ def _moved(site: Site, distribution: dist.Distribution,
 def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:
     """u (coordinates of the group behind one another) → log p(latents, what is seen) + log |∂z/∂u|,
     and the latents' cells behind one another."""
-    parts = shapes(structure, group)
+    parts, summed = shapes(structure, group), hidden_cells.near(structure, group)
 
     def seen_as(here: Mapping, site: Site, x: jax.Array, mask: jax.Array | None) -> jax.Array:
         return over(here, lambda at: log_density(structure, site, at, x, mask))
@@ -118,20 +119,22 @@ def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Calla
                 total += volume + seen_as(here, site, x, None)
                 here[name] = value
                 values.append(x.reshape(-1))
-            elif x is not None:
+            elif x is not None and name not in summed:
                 total += seen_as(here, site, x.reshape(site.cells),
                                  None if mask is None else mask.reshape(site.cells))
-        return total, jnp.concatenate(values)
+        return (total + hidden_cells.log_sum(structure, group, here, seen),
+                jnp.concatenate(values))
 
     return at
 
 
 def log_joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:
     """Cells of the latents behind one another, (p,) → log p(latents, what is seen)."""
+    summed = hidden_cells.near(structure, group)
 
     def at(values: jax.Array) -> jax.Array:
         here, total, start = dict(env), jnp.zeros(()), 0
-        for name in group.sites:
+        for name in (name for name in group.sites if name not in summed):
             site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
             if name in group.names:
                 count = math.prod(site.cells)
@@ -142,6 +145,6 @@ def log_joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> C
                                      None if mask is None else mask.reshape(site.cells))
             if name in group.names:
                 here[name] = site.place(x)
-        return total
+        return total + hidden_cells.log_sum(structure, group, here, seen)
 
     return at

@@ -1,6 +1,7 @@
 """Unseen numbers of a row → groups that are integrated out together, each with its kind."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from probml.errors import Refusal
 from probml.jaxpr.levels import Level
@@ -8,6 +9,7 @@ from probml.latents.chains.linear_chain import LinearChain
 from probml.latents.conjugate import Conjugate
 from probml.latents.cubature import Cubature
 from probml.latents.gaussian import PLAIN, Gaussian
+from probml.latents.hidden_cells import HiddenCells
 from probml.latents.laplace import Laplace
 from probml.latents.latent import Group, Kind
 from probml.latents.quadrature import Quadrature
@@ -30,7 +32,8 @@ def register(kind: Kind) -> None:
 
 
 def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],
-           others: Iterable[str], asked: Iterable[str], lenient: bool) -> tuple[Group, ...]:
+           others: Iterable[str], asked: Iterable[str], lenient: bool,
+           cellwise: Sequence[str] = ()) -> tuple[Group, ...]:
     """The groups of a plan.
 
     Args:
@@ -40,16 +43,18 @@ def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],
         others: discrete sites that are summed out, and losses: none may look at a latent.
         asked: discrete sites and what is computed, of which an average over latents is asked.
         lenient: a group of no kind is `Sampled`, for who only wants to know.
+        cellwise: discrete sites that are summed out cell by cell.
 
     Raises:
         Refusal: a group is of no kind that can be integrated out.
     """
-    if not latents:
+    whole = (*latents, *cellwise)
+    if not whole:
         return ()
-    mine, sites = set(latents), structure.sites
+    mine, sites = set(whole), structure.sites
     blocking, asked = set(others), set(asked)
     near = {name: {p for p in structure.named[name].parents if p in mine}
-            for name in dict.fromkeys((*latents, *seen, *blocking, *asked))}
+            for name in dict.fromkeys((*whole, *seen, *blocking, *asked))}
     parts: list[set[str]] = []
     for name, above in near.items():
         linked = above | ({name} & mine)
@@ -58,15 +63,16 @@ def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],
         if linked:
             parts.append(linked.union(*joined))
     out = []
-    for part in sorted(parts, key=lambda part: min(map(latents.index, part))):
+    for part in sorted(parts, key=lambda part: min(map(whole.index, part))):
         names = tuple(name for name in latents if name in part)
+        hidden = tuple(name for name in cellwise if name in part)
         below = [name for name, above in near.items() if above & part]
-        whole = tuple(name for name in sites if name in part
+        every = tuple(name for name in sites if name in part
                       or name in below and name not in asked)
         block = next((name for name in below if name in blocking), None)
         bent = next((name for name in below if name in asked and not _affine(structure, name,
                                                                              names)), None)
-        out.append(_claimed(structure, names, whole, block, bent, lenient))
+        out.append(_claimed(structure, Group(None, names, every, hidden), block, bent, lenient))
     return tuple(out)
 
 
@@ -78,8 +84,8 @@ def _affine(structure: Structure, name: str, names: tuple[str, ...]) -> bool:
                for latent, use in structure.row_uses(name)["value"].items() if latent in names)
 
 
-def _claimed(structure: Structure, names: tuple[str, ...], sites: tuple[str, ...],
-             blocking: str | None, bent: str | None, lenient: bool) -> Group:
+def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | None,
+             lenient: bool) -> Group:
     """The group with the first kind that claims it.
 
     Args:
@@ -87,8 +93,11 @@ def _claimed(structure: Structure, names: tuple[str, ...], sites: tuple[str, ...
         bent: what is asked of it and not affine in them.
     """
     reasons = []
-    for kind in KINDS:
-        group = Group(kind, names, sites)
+    names, sites = of.names, of.sites
+    for kind in (KINDS if names else (HiddenCells(),)):
+        group = replace(of, kind=kind)
+        if of.cellwise and names and kind not in GENERAL:
+            continue  # theirs is no integral over cells
         why = kind.claims(structure, group)
         if why is None and (name := blocking or (bent if kind.pools else None)) is not None:
             why = f"'{name}' ({structure.named[name].kind}) looks at it"
@@ -96,9 +105,9 @@ def _claimed(structure: Structure, names: tuple[str, ...], sites: tuple[str, ...
             return group
         reasons.append(f"not by {type(kind).__name__.lower()} integrals, since {why}")
     if lenient:
-        return Group(Sampled("; ".join(reasons)), names, sites)
-    first = structure.sites[names[0]]
-    child = next((name for name in sites if names[0] in structure.sites[name].parents),
+        return replace(of, kind=Sampled("; ".join(reasons)))
+    first = structure.sites[of.name]
+    child = next((name for name in sites if of.name in structure.sites[name].parents),
                  blocking or bent)
     raise Refusal(
         f"model '{structure.model.name}': site '{first.name}' ({first.kind}) is inside rows(), "

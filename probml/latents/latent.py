@@ -21,6 +21,8 @@ Seen = Mapping[str, tuple[jax.Array, jax.Array | None]]
 # under which an environment may hold settings of parameters, name → (s, ...), over which log
 # densities are averaged; no name of a site
 SETTINGS = "settings of parameters"
+# under which it may hold weights of what is asked of hidden cells (Group.asked), flat
+WEIGHTS = "weights of what is asked"
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,17 +30,21 @@ class Group:
     """Latents that are integrated out together.
 
     `names` are the latents, of which some cells may be seen; `sites` all whose density looks at
-    one, the latents themselves and the seen sites below; both parents first.
+    one, the latents themselves and the seen sites below; both parents first. `cellwise` are hidden
+    discrete sites of several cells that are summed out within the integral, cell by cell
+    (hidden_cells.py); `asked` is what an expectation is taken of there.
     """
 
     kind: Any  # a Kind; of one row a Latent
     names: tuple[str, ...]
     sites: tuple[str, ...]
+    cellwise: tuple[str, ...] = ()
+    asked: Any = None
 
     @property
     def name(self) -> str:
         """By which its expectations are filed."""
-        return self.names[0]
+        return (*self.names, *self.cellwise)[0]
 
 
 class Moments(NamedTuple):

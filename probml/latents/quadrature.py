@@ -34,6 +34,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from numpyro.distributions import biject_to
 
+from probml.latents import hidden_cells
 from probml.latents.coordinates import known_beforehand
 from probml.latents.latent import Group, Latent, Seen, over
 from probml.structure.densities import log_density
@@ -156,17 +157,18 @@ def said_of_nodes(gap: float, rows: float) -> str | None:
 def joint_density(structure: Structure, group: Group, env: Mapping,
                   seen: Seen) -> tuple[Callable, tuple]:
     """(z, log volume) → log p(z, what is seen below) + volume; and what is seen of z itself."""
-    site = structure.sites[group.name]
+    site, summed = structure.sites[group.name], hidden_cells.near(structure, group)
 
     def at(value: jax.Array, volume: jax.Array) -> jax.Array:
         def logs(env: Mapping) -> jax.Array:
             here = {**env, group.name: site.place(value)}
             total = log_density(structure, site, env, jnp.reshape(value, site.cells), None)
-            for name in (name for name in group.sites if name in seen and name != group.name):
+            for name in (name for name in group.sites if name in seen and name != group.name
+                         and name not in summed):
                 child, (x, mask) = structure.sites[name], seen[name]
                 total += log_density(structure, child, here, x.reshape(child.cells),
                                      None if mask is None else mask.reshape(child.cells))
-            return total
+            return total + hidden_cells.log_sum(structure, group, here, seen)
 
         return volume + over(env, logs)
 

@@ -8,13 +8,15 @@ import numpy as np
 from probml.elimination import orders
 from probml.errors import Refusal
 from probml.jaxpr.memo import memo
-from probml.latents import grouping
+from probml.latents import grouping, hidden_cells
 from probml.latents.latent import Group
 from probml.plan.groupings import groupings
 from probml.plan.integrals import ruled
 from probml.plan.plan import BUDGET, TABLE, Plan, Variable
 from probml.structure.site import Site
 from probml.structure.structure import Structure
+
+FEW = 6  # binary digits of the joint states of a site that are summed out as they are
 
 
 def make(
@@ -61,7 +63,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     # site → what is asked and computed from it
     feeds = {parent: site.name for site in reversed(asked) for parent in site.parents}
     variables: dict[str, Variable] = {}
-    observed, latents = [], []
+    observed, latents, cellwise = [], [], []
     for name in (name for name in holes if sites[name].discrete):
         raise Refusal(f"model '{name_of}': the vector '{name}' ({sites[name].kind}) is seen in "
                       f"part where others depend on it, and its states are too many to be summed "
@@ -98,17 +100,21 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         if (site.name in targets and not has_children and site.rows and not site.chain
             and state != "likelihood" and any(p in latents for p in site.parents)):
             summed = False  # a leaf below a number: averaged over it
-        if summed:
+        if summed and _is_spread(structure, site, state, active, joints):
+            cellwise.append(site.name)
+        elif summed:
             variables[site.name] = _variable(structure, site)
         elif state is not None:
             observed.append(site.name)
     observed += [name for name in structure.losses if name in active]
-    inside = [v for v in variables if sites[v].rows]
     beside = [name for name in targets if name not in sites
               or sites[name].discrete and name not in observed]
-    groups = grouping.groups(structure, latents, [n for n in observed if not sites[n].factor],
-                             [*inside, *(n for n in observed if sites[n].factor)],
-                             [name for name in beside if name not in inside], lenient)
+
+    groups, variables = _grouped(
+        structure, latents, [n for n in observed if not sites[n].factor],
+        [n for n in observed if sites[n].factor], beside, lenient, cellwise, variables)
+    inside = [v for v in variables if sites[v].rows]
+    inside = [v for v in variables if sites[v].rows]
     _check_switching(structure, groups, variables)
     integrated = {name for group in groups for name in group.sites}
     integrated |= {child for name in effects for child in structure.children[name]}
@@ -222,6 +228,7 @@ def _breadth(plan: Plan, group: Group) -> int:
     cells = {name: math.prod(plan.structure.sites[name].cells) for name in group.sites}
     unseen = sum(cells[name] for name in group.names)
     states = math.prod(plan.variables[v].states for v in plan.reach(group))
+    states *= math.prod(plan.structure.sites[name].finite or 1 for name in group.cellwise)
     return states * max(unseen, group.kind.breadth) * sum(cells.values())
 
 
@@ -286,7 +293,43 @@ def _countable(structure: Structure, site: Site) -> bool:
                                                  for c in structure.children[site.name])
 
 
-def _variable(structure: Structure, site: Site) -> Variable:
+def _grouped(
+    structure: Structure, latents: list[str], seen: list[str], losses: list[str],
+    asked: list[str], lenient: bool, cellwise: list[str], variables: dict[str, Variable],
+) -> tuple[tuple[Group, ...], dict[str, Variable]]:
+    """The groups of latents, hidden cells among them, and the variables: hidden cells that cannot
+    be summed out one by one are so as their joint states."""
+    sites = structure.sites
+    below = {name: [n for n in structure.children[name] if n in (*latents, *losses)
+                    or sites[n].time is not None] for name in cellwise}
+    joint = {name: f"'{names[0]}' depends on them" for name, names in below.items() if names}
+    while True:
+        cellwise = [name for name in cellwise if name not in joint]
+        variables = variables | {name: _variable(structure, sites[name], why)
+                                 for name, why in joint.items()}
+        variables = {name: variables[name] for name in sites if name in variables}
+        inside = [name for name in variables if sites[name].rows]
+        groups = grouping.groups(structure, latents, seen, [*inside, *losses],
+                                 [n for n in asked if n not in (*inside, *cellwise)], lenient,
+                                 cellwise)
+        joint = {name: why for group in groups if group.cellwise
+                 if (why := hidden_cells.why_not(structure, group)) is not None
+                 for name in group.cellwise}
+        if not joint:
+            return groups, variables
+
+
+def _is_spread(structure: Structure, site: Site, state: str | None, active: set[str],
+               joints: tuple[tuple[str, ...], ...]) -> bool:
+    """Whether a hidden site has so many joint states that its cells are to be summed out one by
+    one."""
+    return (site.rows and site.time is None and state != "likelihood" and site.finite is not None
+            and math.prod(site.cells) * math.log2(max(site.finite, 2)) > FEW
+            and not any(site.name in joint for joint in joints)
+            and any(name in active for name in structure.children[site.name]))
+
+
+def _variable(structure: Structure, site: Site, why: str = "") -> Variable:
     if site.finite is None:
         end = ("" if site.event else f", or end it: "
                f"Categorical(logits=dist.{site.kind}(...).log_prob(jnp.arange(k)))")
@@ -304,8 +347,8 @@ def _variable(structure: Structure, site: Site) -> Variable:
             f"model '{structure.model.name}': site '{site.name}' has {cells} unseen cells of "
             f"{site.finite} states that "
             "are not independent given the "
-            f"rest: {site.finite}^{cells} joint states. Give '{site.name}' in the data or use "
-            f"fewer cells"
+            f"rest{' (' * bool(why)}{why}{')' * bool(why)}: {site.finite}^{cells} joint states. "
+            f"Give '{site.name}' in the data or use fewer cells"
         )
     grid = np.indices((site.finite,) * cells).reshape(cells, -1).T
     return Variable(site.name, grid.reshape(-1, *site.cells).astype(np.int32))

@@ -130,8 +130,13 @@ class Plan:
 
     @functools.cached_property
     def hidden(self) -> dict[str, Group]:
-        """The latents, each with its group."""
-        return {name: group for group in self.latents for name in group.names}
+        """The latents, numbers and hidden cells, each with its group."""
+        return {name: group for group in self.latents for name in (*group.names, *group.cellwise)}
+
+    @functools.cached_property
+    def numbers(self) -> tuple[str, ...]:
+        """Those of them that are numbers."""
+        return tuple(name for group in self.latents for name in group.names)
 
     @functools.cached_property
     def carried(self) -> tuple[str, ...]:

@@ -30,11 +30,11 @@ def multiplied(plan: Plan) -> tuple[str, ...]:
     for name in plan.integrated:
         program, takes = plan.structure.programs[name]
         together = classify(program, {i: t for i, t in enumerate(takes)
-                                      if t in plan.free or t in plan.hidden})
+                                      if t in plan.free or t in plan.numbers})
         for argument, uses in zip(sites[name].arguments, together, strict=True):
             alone = sites[name].uses.get(argument, {})
             found |= {p for p, use in uses.items() if p in alone and use.level is Level.GENERAL
-                      and alone[p].level <= Level.AFFINE and any(n in plan.hidden for n in uses)}
+                      and alone[p].level <= Level.AFFINE and any(n in plan.numbers for n in uses)}
     return tuple(name for name in plan.free if name in found)
 
 

@@ -53,7 +53,7 @@ class Width(NamedTuple):
 def spreads(plan: Plan) -> tuple[Width, ...]:
     """Of those that only say how wide latents, or effects of groups, lie."""
     sites, found = plan.structure.sites, {}
-    for name in (name for name in plan.hidden if name not in plan.pattern):
+    for name in (name for name in plan.numbers if name not in plan.pattern):
         for argument, uses in sites[name].uses.items():
             found |= {p: name for p in uses if argument not in sites[name].locations}
     products: dict[str, float] = {}

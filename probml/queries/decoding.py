@@ -15,7 +15,7 @@ from probml.elimination.chains import best as chain_best
 from probml.elimination.factor import Factor
 from probml.errors import Refusal
 from probml.evidence import passes
-from probml.factors import sequences
+from probml.factors import integrated, sequences
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
@@ -39,7 +39,13 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
         size, steps = len(rows.weights), rows.steps
         first = tuple(v for v in plan.order if v not in sites)
         rest = tuple(v for v in plan.order if v in sites)
-        parts, peaks = parts_of(plan, belief, known, rows), {}
+        parts, peaks, cells = parts_of(plan, belief, known, rows), {}, {}
+        for group in plan.latents:
+            names = [name for name in group.cellwise if name in sites]
+            if names:
+                more, found = integrated.best_cells(plan, belief.params, known, rows, group, names)
+                parts.rows.append(more)
+                cells |= {name: (states, more.names) for name, states in found.items()}
         for name in leaves:  # an unseen leaf adds its maximum, cell by cell, to its parents' score
             at, count = level(plan, rows, name)
             p = conditional(plan, belief.params, known, at, name, "probabilities", count,
@@ -79,6 +85,8 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
         out = {name: states[name] for name in sites if name in states}
         out |= {name: steps.folded(every[name]) for name in sites if name in every
                 and name not in states}
+        for name, (found, scope) in cells.items():
+            out[name] = found[(jnp.arange(size), *(states[v] for v in scope))]
         for name, (p, scope) in peaks.items():
             at = states if plan.structure.sites[name].time is None else every
             chosen = p[(jnp.arange(len(p)), *(at[parent] for parent in scope))] if all(

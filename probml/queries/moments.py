@@ -7,9 +7,10 @@ import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
 from probml.factors import integrated, linear_chains
-from probml.factors.naturals import log_masses, over_states
+from probml.factors.naturals import over_states
 from probml.factors.rowwise import row_environment
 from probml.plan.plan import Plan
+from probml.structure.densities import log_masses
 
 
 def average(q: jax.Array, values: jax.Array) -> jax.Array:
@@ -69,7 +70,10 @@ def _mean(plan: Plan, name: str, env: Mapping, what: str, parts: tuple) -> jax.A
     """
     site = plan.structure.named[name]
     if name in plan.hidden:
-        return site.collect(env[name], 1)[0]
+        value = site.collect(env[name], 1)[0]
+        if what == "probabilities":
+            return jax.nn.one_hot(value, site.finite)
+        return site.valued(value).astype(jnp.result_type(float)) if site.discrete else value
     if name in plan.structure.deterministics:
         return site.collect(plan.structure.computed(name, env),
                             1)[0].astype(jnp.result_type(float))

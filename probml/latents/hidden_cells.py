@@ -1,0 +1,279 @@
+"""Hidden discrete sites of many cells in a row, such as the mastery of skills or the kinds of a
+plate's members, summed out cell by cell.
+
+Where each element of a log density depends on one cell of such a site at most, the run with all
+cells in one state holds what every cell has in that state; so states × cells evaluations tell all,
+
+    log Σ_z Π_e f_e(z_c(e), u) = Σ_c log Σ_k Π_{e: c(e) = c} f_e(k, u),
+
+and elimination/cellwise does the same for several sites whose cells meet one another. Which cell an
+element depends on is read from its traced program (jaxpr/cells.py). Numbers u of the row are
+integrated outside: the sum is taken at each of their nodes. Expectations over cells are
+derivatives: of λ_e h_e(z, u), added to the log density, with respect to λ at 0.
+
+Cost: states × cells a row, of each node of the numbers beside them.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.elimination.cellwise.by_cells import NONE, Part, Tangled, sum_out
+from probml.jaxpr.cells import SEVERAL, cells
+from probml.jaxpr.memo import memo
+from probml.jaxpr.walk import jaxpr_of
+from probml.latents.latent import WEIGHTS, Group, Seen, over
+from probml.numerics.process.plain import evaluated
+from probml.structure.densities import example, log_densities, log_masses
+from probml.structure.structure import Structure
+
+MOST = 2**24  # entries of a table
+
+
+class HiddenCells:
+    """Hidden cells without numbers beside them; see the top of this file."""
+
+    words = "summed out cell by cell"
+    pools, exact = False, True
+    averages = False
+    breadth, finer = 1, None
+
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
+        return None
+
+    def claims(self, structure: Structure, group: Group) -> str | None:
+        return "it is a number" if group.names else None
+
+    def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
+        return log_sum(structure, group, env, seen)
+
+    def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Any:
+        raise NotImplementedError("expectations over cells are derivatives")
+
+    def belief(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> tuple:
+        return ()
+
+    def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+             key: jax.Array) -> jax.Array:
+        return jnp.zeros(0)
+
+    def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+                 moments: tuple) -> jax.Array:
+        """What an M-step climbs is the sum itself: nothing is left to be expected."""
+        return log_sum(structure, group, env, seen)
+
+
+def near(structure: Structure, group: Group) -> tuple[str, ...]:
+    """The sites whose density looks at hidden cells, these among them."""
+    own = set(group.cellwise)
+    return tuple(name for name in group.sites if name in own
+                 or not own.isdisjoint(structure.sites[name].parents))
+
+
+def log_sum(structure: Structure, group: Group, env: Mapping, seen: Seen,
+            best: Sequence[str] = (), weights: Mapping[str, jax.Array] | None = None,
+            drawn: Mapping[str, jax.Array] | None = None) -> jax.Array:
+    """log Σ over all hidden cells of p(cells, what is seen below | env) of one row; 0 where the
+    group has none.
+
+    Args:
+        env: all that the sites look at, numbers of the row among it.
+        best: sites that are maximised, the others summed out before.
+        weights: site → log weights of its states, (states, cells).
+        drawn: site → the states of its cells, where these are known, (cells,).
+    """
+    if not group.cellwise:
+        return jnp.zeros(())
+    parts = []
+    for name in near(structure, group):
+        parts += _parts(structure, group, env, name, seen.get(name, (None, None)))
+    sizes = {name: _size(structure, name) for name in group.cellwise if name not in (drawn or {})}
+    parts += [Part(own, {name: np.arange(own.shape[1])}) for name, own in (weights or {}).items()]
+    if group.asked is not None and WEIGHTS in env:
+        function, looks = group.asked
+        part = _over_states(structure, env, looks, function)
+        parts.append(part._replace(log=part.log * env[WEIGHTS]))
+    for name, states in (drawn or {}).items():
+        parts = [_at(part, name, states) for part in parts]
+    return sum_out(parts, sizes, MOST, (), best)
+
+
+def _at(part: Part, name: str, states: jax.Array) -> Part:
+    """A part at known states of a site."""
+    if name not in part.cells:
+        return part
+    cell = part.cells[name]
+    log = jnp.moveaxis(part.log, part.names.index(name), 0)
+    state = jnp.where(cell == NONE, 0, states[cell]).reshape(1, *(1,) * (log.ndim - 2), -1)
+    return Part(jnp.take_along_axis(log, state, 0)[0],
+                {other: own for other, own in part.cells.items() if other != name})
+
+
+def decoded(structure: Structure, group: Group, env: Mapping, seen: Seen,
+            names: Sequence[str]) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The log weight of the jointly most probable states of the cells of some sites, all others
+    summed out, and these states, (*cells); of equal ones the lowest."""
+    zeros = {name: jnp.zeros(_size(structure, name)[::-1]) for name in names}
+    log, hot = jax.value_and_grad(lambda weights: log_sum(
+        structure, group, env, seen, names, weights))(zeros)
+    return log, {name: each.argmax(0).reshape(structure.sites[name].cells)
+                 for name, each in hot.items()}
+
+
+def draw(structure: Structure, group: Group, env: Mapping, seen: Seen,
+         key: jax.Array) -> dict[str, jax.Array]:
+    """A joint draw of all hidden cells of a row, site → (*cells): site after site, given those
+    drawn, each cell by itself: of a site that can be left to the last no cells depend on each other
+    (Gumbel-max)."""
+    left, drawn = list(group.cellwise), dict[str, jax.Array]()
+    while left:
+        key, own = jax.random.split(key)
+        for name in left:
+            noise = jax.random.gumbel(own, _size(structure, name)[::-1])
+            try:
+                hot = jax.grad(lambda weights, name=name: log_sum(
+                    structure, group, env, seen, (name,), {name: weights}, drawn))(noise)
+            except Tangled:
+                continue
+            drawn[name] = hot.argmax(0)
+            left.remove(name)
+            break
+        else:
+            raise Tangled(left)
+    return {name: states.reshape(structure.sites[name].cells) for name, states in drawn.items()}
+
+
+def expectation(structure: Structure, group: Group, env: Mapping, seen: Seen,
+                function: Callable[[Mapping], jax.Array], names: Sequence[str]) -> jax.Array:
+    """E[function(env) | what is seen of a row], element by element, over its numbers and cells.
+
+    Args:
+        names: the hidden sites at which the function looks.
+
+    Raises:
+        Tangled: an element looks at several cells of one.
+    """
+    blank = {name: jnp.zeros(structure.sites[name].shape, int) for name in names}
+    blank |= {name: jnp.zeros(structure.sites[name].shape) for name in group.names}
+    shape = jax.eval_shape(lambda: function({**env, **blank})).shape
+    looks = looked_at(structure, function, {**env, **blank}, names)
+    own = replace(group, asked=(function, looks))
+
+    def log(weights: jax.Array) -> jax.Array:
+        return group.kind.message(structure, own, {**env, WEIGHTS: weights}, seen)
+
+    return jax.grad(log)(jnp.zeros(math.prod(shape))).reshape(shape)
+
+
+def _size(structure: Structure, name: str) -> tuple[int, int]:
+    """The cells of a site, and its states."""
+    site = structure.sites[name]
+    assert site.finite is not None
+    return math.prod(site.cells), site.finite
+
+
+def _parts(structure: Structure, group: Group, env: Mapping, name: str,
+           own: tuple[jax.Array | None, jax.Array | None]) -> list[Part]:
+    """The log density of a site over the states of the cells at which it looks."""
+    site, (x, mask) = structure.sites[name], own
+    looks = looked(structure, group.cellwise, name)
+    if name not in group.cellwise:
+        if x is None:
+            return []
+        x = x.reshape(site.cells)
+        mask = None if mask is None else mask.reshape(site.cells)
+        return [_over_states(structure, env, looks, lambda here: over(
+            here, lambda at: log_densities(structure, site, at, x, mask)))]
+    part = _over_states(structure, env, looks, lambda here: log_masses(structure, name, here))
+    count = math.prod(site.cells)
+    # of each element the states, behind those of what it looks at: then each cell is an element
+    log = part.log.reshape(*part.log.shape[:-1], count, site.finite)
+    where = {other: cell.reshape(count, -1).max(1) for other, cell in part.cells.items()}
+    parts = [Part(jnp.moveaxis(log, -1, -2), {**where, name: np.arange(count)})]
+    if x is not None:
+        agrees = x.reshape(-1) == jnp.arange(site.finite)[:, None]
+        agrees = agrees if mask is None else agrees | ~mask.reshape(-1)
+        parts.append(Part(jnp.where(agrees, 0.0, -jnp.inf), {name: np.arange(count)}))
+    return parts
+
+
+def _over_states(structure: Structure, env: Mapping, looks: Mapping[str, np.ndarray],
+                 function: Callable) -> Part:
+    """function(env), flat, over the states of the hidden cells at which its elements look, all
+    cells of a site in one state at a time."""
+    def at(*states: jax.Array) -> jax.Array:
+        return function({**env, **dict(zip(looks, states, strict=True))}).reshape(-1)
+
+    for i in reversed(range(len(looks))):
+        at = jax.vmap(at, in_axes=tuple(0 if i == j else None for j in range(len(looks))))
+    every = [structure.sites[z] for z in looks]
+    return Part(at(*(jnp.broadcast_to(
+        jnp.arange(site.finite).reshape(-1, *(1,) * len(site.shape)), (site.finite, *site.shape))
+        for site in every)), dict(looks))
+
+
+@memo(512)
+def looked(structure: Structure, cellwise: tuple[str, ...], name: str) -> dict[str, np.ndarray]:
+    """Hidden site → the cell of it at which each element of a site's log density looks; of a hidden
+    site itself, of the log probabilities of its states.
+
+    Raises:
+        Tangled: an element looks at several cells of one.
+    """
+    site, parents = structure.sites[name], structure.sites[name].parents
+
+    def function(env: Mapping) -> jax.Array:
+        if name in cellwise:
+            return log_masses(structure, name, env)
+        return log_densities(structure, site, env, jnp.zeros(site.cells), None)
+
+    return looked_at(structure, function, example(structure, name),
+                     [z for z in cellwise if z in parents])
+
+
+def looked_at(structure: Structure, function: Callable, env: Mapping,
+              names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The same of the elements of function(env), flat."""
+    sites = structure.sites
+
+    def of(states: list[jax.Array]) -> jax.Array:
+        return function({**env, **dict(zip(names, states, strict=True))}).reshape(-1)
+
+    closed = jaxpr_of(of)([jnp.zeros(sites[z].shape, int) for z in names])
+    with evaluated():
+        numbers = {z: np.asarray(sites[z].place(jnp.arange(math.prod(sites[z].cells)).reshape(
+            sites[z].cells))) for z in names}
+    (found,) = cells(closed, dict(enumerate(names)), numbers)
+    several = next((z for z, own in found.items() if (own == SEVERAL).any()), None)
+    if several is not None:
+        raise Tangled((several,))
+    return {z: found.get(z, np.full(closed.out_avals[0].shape, NONE)) for z in names}
+
+
+def why_not(structure: Structure, group: Group) -> str | None:
+    """Why hidden cells cannot be summed out one by one, in words; None: they can."""
+    def some(seen: Seen) -> jax.Array:
+        blank = {key: value for name in near(structure, group)
+                 for key, value in example(structure, name).items()}
+        return log_sum(structure, group, blank, seen)
+
+    sites = structure.sites
+    names = [name for name in near(structure, group) if name not in group.cellwise]
+    for name in near(structure, group):
+        try:
+            looked(structure, group.cellwise, name)
+        except Tangled as tangled:
+            return f"an element of '{name}' depends on several cells of '{tangled.names[0]}'"
+    try:
+        jax.eval_shape(lambda: some({name: (jnp.zeros((math.prod(sites[name].lattice),
+                                                       *sites[name].event)), None)
+                                     for name in names}))
+    except Tangled as tangled:
+        return (f"the cells of {' and '.join(map(repr, tangled.names))} depend on several of each "
+                f"other's")
+    return None
