@@ -105,8 +105,10 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     inside = [v for v in variables if sites[v].rows]
     beside = [name for name in targets if name not in sites
               or sites[name].discrete and name not in observed]
-    groups = grouping.groups(structure, latents, [n for n in observed if not sites[n].factor],
-                             [*inside, *(n for n in observed if sites[n].factor)],
+    # of a fit what a factor depends on is sampled; a question takes whatever integral there is
+    weighing = () if merge_globals else structure.losses
+    groups = grouping.groups(structure, latents, [n for n in observed if n not in weighing],
+                             [*inside, *(n for n in observed if n in weighing)],
                              [name for name in beside if name not in inside], lenient)
     _check_switching(structure, groups, variables)
     integrated = {name for group in groups for name in group.sites}
