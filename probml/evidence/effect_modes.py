@@ -22,6 +22,7 @@ from probml.device.rows import Known
 from probml.factors.effects import curved as curved_effects
 from probml.factors.effects import eliminated as eliminated_effects
 from probml.factors.effects import messages as effects
+from probml.factors.effects.at_nodes import AtNodes
 from probml.factors.effects.eliminated import Eliminated
 from probml.factors.effects.messages import Information, Prior, Two
 from probml.latents.inner import DAMPING, LESS, MORE, STEPS
@@ -74,11 +75,18 @@ def mode(plan: Plan, params: Mapping, known: Known, total: Callable) -> tuple[Tw
 
 
 def given_rows(plan: Plan, params: Mapping, known: Known, total: Callable) -> Eliminated:
-    """log p(the rows that look at effects | params), and the effects given them, normal about their
-    mode; `total` as of `mode`."""
+    """log p(the rows that look at effects | params), and the effects given them by the same rule:
+    normal about their mode, or at nodes, with the mean and the width that these have; `total` as of
+    `mode`."""
     at = _at_mode(plan, params, known, total)
     nodes = plan.groupings[0].nodes
-    return at if nodes == 1 else at._replace(log=by_nodes(plan, params, known, total, at, nodes))
+    if nodes == 1:
+        return at
+    logs = _at_nodes(plan, params, known, total, at, nodes)
+    there = AtNodes(at.centre.first[:, 0], 1 / at.lower[:, 0, 0], jax.nn.log_softmax(logs))
+    return at._replace(log=jax.nn.logsumexp(logs, -1).sum(), nodes=there,
+                       centre=at.centre._replace(first=there.mean[:, None]),
+                       lower=there.variance[:, None, None] ** -0.5)
 
 
 def gap(plan: Plan, params: Mapping, known: Known, total: Callable, nodes: int) -> jax.Array:
@@ -99,10 +107,15 @@ def _at_mode(plan: Plan, params: Mapping, known: Known, total: Callable) -> Elim
 def by_nodes(plan: Plan, params: Mapping, known: Known, total: Callable, at: Eliminated,
              nodes: int) -> jax.Array:
     """The log evidence by nodes about the mode of each member of the one grouping."""
+    return jax.nn.logsumexp(_at_nodes(plan, params, known, total, at, nodes), -1).sum()
+
+
+def _at_nodes(plan: Plan, params: Mapping, known: Known, total: Callable, at: Eliminated,
+              nodes: int) -> jax.Array:
+    """The logarithms of what each node adds to the integral of each member, (members, m)."""
     places, share = spread(at, nodes)
-    logs = total(lambda rows: curved_effects.member_logs(
+    return share + total(lambda rows: curved_effects.member_logs(
         plan, params, known, rows, points(plan, effects.prior(plan, params, known), places)))
-    return summed(logs, share)
 
 
 def spread(at: Eliminated, nodes: int) -> tuple[jax.Array, jax.Array]:

@@ -337,8 +337,11 @@ def _varying(plan: Plan, known: Known, rows: Chunk, group: Group) -> dict[str, j
 
 
 def _seen(plan: Plan, rows: Chunk, group: Group) -> dict[str, tuple]:
-    """What is seen of a group: site → (cells, mask or None), (b, lattice cells, own event axes)."""
+    """What is seen of a group: site → (cells, mask or None), (b, lattice cells, own event axes); a
+    factor counts as seen, with values that hold nothing."""
     sites = plan.structure.sites
-    return {name: (cells(sites[name], rows.values[name]),
+    values = {name: rows.values.get(name, jnp.zeros((len(rows.weights), *sites[name].cells)))
+              for name in group.sites if name in rows.values or sites[name].factor}
+    return {name: (cells(sites[name], value),
                    cells(sites[name], rows.seen[name]) if name in rows.seen else None)
-            for name in group.sites if name in rows.values}
+            for name, value in values.items()}

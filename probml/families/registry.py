@@ -5,11 +5,13 @@ The registry is what the folders `likelihoods/` and `forms/` hold: every file th
 imported before the model is traced (tests/extensions/von_mises.py).
 """
 
+import copy
 import importlib
 import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
+import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.errors import ModelError
@@ -43,13 +45,34 @@ def entry(distribution: Any) -> Entry:
 
 
 def sharp(distribution: dist.Distribution) -> dist.Distribution:
-    """The same distribution, whatever it is wrapped in, where NumPyro's loses its digits."""
+    """The same distribution, whatever it is wrapped in, where NumPyro's loses its digits, or draws
+    no sample."""
     if isinstance(distribution, dist.Independent):
         return sharp(distribution.base_dist).to_event(distribution.reinterpreted_batch_ndims)
     if isinstance(distribution, dist.ExpandedDistribution):
         return sharp(distribution.base_dist).expand(distribution.batch_shape)
-    own = entry(distribution).sharp
+    own, distribution = entry(distribution).sharp, _counted(distribution)
     return distribution if own is None else own(distribution)
+
+
+def _counted(distribution: dist.Distribution) -> dist.Distribution:
+    """The same, its arguments that are whole numbers, and those of what it is made of, in a whole
+    type: programs hold columns of them as floats, with which NumPyro draws no sample."""
+
+    def whole(name: str, value: Any) -> Any:
+        if isinstance(value, dist.Distribution):
+            return _counted(value)
+        if type(value) in (list, tuple):
+            return type(value)(whole("", part) for part in value)
+        constraint = distribution.arg_constraints.get(name)
+        if getattr(constraint, "is_discrete", False) and jnp.issubdtype(jnp.result_type(value),
+                                                                        jnp.floating):
+            return jnp.round(value).astype(int)
+        return value
+
+    out = copy.copy(distribution)
+    vars(out).update({name: whole(name, value) for name, value in vars(distribution).items()})
+    return out
 
 
 def entries() -> tuple[Entry, ...]:

@@ -40,7 +40,8 @@ def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],
         latents: continuous sites inside rows of which some cells are unseen and matter, parents
             first.
         seen: sites whose density is part of the likelihood of a row.
-        others: discrete sites that are summed out, and losses: none may look at a latent.
+        others: discrete sites that are summed out, and the factors of a fit: none may look at a
+            latent.
         asked: discrete sites and what is computed, of which an average over latents is asked.
         lenient: a group of no kind is `Sampled`, for who only wants to know.
         cellwise: discrete sites that are summed out cell by cell.
@@ -89,7 +90,7 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
     """The group with the first kind that claims it.
 
     Args:
-        blocking: a site that looks at its latents and has to be summed out, or is a loss.
+        blocking: one of `others` that looks at its latents.
         bent: what is asked of it and not affine in them.
     """
     reasons = []

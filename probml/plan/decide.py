@@ -109,11 +109,11 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     observed += [name for name in structure.losses if name in active]
     beside = [name for name in targets if name not in sites
               or sites[name].discrete and name not in observed]
-
+    # of a fit what a factor depends on is sampled; a question takes whatever integral there is
+    weighing = () if merge_globals else structure.losses
     groups, variables = _grouped(
-        structure, latents, [n for n in observed if not sites[n].factor],
-        [n for n in observed if sites[n].factor], beside, lenient, cellwise, variables)
-    inside = [v for v in variables if sites[v].rows]
+        structure, latents, [n for n in observed if n not in weighing],
+        [n for n in observed if n in weighing], beside, lenient, cellwise, variables)
     inside = [v for v in variables if sites[v].rows]
     _check_switching(structure, groups, variables)
     integrated = {name for group in groups for name in group.sites}

@@ -1,7 +1,9 @@
-"""Effects of groups given parameters at one point: normal, and exactly so.
+"""Effects of groups given parameters at one point, by the rule by which the density integrates them
+out.
 
-u = mean + R (L⁻ᵀ z): the parts of that root are those by which the effects were eliminated
-(factors/effects/eliminated.py), so that draws and covariances need no row.
+Where that is normal, u = mean + R (L⁻ᵀ z): the parts of that root are those by which the effects
+were eliminated (factors/effects/eliminated.py), so that draws and covariances need no row. Of a
+quadrature a member has the nodes and their probabilities (factors/effects/at_nodes.py).
 """
 
 import functools
@@ -19,6 +21,7 @@ from probml.errors import ModelError
 from probml.evidence.effects import given_rows
 from probml.factors.effects import eliminated as eliminated_effects
 from probml.factors.effects import messages as effects
+from probml.factors.effects.at_nodes import AtNodes
 from probml.factors.effects.eliminated import Eliminated
 from probml.factors.effects.messages import Prior, Two
 from probml.numerics.compiling import jit
@@ -82,7 +85,10 @@ class Effects(NamedTuple):
         return {}
 
     def spread(self, plan, known, n):
-        """In pairs about the mean, so that the average of what is affine is what it is there."""
+        """In pairs about the mean, so that the average of what is affine is what it is there; of
+        nodes at n even quantiles of each member, in an order of its own."""
+        if self.at.found.nodes is not None:
+            return self._all(_quantiles(self._plan(plan), self.at, random_key(0), n), n), None
         n = max(n // 2, 1) * 2
         return self._all(_draws(self._plan(plan), self.at, random_key(0), n // 2, True), n), None
 
@@ -92,11 +98,17 @@ class Effects(NamedTuple):
         return {**fixed, **drawn}
 
     def marginal(self, plan, known, name):
-        """Of an effect a normal, of several numbers a member one for each member; None of a
-        parameter."""
+        """Of an effect a normal, of several numbers a member one for each member, or what is known
+        at nodes; None of a parameter."""
         if name not in self.names:
             return None
         plan, mean = self._plan(plan), jnp.asarray(self.moments.mean[name])
+        nodes = self.at.found.nodes
+        if nodes is not None:
+            loc, scale = self.at.prior.loc.first[:, 0], self.at.prior.first[:, 0, 0]
+            return AtNodes(*(jnp.reshape(leaf, mean.shape) for leaf in (
+                loc + scale * nodes.loc, scale * nodes.scale)), nodes.logs.reshape(
+                    *mean.shape, -1))
         covariance = eliminated_effects.own_covariance(plan, self.moments, name)
         if mean.ndim == 2 and covariance.shape[:2] == mean.shape:
             return dist.MultivariateNormal(mean, covariance)
@@ -115,7 +127,7 @@ class Effects(NamedTuple):
         leaves = jax.tree.leaves(self[1:])
         arrays = {f"effects/{i}": leaf for i, leaf in enumerate(leaves)}
         return {"posterior": "Effects", "effects": list(self.names),
-                "others": len(self.at.prior.rest)}, arrays
+                "others": len(self.at.prior.rest), "nodes": self.at.found.nodes is not None}, arrays
 
     @classmethod
     def restored(cls, meta, arrays, plan):
@@ -124,7 +136,8 @@ class Effects(NamedTuple):
         prior = Prior(two, 0.0, (0.0,) * min(int(meta.get("others", 0)), len(arrays)))
         blank = cls(names, {name: 0.0 for name in plan.free if name not in names},
                     eliminated_effects.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
-                    Given(prior, Eliminated(0.0, two, 0.0, 0.0, 0.0)))
+                    Given(prior, Eliminated(0.0, two, 0.0, 0.0, 0.0, AtNodes(0.0, 1.0, [0.0])
+                                            if meta.get("nodes") else None)))
         count = len(jax.tree.leaves(blank[1:]))
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
             raise ModelError(f"its effects are {list(names)}, in {len(arrays)} arrays; expected "
@@ -148,6 +161,15 @@ def found(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Effects:
 def _found(plan: Plan, params: Mapping, known: Known, rows: Rows):
     at = given(plan, params, known, rows)
     return at, eliminated_effects.moments(plan, at.prior, at.found)
+
+
+@functools.partial(jit, static_argnums=(0, 3), seldom=ASKED)
+def _quantiles(plan: Plan, at: Given, key: jax.Array, n: int) -> dict[str, jax.Array]:
+    members = at.found.nodes.loc.shape
+    even = jnp.broadcast_to((jnp.arange(n)[:, None] + 0.5) / n, (n, *members))
+    even = jax.random.permutation(key, even, independent=True)
+    noise = jax.vmap(lambda q: eliminated_effects.from_quantiles(at.found, q))(even)
+    return jax.vmap(lambda noise: _moved(plan, at, noise))(noise)
 
 
 @functools.partial(jit, static_argnums=(0, 3, 4), seldom=ASKED)

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 
+from probml.factors.effects.at_nodes import AtNodes
 from probml.factors.effects.messages import (
     Information,
     Prior,
@@ -46,6 +47,7 @@ class Eliminated(NamedTuple):
     lower: jax.Array  # Cholesky factors of K's blocks, (members, cells, cells)
     gain: jax.Array  # K's first block⁻¹ × its cross part, (members, cells, r)
     rest: jax.Array  # Cholesky factor of the Schur complement, (r, r)
+    nodes: AtNodes | None = None  # ε of each member, (members,), where the rule has several nodes
 
 
 def pull(found: Prior, told: Information, noise: Two, own: Two) -> Two:
@@ -122,6 +124,8 @@ def solved(given: Eliminated, right: Two) -> Two:
 
 def drawn(found: Eliminated, key: jax.Array) -> Two:
     """A draw of ε less its mean."""
+    if found.nodes is not None:
+        return from_quantiles(found, jax.random.uniform(key, found.nodes.loc.shape))
     first, second = jax.random.split(key)
     own, rest = (jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(
         (first, second), found.centre, strict=True))
@@ -130,6 +134,12 @@ def drawn(found: Eliminated, key: jax.Array) -> Two:
         rest = solve_triangular(found.rest, rest, lower=True, trans=1)
         own -= found.gain @ rest
     return Two(own, rest)
+
+
+def from_quantiles(found: Eliminated, q: jax.Array) -> Two:
+    """ε less its mean, where it is known at nodes, from a quantile of each member."""
+    own = found.nodes.icdf(q)[..., None]
+    return Two(own - found.centre.first, jnp.zeros_like(found.centre.rest))
 
 
 class Moments(NamedTuple):

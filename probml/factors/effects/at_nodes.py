@@ -1,0 +1,86 @@
+"""One number a member, known at the nodes of the quadrature by which it was integrated out.
+
+With nodes t_j = (x_j − mode) / scale of a Gauss–Hermite rule, whose weights w_j are what a standard
+normal has there, π_j is the probability that the rule gives a node. The density is that of the
+normal about the mode times e^h, h(t) the cubics through h_j = log π_j − log w_j with their slopes:
+of a normal it is that normal. Means and variances are sums over nodes.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+
+from probml.plan.integrals import rule
+
+STEPS = 256  # in which a quantile is looked up
+
+
+class AtNodes(dist.Distribution):
+    """
+    Args:
+        loc, scale: (*batch), of the normal about which the nodes lie.
+        logs: (*batch, m), the logarithms of the probabilities of the nodes, by their values.
+    """
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive,
+                       "logs": constraints.real_vector}
+    support = constraints.real
+
+    def __init__(self, loc, scale, logs, *, validate_args=None):
+        self.loc, self.scale, self.logs = map(jnp.asarray, (loc, scale, logs))
+        super().__init__(self.loc.shape, (), validate_args=validate_args)
+
+    @property
+    def _rule(self) -> tuple[jax.Array, ...]:
+        return tuple(jnp.asarray(part, self.logs.dtype) for part in _rule(self.logs.shape[-1]))
+
+    @property
+    def mean(self):
+        return self.loc + self.scale * (jnp.exp(self.logs) @ self._rule[0])
+
+    @property
+    def variance(self):
+        share, t = jnp.exp(self.logs), self._rule[0]
+        return self.scale**2 * (share * (t - (share @ t)[..., None]) ** 2).sum(-1)
+
+    def _tilt(self) -> tuple[jax.Array, jax.Array]:
+        """h and its slope at the nodes, (*batch, m)."""
+        t, weight = self._rule
+        high, apart = self.logs - weight, jnp.diff(t)
+        steps = jnp.diff(high) / apart
+        inner = (steps[..., 1:] * apart[:-1] + steps[..., :-1] * apart[1:]) / (t[2:] - t[:-2])
+        return high, jnp.concatenate([steps[..., :1], inner, steps[..., -1:]], -1)
+
+    def log_prob(self, value):
+        t, nodes = (jnp.asarray(value) - self.loc) / self.scale, self._rule[0]
+
+        def tilt(t, high, slope):
+            at = jnp.clip(jnp.searchsorted(nodes, t) - 1, 0, len(nodes) - 2)
+            wide, rise = nodes[at + 1] - nodes[at], high[at + 1] - high[at]
+            s = jnp.clip((t - nodes[at]) / wide, 0.0, 1.0)  # constant beyond the outer nodes
+            bend = (1 - s) * slope[at] - s * slope[at + 1]
+            return high[at] + s**2 * (3 - 2 * s) * rise + wide * s * (1 - s) * bend
+
+        h = jnp.vectorize(tilt, signature="(),(m),(m)->()")(t, *self._tilt())
+        return dist.Normal().log_prob(t) + h - jnp.log(self.scale)
+
+    def icdf(self, q):
+        """By the distribution function on even steps between the outer nodes."""
+        t = jnp.linspace(self._rule[0][0], self._rule[0][-1], STEPS)
+        log = self.log_prob(self.loc + self.scale * t.reshape(-1, *(1,) * self.loc.ndim))
+        until = jnp.moveaxis(jnp.cumsum(jax.nn.softmax(log, 0), 0), 0, -1)
+        # what is up to a step has half of its own behind it
+        below = until - 0.5 * jnp.diff(until, axis=-1, prepend=0.0)
+        found = jnp.vectorize(lambda q, below: jnp.interp(q, below, t), signature="(),(m)->()")
+        return self.loc + self.scale * found(jnp.asarray(q), below)
+
+    def sample(self, key, sample_shape=()):
+        return self.icdf(jax.random.uniform(key, self.shape(sample_shape), self.logs.dtype))
+
+
+def _rule(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes, and the logarithms of their weights."""
+    t, log = rule(nodes, 1)
+    return t[:, 0], log - 0.5 * t[:, 0] ** 2
