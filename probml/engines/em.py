@@ -15,7 +15,7 @@ from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.climbs import Ascent
 from probml.engines.climbing.ends import at_ends
 from probml.engines.climbing.finish import diagnosed, finished, left
-from probml.engines.climbing.mode_and_mean import beside_steps
+from probml.engines.climbing.importance import beside_steps
 from probml.engines.climbing.runaway import infinite
 from probml.engines.climbing.ways_up import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings

@@ -1,5 +1,4 @@
-"""What an engine is: frozen settings that say of a problem why it cannot be treated, or find what
-is to be found.
+"""What an engine is: frozen settings that say why they cannot treat a problem, or find its answer.
 
 An engine is one file: a frozen dataclass derived from `Engine`, with `run(problem) -> Outcome` and,
 where it cannot treat everything, `refuse(problem)`. All that the rest of the house asks of an
@@ -51,7 +50,7 @@ class Outcome(NamedTuple):
             itself.
         log_evidence: log p(data), where it is exact.
         bound: a lower bound of it, where that is what was maximised.
-        held_out: mean log evidence of rows that were not learnt from, at every entry of history.
+        held_out: mean log evidence of rows not learnt from, at every entry of history.
         lost: restarts that collapsed, beside the one that is kept.
         short, wide: of digits, see factors.digits.
         adrift: its parameters had a way to go yet when rounding hid what they gained.
@@ -59,6 +58,7 @@ class Outcome(NamedTuple):
         model: that was fitted, where the engine chose settings of it.
         shown: what all rows were expected to show, statistics from which further ones go on.
         top: the end of a climb, for those who judge it on the way (climbing/top.py).
+        onward: why its point is no answer, so that the ladder's next engine is asked.
     """
 
     params: dict[str, Any]
@@ -78,6 +78,7 @@ class Outcome(NamedTuple):
     model: Bound | None = None
     shown: Any = None
     top: Any = None
+    onward: str = ""
 
     def after(self, before: "Outcome") -> "Outcome":
         """The same, of a climb that went on from where another had ended: history and iterations
@@ -100,6 +101,7 @@ class Problem:
         seed: of every random choice.
         start: parameter → where to begin, checked; some or none.
         asked: the engine was named; False: it is one of the ladder's.
+        astray: the joint mode is no answer, as the ladder's engine before found: begin elsewhere.
     """
 
     data: Data | None
@@ -110,6 +112,7 @@ class Problem:
     seed: int = 0
     start: Mapping[str, Any] = field(default_factory=dict)
     asked: bool = True
+    astray: bool = False
 
     @property
     def size(self) -> int | None:
@@ -224,8 +227,7 @@ class Engine(ABC):
     @property
     def squares(self) -> bool:
         """Whether squares of the rows will do in the place of row-wise sites that are Normal about
-        affine locations (plan/squares.py): it would pass over rows many times. `rows` is a Summary
-        then, too."""
+        affine locations (plan/squares.py), in a Summary: it would pass over rows many times."""
         return False
 
     @property

@@ -35,6 +35,7 @@ from probml.numerics.transfer import placed, placed_all
 from probml.plan import effects, hierarchy, unbounded
 from probml.plan.blocks import blocks
 
+LEAST = 50  # iterations of a second look
 FIRST = 50  # iterations of EM from which a climb that ended without noise is taken up again
 
 
@@ -258,7 +259,11 @@ class MAP(Engine):
                          plain)
         found = apart(problem, self.prior, self._from_em(problem, found, plain), plain)
         return other_side(problem, self.prior, told(self, problem, found), params,
-                          lambda params: by_lbfgs(self, problem, params, False))
+                          lambda params: by_lbfgs(self._no_longer(found), problem, params, False))
+
+    def _no_longer(self, found: Outcome) -> "MAP":
+        """The same for further climbs, which together take about as long as the first."""
+        return replace(self, steps=max(LEAST, found.iterations))
 
     def _from_em(self, problem: Problem, found: Outcome, climb) -> Outcome:
         """A climb that ended where a column has no noise about its latents, or that which ends

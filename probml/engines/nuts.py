@@ -215,8 +215,8 @@ class NUTS(Engine):
         spread = np.random.default_rng([seed, 7]).standard_normal(
             (max(self.chains, TRIED), density.size(plan, known))
         )
-        incidental = any(tie.kind in ("incidental", "grown")
-                         for tie in hierarchy.ties(plan, problem.size))
+        incidental = problem.astray or any(tie.kind in ("incidental", "grown")
+                                           for tie in hierarchy.ties(plan, problem.size))
         steps = 0 if incidental else begin.STEPS  # a climb would end at the joint mode
         coordinates = known._replace(centring=centring.none(plan))
         others = None if incidental else begin.elsewhere(plan, coordinates, seed, problem.start)

@@ -1,5 +1,5 @@
-"""Data and an engine in, what was found out: the ladder Exact → EM → MAP → NUTS where the user
-names none, sizes side by side, parts put together."""
+"""Data and an engine in, what was found out: the ladder Exact → EM → MAP → NUTS where none is
+named, sizes side by side, parts put together."""
 
 import contextlib
 from collections.abc import Mapping
@@ -48,6 +48,7 @@ from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
 from probml.plan.second_moments import by_members, by_moments, cells, numbers
 from probml.plan.squares import squared
+from probml.plan.straight import straight
 from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace
@@ -188,17 +189,18 @@ class _Run(NamedTuple):
 
 
 def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mapping[str, Any],
-         place: Place, asked: bool) -> _Run:
+         place: Place, asked: bool, astray: bool = False) -> _Run:
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked
     again in double.
 
     Args:
-        asked: the engine was named.
+        asked: the engine was named. astray: see Problem.
     """
     first = ladder[0]
     data = first.taken(held)
     plan = planned(data, first)
-    problem = Problem(data, plan, None, None, weight, seed, start, asked=asked)
+    problem = Problem(data, plan, None, None, weight, seed, start, asked=asked,
+                      astray=astray)
     with place.shipped(problem, first.copies(problem), _reducible(first, plan),
                        first.batch, first.whole, first.apart,
                        first.runs(problem)) as (rows, known):
@@ -213,6 +215,10 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                                 asked)
                 outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known,
                                  rows)
+                if outcome.onward and engine is not ladder[-1]:
+                    rest = ladder[ladder.index(engine) :]
+                    if (run := _further(held, rest, weight, seed, place, outcome.onward)):
+                        return run
                 if (plan.latents or plan.groupings) and not plan.carried:
                     outcome = boundary.noted(plan, outcome, known, rows)
                 if plan.groupings:
@@ -228,6 +234,16 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
         return _Run(engine, outcome, known, posterior(plan, outcome, known, rows),
                     _kept(engine, problem, told, outcome), data.pattern,
                     standard_errors.kept(engine, first, held, weight))
+
+
+def _further(held: dataset.Data, ladder: tuple, weight: Any, seed: int, place: Place,
+             why: str) -> _Run | None:
+    """What the ladder's next engines find where an answer did not pass its test; None: nothing."""
+    try:
+        run = _run(held, ladder[1:], weight, seed, {}, place, False, not straight(held.plan()))
+    except errors.ModelError:
+        return None
+    return run._replace(outcome=_noted(run.outcome, f"not by {type(ladder[0]).__name__}(): {why}"))
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:

@@ -4,6 +4,7 @@ their densities, Pareto's k."""
 import numpy as np
 
 FEWEST = 5  # of a tail
+BAD = 0.7  # k above which no number of draws is enough
 
 
 def k_hat(logs: np.ndarray) -> float:
@@ -20,19 +21,46 @@ def k_hat(logs: np.ndarray) -> float:
     Source: Vehtari, Simpson, Gelman, Yao & Gabry (2024), Pareto smoothed importance sampling; Yao,
         Vehtari, Simpson & Gelman (2018), Yes, but did it work?
     """
-    logs = np.asarray(logs, float)
-    logs = np.sort(np.where(np.isnan(logs), -np.inf, logs) - np.nanmax(logs))
-    count = int(np.ceil(min(len(logs) / 5, 3 * np.sqrt(len(logs)))))
-    cut = max(logs[-count - 1], np.log(np.finfo(float).tiny))
+    logs, count, cut = _cut(logs)
     tail = np.exp(logs[logs > cut]) - np.exp(cut)
     if np.exp(logs[-1]) - np.exp(cut) < 1e-9:
         return -np.inf
-    return np.inf if len(tail) < FEWEST else _shape(tail)
+    return np.inf if len(tail) < FEWEST else _shape(tail)[0]
 
 
-def _shape(tail: np.ndarray) -> float:
-    """k of sorted excesses above 0, a little towards 0.5 where they are few (Zhang & Stephens
-    2009)."""
+def k_limit(count: int) -> float:
+    """The k up to which so many draws are enough (Vehtari et al. 2024, equation 11)."""
+    return min(BAD, 1.0 - 1.0 / np.log10(max(count, 2)))
+
+
+def smoothed(logs: np.ndarray) -> np.ndarray:
+    """Weights (S,) of sum 1 of draws, the largest of them as quantiles of the Pareto distribution
+    that is fitted to them. Arguments and source as of `k_hat`."""
+    logs = np.asarray(logs, float)
+    logs = np.where(np.isnan(logs), -np.inf, logs) - np.nanmax(logs)
+    weights, (_, _, cut) = np.exp(logs), _cut(logs)
+    at = np.flatnonzero(logs > cut)
+    tail = np.sort(weights[at]) - np.exp(cut)
+    if len(tail) >= FEWEST and tail[-1] > 1e-9:
+        k, scale = _shape(tail)
+        share = (np.arange(len(tail)) + 0.5) / len(tail)
+        beyond = (scale * np.expm1(-k * np.log1p(-share)) / k if abs(k) > 1e-9
+                  else -scale * np.log1p(-share))
+        weights[at[np.argsort(weights[at])]] = np.minimum(np.exp(cut) + beyond, 1.0)
+    return weights / weights.sum()
+
+
+def _cut(logs: np.ndarray) -> tuple[np.ndarray, int, float]:
+    """Sorted logarithms, the largest 0; how many are the tail, and above which."""
+    logs = np.asarray(logs, float)
+    logs = np.sort(np.where(np.isnan(logs), -np.inf, logs) - np.nanmax(logs))
+    count = int(np.ceil(min(len(logs) / 5, 3 * np.sqrt(len(logs)))))
+    return logs, count, max(logs[-count - 1], np.log(np.finfo(float).tiny))
+
+
+def _shape(tail: np.ndarray) -> tuple[float, float]:
+    """k of sorted excesses above 0, a little towards 0.5 where they are few, and their scale (Zhang
+    & Stephens 2009)."""
     n = len(tail)
     count = 30 + int(np.sqrt(n))
     guess = 1 - np.sqrt(count / (np.arange(1, count + 1) - 0.5))
@@ -42,4 +70,4 @@ def _shape(tail: np.ndarray) -> float:
     weight = 1 / np.exp(likelihood - likelihood[:, None]).sum(1)
     at = (guess * weight / weight.sum()).sum()
     found = np.log1p(-at * tail).mean()
-    return float((n * found + 10 * 0.5) / (n + 10))
+    return float((n * found + 10 * 0.5) / (n + 10)), float(-found / at)

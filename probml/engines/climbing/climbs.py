@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.climbing import identifiability, mode_and_mean
+from probml.engines.climbing import identifiability, importance
 from probml.engines.climbing.coordinates import flat, from_coordinates, to_coordinates, unflat
 from probml.engines.climbing.framed import ascend, framed, passes
 from probml.engines.climbing.refinement import refined
@@ -40,6 +40,7 @@ SURE = 0.5
 ASKED = 1e-12
 WORK = 2**22  # rows times coordinates up to which the curvature at an end is taken by differences
 LOOKED = 2**24  # rows times squared coordinates up to which it is, where no prior holds these
+STEPPED = 2**14  # rows up to which it is asked whether the objective goes in steps
 LOST = 1e-3  # nats that a climb in float32 may miss, of which double finds more
 TAKEN = 0.1  # of what a step of Newton's promises, what may be left after it where it leads to 0
 
@@ -264,7 +265,7 @@ def beside_means(engine: Ascent, problem: Problem, outcome: Outcome) -> Outcome:
     def top() -> Top:
         return _top_of(engine, problem, outcome)
 
-    if not problem.asked and _few(problem) and problem.size <= mode_and_mean.WORK:
+    if not problem.asked and _few(problem) and problem.size <= STEPPED:
         names = dict.fromkeys(density.owners(plan, known)[i].partition("[")[0]
                               for i in identifiability.stepped(top()))
         if names:
@@ -273,7 +274,7 @@ def beside_means(engine: Ascent, problem: Problem, outcome: Outcome) -> Outcome:
                           f"{said}, which is only compared, as in where(i < s, ...), and has no "
                           f"slope to climb. Make it a discrete site, which is summed out, or "
                           f"sample it", ("NUTS",))
-    return mode_and_mean.beside(problem, outcome, top)
+    return importance.beside(problem, outcome, top)
 
 
 def climb_in_blocks(engine: Ascent, block: Callable, u: Any,

@@ -1,74 +1,108 @@
-"""A second look from the other side: a climb says nothing of maxima that it did not meet.
+"""Second looks: a climb says nothing of maxima that it did not meet. One more starts on the other
+side of the first start, and, where nobody asked for a mode, two at draws of the prior.
 
 Two ends are one maximum where the objective nowhere falls on the straight way between them, as of
 anything convex; and two spellings of one where they are as high and all that the function computes
 from them by name (numpyro.deterministic) is the same.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import jax
 import numpy as np
 
-from probml.engines.climbing.coordinates import objective, to_coordinates
+from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
 from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.start.prior import UNDRAWABLE, noise_of, prior_draws
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 from probml.plan.straight import straight
 from probml.structure import deterministics
 
-FEW = 32  # coordinates, and rows times coordinates, up to which a climb more is taken
+FEW = 32  # coordinates, and rows times coordinates, up to which further climbs are taken
 WORK = 2**22
+DRAWN = 2  # draws of the prior
 NEAR = 0.1  # of the way from the start to the end, within which two ends are one
 LOWER = 5.0  # nats below the highest at which a maximum is worth a word
+HARDLY = 0.01  # nats that are none
 SAME = 1e-6  # of the objective's size, by which one must be higher to be taken
 ALIKE = 1e-3  # of the largest number, within which computed values are the same
 BETWEEN = (0.1, 0.3, 0.5, 0.7, 0.9)  # places on the way between two ends
 # whose tails are those of a power: rows far apart are a maximum each, also of what is affine
 HEAVY = ("Cauchy", "StudentT")
 
+Coordinates = dict[str, np.ndarray]
+
 
 def other_side(problem: Problem, prior: bool, outcome: Outcome, begun: Mapping,
                climb: Callable[[Mapping], Outcome]) -> Outcome:
-    """The higher of a climb's end and where a climb from its mirror image ends, about the start, in
-    what has no bounds; with a word where there are two.
+    """The highest of a climb's end and where climbs from elsewhere end: from its mirror image about
+    the start, in what has no bounds and then also in logits, which exchanges what a chance is of;
+    with a word where there are two.
 
-    So what differs from another maximum by a sign is told, as the root of a square is. Of few
-    coordinates and rows, where rows do not read one number that is affine in them.
+    Of few coordinates and rows, where rows do not read one number that is affine in them.
 
     Args:
         begun: the point where it started. climb: parameters → what is found from there.
     """
     if not _asked(problem, prior, outcome):
         return outcome
-    names = _turned(problem.plan)
-    start = {name: np.asarray(begun[name]) for name in names}
-    way = {name: np.asarray(outcome.params[name]) - start[name] for name in names}
-    if not any(np.any(value) for value in way.values()):
-        return outcome
-    other = climb(placed_all({**outcome.params,
-                              **{name: start[name] - way[name] for name in names}}))
+    start = _coordinates(problem, begun)
+    for point in _elsewhere(problem, outcome, start):
+        other = climb(from_coordinates(problem.plan, placed_all(point), problem.known))
+        found = _compared(problem, prior, outcome, other, start)
+        if found.notes:
+            return found
+        outcome = found
+    return outcome
+
+
+def _coordinates(problem: Problem, params: Mapping) -> Coordinates:
+    return jax.device_get(to_coordinates(problem.plan, placed_all(dict(params)), problem.known))
+
+
+def _elsewhere(problem: Problem, outcome: Outcome, start: Coordinates) -> Iterator[Coordinates]:
+    """Points to climb from, each once it is wanted."""
+    end = _coordinates(problem, outcome.params)
+    for names in dict.fromkeys(_turned(problem.plan)):
+        if any(np.any(end[name] != start[name]) for name in names):
+            yield {**end, **{name: 2 * start[name] - end[name] for name in names}}
+    if problem.asked:
+        return
+    try:
+        drawn = jax.device_get(prior_draws(problem.plan, problem.known,
+                                           noise_of(problem.plan, DRAWN, problem.seed)))
+    except UNDRAWABLE:
+        return
+    yield from ({name: value[i] for name, value in drawn.items()} for i in range(DRAWN))
+
+
+def _compared(problem: Problem, prior: bool, outcome: Outcome, other: Outcome,
+              start: Coordinates) -> Outcome:
+    """The higher of two ends, with a word where both are maxima."""
     if other.status is not Status.CONVERGED or not np.isfinite(other.history[-1]):
         return outcome
     rises = other.history[-1] - outcome.history[-1]
     best, rest = ((other, outcome) if rises > SAME * (1 + abs(outcome.history[-1]))
                   else (outcome, other))
-    apart = {name: np.abs(np.asarray(best.params[name]) - np.asarray(rest.params[name]))
-             for name in names}
-    far = {name: float(np.max(apart[name], initial=0.0)) for name in names
-           if np.max(apart[name], initial=0.0) > NEAR * np.max(np.abs(way[name]), initial=0.0)}
+    here, there = (_coordinates(problem, one.params) for one in (best, rest))
+    apart = {name: np.abs(here[name] - there[name]) for name in here}
+    far = {name: float(np.max(gap, initial=0.0)) for name, gap in apart.items()
+           if np.max(gap, initial=0.0) > NEAR * np.max(np.abs(here[name] - start[name]),
+                                                       initial=0.0)}
     if (not far or abs(rises) > LOWER or _respelt(problem, best, rest, far)
             or _joined(problem, prior, best, rest)):
         return best
     name = max(far, key=far.__getitem__)
-    index = np.unravel_index(int(np.argmax(apart[name])), apart[name].shape)
+    values = [np.asarray(one.params[name]) for one in (best, rest)]
+    index = np.unravel_index(int(np.argmax(np.abs(values[0] - values[1]))), values[0].shape)
     cell = f"{name}[{', '.join(map(str, index))}]" if index else name
-    here, there = (float(np.asarray(one.params[name])[index]) for one in (best, rest))
-    note = (f"one of several maxima: from the other side of its start the climb ended "
-            f"{max(best.history[-1] - rest.history[-1], 0.0):.2g} nats lower, where '{cell}' is "
-            f"{there:.3g} and not {here:.3g}. Give a prior or bounds that leave one, or ask for "
-            f"all that is known: NUTS()")
+    lower = best.history[-1] - rest.history[-1]
+    height = f"ended {lower:.2g} nats lower" if lower > HARDLY else "ended as high"
+    note = (f"one of several maxima: from another start the climb {height}, where '{cell}' is "
+            f"{float(values[1][index]):.3g} and not {float(values[0][index]):.3g}. Give a prior or "
+            f"bounds that leave one, or ask for all that is known: NUTS()")
     return best._replace(notes=(*best.notes, note))
 
 
@@ -110,8 +144,12 @@ def _asked(problem: Problem, prior: bool, outcome: Outcome) -> bool:
     return (outcome.status is Status.CONVERGED and not outcome.notes and not problem.start
             and not problem.in_parts and problem.size is not None and plan.complete
             and not (plan.globals or plan.groupings or plan.latents or formed or affine)
-            and size <= FEW and size * problem.size <= WORK and bool(_turned(plan)))
+            and size <= FEW and size * problem.size <= WORK)
 
 
-def _turned(plan: Plan) -> list[str]:
-    return [name for name in plan.free if plan.structure.sites[name].domain.unbounded]
+def _turned(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Parameters without bounds, and these with logits."""
+    domains = {name: plan.structure.sites[name].domain for name in plan.free}
+    free = tuple(name for name, domain in domains.items() if domain.unbounded)
+    return free, tuple(name for name, domain in domains.items() if name in free or (
+        domain.logarithmic and domain.rank == 0 and not domain.log_scale))

@@ -22,10 +22,9 @@ from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.drawn import Normal
-from probml.posteriors.pareto import k_hat
+from probml.posteriors.pareto import BAD, k_hat
 
 SLIGHT = 0.2  # standard deviations by which means may be off and nothing is said of them
-BAD = 0.7  # k above which a normal does not stand for the posterior
 # of independent blocks, of whose ratios a few draws tell no k for certain: √χ² beyond which it is
 # said, if k is bad, or some number should be so many times as wide
 UNEVEN, WIDER = 0.5, 1.25

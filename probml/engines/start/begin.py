@@ -90,6 +90,8 @@ def rough(problem: Problem) -> dict[str, jax.Array]:
     data, plan, rows, known = problem.data, problem.plan, problem.rows, problem.known
     weights, seed, start = problem.weights, problem.seed, problem.start
     tied = hierarchy.ties(plan, problem.size)
+    if problem.astray:
+        return {**compiled_prior_point(plan, known), **given_start(plan, start)}
     if tied:  # no closed form and no EM: they end where effects have no spread
         first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
         point = {**compiled_prior_point(plan, known), **given_start(plan, start)}
