@@ -34,7 +34,7 @@ DOORS = {  # imports inside functions, each for what few runs ask while all pay 
 }
 INTERNALS = {"jax._src", "jax.extend", "jax.interpreters", "jaxlib"}
 KNOWING = {"jaxpr", "numerics"}
-LONGEST = 400
+LONGEST = 500  # lines of a file
 
 
 def modules() -> dict[str, Path]:
