@@ -325,16 +325,18 @@ class RobustRegression(Numeric):
             raise DataError("a plane goes through every row of y: the noise has no scale, and a "
                             "regression nothing to be robust against")
         model = robust_regression(
-            df=None if self.df is None else float(self.df), weight_scale="each",
+            df=None if self.df is None else float(self.df),
+            weight_scale="each" if self.penalty else None,
             bias_scale=None if self.fit_intercept else 0
         )
-        data = {"x": x, "y": (y - middle) / spread,
-                "weight_scale": self._unit / spread / np.sqrt(self.penalty or 1.0)}
+        data = {"x": x, "y": self._about(y)}
+        data |= {"weight_scale": self._unit / spread / np.sqrt(self.penalty)
+                 } if self.penalty else {}
         start = {"beta": first[:d], "variance": np.asarray(np.average(left**2, weights=weights))}
         start |= {"bias": np.asarray(first[d])} if self.fit_intercept else {}
         start |= {"df": np.asarray(4.0)} if self.df is None else {}
-        engine = self.engine or EM(tolerance=float(self.tol), max_iterations=int(self.max_iter),
-                                   prior=self.penalty > 0)
+        engine = unpenalised(self.engine or EM(tolerance=float(self.tol),
+                                               max_iterations=int(self.max_iter)), self.penalty)
         self._found(model.fit(data, engine, weights=counted(weights), seed=self._seed(),
                               start=start))
         params = self.fit_.params

@@ -84,7 +84,7 @@ def covariance(fit: Fitted, names: Sequence[str],
 
 def standard_errors(fit: Fitted, names: Sequence[str],
                     widths: Callable[[], Widths | None]) -> dict[str, np.ndarray]:
-    """See Fit._standard_errors; `widths` of a point."""
+    """See Fit._with_errors; `widths` of a point."""
     known = {**deviations(_ways(fit)), **_deviations(fit)}
     if known.keys() >= set(names) and (not fit.belief.partly or fit.by and fit.by.restricts):
         return {name: known[name] for name in names}

@@ -108,10 +108,15 @@ class Fit(Questions):
         where it is not known. `data`, `weights`: the rows, where the fit holds none."""
         return reports.covariance(self, names, functools.partial(self._measured, data, weights))
 
-    def _standard_errors(self, names: Sequence[str], data: Any = None, weights: Any = None):
-        """Those that the summary shows, name → array; arguments as of _covariance."""
-        return reports.standard_errors(self, names, functools.partial(self._measured, data,
-                                                                      weights))
+    def _with_errors(self, names: Sequence[str], data: Any = None, weights: Any = None) -> "Fit":
+        """The fit, holding the standard errors of parameters that its summary shows; arguments as
+        of _covariance."""
+        errors = reports.standard_errors(self, names, functools.partial(self._measured, data,
+                                                                        weights))
+        found = replace(self, errors={**self.errors, **errors})
+        if "_widths" in vars(self):  # they are asked for but once
+            vars(found)["_widths"] = self._widths
+        return found
 
     def _measured(self, data: Any, weights: Any) -> Widths | None:
         held = data is None or self.again is not None
