@@ -20,6 +20,7 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import Transform
 
 from probml.families import bijections
+from probml.families.accurate import accurate
 
 SUMS = 1e-4  # by how much a probability vector may miss 1
 ORDERS = tuple(map(type, (constraints.ordered_vector, constraints.positive_ordered_vector)))
@@ -369,7 +370,8 @@ def of(support: Any) -> Domain:
 def supported(distribution: dist.Distribution, value: jax.Array) -> jax.Array:
     """log_prob, and −∞ outside the support, which NumPyro does not look at (supports of
     inequalities only)."""
-    log, support = distribution.log_prob(value), of_values(distribution)
+    with accurate():
+        log, support = distribution.log_prob(value), of_values(distribution)
     return jnp.where(support(value), log, -jnp.inf) if of(support).inequalities else log
 
 

@@ -27,7 +27,9 @@ class Entry:
     # in unbounded coordinates, of a distribution that is both and no more (location_scale.py)
     location_scale: Callable[[Any], LocationScale] | None = None
     coupled: bool = False  # the scale is a matrix of each vector
-    # the same distribution, where NumPyro's loses its digits
+    # (distribution, value) → its log density, where NumPyro's formula loses its digits
+    log_prob: Callable[[dist.Distribution, jax.Array], jax.Array] | None = None
+    # the same distribution, where NumPyro's draws and moments lose their digits too
     sharp: Callable[[dist.Distribution], dist.Distribution] | None = None
     interior: bool = False  # 0 or infinite on the edge of its support, where no data may lie
 

@@ -6,9 +6,10 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.scipy.special import digamma, gammaln
 
-from probml.numerics.logs import FLOOR, floored, unfloored
+from probml.numerics.logs import FLOOR, floored, log_of, unfloored
 
 SHIFT = 8
 SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
@@ -104,24 +105,104 @@ def rising(a, x):
     return series - jnp.where(small, shift, 0.0)
 
 
-@jax.custom_jvp
-def log_gamma(a, y):
-    """a log y − y − log Γ(a) for a > 0, y > 0: y times the density of a Gamma(a, 1) at y.
+def log_gamma(a, y, log_y=None):
+    """a log y − y − log Γ(a) for a > 0, y ≥ 0: y times the density of a Gamma(a, 1) at y.
 
-    From a = 8 on by r = y/a, as a (log r − r + 1) + ½ log(a/2π) less Stirling's series, no term of
-    which is larger than the sum: as they stand, the terms of a = 10⁶ leave float32 errors of a nat.
+    Args:
+        log_y: log y, where y itself may have been rounded to 0.
+    """
+    return _log_gamma(a, y, log_of(y) if log_y is None else log_y)
+
+
+@jax.custom_jvp
+def _log_gamma(a, y, log_y):
+    w = (y - a) / a
+    return _about(a, w, _log1p(w, log_y - jnp.log(a)))
+
+
+@_log_gamma.defjvp
+def _log_gamma_slope(at, along):
+    (a, y, log_y), (da, _, dlog) = at, along
+    log = _log1p((y - a) / a, log_y - jnp.log(a))
+    return _log_gamma(a, y, log_y), (log + log_less_digamma(a)) * da + (a - y) * dlog
+
+
+def _about(a, w, log):
+    """a log y − y − log Γ(a) at y = a (1 + w), log = log(1 + w).
+
+    From a = 8 on as a (log(1 + w) − w) + ½ log(a/2π) less Stirling's series, no term of which is
+    larger than the sum: as they stand, the terms of a = 10⁶ leave float32 errors of a nat.
     """
     many, few = jnp.maximum(a, SHIFT), jnp.minimum(a, SHIFT)
-    r = y / many
-    log = jnp.log(r)
-    far = many * _log_less(r, log) + 0.5 * jnp.log(many / (2 * math.pi)) - _stirling(many)
-    return jnp.where(a >= SHIFT, far, few * (log + jnp.log(many)) - y - gammaln(few))
+    far = many * _log_less(w, log) + 0.5 * jnp.log(many / (2 * math.pi)) - _stirling(many)
+    return jnp.where(a >= SHIFT, far, few * (jnp.log(few) + log) - few * (1 + w) - gammaln(few))
 
 
-@log_gamma.defjvp
-def _log_gamma_slope(at, along):
-    (a, y), (da, dy) = at, along
-    return log_gamma(a, y), (jnp.log(y / a) + log_less_digamma(a)) * da + (a - y) / y * dy
+def _log1p(w, far):
+    """log(1 + w), of 1 + w below a half as it is given, `far`: there w has lost its digits."""
+    return jnp.where(w > -0.5, jnp.log1p(jnp.maximum(w, -0.5)), far)
+
+
+def log_poisson(k, mean, log_mean=None):
+    """log of the probability of k ≥ 0 under a Poisson, to the last digits however large they are.
+
+    Args:
+        log_mean: log mean, where the mean itself may have been rounded to 0.
+    """
+    some = jnp.where(k > 0, k, 1.0)
+    return jnp.where(k > 0, log_gamma(some, mean, log_mean) - jnp.log(some), -mean)
+
+
+def log_multinomial(counts, p, log_p=None):
+    """The same of counts (..., k) of so many draws from k kinds: independent Poisson counts, given
+    their sum."""
+    n = counts.sum(-1, keepdims=True)
+    log_mean = None if log_p is None else log_of(n) + log_p
+    return log_poisson(counts, n * p, log_mean).sum(-1) - log_poisson(n, n)[..., 0]
+
+
+def log_negative_binomial(k, concentration, mean, log_mean=None):
+    """The same of k ≥ 0 under a negative binomial: the Poisson, where the concentration is large.
+
+    Γ(c + k) / (Γ(c) k!) · (c/(c + m))^c (m/(c + m))^k, by how far k is from the mean: of log Γ at
+    c = 10⁵ float32 would leave errors of a tenth. No derivative in k.
+    """
+    log_mean = log_of(mean) if log_mean is None else log_mean
+    return _log_negative_binomial(lax.stop_gradient(k), concentration, mean, log_mean)
+
+
+@jax.custom_jvp
+def _log_negative_binomial(k, c, m, log_m):
+    some = jnp.where(k > 0, k, 1.0)
+    w, log = _between(some, c, m, log_m)
+    back = (m - some) / some * (c / (c + m))
+    rest = _log1p(back, log_m - jnp.log(some) + log)
+    whole = _about(c + some, jnp.zeros_like(w), jnp.zeros_like(w))
+    value = _about(c, w, log) + _about(some, back, rest) - whole - jnp.log(some)
+    return jnp.where(k > 0, value, c * _between(jnp.zeros_like(some), c, m, log_m)[1])
+
+
+@_log_negative_binomial.defjvp
+def _log_negative_binomial_slope(at, along):
+    (k, c, m, log_m), (_, dc, _, dlog) = at, along
+    w, log = _between(k, c, m, log_m)
+    slope = _log_less(w, log) + log_less_digamma(c) - log_less_digamma(c + k)
+    return _log_negative_binomial(*at), slope * dc + c * w * dlog
+
+
+def _between(k, c, m, log_m):
+    """w = (k − m) / (c + m), and log(1 + w)."""
+    w = (k - m) / (c + m)
+    return w, _log1p(w, jnp.log(c + k) - jnp.logaddexp(jnp.log(c), log_m))
+
+
+def log_dirichlet_multinomial(counts, concentration):
+    """The same of counts (..., k) whose kinds have probabilities from a Dirichlet: independent
+    negative binomial counts of one scale, given their sum."""
+    n, total = counts.sum(-1, keepdims=True), concentration.sum(-1, keepdims=True)
+    scale = lax.stop_gradient(n / total)  # whichever
+    each = log_negative_binomial(counts, concentration, concentration * scale).sum(-1)
+    return each - log_negative_binomial(n, total, total * scale)[..., 0]
 
 
 def log_dirichlet(a, x):
@@ -130,15 +211,18 @@ def log_dirichlet(a, x):
     return log_gamma(a, total[..., None] * x).sum(-1) - log_gamma(total, total)
 
 
-def _log_less(r, log):
-    """log r − (r − 1), near 1 without the cancellation of the two: 2 artanh s, s = w / (2 + w),
-    w = r − 1."""
-    near = jnp.abs(r - 1) < 0.2
-    w = jnp.where(near, r - 1, 0.0)
-    s, series = w / (2 + w), 0.0
-    for power in reversed(range(3, 21 if r.dtype == jnp.float64 else 13, 2)):
+def _log_less(w, log):
+    """log(1 + w) − w, near 0 without the cancellation of the two: 2 artanh s − w, s = w / (2 + w).
+
+    Args:
+        log: log(1 + w).
+    """
+    near = jnp.abs(w) < 0.2
+    little = jnp.where(near, w, 0.0)
+    s, series = little / (2 + little), 0.0
+    for power in reversed(range(3, 21 if w.dtype == jnp.float64 else 13, 2)):
         series = 1 / power + s**2 * series
-    return jnp.where(near, s * (2 * s**2 * series - w), log - r + 1)
+    return jnp.where(near, s * (2 * s**2 * series - little), log - w)
 
 
 def products(ratio, halvings=3):

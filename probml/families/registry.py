@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.errors import ModelError
-from probml.families import domains
+from probml.families import accurate, domains
 from probml.families.entry import NOTHING, Entry
 
 FOLDERS = ("probml.families.forms", "probml.families.likelihoods")
@@ -36,6 +36,9 @@ def register(entry: Entry) -> Entry:
     for kind in entry.domains:
         domains.add(kind)
     _found.update(dict.fromkeys(entry.types, entry))
+    if entry.log_prob is not None:
+        for kind in entry.types:
+            accurate.add(kind, entry.log_prob)
     return entry
 
 
@@ -45,8 +48,8 @@ def entry(distribution: Any) -> Entry:
 
 
 def sharp(distribution: dist.Distribution) -> dist.Distribution:
-    """The same distribution, whatever it is wrapped in, where NumPyro's loses its digits, or draws
-    no sample."""
+    """The same distribution, whatever it is wrapped in, where NumPyro's draws lose their digits, or
+    it draws no sample."""
     if isinstance(distribution, dist.Independent):
         return sharp(distribution.base_dist).to_event(distribution.reinterpreted_batch_ndims)
     if isinstance(distribution, dist.ExpandedDistribution):

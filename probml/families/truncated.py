@@ -32,6 +32,16 @@ KINDS = (truncated.LeftTruncatedDistribution, truncated.RightTruncatedDistributi
          truncated.TwoSidedTruncatedDistribution)
 
 
+_PLAIN = {kind: kind.log_prob for kind in KINDS}
+
+
+def of_cut(distribution: dist.Distribution, value: jax.Array) -> jax.Array:
+    """log p between ends: NumPyro's own of what is not in SHARP."""
+    found = sharp(distribution)
+    return (_PLAIN[type(distribution)](distribution, value) if found is distribution
+            else found.log_prob(value))
+
+
 def sharp(distribution: dist.Distribution) -> dist.Distribution:
     """The same distribution between ends, one that keeps its digits where there is such."""
     found = SHARP.get(type(distribution.base_dist))

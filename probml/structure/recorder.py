@@ -14,11 +14,11 @@ from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
 from probml.families import domains
+from probml.families.accurate import accurate
 from probml.language.language import Bound, chains_of
 from probml.language.named_rows import ROWS
 from probml.language.sequences import as_chain
 from probml.language.settings import thaw
-from probml.numerics.process.alone import alone
 from probml.structure import deterministics
 
 
@@ -245,7 +245,7 @@ def run_of(
     """The messages of the sites, and those of the deterministics."""
     recorder = _Recorder(model, values, index, lows)
     # NumPyro's validation runs eagerly: dozens of small compilations
-    with alone(), validation_enabled(False), recorder, chains_of(steps, True):
+    with accurate(), validation_enabled(False), recorder, chains_of(steps, True):
         model(rows=rows, **inputs)
     return recorder.messages, recorder.computed
 

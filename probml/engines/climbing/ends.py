@@ -34,12 +34,14 @@ class End(NamedTuple):
         end: of each number the end that is nearest.
         away: how far from it, of the range or of the prior's point.
         wide: that range, or how far the prior's point is from the end.
+        unbounded: it has one end only.
     """
 
     value: np.ndarray
     end: np.ndarray
     away: np.ndarray
     wide: np.ndarray
+    unbounded: bool
 
     def at(self, share: float) -> np.ndarray:
         """The parameter with its numbers that are near so far from the end, of `wide`."""
@@ -78,13 +80,19 @@ def at_ends(problem: Problem, prior: bool, outcome: Outcome, tried: bool = True)
             and (found := _end(problem, name, params)) is not None}
     least = {name: max(THERE, 4 * np.finfo(np.asarray(outcome.params[name]).dtype).eps
                        * bool(found.end.any())) for name, found in near.items()}
-    loose = {name: found for name, found in near.items() if (found.away > least[name]).any()}
-    if tried and loose and problem.rows is not None:
+    # what is little beside the prior's point may be an ordinary number of another unit
+    loose = {name: found for name, found in near.items()
+             if found.unbounded and (found.away < least[name]).any()
+             or tried and (found.away > least[name]).any()}
+    if loose and problem.rows is not None:
         points = [params, *({**params, name: found.nearer(sites[name].domain.sums_to_one)}
                             for name, found in loose.items())]
         first, *others = heights(plan, prior, points, problem.known, problem.rows)
-        least |= {name: NEAR for name, value in zip(loose, others, strict=True)
-                  if abs(first - value) < IDLE}
+        for name, value in zip(loose, others, strict=True):
+            if abs(first - value) < IDLE:
+                least[name] = NEAR if tried else least[name]
+            elif loose[name].unbounded:
+                least[name] = 0.0
     words = [found.words(name, least[name]) for name, found in near.items()
              if (found.away < least[name]).any()]
     if not words:
@@ -143,7 +151,7 @@ def _end(problem: Problem, name: str, params: Mapping[str, np.ndarray]) -> End |
         end = np.asarray(low)
     end = np.broadcast_to(end, value.shape)
     away = np.abs(value - end) / np.maximum(wide, np.finfo(float).tiny)
-    return End(value, end, away, np.asarray(wide)) if (away < NEAR).any() else None
+    return End(value, end, away, np.asarray(wide), high is None) if (away < NEAR).any() else None
 
 
 def _bounds(problem: Problem, name: str,

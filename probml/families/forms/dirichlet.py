@@ -98,14 +98,12 @@ class DirichletPrior(Prior):
         return dist.Dirichlet(concentration)
 
 
-class LargeConcentrations(dist.Dirichlet):
-    """NumPyro's, whose density of rows keeps its digits at large concentrations."""
+def of_shares(distribution, value):
+    """log p of a Dirichlet, to the last digits at large concentrations."""
+    inside = jnp.where(value > 0, value, 1.0)
+    log = log_dirichlet(distribution.concentration, inside) - jnp.log(inside).sum(-1)
+    return jnp.where((value > 0).all(-1), log, DirichletPrior().log_density(distribution, value,
+                                                                           False))
 
-    def log_prob(self, value):
-        inside = jnp.where(value > 0, value, 1.0)
-        log = log_dirichlet(self.concentration, inside) - jnp.log(inside).sum(-1)
-        return jnp.where((value > 0).all(-1), log, super().log_prob(value))
 
-
-ENTRIES = (Entry((dist.Dirichlet,), prior=DirichletPrior(), interior=True,
-                 sharp=lambda own: LargeConcentrations(own.concentration)),)
+ENTRIES = (Entry((dist.Dirichlet,), prior=DirichletPrior(), interior=True, log_prob=of_shares),)

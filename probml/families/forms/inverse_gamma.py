@@ -159,12 +159,13 @@ class GammaPrior(Prior):
         return jnp.where(value >= 0, log, -jnp.inf)
 
 
-class LargeConcentrations(dist.InverseGamma):
-    """NumPyro's, whose density of rows keeps its digits at large concentrations."""
+def of_variances(distribution, value):
+    """log p of an InverseGamma, to the last digits at large concentrations."""
+    inside = jnp.where(value > 0, value, 1.0)
+    a, rate = (jnp.asarray(part, jnp.result_type(float))
+               for part in (distribution.concentration, distribution.rate))
+    log = log_gamma(a, rate / inside, jnp.log(rate) - jnp.log(inside)) - jnp.log(inside)
+    return jnp.where(value > 0, log, -jnp.inf)
 
-    def log_prob(self, value):
-        return log_gamma(self.concentration, self.rate / value) - jnp.log(value)
 
-
-ENTRIES = (Entry((dist.InverseGamma,), prior=InverseGammaPrior(),
-                 sharp=lambda own: LargeConcentrations(own.concentration, own.rate)),)
+ENTRIES = (Entry((dist.InverseGamma,), prior=InverseGammaPrior(), log_prob=of_variances),)

@@ -66,28 +66,45 @@ class Binomial(Likelihood):
         return log_linear.masked(_beta_binomial(arguments["a"], arguments["b"], n, x), seen)
 
 
-class LargeConcentrations(dist.BetaBinomial):
-    """NumPyro's, whose density keeps its digits with large concentrations: differences of log Γ
-    lose a nat to rounding at 10^6 in float32."""
+    def direct(self, arguments, x, seen):
+        """Log densities of cells, each with arguments of its own."""
+        given = log_linear.floats(arguments)
+        if "logits" in given:
+            log_p = [jax.nn.log_sigmoid(sign * given["logits"]) for sign in (1, -1)]
+            p = [jax.nn.sigmoid(sign * given["logits"]) for sign in (1, -1)]
+        else:
+            p = [given["probs"], 1 - given["probs"]]
+            log_p = [log_of(each) for each in p]
+        log = _of_counts(given["total_count"], x, lambda both: log_linear.log_multinomial(
+            both, jnp.stack(p, -1), jnp.stack(log_p, -1)))
+        return log_linear.masked(log, seen)
 
-    def log_prob(self, value):
-        return _beta_binomial(*(jnp.asarray(part, jnp.result_type(float)) for part in (
-            self.concentration1, self.concentration0, self.total_count)), value)
+
+def _of_counts(n, x, log_of_both):
+    """log p of successes x among n, −∞ where there are none such, by that of (x, n − x)."""
+    x = jnp.asarray(x, n.dtype)
+    inside = (x >= 0) & (x <= n)
+    x = jnp.where(inside, x, 0.0)
+    return jnp.where(inside, log_of_both(jnp.stack(jnp.broadcast_arrays(x, n - x), -1)), -jnp.inf)
 
 
 def _beta_binomial(a, b, n, x):
-    inside = (x >= 0) & (x <= n)
-    x = jnp.where(inside, x, 0.0)
-    log = _choose(
-        n, x
-    ) + log_linear.rising(a, x) + log_linear.rising(b, n - x) - log_linear.rising(a + b, n)
-    return jnp.where(inside, log, -jnp.inf)
+    both = jnp.stack(jnp.broadcast_arrays(a, b), -1)
+    return _of_counts(n, x, lambda counts: log_linear.log_dirichlet_multinomial(counts, both))
 
 
-def sharp(distribution):
-    return LargeConcentrations(distribution.concentration1, distribution.concentration0,
-                               distribution.total_count)
+def of_trials(distribution, value):
+    """log p of successes among total_count trials."""
+    kind = Binomial()
+    return kind.direct({name: jnp.asarray(part) for name, part in
+                        kind.arguments(distribution).items()}, value, None)
 
 
-ENTRIES = (Entry((dist.BinomialProbs, dist.BinomialLogits), Binomial()),
-           Entry((dist.BetaBinomial,), sharp=sharp))
+def of_clumped_trials(distribution, value):
+    """log p under a BetaBinomial: of differences of log Γ at 10⁶ float32 leaves a nat."""
+    return _beta_binomial(*(jnp.asarray(part, jnp.result_type(float)) for part in (
+        distribution.concentration1, distribution.concentration0, distribution.total_count)), value)
+
+
+ENTRIES = (Entry((dist.BinomialProbs, dist.BinomialLogits), Binomial(), log_prob=of_trials),
+           Entry((dist.BetaBinomial,), log_prob=of_clumped_trials))

@@ -40,7 +40,8 @@ class Gamma(Likelihood):
         given = log_linear.floats(arguments)
         inside = x > 0
         x = jnp.where(inside if seen is None else inside & seen, x, 1.0)
-        log = log_linear.log_gamma(given["concentration"], given["rate"] * x) - jnp.log(x)
+        log = log_linear.log_gamma(given["concentration"], given["rate"] * x,
+                                   log_of(given["rate"]) + jnp.log(x)) - jnp.log(x)
         return log_linear.masked(jnp.where(inside, log, -jnp.inf), seen)
 
     def predictive(self, arguments, x, seen):
@@ -52,4 +53,14 @@ class Gamma(Likelihood):
         return log_linear.masked(log, seen)
 
 
-ENTRIES = (Entry((dist.Gamma,), Gamma(), GammaPrior("concentration"), location_scale=log_rate),)
+def of_amounts(distribution, value):
+    """log p of amounts, at 0 included."""
+    arguments = {name: jnp.asarray(getattr(distribution, name)) for name in Gamma.argument_event}
+    positive = jnp.where(value > 0, value, 1.0)
+    return jnp.where(value > 0, Gamma().direct(arguments, positive, None),
+                     GammaPrior().log_density(distribution, jnp.where(value > 0, 1.0, value),
+                                              False))
+
+
+ENTRIES = (Entry((dist.Gamma,), Gamma(), GammaPrior("concentration"), location_scale=log_rate,
+                 log_prob=of_amounts),)

@@ -90,9 +90,24 @@ class DirichletMultinomial(_Counts):
         x, _ = _whole(x, seen, a.dtype)
         inside = (x >= 0).all(-1)
         x = jnp.maximum(x, 0.0)
-        log = log_linear.rising(a, x).sum(-1) - log_linear.rising(a.sum(-1), x.sum(-1)) + _orders(x)
+        log = log_linear.log_dirichlet_multinomial(x, a)
         return jnp.where(inside, log, -jnp.inf)  # an unseen vector counts as no draw at all: 0
 
 
-ENTRIES = (Entry((dist.MultinomialProbs, dist.MultinomialLogits), Multinomial()),
-           Entry((dist.DirichletMultinomial,), DirichletMultinomial()))
+def of_draws(distribution, value):
+    """log p of so many draws of each kind."""
+    if isinstance(distribution, dist.MultinomialLogits):
+        log_p = jax.nn.log_softmax(distribution.logits, -1)
+    else:
+        log_p = log_of(distribution.probs)
+    return log_linear.log_multinomial(jnp.asarray(value, log_p.dtype), jnp.exp(log_p), log_p)
+
+
+def of_clumped_draws(distribution, value):
+    """The same of kinds whose probabilities are drawn anew for each vector."""
+    a = jnp.asarray(distribution.concentration, jnp.result_type(float))
+    return log_linear.log_dirichlet_multinomial(jnp.asarray(value, a.dtype), a)
+
+
+ENTRIES = (Entry((dist.MultinomialProbs, dist.MultinomialLogits), Multinomial(), log_prob=of_draws),
+           Entry((dist.DirichletMultinomial,), DirichletMultinomial(), log_prob=of_clumped_draws))

@@ -1,9 +1,9 @@
-"""Distributions without a kernel: their density is NumPyro's own, row by row; what is known of them
-as priors."""
+"""Distributions without a kernel, evaluated row by row: what is known of them as priors, and their
+densities where NumPyro's lose their digits."""
 
 import numpyro.distributions as dist
 
-from probml.families import truncated
+from probml.families import censored, log_densities, truncated
 from probml.families.entry import Entry
 from probml.families.location_scale import log_scale, plain, walk
 
@@ -12,5 +12,15 @@ ENTRIES = (Entry((dist.ImproperUniform,), improper=True),
            Entry((dist.AsymmetricLaplace,), kinked=True),
            Entry((dist.Cauchy, dist.Logistic), location_scale=plain),
            Entry((dist.HalfNormal, dist.HalfCauchy), location_scale=log_scale),
-           Entry(truncated.KINDS, sharp=truncated.sharp),
-           Entry((dist.GaussianRandomWalk,), location_scale=walk, coupled=True))
+           Entry(truncated.KINDS, sharp=truncated.sharp, log_prob=truncated.of_cut),
+           Entry((dist.GaussianRandomWalk,), location_scale=walk, coupled=True),
+           Entry((dist.Dagum,), log_prob=log_densities.dagum),
+           Entry((dist.Kumaraswamy,), log_prob=log_densities.kumaraswamy),
+           Entry((dist.Pareto,), log_prob=log_densities.pareto),
+           Entry((dist.LowerTruncatedPowerLaw,), log_prob=log_densities.power_law_above),
+           Entry((dist.DoublyTruncatedPowerLaw,), log_prob=log_densities.power_law_between),
+           Entry((dist.VonMises,), log_prob=log_densities.von_mises),
+           Entry((dist.Weibull,), log_prob=log_densities.weibull),
+           Entry((dist.LeftCensoredDistribution,), log_prob=censored.left),
+           Entry((dist.RightCensoredDistribution,), log_prob=censored.right),
+           Entry((dist.IntervalCensoredDistribution,), log_prob=censored.between))

@@ -21,8 +21,8 @@ class ManyDegrees(dist.StudentT):
 
     def log_prob(self, value):
         half, y = 0.5 * self.df, (value - self.loc) / self.scale
-        return log_normaliser(half, 1) - jnp.log(self.scale) - (half + 0.5) * jnp.log1p(
-            y**2 / self.df)
+        return log_normaliser(half, 1) - jnp.log(self.scale) - (half + 0.5) * log1p_square(
+            y / jnp.sqrt(self.df))
 
 
 class ManyDegreesOfVectors(dist.MultivariateStudentT):
@@ -37,6 +37,13 @@ class ManyDegreesOfVectors(dist.MultivariateStudentT):
         size = root.shape[-1]
         return log_normaliser(half, size) - log_det - (half + 0.5 * size) * jnp.log1p(
             (y**2).sum(-1) / self.df)
+
+
+def log1p_square(z):
+    """log(1 + z²), where z² is no number of float32 as well."""
+    far = jnp.abs(z) > 1e9
+    return jnp.where(far, 2 * jnp.log(jnp.where(far, jnp.abs(z), 1.0)),
+                     jnp.log1p(jnp.where(far, 0.0, z) ** 2))
 
 
 def log_normaliser(half, size):
@@ -79,9 +86,6 @@ class StudentT(Likelihood):
         ) ** 2
 
 
-def sharp(distribution):
-    return ManyDegreesOfVectors(distribution.df, distribution.loc, distribution.scale_tril)
-
-
-ENTRIES = (Entry((dist.StudentT,), StudentT(), location_scale=plain),
-           Entry((dist.MultivariateStudentT,), sharp=sharp))
+ENTRIES = (Entry((dist.StudentT,), StudentT(), location_scale=plain,
+                 log_prob=ManyDegrees.log_prob),
+           Entry((dist.MultivariateStudentT,), log_prob=ManyDegreesOfVectors.log_prob))

@@ -1,0 +1,144 @@
+"""Chances of lying above or below a value, in logarithms, and what is seen of values that are
+censored.
+
+NumPyro takes the log of one minus a probability: 6 standard deviations away, or where an
+exponential has fallen by 16 nats, float32 leaves of it what stands for 0, and no slope.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax.nn import log_sigmoid
+from jax.scipy.special import gammainc, gammaincc, log_ndtr
+from numpyro.distributions import util
+
+from probml.families.log_densities import log_ratio
+
+
+def log1mexp(log):
+    """log(1 − exp(log)), finite at 0 with its slopes."""
+    return util.log1mexp(jnp.minimum(log, -jnp.finfo(log.dtype).tiny))
+
+
+def _normal(own, x):
+    z = (x - own.loc) / own.scale
+    return log_ndtr(z), log_ndtr(-z)
+
+
+def _log_normal(own, x):
+    return _normal(own, jnp.log(x))
+
+
+def _half_normal(own, x):
+    above = jnp.log(2.0) + log_ndtr(-x / own.scale)
+    return log1mexp(above), above
+
+
+def _exponential(own, x):
+    return _falling(-own.rate * x)
+
+
+def _weibull(own, x):
+    return _falling(-jnp.exp(own.concentration * log_ratio(x, own.scale)))
+
+
+def _gompertz(own, x):
+    return _falling(-own.concentration * jnp.expm1(own.rate * x))
+
+
+def _pareto(own, x):
+    return _falling(-own.alpha * log_ratio(x, own.scale))
+
+
+def _falling(above):
+    return log1mexp(above), above
+
+
+def _logistic(own, x):
+    z = (x - own.loc) / own.scale
+    return log_sigmoid(z), log_sigmoid(-z)
+
+
+def _laplace(own, x):
+    z = (x - own.loc) / own.scale
+    tail = jnp.log(0.5) - jnp.abs(z)
+    return jnp.where(z < 0, tail, jnp.log1p(-jnp.exp(tail))), jnp.where(
+        z > 0, tail, jnp.log1p(-jnp.exp(tail)))
+
+
+def _gumbel(own, x):
+    below = -jnp.exp(-(x - own.loc) / own.scale)
+    return below, log1mexp(below)
+
+
+def _cauchy(own, x):
+    z = (x - own.loc) / own.scale
+    return jnp.log(jnp.arctan2(1.0, -z) / jnp.pi), jnp.log(jnp.arctan2(1.0, z) / jnp.pi)
+
+
+def _gamma(own, x):
+    y, least = own.rate * x, jnp.finfo(x.dtype).tiny
+    return tuple(jnp.log(jnp.maximum(chance(own.concentration, y), least))
+                 for chance in (gammainc, gammaincc))
+
+
+# kind → (distribution, x) → log P(X ≤ x), log P(X > x)
+LOG_CHANCES: dict[type, Callable] = {
+    dist.Normal: _normal, dist.LogNormal: _log_normal, dist.HalfNormal: _half_normal,
+    dist.Exponential: _exponential, dist.Weibull: _weibull, dist.Gompertz: _gompertz,
+    dist.Pareto: _pareto, dist.Logistic: _logistic, dist.Laplace: _laplace, dist.Gumbel: _gumbel,
+    dist.Cauchy: _cauchy, dist.Gamma: _gamma,
+}
+
+
+def log_chances(base: dist.Distribution, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """log P(X ≤ x) and log P(X > x), within the support; NumPyro's cdf of what is not in
+    LOG_CHANCES."""
+    while isinstance(base, dist.ExpandedDistribution):
+        base = base.base_dist
+    low, high = (getattr(base.support, end, bound) for end, bound in (
+        ("lower_bound", -jnp.inf), ("upper_bound", jnp.inf)))
+    inside = (x > low) & (x < high)
+    known = LOG_CHANCES.get(type(base))
+    if known is None:
+        eps, least = jnp.finfo(x.dtype).eps, 100.0 * jnp.finfo(x.dtype).tiny
+        below = base.cdf(x)
+        return (jnp.log(jnp.clip(below, least, 1.0)), jnp.log1p(-jnp.clip(below, 0.0, 1 - eps)))
+    harmless = base.support.feasible_like(jnp.broadcast_to(x, jnp.broadcast_shapes(
+        jnp.shape(x), base.batch_shape)))
+    below, above = known(base, jnp.where(inside, x, harmless))
+    return (jnp.where(inside, below, jnp.where(x > low, 0.0, -jnp.inf)),
+            jnp.where(inside, above, jnp.where(x > low, -jnp.inf, 0.0)))
+
+
+def left(own, value):
+    """log p of a value, or of all below it."""
+    x = jnp.asarray(value, jnp.result_type(float))
+    return jnp.where(own.censored, log_chances(own.base_dist, x)[0], own.base_dist.log_prob(x))
+
+
+def right(own, value):
+    """log p of a value, or of all above it."""
+    x = jnp.asarray(value, jnp.result_type(float))
+    return jnp.where(own.censored, log_chances(own.base_dist, x)[1], own.base_dist.log_prob(x))
+
+
+def between(own, value):
+    """log p of a value whose ends agree, of all between them, or, of what is censored on both
+    sides, of all outside."""
+    value = jnp.asarray(value, jnp.result_type(float))
+    low, high = value[..., 0], value[..., 1]
+    no_low, no_high, _, outside, point = own._get_censoring_masks(value)
+    harmless = own.support.feasible_like(low)
+    low, high = jnp.where(no_low, harmless, low), jnp.where(no_high, harmless, high)
+    (below, above), (under, over) = (log_chances(own.base_dist, end) for end in (low, high))
+    below, above = jnp.where(no_low, -jnp.inf, below), jnp.where(no_low, 0.0, above)
+    under, over = jnp.where(no_high, 0.0, under), jnp.where(no_high, -jnp.inf, over)
+    upper = above < under  # by the smaller of the two sides' chances
+    whole, less = jnp.where(upper, above, under), jnp.where(upper, over, below)
+    some = jnp.isfinite(less) & ~point
+    log = whole + jnp.where(some, log1mexp(jnp.where(some, less - whole, -1.0)), 0.0)
+    log = jnp.where(outside, jnp.logaddexp(below, over), log)
+    return jnp.where(point, own.base_dist.log_prob(low), log)

@@ -1,0 +1,42 @@
+"""Negative binomial counts, in all the ways to write them: no kernel, rows are evaluated one by
+one."""
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from probml.families.entry import Entry
+from probml.families.log_linear import log_dirichlet_multinomial, log_negative_binomial
+
+
+def of_counts(distribution, value):
+    """log p by mean and concentration, as the user gave them: 1/p − 1 of a p near 1 has lost its
+    digits."""
+    dtype = jnp.result_type(float)
+    c = jnp.asarray(distribution.concentration, dtype)
+    if isinstance(distribution, dist.NegativeBinomialLogits):
+        logits = jnp.asarray(distribution.logits, dtype)
+        log_mean = jnp.log(c) + logits
+        mean = jnp.minimum(c * jnp.exp(logits), jnp.finfo(dtype).max / 4)
+    elif isinstance(distribution, dist.NegativeBinomialProbs):
+        mean, log_mean = c * distribution.probs / (1 - distribution.probs), None
+    else:
+        mean, log_mean = c / distribution.rate, None
+    x = jnp.asarray(value, dtype)
+    log = log_negative_binomial(jnp.maximum(x, 0.0), c, mean, log_mean)
+    return jnp.where(x >= 0, log, -jnp.inf)
+
+
+def of_wide_counts(distribution, value):
+    """log p of a BetaNegativeBinomial, Γ(n + k) B(α + k, β + n) / (Γ(n) k! B(α, β)): n/(n + k)
+    times the beta-binomial of k and n among k + n."""
+    a, b, n = (jnp.asarray(part, jnp.result_type(float)) for part in (
+        distribution.concentration1, distribution.concentration0, distribution.n))
+    k = jnp.maximum(jnp.asarray(value, a.dtype), 0.0)
+    counts = jnp.stack(jnp.broadcast_arrays(k, n), -1)
+    log = log_dirichlet_multinomial(counts, jnp.stack(jnp.broadcast_arrays(a, b), -1))
+    return jnp.where(value >= 0, log - jnp.log1p(k / n), -jnp.inf)
+
+
+ENTRIES = (Entry((dist.GammaPoisson, dist.NegativeBinomialProbs, dist.NegativeBinomialLogits),
+                 log_prob=of_counts),
+           Entry((dist.BetaNegativeBinomial,), log_prob=of_wide_counts))
