@@ -100,20 +100,17 @@ class LogisticRegression(Planes):
         self._found(labelled(fit, self.classes_))
         beta, bias = (fit.params["beta"].reshape(X.shape[1], -1),
                       np.reshape(fit.params.get("bias", np.zeros(1 if k == 2 else k)), -1))
-        if k > 2 and self.fit_intercept:
-            bias = bias - bias.mean()
-        if k > 2 and not np.isfinite(self.C):
-            beta = beta - beta.mean(1, keepdims=True)
+        if k > 2:
+            beta, bias = beta - beta.mean(1, keepdims=True), bias - bias.mean()
         self.coef_, self.intercept_ = self._planes(beta, bias)
         return self
 
     def _told(self, fit: Fit) -> dict[str, Unit]:
-        """Of several classes coefficients are told less their mean over these, where nothing else
-        holds it: then they have standard errors."""
+        """Of several classes coefficients are told less their mean over these, which no row tells:
+        so they have standard errors."""
         units, k = super()._told(fit), len(self.classes_)
-        free = () if k == 2 else ("bias",) if np.isfinite(self.C) else ("bias", "beta")
         return units | {name: replace(units[name], mix=(-1, np.eye(k) - 1 / k))
-                        for name in free if name in units}
+                        for name in ("bias", "beta") if k > 2 and name in units}
 
     def predict_proba(self, X):
         """p(class | row), (n, k); averaged over a posterior, where there is one."""

@@ -270,6 +270,14 @@ class Design(NamedTuple):
         """(n, lines + Σ curves), dense."""
         return self.sparse(X) @ self.mixing()
 
+    def slopes(self) -> np.ndarray:
+        """By how much a unit of each column raises its line, (d,)."""
+        out = 1 / np.asarray(self.scale, float)
+        for j, basis in self.curves.items():
+            ends = basis.knots[DEGREE], basis.knots[-DEGREE - 1]
+            out[j] = np.diff(basis.columns(np.array(ends))[:, 0])[0] / (ends[1] - ends[0])
+        return out
+
     def parts(self, X: np.ndarray) -> list[Local]:
         """The columns before they are mixed: of a curve its B-splines, of a linear column
         itself."""

@@ -160,12 +160,14 @@ class SmoothingSpline(FromMoments):
         return replace(model.fit(data, Exact(), weights=weights), units=self._told_units())
 
     def _told_units(self) -> dict[str, Unit]:
-        """Coefficients by the column whose line or curve they are part of; the level of y."""
+        """Coefficients by the column whose line or curve they are part of, those of lines in units
+        of y per unit of it; the level of y."""
         names = self._column_names or tuple(f"x{j}" for j in range(self.n_features_in_))
         curves = [f"{names[j]}, curve {i}" for j, members in zip(
             self.design_.curves, self.design_.groups, strict=True) for i in range(len(members))]
         lines = [f"{name}, line" for name in names]
-        return {"beta": Unit(names={0: (*lines, *curves)}),
+        factor = np.concatenate([self.design_.slopes(), np.ones(len(curves))])
+        return {"beta": Unit(factor, names={0: (*lines, *curves)}),
                 "bias": Unit(shift=self.moments_.mean[-1]),
                 **of_rows(h=(self.moments_.mean[:-1], 1.0), y=(self.moments_.mean[-1], 1.0))}
 
