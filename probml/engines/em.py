@@ -177,9 +177,9 @@ class EM(Engine):
                           f"groups, and of what lies beside them shrink slowly; use MAP()")
         near = next((group for group in plan.latents if not group.kind.exact), None)
         if near is not None and not plan.variables:
-            raise Refusal(f"{where} faster than MAP: nothing discrete is unseen, and '{near.name}' "
-                          f"is {near.kind.words}: each step of an M-step would pass over all rows "
-                          f"and what they are evaluated at; use MAP()")
+            raise Refusal(f"{where} faster than MAP: '{near.name}' is {near.kind.words}, and each "
+                          f"step of an M-step would pass over all rows and what they are evaluated "
+                          f"at; use MAP()")
         for stage in blocks(plan, self.prior):
             for block in stage:
                 if block.form is None and block.rowwise and not block.newton:
@@ -264,7 +264,8 @@ class EM(Engine):
             # of fewer starts than LEAST the rule has made sure already that they are all it can buy
             bought = int(EFFORT / (rows * self._work(plan)))
             made = made._replace(starts=min(made.starts, max(bought, LEAST)))
-        return made._replace(starts=max(made.starts, APART)) if plan.globals and plan.free else made
+        several = (plan.globals or plan.cellwise) and plan.free
+        return made._replace(starts=max(made.starts, APART)) if several else made
 
     def _work(self, plan: Plan) -> int:
         """Entries of tables in an evaluation and its M-step, of one row."""

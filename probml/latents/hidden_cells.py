@@ -30,6 +30,7 @@ from probml.jaxpr.walk import jaxpr_of
 from probml.latents.latent import WEIGHTS, Group, Seen, over
 from probml.numerics.process.plain import evaluated
 from probml.structure.densities import example, log_densities, log_masses
+from probml.structure.site import Site
 from probml.structure.structure import Structure
 
 MOST = 2**24  # entries of a table
@@ -55,17 +56,23 @@ class HiddenCells:
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Any:
         raise NotImplementedError("expectations over cells are derivatives")
 
-    def belief(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> tuple:
-        return ()
+    def belief(self, structure: Structure, group: Group, env: Mapping,
+               seen: Seen) -> list[jax.Array]:
+        """The probabilities of the states at which each element of each density looks."""
+        parts, sizes = _parts(structure, group, env, seen), _sizes(structure, group)
+        return jax.grad(lambda logs: sum_out([
+            part._replace(log=log) for part, log in zip(parts, logs, strict=True)
+        ], sizes, MOST))([part.log for part in parts])
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
         return jnp.zeros(0)
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
-                 moments: tuple) -> jax.Array:
-        """What an M-step climbs is the sum itself: nothing is left to be expected."""
-        return log_sum(structure, group, env, seen)
+                 moments: list[jax.Array]) -> jax.Array:
+        return sum((jnp.where(share > 0, share * jnp.where(share > 0, part.log, 0.0), 0.0).sum()
+                    for part, share in zip(_parts(structure, group, env, seen), moments,
+                                           strict=True)), jnp.zeros(()))
 
 
 def near(structure: Structure, group: Group) -> tuple[str, ...]:
@@ -89,17 +96,14 @@ def log_sum(structure: Structure, group: Group, env: Mapping, seen: Seen,
     """
     if not group.cellwise:
         return jnp.zeros(())
-    parts = []
-    for name in near(structure, group):
-        parts += _parts(structure, group, env, name, seen.get(name, (None, None)))
-    sizes = {name: _size(structure, name) for name in group.cellwise if name not in (drawn or {})}
+    parts, sizes = _parts(structure, group, env, seen), _sizes(structure, group)
     parts += [Part(own, {name: np.arange(own.shape[1])}) for name, own in (weights or {}).items()]
     if group.asked is not None and WEIGHTS in env:
         function, looks = group.asked
         part = _over_states(structure, env, looks, function)
         parts.append(part._replace(log=part.log * env[WEIGHTS]))
     for name, states in (drawn or {}).items():
-        parts = [_at(part, name, states) for part in parts]
+        parts, _ = [_at(part, name, states) for part in parts], sizes.pop(name)
     return sum_out(parts, sizes, MOST, (), best)
 
 
@@ -177,8 +181,18 @@ def _size(structure: Structure, name: str) -> tuple[int, int]:
     return math.prod(site.cells), site.finite
 
 
-def _parts(structure: Structure, group: Group, env: Mapping, name: str,
-           own: tuple[jax.Array | None, jax.Array | None]) -> list[Part]:
+def _sizes(structure: Structure, group: Group) -> dict[str, tuple[int, int]]:
+    return {name: _size(structure, name) for name in group.cellwise}
+
+
+def _parts(structure: Structure, group: Group, env: Mapping, seen: Seen) -> list[Part]:
+    """The log densities of the sites that look at hidden cells, over the states of these."""
+    return [part for name in near(structure, group)
+            for part in _parts_of(structure, group, env, name, seen.get(name, (None, None)))]
+
+
+def _parts_of(structure: Structure, group: Group, env: Mapping, name: str,
+              own: tuple[jax.Array | None, jax.Array | None]) -> list[Part]:
     """The log density of a site over the states of the cells at which it looks."""
     site, (x, mask) = structure.sites[name], own
     looks = looked(structure, group.cellwise, name)
@@ -217,6 +231,10 @@ def _over_states(structure: Structure, env: Mapping, looks: Mapping[str, np.ndar
         for site in every)), dict(looks))
 
 
+def _kind(site: Site) -> np.dtype:
+    return jnp.result_type(int if site.discrete else float)
+
+
 @memo(512)
 def looked(structure: Structure, cellwise: tuple[str, ...], name: str) -> dict[str, np.ndarray]:
     """Hidden site → the cell of it at which each element of a site's log density looks; of a hidden
@@ -230,7 +248,7 @@ def looked(structure: Structure, cellwise: tuple[str, ...], name: str) -> dict[s
     def function(env: Mapping) -> jax.Array:
         if name in cellwise:
             return log_masses(structure, name, env)
-        return log_densities(structure, site, env, jnp.zeros(site.cells), None)
+        return log_densities(structure, site, env, jnp.zeros(site.cells, _kind(site)), None)
 
     return looked_at(structure, function, example(structure, name),
                      [z for z in cellwise if z in parents])
@@ -270,8 +288,7 @@ def why_not(structure: Structure, group: Group) -> str | None:
         except Tangled as tangled:
             return f"an element of '{name}' depends on several cells of '{tangled.names[0]}'"
     try:
-        jax.eval_shape(lambda: some({name: (jnp.zeros((math.prod(sites[name].lattice),
-                                                       *sites[name].event)), None)
+        jax.eval_shape(lambda: some({name: (jnp.zeros(sites[name].cells, _kind(sites[name])), None)
                                      for name in names}))
     except Tangled as tangled:
         return (f"the cells of {' and '.join(map(repr, tangled.names))} depend on several of each "

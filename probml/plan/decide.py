@@ -12,7 +12,8 @@ from probml.latents import grouping, hidden_cells
 from probml.latents.latent import Group
 from probml.plan.groupings import groupings
 from probml.plan.integrals import ruled
-from probml.plan.plan import BUDGET, TABLE, Plan, Variable
+from probml.plan.plan import BUDGET, TABLE, Plan
+from probml.plan.variable import Variable
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 

@@ -18,6 +18,7 @@ from probml.latents.latent import Group
 from probml.numerics.bundles import Bundle
 from probml.numerics.identity import digest
 from probml.plan.groupings import Grouping
+from probml.plan.variable import Variable
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
@@ -26,18 +27,6 @@ TABLE = 2**20  # entries of a pooled argument table, over all its discrete paren
 TABLES = 32  # bytes that an entry takes while its gradient is made
 CHUNK = 2**18  # numbers a chunk of rows should touch: it stays in cache
 ABREAST = 256  # rows of one, beside which what an operation costs by itself is little
-
-
-@dataclass(frozen=True, eq=False)
-class Variable:
-    """A discrete site that is summed out: `values[s]` are the site's cells in joint state s."""
-
-    name: str
-    values: np.ndarray
-
-    @property
-    def states(self) -> int:
-        return len(self.values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +121,11 @@ class Plan:
     def hidden(self) -> dict[str, Group]:
         """The latents, numbers and hidden cells, each with its group."""
         return {name: group for group in self.latents for name in (*group.names, *group.cellwise)}
+
+    @functools.cached_property
+    def cellwise(self) -> tuple[str, ...]:
+        """Those of them that are hidden cells."""
+        return tuple(name for group in self.latents for name in group.cellwise)
 
     @functools.cached_property
     def numbers(self) -> tuple[str, ...]:

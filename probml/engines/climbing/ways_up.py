@@ -56,6 +56,9 @@ def unstuck(problem: Problem, prior: bool, climb: Climb, plain: Climb, params: M
     if not all(np.array_equal(away[name], outcome.params[name]) for name in stuck):
         outcome = better(outcome, climb(away))
     outcome = off_saddle(problem, outcome, lambda apart: climb(_arrays(apart)))
+    if plan.cellwise and not set(plan.free) <= set(start):  # of states there are many orders
+        for point in elsewhere(problem, prior, given_start(plan, start)):
+            outcome = better(outcome, climb(_arrays(outcome.params) | point))
     nowhere = not np.isfinite(outcome.history[0])
     if outcome.status is not Status.STALLED and not nowhere:
         return outcome

@@ -100,7 +100,8 @@ def rough(problem: Problem) -> dict[str, jax.Array]:
         return {name: placed(point[name] if name in apart else np.asarray(value)[0])
                 for name, value in first.params.items()}
     # latents or effects alone: the mode over their spreads may be 0, where no sampler begins
-    if not plan.complete and (hidden(plan) or not (plan.latents or plan.groupings)):
+    if not plan.complete and (hidden(plan) or plan.cellwise and not plan.numbers
+                              or not (plan.latents or plan.groupings)):
         found = EM(restarts=RESTARTS, max_iterations=200,
                    tolerance=1e-6).run(problem)
         if found.status is not Status.COLLAPSED:

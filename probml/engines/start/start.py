@@ -130,8 +130,8 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
 @functools.partial(jit, static_argnames=("plan", "prior", "restarts"), seldom=ONCE)
 def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
     """The prior means; parameters without a closed form a small random step away, since a prior
-    mean is the saddle point of every product of parameters. Those in which all is affine are in no
-    product, and a step in some unit of a column may be far."""
+    mean is the saddle point of every product of parameters, and of every mixture. Those in which
+    all is affine are in no product, and a step in some unit of a column may be far."""
     return _near(plan, prior, restarts, prior_point(plan, known), known, key)
 
 
@@ -144,7 +144,11 @@ def _near(plan: Plan, prior: bool, restarts: int, point: Mapping, known: Known,
     bent = {p for name in users(plan) for uses in sites[name].uses.values()
             for p, use in uses.items() if use.level > Level.AFFINE}
     climbing = [name for name in formless if name in bent]
-    climbing += [name for name in multiplied(plan) if name not in climbing]
+    near = {child for z in plan.cellwise for child in (z, *plan.structure.children[z])}
+    apart = {p for name in near for uses in sites[name].uses.values() for p in uses}
+    # those of hidden cells tell states apart, which at the prior means are alike
+    climbing += [name for name in plan.free if name not in climbing
+                 and (name in multiplied(plan) or name in apart)]
     if not climbing:
         return {name: jnp.broadcast_to(value, (restarts, *jnp.shape(value)))
                 for name, value in point.items()}
@@ -265,7 +269,8 @@ def shaken(plan: Plan, params: Mapping, seed: int) -> dict[str, np.ndarray] | No
     such a point may be a saddle, at which an ascent ends all the same. None where there are no such
     states."""
     sites, alike = plan.structure.sites, set()
-    for variable in (v for v in plan.variables if v not in plan.pattern and sites[v].states):
+    for variable in (v for v in (*plan.variables, *plan.cellwise)
+                     if v not in plan.pattern and sites[v].states):
         near = (variable, *plan.structure.children[variable])
         touched = {p for name in near for uses in sites[name].uses.values() for p in uses
                    if p in plan.free}
@@ -273,13 +278,15 @@ def shaken(plan: Plan, params: Mapping, seed: int) -> dict[str, np.ndarray] | No
                  if size == sites[variable].states > 1]
         below = [p for p, _ in sized
                  if any(p in uses for name in near[1:] for uses in sites[name].uses.values())]
-        same = None
+        close: dict[str, np.ndarray] = {}
         for p, axis in ((p, axis) for p, axis in sized if p in below):
             values = np.moveaxis(np.asarray(params[p], float), axis,
                                  0).reshape(sites[variable].states, -1)
             scale = np.maximum(np.abs(values).max(), 1e-30)
-            close = (np.abs(values[:, None] - values[None]) <= ALIKE * scale).all(-1)
-            same = close if same is None else same & close
+            # of several axes as long as there are states, any may be theirs
+            close[p] = close.get(p, False) | (np.abs(values[:, None] - values[None])
+                                              <= ALIKE * scale).all(-1)
+        same = np.logical_and.reduce(list(close.values())) if close else None
         if same is not None and (same.sum() > len(same)):
             alike |= set(below)
     if not alike:
