@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import ClassVar
 
 LONG = 80  # characters of one value in a message
 
@@ -40,6 +41,15 @@ class Refusal(ModelError):
 
 class DataError(ValueError):
     """Data that the model cannot take: what and where, expected and got, what to do."""
+
+
+class NotConverged(RuntimeWarning):
+    """An optimisation, or a sampler, that stopped before it converged."""
+
+    kind: ClassVar[type["NotConverged"]]  # what is warned by, which estimators refine
+
+
+NotConverged.kind = NotConverged
 
 
 class KindError(DataError, TypeError):

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
-from probml.estimators.face import absent, flat
+from probml.estimators.face import Projection, absent, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, parameter, whole
-from probml.estimators.validation import TransformerMixin, check_is_fitted
+from probml.estimators.validation import check_is_fitted
 from probml.models.chains.dynamic_factor import dynamic_factor
 from probml.models.chains.sequence_data import OfSequences
 from probml.models.chains.sequences import Steps, together
@@ -17,7 +17,7 @@ from probml.posteriors.units import Unit, of_rows
 
 
 @dataclass(eq=False, repr=False)
-class DynamicFactor(TransformerMixin, OfSequences):
+class DynamicFactor(Projection, OfSequences):
     """A few autoregressive factors behind many series; statsmodels' DynamicFactor. Unseen cells are
     NaN. The model is probml.models.dynamic_factor.
 
@@ -82,6 +82,10 @@ class DynamicFactor(TransformerMixin, OfSequences):
         self._learn(scaled, steps)
         return self
 
+    @property
+    def _n_features_out(self):
+        return int(self.n_factors)
+
     def _scaled(self, steps: Steps) -> dict[str, Any]:
         return {"y": together(steps.parts((steps.values - self._centre) / self._unit))}
 
@@ -109,6 +113,10 @@ class DynamicFactor(TransformerMixin, OfSequences):
         self.bic_ = -2 * self.loglik_ + np.log(len(seen)) * self.n_parameters_
 
     # Questions
+
+    def as_data(self, X, lengths=None):
+        """Sequences as the data of `fit_`: columns in standard deviations about their means."""
+        return self._of(X, lengths)[1]
 
     def _of(self, X, lengths) -> tuple[Steps, dict]:
         check_is_fitted(self, "fit_")

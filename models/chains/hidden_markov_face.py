@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from probml import EM, VB, DataError, Fit, ModelError, Refusal, stationary
+from probml import EM, VB, DataError, Fit, ModelError, Refusal
 from probml.estimators.face import goes_on, n_parameters, remember
 from probml.estimators.rules import (
     ENGINE,
@@ -18,6 +18,7 @@ from probml.estimators.rules import (
     Rule,
     check,
     check_count,
+    hold,
     number,
     numbers,
     one_of,
@@ -27,8 +28,8 @@ from probml.estimators.rules import (
     whole,
 )
 from probml.estimators.validation import check_is_fitted
-from probml.language.language import whole_seed
 from probml.models.chains.hidden_markov import EMISSIONS, hidden_markov, named
+from probml.models.chains.hidden_markov_names import ByName
 from probml.models.chains.sequence_data import OfEmissions
 from probml.models.frames.clusters import clusters
 from probml.models.frames.ties import warn_of_tied
@@ -38,12 +39,13 @@ from probml.posteriors.units import Unit
 
 EMISSION: Rule = (one_of(*EMISSIONS)[0],
                   lambda value: isinstance(value, str) and named(value) in EMISSIONS)
+ALGORITHM: Rule = one_of("viterbi", "map")
 START: Rule = ("None or a mapping of names to values",
                lambda value: value is None or isinstance(value, Mapping))
 
 
 @dataclass(eq=False, repr=False)
-class HiddenMarkov(OfEmissions):
+class HiddenMarkov(ByName, OfEmissions):
     """A hidden Markov model of one or many sequences of any lengths; unseen cells are NaN. The
     model is probml.models.hidden_markov.
 
@@ -86,7 +88,8 @@ class HiddenMarkov(OfEmissions):
         criterion: of several n_states the lowest "bic" (Schwarz 1978, of the steps) or "aic"
             (Akaike 1974) is kept.
 
-    Attributes:
+    Attributes, of which those with a name of hmmlearn's may be set, as starting values of the next
+    fit, or all of them in its place:
         startprob_ (k,), transmat_ (k, k), row i is p(next | now = i); means_ (k, d) and covars_:
         variances (k, d) for "normal", (k, d, d) full, (d, d) tied, (k,) spherical, (d,) tied
         diagonal, () tied spherical; emissionprob_ (k, n_symbols) or, for "bernoulli", (k, d);
@@ -105,7 +108,7 @@ class HiddenMarkov(OfEmissions):
     n_init: int | None = parameter(None, optional(whole(1)))
     max_iter: int = parameter(1000, whole(1))
     tol: float = parameter(1e-7, number(0.0))
-    algorithm: str = parameter("viterbi", one_of("viterbi", "map"))
+    algorithm: str = parameter("viterbi", ALGORITHM)
     start: Mapping[str, Any] | None = parameter(None, START)
     random_state: Any = parameter(None, SEED)
     prior: bool = parameter(True, FLAG)
@@ -165,7 +168,7 @@ class HiddenMarkov(OfEmissions):
                  "restarts": self.n_init}
         own = (EM(prior=bool(self.prior), accelerate=self.accelerate, **climb)
                if self.transitions == "even" else VB(**climb))
-        engine, start, seed = self.engine or own, dict(self.start or {}), self._seed()
+        engine, start, seed = self.engine or own, self._begun(), self._seed()
         if start and len(numbers) > 1:
             raise ModelError(f"start needs one number of states, got n_states={self.n_states!r}")
         fits = {k: self._model(k).fit(padded | self._hyper(steps, sample_weight, k), engine,
@@ -228,8 +231,10 @@ class HiddenMarkov(OfEmissions):
         steps = self._steps(X, lengths, reset=False)
         return self._padded(steps) | ({} if y is None else {"z": self._states(y, steps)})
 
-    def _model(self, k):
-        symbolic = self.emission == "categorical"
+    def _model(self, k, **prior):
+        symbolic, each = self.emission == "categorical", {
+            name: "each" if getattr(self, name) is None else getattr(self, name)
+            for name in ("centre", "scale", "rate")}
         return hidden_markov(
             k=k,
             d=1 if symbolic else self.n_features_in_,
@@ -239,13 +244,11 @@ class HiddenMarkov(OfEmissions):
             concentration=self.concentration,
             sticky=self.sticky,
             alpha=self.alpha,
-            centre="each" if self.centre is None else self.centre,
             mean_scale=self.mean_scale,
-            scale="each" if self.scale is None else self.scale,
             shape=self.shape,
-            rate="each" if self.rate is None else self.rate,
             first=self.first,
             transitions=self.transitions,
+            **{**each, **prior},
         )
 
     def _numbers_of_states(self) -> list[int]:
@@ -312,14 +315,24 @@ class HiddenMarkov(OfEmissions):
     def predict(self, X, lengths=None):
         """The states 0 … k−1, shape (n_steps,), or a list of such: the most probable path, or with
         algorithm="map" step by step."""
-        if self.algorithm == "viterbi":
-            return self.decode(X, lengths)[1]
-        found = self.predict_proba(X, lengths)
-        return [p.argmax(1) for p in found] if isinstance(found, list) else found.argmax(1)
+        return self.decode(X, lengths)[1]
 
-    def decode(self, X, lengths=None):
-        """The most probable paths (Viterbi): (log p(X, paths) summed over the sequences, the paths
-        as predict gives them)."""
+    def decode(self, X, lengths=None, algorithm=None):
+        """(How good they are, the states as predict gives them) by `algorithm`, None that of the
+        class: of "viterbi", log p(X, paths) summed over the sequences; of "map", the sum over
+        steps of the probability of each one's state.
+
+        Raises:
+            ModelError: another algorithm.
+        """
+        algorithm = self.algorithm if algorithm is None else algorithm
+        hold("decode", algorithm=(algorithm, ALGORITHM))
+        if algorithm == "map":
+            found = self.predict_proba(X, lengths)
+            parts = found if isinstance(found, list) else [found]
+            states = [part.argmax(1) for part in parts]
+            return (float(sum(part.max(1).sum() for part in parts)),
+                    states if isinstance(found, list) else states[0])
         steps, data = self._asked(X, lengths)
         path = self.fit_.decode(data, sites=["z"])["z"]
         return (float(np.sum(self.fit_.log_prob({**data, "z": self._hidden(path, steps)}))),
@@ -337,8 +350,8 @@ class HiddenMarkov(OfEmissions):
         (n_steps, 1)."""
         check_is_fitted(self, "fit_")
         check_count("sample", "n_steps", n_steps)
-        seed = self._seed() if random_state is None else whole_seed(random_state, "sample")
-        drawn = self.fit_.simulate(rows=1, steps=int(n_steps), seed=seed)
+        drawn = self.fit_.simulate(rows=1, steps=int(n_steps),
+                                   seed=self._seed(random_state, "sample"))
         shown = self._symbols_of(np.asarray(drawn["y"][0])).reshape(int(n_steps), -1)
         return shown, np.asarray(drawn["z"][0])
 
@@ -351,50 +364,3 @@ class HiddenMarkov(OfEmissions):
         better."""
         n = len(self._asked(X, lengths)[0].values)
         return -2 * self.score(X, lengths) + self.n_parameters_ * np.log(n)
-
-    # What was learnt
-
-    @property
-    def startprob_(self):
-        """p(first state), (k,)."""
-        params = self._learnt()
-        return params["initial"] if self.initial == "free" else np.asarray(
-            stationary(params["transition"])
-        )
-
-    @property
-    def transmat_(self):
-        """p(next | now), (k, k), a row for each state now."""
-        return self._learnt()["transition"]
-
-    @property
-    def means_(self):
-        """Means of normal emissions, (k, d)."""
-        return self._learnt("mean")["mean"]
-
-    @property
-    def covars_(self):
-        """Variances or covariance matrices of normal emissions, see the class."""
-        params = self._learnt("mean")
-        if "scale" in params:
-            return params["scale"] ** 2
-        return (np.linalg.inv(params["precision"]) if named(self.emission) in ("full", "tied")
-                else 1 / params["precision"])
-
-    @property
-    def emissionprob_(self):
-        """Probabilities of the symbols, (k, n_symbols), or of 1 in each column, (k, d)."""
-        return self._learnt("probs")["probs"]
-
-    @property
-    def lambdas_(self):
-        """Poisson rates, (k, d)."""
-        return self._learnt("rate")["rate"]
-
-    def _learnt(self, name: str | None = None):
-        check_is_fitted(self, "fit_")
-        if name is not None and name not in self.fit_.params:
-            known = ", ".join(self.fit_.params)
-            raise AttributeError(f"a HiddenMarkov of emission {self.emission!r} has no '{name}'; "
-                                 f"its parameters are {known}")
-        return self.fit_.params

@@ -22,7 +22,6 @@ from probml.estimators.rules import (
     whole,
 )
 from probml.estimators.validation import check_is_fitted
-from probml.language.language import whole_seed
 from probml.models.chains.sequence_data import OfSequences
 from probml.models.chains.sequences import Steps, read, together
 from probml.models.chains.structural import TRENDS, structural_time_series
@@ -228,6 +227,11 @@ class StructuralTimeSeries(OfSequences):
 
     # Questions
 
+    def as_data(self, X, exog=None):
+        """Series as the data of `fit_`: in standard deviations about their mean, and so columns
+        beside them."""
+        return self._of(X, exog)[1]
+
     def _of(self, X, exog) -> tuple[Steps, dict]:
         check_is_fitted(self, "fit_")
         steps = self._steps(X, None, reset=False)
@@ -312,8 +316,8 @@ class StructuralTimeSeries(OfSequences):
         if self._wide:
             raise DataError("sample: a model with columns beside the series draws by "
                             "fit_.simulate(1, x=...)")
-        seed = self._seed() if random_state is None else whole_seed(random_state, "sample")
-        drawn = self.fit_.simulate(rows=1, steps=int(n_steps), seed=seed)["y"][0]
+        drawn = self.fit_.simulate(rows=1, steps=int(n_steps),
+                                   seed=self._seed(random_state, "sample"))["y"][0]
         return np.asarray(drawn) * self._unit + self._centre
 
     @staticmethod

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from probml import DataError, Refusal
-from probml.estimators.classifier import Additive, Classifier, Stepwise
+from probml.estimators.classifier import Additive, Classifier, Joint, Stepwise
 from probml.estimators.face import Face, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, number, numbers, optional, parameter, whole
+from probml.estimators.validation import ConvergenceWarning
 from probml.models.classifiers.naive_bayes_face import COVARIANCE
 from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import InUnits
@@ -25,7 +26,7 @@ class _Normals:
 
     @property
     def priors_(self):
-        return self.fit_.params["weights"]
+        return self._parameter("weights")
 
     @property
     def means_(self):
@@ -39,7 +40,7 @@ class _Normals:
 
 
 @dataclass(eq=False, repr=False)
-class GaussianDiscriminant(_Normals, PartlyLabelled, InUnits, Additive, Classifier):
+class GaussianDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Additive, Classifier):
     """Gaussian discriminant analysis: a normal in each class. "own" is quadratic (QDA), "shared"
     linear (LDA).
 
@@ -50,7 +51,8 @@ class GaussianDiscriminant(_Normals, PartlyLabelled, InUnits, Additive, Classifi
         covariance: "own", "diagonal" or "spherical" in each class; "shared", "shared diagonal" or
             "shared spherical" for all; scikit-learn's words "full", "tied" and "diag" are taken as
             well.
-        prior, plug_in, tol, max_iter, unlabelled_weight, random_state, engine: as in NaiveBayes.
+        prior, plug_in, tol, max_iter, unlabelled_weight, priors, random_state, engine: as in
+            NaiveBayes.
         concentration: pseudo-rows of every class.
         centre, mean_scale, scale: prior of means and covariances in units of X, see
             gaussian_mixture; centre and scale are by default (None) each column's mean and its
@@ -72,6 +74,7 @@ class GaussianDiscriminant(_Normals, PartlyLabelled, InUnits, Additive, Classifi
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, whole(1))
     unlabelled_weight: Any = parameter(1.0, WEIGHT)
+    priors: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
@@ -92,6 +95,10 @@ def _refuse_flat(face: Face, X, codes) -> None:
         return
     groups = {f" in class {label!r}": X[codes == code]
               for code, label in enumerate(face.classes_.tolist())}
+    if canonical(face.covariance).startswith("tied") and len(X) <= len(groups):
+        raise DataError(f"{type(face).__name__}: {len(X)} rows of {len(groups)} classes: the "
+                        f"number of samples must be more than the number of classes, or nothing "
+                        f"tells the spread within them. Give more rows, or prior=True")
     # what is left after the classes' means, of all classes together
     if canonical(face.covariance).startswith("tied"):
         groups = {" in every class": np.concatenate(
@@ -114,7 +121,7 @@ def _refuse_flat(face: Face, X, codes) -> None:
 
 
 @dataclass(eq=False, repr=False)
-class MixtureDiscriminant(_Normals, PartlyLabelled, InUnits, Stepwise, Classifier):
+class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Classifier):
     """Discriminant analysis by mixtures: a Gaussian mixture in each class (MclustDA), fitted by EM
     with the labels seen.
 
@@ -124,9 +131,9 @@ class MixtureDiscriminant(_Normals, PartlyLabelled, InUnits, Stepwise, Classifie
         n_components: components of each class, k.
         covariance: as in GaussianDiscriminant; "shared" is one for all components of all classes.
         n_init: starts, each by k-means++ within the classes; the best is kept.
-        prior, tol, max_iter, unlabelled_weight, random_state, engine, concentration, centre,
-            mean_scale, scale: as in GaussianDiscriminant, the standard deviation within k-means
-            clusters of every class.
+        prior, tol, max_iter, unlabelled_weight, priors, random_state, engine, concentration,
+            centre, mean_scale, scale: as in GaussianDiscriminant, the standard deviation within
+            k-means clusters of every class.
 
     Attributes:
         classes_, priors_ (classes,), weights_ (classes, k) of the components in a class, means_
@@ -146,6 +153,7 @@ class MixtureDiscriminant(_Normals, PartlyLabelled, InUnits, Stepwise, Classifie
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, whole(1))
     unlabelled_weight: Any = parameter(1.0, WEIGHT)
+    priors: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
@@ -176,7 +184,7 @@ class MixtureDiscriminant(_Normals, PartlyLabelled, InUnits, Stepwise, Classifie
         fits = []
         # only the best one's failure to converge is the user's business
         with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", RuntimeWarning)
+            warnings.simplefilter("always", ConvergenceWarning)
             for i in range(self.n_init):
                 start = self._begin(data["x"], data["class"],
                                     np.random.RandomState([self._seed(), i]))
@@ -188,7 +196,7 @@ class MixtureDiscriminant(_Normals, PartlyLabelled, InUnits, Stepwise, Classifie
             raise failure
         best = max(fits, key=lambda fit: fit.history[-1])
         if not best.converged:
-            warnings.warn(str(caught[-1].message), RuntimeWarning, stacklevel=4)
+            warnings.warn(str(caught[-1].message), ConvergenceWarning, stacklevel=4)
         return best
 
     def _begin(self, X, codes, random) -> dict[str, np.ndarray]:

@@ -4,24 +4,27 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from probml import DataError
+from probml.estimators.face import Projection
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
     fixed,
     number,
+    numbers,
     optional,
     parameter,
     whole,
 )
-from probml.estimators.validation import TransformerMixin, check_is_fitted
+from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.discriminant_faces import GaussianDiscriminant
 
 
 @dataclass(eq=False, repr=False)
-class FisherDiscriminant(TransformerMixin, GaussianDiscriminant):
+class FisherDiscriminant(Projection, GaussianDiscriminant):
     """Fisher's linear discriminant: the directions in which the classes' means lie furthest apart,
     in units of the spread within classes.
 
@@ -36,6 +39,7 @@ class FisherDiscriminant(TransformerMixin, GaussianDiscriminant):
         n_components: directions kept, at most min(classes − 1, d); None: all of these.
         prior: False (Fisher's): maximum likelihood; True: the priors of GaussianDiscriminant, as
             wide as they are by default.
+        priors: (k,), probabilities of the classes, in their sorted order; None: learnt.
 
     Attributes:
         classes_, priors_, means_, covariance_ (d, d) within classes, scalings_ (d, n_components)
@@ -55,6 +59,7 @@ class FisherDiscriminant(TransformerMixin, GaussianDiscriminant):
     mean_scale: float = fixed(1000.0)
     scale: None = fixed(None)
     unlabelled_weight: float = fixed(1.0)
+    priors: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, whole(1))
     random_state: Any = parameter(None, SEED)
@@ -89,6 +94,10 @@ class FisherDiscriminant(TransformerMixin, GaussianDiscriminant):
             raise DataError(f"The number of classes has to be greater than one; y has 1 class, "
                             f"{names}: give rows of another")
         return X, codes, weights
+
+    @property
+    def _n_features_out(self):
+        return self.scalings_.shape[1]
 
     def transform(self, X):
         """Rows in the discriminant directions, (n, n_components), about the mean; a row with an

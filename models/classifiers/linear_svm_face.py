@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from probml import MAP, DataError
+from probml.errors import NotConverged
 from probml.estimators.rules import (
     CLASS_WEIGHT,
     ENGINE,
@@ -136,7 +137,7 @@ class LinearSVM(Planes):
             warnings.warn(
                 f"LinearSVM stopped after {self.n_iter_} turns, {max(e.gap for e in found):.2g} of "
                 f"the loss from its least: standardise the columns, lower C={self.C:g}, or raise "
-                f"max_iter={self.max_iter}", RuntimeWarning, stacklevel=3)
+                f"max_iter={self.max_iter}", NotConverged.kind, stacklevel=3)
         self.coef_, self.intercept_ = self._planes(beta, bias)
         fit = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()},
                        {"y": tuple(self.classes_.tolist())})

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from probml import DataError
-from probml.estimators.classifier import Additive, Classifier
+from probml.estimators.classifier import Additive, Classifier, Joint
 from probml.estimators.rules import (
     ANY,
     ENGINE,
@@ -37,7 +37,7 @@ COVARIANCE = (
 
 
 @dataclass(eq=False, repr=False)
-class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
+class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
     """Naive Bayes over columns of any kind; unseen cells, and unseen labels, are NaN or None.
 
     The model is probml.models.naive_bayes. With all labels seen and prior=True the posterior is
@@ -67,13 +67,13 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
         unlabelled_weight: how much a row without a label counts, beside 1 of one with a label;
             "auto": chosen by the log score of held-out labels. A warning says where such rows make
             held-out labels less probable, and which weight helps (Nigam et al. 2000).
+        priors: (k,), probabilities of the classes, in their sorted order; None: learnt.
         random_state: seed of EM's start; None is 0.
         engine: an engine's value; by default Exact() where it can, else EM.
 
     Attributes:
-        classes_, class_prior_ (k,), tables_ (column → parameter → (k, ...)), theta_ and var_ (k,
-        normal columns),
-        columns_, fit_: the probml Fit.
+        classes_, class_prior_ and class_count_ (k,), tables_ (column → parameter → (k, ...)),
+        theta_ and var_ (k, normal columns), columns_, fit_: the probml Fit.
     """
 
     _target = "class"
@@ -95,6 +95,7 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, whole(1))
     unlabelled_weight: Any = parameter(1.0, WEIGHT)
+    priors: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
@@ -161,7 +162,7 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
     @property
     def class_prior_(self):
         """The classes' weights, (k,)."""
-        return self.fit_.params["weights"]
+        return self._parameter("weights")
 
     @property
     def tables_(self):
@@ -181,9 +182,9 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
     @property
     def theta_(self):
         """Means of the normal columns, (k, normal columns)."""
-        return self.fit_.params["normal_mean"]
+        return self._parameter("normal_mean")
 
     @property
     def var_(self):
         """Variances of the normal columns, (k, normal columns)."""
-        return 1 / self.fit_.params["normal_precision"]
+        return 1 / self._parameter("normal_precision")

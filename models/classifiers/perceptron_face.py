@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import Fit
 from probml.estimators.rules import FLAG, SEED, parameter, whole
-from probml.estimators.validation import check_is_fitted
+from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.models.classifiers.perceptron import learn, perceptron
 from probml.models.frames.framed import Framed
 from probml.models.frames.margins import Margin
@@ -76,7 +76,7 @@ class Perceptron(Framed, Margin):
                 "planes part the classes, or they need more epochs, though in standardised "
                 "columns. LogisticRegression and "
                 "SupportVectorMachine do without",
-                RuntimeWarning,
+                ConvergenceWarning,
                 stacklevel=2,
             )
         return self

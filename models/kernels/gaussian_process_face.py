@@ -13,6 +13,7 @@ from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    check_count,
     number,
     one_of,
     optional,
@@ -149,6 +150,22 @@ class GaussianProcess(Numeric):
         half = solve_triangular(self._factor[0], cross.T, lower=True)
         variance = self.variance_ - (half**2).sum(0)
         return mean, np.sqrt(np.maximum(variance, 0.0) + self.noise_**2)
+
+    def sample_y(self, X, n_samples=1, random_state=0):
+        """Draws of y at rows X together, given the rows that were fitted, (n, n_samples).
+
+        Cost: O(n³) beside predict.
+        """
+        check_is_fitted(self, "fit_")
+        check_count("sample_y", "n_samples", n_samples)
+        x = self._whole(X, reset=False)
+        cross = self._covariance(x, self._x)
+        half = solve_triangular(self._factor[0], cross.T, lower=True)
+        covariance = self._covariance(x, x) - half.T @ half
+        covariance[np.diag_indices_from(covariance)] += self.noise_**2
+        random = np.random.default_rng(self._seed(random_state, "sample_y"))
+        return random.multivariate_normal(self.mean_ + cross @ self._weights, covariance,
+                                          int(n_samples), method="eigh").T
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
         """Rows as the data of `fit_`: columns and y centred, in units of their spreads."""

@@ -168,14 +168,15 @@ class KernelDensity(DensityMixin, _Kernels):
         return np.where(np.isnan(X),
                         self.fit_.impute(self._asked(X))["x"] * self._unit + self._centre, X)
 
-    def sample(self, n_samples=1):
+    def sample(self, n_samples=1, random_state=None):
         """New rows, (n_samples, d): a row of X, and noise."""
         check_is_fitted(self, "fit_")
         check_count("sample", "n_samples", n_samples)
         if n_samples * len(self._unit) > LARGEST:
             raise ModelError(f"sample(n_samples={n_samples!r}): more than {LARGEST:,} numbers, "
                              f"which no memory holds")
-        random, params = np.random.default_rng(self._seed()), self.fit_.params
+        random, params = np.random.default_rng(self._seed(
+            random_state, "sample")), self.fit_.params
         which = random.choice(len(params["weights"]), int(n_samples), p=params["weights"])
         return ((params["centre"][which] + random.normal(size=(len(which), len(self._unit))))
                 * self._unit + self._centre)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from probml import Fit, ModelError
+from probml.errors import NotConverged
 from probml.estimators.face import Face
 from probml.estimators.rules import CLASS_WEIGHT, Rule, number, one_of, parameter, whole
 from probml.estimators.validation import (
@@ -99,7 +100,7 @@ class _Machine:
                 f"{type(self).__name__} stopped at max_iter={self.max_iter} steps before the "
                 f"conditions of optimality held to tol={self.tol:g}: standardise "
                 f"the columns, lower C={self.C:g}, or raise max_iter",
-                RuntimeWarning,
+                NotConverged.kind,
                 stacklevel=4,
             )
         return solver

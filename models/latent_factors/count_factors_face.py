@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from probml import DataError, ModelError
-from probml.estimators.face import Face, absent
+from probml.estimators.face import Face, Projection, absent
 from probml.estimators.rules import PARTS, SEED, check, number, parameter, whole
-from probml.estimators.validation import TransformerMixin, check_is_fitted, places_of
+from probml.estimators.validation import ConvergenceWarning, check_is_fitted, places_of
 from probml.models.latent_factors.count_factors import Factors, factorised
 
 
 @dataclass(eq=False, repr=False)
-class PoissonFactors(TransformerMixin, Face):
+class PoissonFactors(Projection, Face):
     """Counts as sums of few non-negative parts, x ≈ θ β, by variational Bayes; unseen cells are NaN
     (models/latent_factors/count_factors.py).
 
@@ -68,7 +68,7 @@ class PoissonFactors(TransformerMixin, Face):
         self.converged_, self.n_iter_ = found.converged, len(found.history)
         if not found.converged:
             warnings.warn(f"PoissonFactors stopped at max_iter={self.max_iter} before the bound "
-                          f"rested: raise it, or tol", RuntimeWarning, stacklevel=2)
+                          f"rested: raise it, or tol", ConvergenceWarning, stacklevel=2)
         return self
 
     def _found(self, X, random, columns=None) -> Factors:
@@ -76,7 +76,7 @@ class PoissonFactors(TransformerMixin, Face):
         return factorised(X, self.n_components, prior, self.tol, self.max_iter, random, columns)
 
     def _counts(self, X, reset: bool) -> np.ndarray:
-        X = self._numbers(X.toarray() if hasattr(X, "toarray") else X, reset).astype(float)
+        X = self._numbers(X, reset).astype(float)
         if (X < 0).any():
             row, j = np.argwhere(X < 0)[0]
             raise DataError(f"Negative values in data: {self._column(int(j))} of X is "

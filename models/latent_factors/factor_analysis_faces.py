@@ -7,14 +7,9 @@ from typing import Any
 import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
-from probml.estimators.face import Face, absent, flat
+from probml.estimators.face import Face, Projection, absent, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, number, parameter, whole
-from probml.estimators.validation import (
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    check_is_fitted,
-    places_of,
-)
+from probml.estimators.validation import check_is_fitted, places_of
 from probml.models.latent_factors.factor_analysis import (
     covariance,
     factor_analysis,
@@ -28,7 +23,7 @@ STEP = 0.01  # of a tolerance of EM's iterations, for steps of L-BFGS, which are
 
 
 @dataclass(eq=False, repr=False)
-class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
+class _Linear(Projection, Face):
     """What both faces share. Columns are fitted about their means in units of their spread, and
     attributes are in those of X."""
 
@@ -157,10 +152,6 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         check_is_fitted(self, "fit_")
         return self._W
 
-    @property
-    def _n_features_out(self):
-        return self._W.shape[1]
-
     def get_covariance(self):
         """W Wᵀ + noise, (d, d)."""
         check_is_fitted(self, "fit_")
@@ -212,12 +203,12 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         filled = self.fit_.impute(self._data(X))["x"] * self._unit + self._centre
         return np.where(np.isnan(X), filled, X)
 
-    def sample(self, n_samples=1):
+    def sample(self, n_samples=1, random_state=None):
         """New rows, (n_samples, d)."""
         check_is_fitted(self, "fit_")
         check_count("sample", "n_samples", n_samples)
-        return self.fit_.simulate(int(n_samples),
-                                  seed=self._seed())["x"] * self._unit + self._centre
+        drawn = self.fit_.simulate(int(n_samples), seed=self._seed(random_state, "sample"))
+        return drawn["x"] * self._unit + self._centre
 
     predict_proba = absent("predict_proba", "transform(X) tells where a row lies")
 
@@ -287,6 +278,11 @@ class ProbabilisticPCA(_Linear):
         """The variance along every axis, signal and noise, (k,)."""
         check_is_fitted(self, "fit_")
         return (self._W**2).sum(0) + self._psi[0]
+
+    @property
+    def explained_variance_ratio_(self):
+        """The same as shares of the variance of all columns, (k,)."""
+        return self.explained_variance_ / np.trace(self.get_covariance())
 
 
 class FactorAnalysis(_Linear):

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 
 from probml import MAP, DataError
-from probml.estimators.face import Face, absent
+from probml.estimators.face import Face, Projection, absent
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, one_of, parameter
-from probml.estimators.validation import TransformerMixin, check_is_fitted
+from probml.estimators.validation import check_is_fitted
 from probml.language.given import numbers
 from probml.models.latent_factors.item_response import MODELS, item_response
 
 
 @dataclass(eq=False, repr=False)
-class ItemResponse(TransformerMixin, Face):
+class ItemResponse(Projection, Face):
     """Item response: answers 0 and 1 of persons, each by one ability; R's ltm and mirt.
 
         logit p(x_ij = 1 | z_i) = a_j z_i + c_j,   z_i ~ N(0, 1)
@@ -82,6 +82,11 @@ class ItemResponse(TransformerMixin, Face):
             raise DataError(f"{self._column(int(j))} of X is {X[row, j]:g} in row {row}: expected "
                             f"answers 0 or 1, or NaN where there is none")
         return X
+
+    _n_features_out = 1
+
+    def _data(self, X):
+        return {"y": self._answers(X, reset=False)}
 
     predict_proba = absent("predict_proba", "transform(X) tells abilities")
 

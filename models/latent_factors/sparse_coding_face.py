@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from probml import DataError
-from probml.estimators.face import Face, absent
+from probml.estimators.face import Face, Projection, absent
 from probml.estimators.rules import PARTS, SEED, STARTS, check, number, parameter, whole
-from probml.estimators.validation import TransformerMixin, check_is_fitted, places_of
+from probml.estimators.validation import ConvergenceWarning, check_is_fitted, places_of
 from probml.models.latent_factors.sparse_coding import Coded, coded
 
 
 @dataclass(eq=False, repr=False)
-class SparseCoding(TransformerMixin, Face):
+class SparseCoding(Projection, Face):
     """Rows as sums of few of many atoms, the mode of Laplace codes; scikit-learn's
     DictionaryLearning, with unseen cells (models/latent_factors/sparse_coding.py).
 
@@ -63,7 +63,7 @@ class SparseCoding(TransformerMixin, Face):
         self.converged_, self.n_iter_ = found.converged, len(found.history) - 1
         if not found.converged:
             warnings.warn(f"SparseCoding stopped at max_iter={self.max_iter} before the objective "
-                          f"rested: raise it, or tol", RuntimeWarning, stacklevel=2)
+                          f"rested: raise it, or tol", ConvergenceWarning, stacklevel=2)
         return self
 
     def _rows(self, X: np.ndarray, random: np.random.Generator) -> np.ndarray:

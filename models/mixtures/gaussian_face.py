@@ -189,6 +189,14 @@ class GaussianMixture(InUnits, Mixture):
         return self.fit_.params["precision"]
 
     @property
+    def precisions_cholesky_(self):
+        """Upper triangles U with U Uᵀ the precision matrices; of variances, 1 / standard
+        deviation."""
+        if canonical(self.covariance_type) not in ("full", "tied"):
+            return np.sqrt(self.precisions_)
+        return np.swapaxes(np.linalg.inv(np.linalg.cholesky(self.covariances_)), -1, -2)
+
+    @property
     def covariances_(self):
         precision = self.fit_.params["precision"]
         return (np.linalg.inv(precision) if canonical(self.covariance_type) in ("full", "tied")

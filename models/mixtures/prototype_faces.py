@@ -9,7 +9,7 @@ import numpy as np
 from probml import DataError
 from probml.estimators.face import Face, absent
 from probml.estimators.rules import SEED, STARTS, check, number, one_of, parameter, whole
-from probml.estimators.validation import check_is_fitted
+from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.models.mixtures.prototypes import fuzzy, medoids, memberships, squares
 
 METRICS = ("euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed")
@@ -182,7 +182,7 @@ class FuzzyCMeans(Prototypes):
         self.converged_, self.n_iter_ = found.converged, len(found.history)
         if not found.converged:
             warnings.warn(f"FuzzyCMeans stopped at max_iter={self.max_iter} before the objective "
-                          f"rested: raise it, or tol", RuntimeWarning, stacklevel=2)
+                          f"rested: raise it, or tol", ConvergenceWarning, stacklevel=2)
         return self
 
     def predict_proba(self, X):

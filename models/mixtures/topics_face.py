@@ -7,9 +7,9 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from probml import VB, DataError
-from probml.estimators.face import Face, absent
+from probml.estimators.face import Face, Projection, absent
 from probml.estimators.rules import ENGINE, SEED, check, number, optional, parameter, whole
-from probml.estimators.validation import TransformerMixin, check_is_fitted
+from probml.estimators.validation import check_is_fitted
 from probml.models.mixtures.topics import latent_dirichlet, of_counts
 from probml.posteriors.units import Unit
 
@@ -17,7 +17,7 @@ ROUNDS = 1000  # of a new document's topics, at the most
 
 
 @dataclass(eq=False, repr=False)
-class TopicModel(TransformerMixin, Face):
+class TopicModel(Projection, Face):
     """Latent Dirichlet allocation by variational Bayes: topics of a table of word counts; the
     function is probml.models.latent_dirichlet.
 
@@ -84,13 +84,18 @@ class TopicModel(TransformerMixin, Face):
                 even if self.topic_word_prior is None else float(self.topic_word_prior))
 
     def _counts(self, X, reset: bool) -> np.ndarray:
-        X = self._numbers(X.toarray() if hasattr(X, "toarray") else X, reset)
+        X = self._numbers(X, reset)
         odd = ~(X >= 0)
         if odd.any():
             row, j = np.argwhere(odd)[0]
             raise DataError(f"{self._column(int(j))} of X is {X[row, j]:g} in row {row}: expected "
                             f"counts of words, 0 or more, and none unseen")
         return X
+
+    def _data(self, X):
+        """Every word as a row."""
+        data, counts = of_counts(self._counts(X, reset=False))
+        return {name: np.repeat(values, counts.astype(int)) for name, values in data.items()}
 
     predict_proba = absent("predict_proba", "transform(X) tells the topics of documents")
 

@@ -9,7 +9,7 @@ from numpyro.diagnostics import split_gelman_rubin
 
 from probml.estimators.classifier import Classifier
 from probml.estimators.rules import PARTS, SEED, STARTS, check, number, parameter, whole
-from probml.estimators.validation import check_is_fitted
+from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.models.trees.sampled_trees import Chain
 
 INSIDE: Any = ("a number above 0 and below 1",
@@ -92,7 +92,7 @@ class SampledTree(Classifier):
                           f"tree only by way of worse ones, so that more draws help little where "
                           f"rows are many. predict_proba is the mean of all chains: raise chains "
                           f"(now {self.chains}), or take EvidenceTree, which sums without chains",
-                          RuntimeWarning, stacklevel=2)
+                          ConvergenceWarning, stacklevel=2)
         return self
 
     def _r_hat(self) -> float:

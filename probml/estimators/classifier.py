@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from probml.errors import DataError
+from probml.errors import DataError, ModelError
 from probml.estimators.face import Face, goes_on, missing, regiven, remember, rows
 from probml.estimators.rules import check
 from probml.estimators.validation import (
@@ -19,6 +19,7 @@ from probml.estimators.validation import (
 from probml.interface.fit import Fit
 from probml.language.language import Bound
 
+SLACK = 1e-6  # by which the sum of probabilities may be off
 MANY = 2**12  # labels from which counting them saves more than it costs
 
 
@@ -43,14 +44,31 @@ class Classifier(ClassifierMixin, Face):
             self._judge(X, codes)
         complete, data = codes.dtype.kind != "f", {**self._data(X), self._target: codes}
         self.notes_ = self._doubt(X)
-        data |= self._hyper(data, weights)
+        data |= self._hyper(data, weights) | self._class_weights()
         fit = self._solve(self._model(len(self.classes_)), data, weights, self._start(X, codes),
                           complete)
         self._remember(fit, X, codes, weights)
         fit = dataclasses.replace(fit,
                                   names={**fit.names, self._target: tuple(self.classes_.tolist())})
         self._keep(fit, len(codes) if weights is None else weights.sum())
+        self.class_count_ = _counted(codes, weights, len(self.classes_))
         return self
+
+    def _class_weights(self) -> dict[str, np.ndarray]:
+        """The probabilities of the classes that the user gives, as the site that they are.
+
+        Raises:
+            ModelError: not as many as classes, or they do not sum to 1.
+        """
+        given = getattr(self, "priors", None)
+        if given is None:
+            return {}
+        given, k = np.asarray(given, float), len(self.classes_)
+        if given.shape != (k,) or abs(given.sum() - 1) > SLACK:
+            raise ModelError(f"{type(self).__name__}(priors={given.tolist()}): expected {k} "
+                             f"probabilities that sum to 1, one a class, in the order of "
+                             f"{self.classes_.tolist()}")
+        return {"weights": given}
 
     def _solve(self, model: Bound, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
         return self._infer(model, data, weights, start, complete)
@@ -137,6 +155,30 @@ def _among(codes: np.ndarray, hidden: np.ndarray) -> np.ndarray:
     return out
 
 
+def _counted(codes: np.ndarray, weights, classes: int) -> np.ndarray:
+    """The weight of the rows of every class, (classes,); those without a label are of none."""
+    seen = ~np.isnan(codes) if codes.dtype.kind == "f" else np.ones(len(codes), bool)
+    own = None if weights is None else np.asarray(weights, float)[seen]
+    return np.bincount(codes[seen].astype(int), own, classes).astype(float)
+
+
+class Joint:
+    """A classifier that models rows and classes together."""
+
+    def predict_joint_log_proba(self, X):
+        """log p(row, class), (n, k), nats; unseen cells are summed out."""
+        rows = self.fit_.log_prob(self._asked(X), plug_in=self._averages())
+        return np.asarray(rows)[:, None] + self.predict_log_proba(X)
+
+    def decision_function(self, X):
+        """log p(row, class) of every class, (n, k); of two classes the log odds of classes_[1],
+        (n,)."""
+        if len(self.classes_) > 2:
+            return self.predict_joint_log_proba(X)
+        found = self.predict_log_proba(X)
+        return found[:, 1] - found[:, 0]
+
+
 class Stepwise:
     """A classifier that goes on learning from further rows."""
 
@@ -173,6 +215,8 @@ class Stepwise:
         fit = dataclasses.replace(found, names=self.fit_.names)
         own = len(data[self._target]) if weights is None else weights.sum()
         self._keep(fit, self.total_weight_ + own)
+        self.class_count_ = self.class_count_ + _counted(data[self._target], weights,
+                                                         len(self.classes_))
         return self
 
     def _remember(self, fit: Fit, X, codes, weights) -> None:
@@ -222,4 +266,5 @@ class Additive(Stepwise):
             values = self._together([other])
             self._keep(regiven(self.fit_, values).merge(regiven(other.fit_, values)),
                        self.total_weight_ + other.total_weight_)
+            self.class_count_ = self.class_count_ + other.class_count_
         return self

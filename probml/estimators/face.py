@@ -23,6 +23,8 @@ from probml.estimators.keeping import Portable
 from probml.estimators.taking import take_tables
 from probml.estimators.validation import (
     BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
     check_is_fitted,
     check_sample_weight,
     finite,
@@ -55,7 +57,7 @@ class Face(Portable, BaseEstimator):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
+        tags.input_tags.allow_nan = tags.input_tags.sparse = True
         return tags
 
     def __getstate__(self):
@@ -93,11 +95,13 @@ class Face(Portable, BaseEstimator):
 
     # Reading what the user gave
 
-    def _seed(self) -> int:
-        """None is 0, so that a fit repeats; a generator gives its next number."""
-        if self.random_state is None or isinstance(self.random_state, Integral):
-            return int(self.random_state or 0)
-        return whole_seed(self.random_state, type(self).__name__)
+    def _seed(self, random_state: Any = None, verb: str = "") -> int:
+        """Of a fit, or of a verb, by its own argument where that is given; None is 0, so that a fit
+        repeats; a generator gives its next number."""
+        given = self.random_state if random_state is None else random_state
+        if given is None or isinstance(given, Integral) and not verb:
+            return int(given or 0)
+        return whole_seed(given, verb or type(self).__name__)
 
     def _numbers(self, X, reset: bool) -> np.ndarray:
         """X as floats (n, d), NaN unseen; a column must be seen somewhere where it is fitted."""
@@ -192,6 +196,19 @@ class Face(Portable, BaseEstimator):
         self.lower_bounds_ = np.asarray(fit.history) / rows  # per unit of weight, as scikit-learn's
         self.lower_bound_ = float(self.lower_bounds_[-1])
 
+    def _parameter(self, name: str) -> Any:
+        """A parameter of `fit_`, or one that was given to it.
+
+        Raises:
+            AttributeError: there is none, as `dir` and `hasattr` ask.
+        """
+        check_is_fitted(self, "fit_")
+        known = {**self.fit_.given, **self.fit_.params}
+        if name not in known:
+            raise AttributeError(f"this {type(self).__name__} has no '{name}'; its parameters are "
+                                 f"{', '.join(self.fit_.params)}")
+        return known[name]
+
     @property
     def status(self) -> str:
         """How the fit ended, and what was guessed or is in doubt."""
@@ -211,6 +228,16 @@ class Face(Portable, BaseEstimator):
 
     def _averages(self) -> bool:
         return bool(getattr(self, "plug_in", self._plug_in))
+
+
+class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+    """A face whose `transform` gives columns of its own, (n, n_components), which `set_output` and
+    `get_feature_names_out` name."""
+
+    @property
+    def _n_features_out(self) -> int:
+        """How many columns `transform` gives."""
+        return len(self.components_)
 
 
 def absent(verb: str, instead: str) -> property:

@@ -12,6 +12,7 @@ from probml.fits.plain import ROOT, packed, unpacked
 from probml.fits.saving import encoded, told, write
 from probml.interface.fit import Fit
 from probml.interface.loading import opened, restored
+from probml.interface.showing import page
 
 
 class Portable:
@@ -48,7 +49,8 @@ class Portable:
         """
         if not hasattr(self, "fit_"):
             raise ModelError(f"report: this {type(self).__name__} {_why_not(self)}")
-        return self.fit_.report(path, None if X is None else self._rows_of_fit(X, y))
+        return page.write(self.fit_, path, None if X is None else self._rows_of_fit(X, y),
+                          type(self).__name__)
 
     def _rows_of_fit(self, X: Any, y: Any) -> Any:
         """Rows, and answers where they are given, as the data of `fit_`."""

@@ -210,11 +210,11 @@ class Mixture(DensityMixin, Face):
         """−2 Σ log p(row) + 2 · parameters (Akaike 1974); the lower the better."""
         return float(-2 * self.score_samples(X).sum() + 2 * self.n_parameters_)
 
-    def sample(self, n_samples=1):
+    def sample(self, n_samples=1, random_state=None):
         """New rows and the components that made them: (X (n, d), labels (n,))."""
         check_is_fitted(self, "fit_")
         check_count("sample", "n_samples", n_samples)
-        drawn = self.fit_.simulate(int(n_samples), seed=self._seed())
+        drawn = self.fit_.simulate(int(n_samples), seed=self._seed(random_state, "sample"))
         return self._rows_of(drawn), drawn[self._target]
 
     def impute(self, X):

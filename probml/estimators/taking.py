@@ -85,6 +85,8 @@ def _rows(value: Any, name: str, face: Any, where: str) -> Any:
     if name not in ROWS or value is None:
         return value
     value = as_pandas(value)
+    if hasattr(value, "toarray"):  # sparse; zeros are cells as others are
+        value = value.toarray()
     # a list of sequences may be of unequal lengths
     if isinstance(value, list | tuple):
         if face.lists and name in ("X", "y"):

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from probml.errors import DataError, KindError, shortly
+from probml.errors import DataError, KindError, NotConverged, shortly
 from probml.numerics.process.cores import finite
 
 try:
+    from sklearn import exceptions
     from sklearn.base import (
         BaseEstimator,
         ClassifierMixin,
@@ -39,6 +40,7 @@ __all__ = [
     "BaseEstimator",
     "ClassNamePrefixFeaturesOutMixin",
     "ClassifierMixin",
+    "ConvergenceWarning",
     "DensityMixin",
     "RegressorMixin",
     "TransformerMixin",
@@ -57,6 +59,13 @@ __all__ = [
     "refuse_nonfinite",
     "validate_data",
 ]
+
+
+class ConvergenceWarning(NotConverged, exceptions.ConvergenceWarning):
+    """The same by scikit-learn's name: a filter on either class, or on RuntimeWarning, finds it."""
+
+
+NotConverged.kind = ConvergenceWarning
 
 
 def validate_data(face: Any, X: Any, **settings: Any) -> Any:

@@ -386,8 +386,10 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
     out = {}
     for size, outcome in zip(sizes, found, strict=True):
         outcome = engine.narrowed(held.plan(), trace(models[size], held.shapes), outcome)
+        own = held._replace(model=models[size], structure=trace(models[size], held.shapes))
         out[size] = Found(held, engine, _noted(outcome, note), jax.device_get(known.given),
-                          outcome.posterior, None, note is not None, held.pattern)
+                          outcome.posterior, None, note is not None, held.pattern,
+                          standard_errors.kept(engine, engine, own, weight))
     return out
 
 

@@ -15,7 +15,7 @@ from probml.dataset import dataset, digits, frames, read
 from probml.dataset.coding.indices import REFUSE
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, NotConverged, Refusal
 from probml.factors.digits import narrow
 from probml.fits import fitting
 from probml.fits.merging import Kept
@@ -100,11 +100,11 @@ class Record:
             )
         if outcome.status in (Status.MAX_ITERATIONS, Status.FELL, Status.STALLED, Status.WANDERED):
             warnings.warn(f"{type(engine).__name__} of model '{model.name}' "
-                          f"{outcome.status.message}", RuntimeWarning, stacklevel=3)
+                          f"{outcome.status.message}", NotConverged.kind, stacklevel=3)
         if outcome.status in (Status.DOUBTFUL, Status.RUNAWAY, Status.SLOW):
             text = "; ".join((outcome.status.message, *outcome.notes))
             warnings.warn(f"{type(engine).__name__} of model '{model.name}': {text}",
-                          RuntimeWarning, stacklevel=3)
+                          NotConverged.kind, stacklevel=3)
         return cls(
             outcome.model or model,
             {name: _fixed(value) for name, value in outcome.params.items()},

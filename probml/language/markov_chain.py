@@ -65,12 +65,14 @@ class MarkovChain(Chain):
             shape = self.transition.shape
             raise ModelError(f"MarkovChain: initial has {k} states, so transition must end in "
                              f"({k}, {k}); its shape is {shape}")
-        if inhomogeneous and self.transition.shape[-3] != self.steps:
+        if inhomogeneous and (tables := self.transition.shape[-3]) != self.steps:
             raise ModelError(
-                f"MarkovChain(inhomogeneous=True): transition {self.transition.shape} must have "
-                f"{self.steps} steps in its third axis "
-                "from the right; compute it from inputs with a steps axis, (n, steps, ...), or "
-                "from another chain"
+                f"MarkovChain(inhomogeneous=True): transition {self.transition.shape} has {tables} "
+                f"tables in its third axis from the right: expected one a step. Table t leads into "
+                f"step t, and table 0 is there but not used: the {tables} moves between "
+                f"{tables + 1} steps are {tables + 1} tables, jnp.concatenate([moves[..., :1, :, "
+                f":], moves], -3). Compute them from inputs with a steps axis, (n, steps, ...), or "
+                f"from another chain"
             )
         batch = lax.broadcast_shapes(self.initial.shape[:-1], self.transition.shape[:-rank])
         distributions("MarkovChain: initial", initial)

@@ -33,14 +33,15 @@ INTERVALS = 40  # entries in the picture of what was found
 R_HAT, DRAWS = 1.01, 400  # above which, and below which, draws are in doubt (Vehtari et al. 2021)
 
 
-def write(fit: Fitted, path: str | os.PathLike, data: Any = None) -> Path:
-    """See Fit.report."""
+def write(fit: Fitted, path: str | os.PathLike, data: Any = None,
+          what: str | None = None) -> Path:
+    """See Fit.report; `what`: what was fitted, None: the name of its model."""
     path = file_named(path, "report(path)")
     if path.is_dir() or not path.parent.is_dir():
         raise ModelError(f"report(path='{path}'): expected a file in a folder that is there")
     held = _held(fit, data)
     why = _explained(fit, data)
-    title = f"{fit.model.name}: what was found"
+    title = f"{what or fit.model.name}: what was found"
     summary = fit.summary(None if fit.again is not None else data)
     again = made_again(fit, held)
     doubts = [*_doubts(fit, summary), *missed(again)]

@@ -1,0 +1,111 @@
+"""What a hidden Markov model has learnt, by hmmlearn's names, which may be set as well."""
+
+from typing import Any
+
+import numpy as np
+
+from probml import ModelError, stationary
+from probml.models.chains.hidden_markov import named
+from probml.models.mixtures.gaussian_mixture import canonical
+
+# of each emission, beside those of the chain
+SITES = {"categorical": ("probs",), "bernoulli": ("probs",), "poisson": ("rate",),
+         "normal": ("mean", "scale")}
+
+
+class ByName:
+    """Attributes that are read from `fit_`; one that is set begins the next fit, and of a face that
+    is not fitted all together are its parameters, as known ones."""
+
+    def _set(self, site: str, value: Any) -> None:
+        try:
+            value = np.asarray(value, float)
+        except (TypeError, ValueError):
+            raise ModelError(f"{type(self).__name__}: expected numbers as '{site}', got "
+                             f"{value!r:.100}") from None
+        self._values = {**getattr(self, "_values", {}), site: value}
+        known = {**self.fit_.params, **self._values} if hasattr(self, "fit_") else self._values
+        chain = ("initial", "transition") if self.initial == "free" else ("transition",)
+        wanted = (*chain, *SITES.get(named(self.emission), ("mean", "precision")))
+        if not set(wanted) <= set(known):
+            return
+        if not hasattr(self, "fit_"):
+            emitted = known[wanted[len(chain)]]
+            self.n_features_in_ = 1 if self.emission == "categorical" else emitted.shape[-1]
+            self.n_symbols_ = emitted.shape[-1]
+        # no prior matters to what is known
+        model = self._model(len(known["transition"]), centre=0.0, scale=1.0, rate=1.0)
+        self.fit_ = model.at({name: known[name] for name in wanted})
+
+    def _begun(self) -> dict[str, Any]:
+        """Values to begin a fit from: those that were set, and those of the setting `start`."""
+        return {**getattr(self, "_values", {}), **(self.start or {})}
+
+    @property
+    def startprob_(self):
+        """p(first state), (k,)."""
+        if self.initial == "free":
+            return self._parameter("initial")
+        return np.asarray(stationary(self._parameter("transition")))
+
+    @startprob_.setter
+    def startprob_(self, value):
+        if self.initial != "free":
+            raise ModelError(f"{type(self).__name__}(initial={self.initial!r}).startprob_: it "
+                             f"follows from transmat_; take initial='free'")
+        self._set("initial", value)
+
+    @property
+    def transmat_(self):
+        """p(next | now), (k, k), a row for each state now."""
+        return self._parameter("transition")
+
+    @transmat_.setter
+    def transmat_(self, value):
+        self._set("transition", value)
+
+    @property
+    def means_(self):
+        """Means of normal emissions, (k, d)."""
+        return self._parameter("mean")
+
+    @means_.setter
+    def means_(self, value):
+        self._set("mean", value)
+
+    @property
+    def covars_(self):
+        """Variances or covariance matrices of normal emissions, see the class."""
+        if named(self.emission) == "normal":
+            return self._parameter("scale") ** 2
+        precision = self._parameter("precision")
+        return np.linalg.inv(precision) if self._matrices() else 1 / precision
+
+    @covars_.setter
+    def covars_(self, value):
+        value = np.asarray(value, float)
+        if named(self.emission) == "normal":
+            self._set("scale", np.sqrt(value))
+        else:
+            self._set("precision", np.linalg.inv(value) if self._matrices() else 1 / value)
+
+    def _matrices(self) -> bool:
+        return canonical(named(self.emission)) in ("full", "tied")
+
+    @property
+    def emissionprob_(self):
+        """Probabilities of the symbols, (k, n_symbols), or of 1 in each column, (k, d)."""
+        return self._parameter("probs")
+
+    @emissionprob_.setter
+    def emissionprob_(self, value):
+        self._set("probs", value)
+
+    @property
+    def lambdas_(self):
+        """Poisson rates, (k, d)."""
+        return self._parameter("rate")
+
+    @lambdas_.setter
+    def lambdas_(self, value):
+        self._set("rate", value)
