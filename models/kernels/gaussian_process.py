@@ -30,6 +30,7 @@ from numpyro import sample
 import probml
 
 KERNELS = ("rbf", "exponential", "matern32", "matern52", "rational", "periodic")
+JITTER = 1e-10  # of the variance, as scikit-learn's alpha
 
 
 def distances(x: jax.Array, z: jax.Array, length: Any) -> jax.Array:
@@ -88,6 +89,12 @@ def kernel_of(kernel: str, params: Any) -> Callable[[jax.Array, jax.Array], jax.
                                                       *(params[name] for name in own))
 
 
+def nugget(params: Any) -> Any:
+    """What each row adds to its own variance: the noise, and as much of the process as keeps the
+    covariance of rows near one another, seen without noise, from being singular."""
+    return params["noise"] ** 2 + JITTER * params["variance"]
+
+
 @probml.model
 def gaussian_process(x, y=None, kernel: str = "rbf", separate: bool = True, scale: float = 1.0,
                      unit: float = 1.0, period: float = 1.0, mean: float = 0.0):
@@ -116,6 +123,6 @@ def gaussian_process(x, y=None, kernel: str = "rbf", separate: bool = True, scal
     if kernel == "periodic":
         params["period"] = sample("period", dist.LogNormal(jnp.log(period), 0.5))
         params["waviness"] = sample("waviness", dist.LogNormal(0.0, 1.0))
-    noise = sample("noise", dist.LogNormal(jnp.log(0.3 * scale), 1.5))
-    covariance = kernel_of(kernel, params)(x, x) + noise**2 * jnp.eye(len(x))
+    params["noise"] = sample("noise", dist.LogNormal(jnp.log(0.3 * scale), 1.5))
+    covariance = kernel_of(kernel, params)(x, x) + nugget(params) * jnp.eye(len(x))
     sample("y", dist.MultivariateNormal(jnp.full(len(x), mean), covariance), obs=y)

@@ -26,7 +26,12 @@ from probml.estimators.validation import (
     column_or_1d,
 )
 from probml.models.frames.framed import Numeric
-from probml.models.kernels.gaussian_process import KERNELS, gaussian_process, kernel_of
+from probml.models.kernels.gaussian_process import (
+    KERNELS,
+    gaussian_process,
+    kernel_of,
+    nugget,
+)
 from probml.posteriors.units import Unit, of_rows
 
 STARTS = (1.0, 0.2, 5.0, 0.04)  # lengths that are begun with, in standard deviations of a column
@@ -127,7 +132,7 @@ class GaussianProcess(Numeric):
                                 "alpha", "period", "waviness") if name in p}}
         self._x = data["x"] * self._unit_x + self._middle
         covariance = self._covariance(self._x, self._x)
-        covariance[np.diag_indices_from(covariance)] += self.noise_**2
+        covariance[np.diag_indices_from(covariance)] += nugget(self.parameters_)
         self._factor = cho_factor(covariance, lower=True)
         left = data["y"] * scale
         self._weights = cho_solve(self._factor, left)

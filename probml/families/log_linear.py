@@ -21,6 +21,12 @@ def floats(arguments):
     return {name: value.astype(jnp.result_type(float)) for name, value in arguments.items()}
 
 
+def inexact(*arrays):
+    """The same arrays, whole numbers as floats: these have no slope to take."""
+    return tuple(x if jnp.issubdtype(jnp.result_type(x), jnp.inexact)
+                 else jnp.asarray(x, jnp.result_type(float)) for x in arrays)
+
+
 @jax.custom_jvp
 def log_beta(a, b):
     """log B(a, b) = log Γ(min) − log (Γ(max + min) / Γ(max)), to 1e-14; its derivatives are those
@@ -111,6 +117,7 @@ def log_gamma(a, y, log_y=None):
     Args:
         log_y: log y, where y itself may have been rounded to 0.
     """
+    a, y = inexact(a, y)
     return _log_gamma(a, y, log_of(y) if log_y is None else log_y)
 
 
@@ -149,6 +156,7 @@ def log_poisson(k, mean, log_mean=None):
     Args:
         log_mean: log mean, where the mean itself may have been rounded to 0.
     """
+    k, mean = inexact(k, mean)
     some = jnp.where(k > 0, k, 1.0)
     return jnp.where(k > 0, log_gamma(some, mean, log_mean) - jnp.log(some), -mean)
 
@@ -156,6 +164,7 @@ def log_poisson(k, mean, log_mean=None):
 def log_multinomial(counts, p, log_p=None):
     """The same of counts (..., k) of so many draws from k kinds: independent Poisson counts, given
     their sum."""
+    counts, p = inexact(counts, p)
     n = counts.sum(-1, keepdims=True)
     log_mean = None if log_p is None else log_of(n) + log_p
     return log_poisson(counts, n * p, log_mean).sum(-1) - log_poisson(n, n)[..., 0]
@@ -167,6 +176,7 @@ def log_negative_binomial(k, concentration, mean, log_mean=None):
     Γ(c + k) / (Γ(c) k!) · (c/(c + m))^c (m/(c + m))^k, by how far k is from the mean: of log Γ at
     c = 10⁵ float32 would leave errors of a tenth. No derivative in k.
     """
+    k, concentration, mean = inexact(k, concentration, mean)
     log_mean = log_of(mean) if log_mean is None else log_mean
     return _log_negative_binomial(lax.stop_gradient(k), concentration, mean, log_mean)
 
@@ -199,6 +209,7 @@ def _between(k, c, m, log_m):
 def log_dirichlet_multinomial(counts, concentration):
     """The same of counts (..., k) whose kinds have probabilities from a Dirichlet: independent
     negative binomial counts of one scale, given their sum."""
+    counts, concentration = inexact(counts, concentration)
     n, total = counts.sum(-1, keepdims=True), concentration.sum(-1, keepdims=True)
     scale = lax.stop_gradient(n / total)  # whichever
     each = log_negative_binomial(counts, concentration, concentration * scale).sum(-1)
@@ -207,6 +218,7 @@ def log_dirichlet_multinomial(counts, concentration):
 
 def log_dirichlet(a, x):
     """log of the density of a Dirichlet(a) times Π xᵢ, (..., k) → (...): of x with a sum of 1."""
+    a, x = inexact(a, x)
     total = a.sum(-1)
     return log_gamma(a, total[..., None] * x).sum(-1) - log_gamma(total, total)
 

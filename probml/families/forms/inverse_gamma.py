@@ -9,7 +9,7 @@ from jax.scipy.special import digamma, gammaln, xlogy
 from probml.families import domains, links
 from probml.families.entry import Entry
 from probml.families.form import Form, Prior
-from probml.families.log_linear import log_gamma, log_less_digamma
+from probml.families.log_linear import inexact, log_gamma, log_less_digamma
 
 
 def apart(gap):
@@ -162,8 +162,7 @@ class GammaPrior(Prior):
 def of_variances(distribution, value):
     """log p of an InverseGamma, to the last digits at large concentrations."""
     inside = jnp.where(value > 0, value, 1.0)
-    a, rate = (jnp.asarray(part, jnp.result_type(float))
-               for part in (distribution.concentration, distribution.rate))
+    a, rate = inexact(distribution.concentration, distribution.rate)
     log = log_gamma(a, rate / inside, jnp.log(rate) - jnp.log(inside)) - jnp.log(inside)
     return jnp.where(value > 0, log, -jnp.inf)
 

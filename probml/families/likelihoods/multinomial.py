@@ -100,13 +100,12 @@ def of_draws(distribution, value):
         log_p = jax.nn.log_softmax(distribution.logits, -1)
     else:
         log_p = log_of(distribution.probs)
-    return log_linear.log_multinomial(jnp.asarray(value, log_p.dtype), jnp.exp(log_p), log_p)
+    return log_linear.log_multinomial(value, jnp.exp(log_p), log_p)
 
 
 def of_clumped_draws(distribution, value):
     """The same of kinds whose probabilities are drawn anew for each vector."""
-    a = jnp.asarray(distribution.concentration, jnp.result_type(float))
-    return log_linear.log_dirichlet_multinomial(jnp.asarray(value, a.dtype), a)
+    return log_linear.log_dirichlet_multinomial(value, distribution.concentration)
 
 
 ENTRIES = (Entry((dist.MultinomialProbs, dist.MultinomialLogits), Multinomial(), log_prob=of_draws),

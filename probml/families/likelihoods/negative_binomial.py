@@ -5,7 +5,11 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families.entry import Entry
-from probml.families.log_linear import log_dirichlet_multinomial, log_negative_binomial
+from probml.families.log_linear import (
+    inexact,
+    log_dirichlet_multinomial,
+    log_negative_binomial,
+)
 
 
 def of_counts(distribution, value):
@@ -29,9 +33,8 @@ def of_counts(distribution, value):
 def of_wide_counts(distribution, value):
     """log p of a BetaNegativeBinomial, Γ(n + k) B(α + k, β + n) / (Γ(n) k! B(α, β)): n/(n + k)
     times the beta-binomial of k and n among k + n."""
-    a, b, n = (jnp.asarray(part, jnp.result_type(float)) for part in (
-        distribution.concentration1, distribution.concentration0, distribution.n))
-    k = jnp.maximum(jnp.asarray(value, a.dtype), 0.0)
+    a, b, n, k = inexact(distribution.concentration1, distribution.concentration0, distribution.n,
+                         jnp.maximum(value, 0))
     counts = jnp.stack(jnp.broadcast_arrays(k, n), -1)
     log = log_dirichlet_multinomial(counts, jnp.stack(jnp.broadcast_arrays(a, b), -1))
     return jnp.where(value >= 0, log - jnp.log1p(k / n), -jnp.inf)
