@@ -23,6 +23,7 @@ class Status(enum.IntEnum):
     LEFT = 14
     MOVED = 15
     SLOW = 16
+    LIMIT = 17
 
     @property
     def message(self) -> str:
@@ -46,6 +47,7 @@ class Status(enum.IntEnum):
             "steps still wander about; more of "
             "them gain nothing: lower the learning rate, let it decay "
             "(optax.cosine_decay_schedule), or take MAP() without an optimizer",
+            Status.LIMIT: "stopped: there is no maximum, a parameter tends to its limit",
             Status.SLOW: "stopped before it converged: a step gains less than the tolerance, but "
             "steps shrink so slowly that much is left",
             Status.LEFT: "left: other starts were far ahead",

@@ -101,7 +101,7 @@ class Record:
         if outcome.status in (Status.MAX_ITERATIONS, Status.FELL, Status.STALLED, Status.WANDERED):
             warnings.warn(f"{type(engine).__name__} of model '{model.name}' "
                           f"{outcome.status.message}", NotConverged.kind, stacklevel=3)
-        if outcome.status in (Status.DOUBTFUL, Status.RUNAWAY, Status.SLOW):
+        if outcome.status in (Status.DOUBTFUL, Status.RUNAWAY, Status.LIMIT, Status.SLOW):
             text = "; ".join((outcome.status.message, *outcome.notes))
             warnings.warn(f"{type(engine).__name__} of model '{model.name}': {text}",
                           NotConverged.kind, stacklevel=3)

@@ -234,14 +234,14 @@ def told(engine: Ascent, problem: Problem, outcome: Outcome) -> Outcome:
         or outcome.top is None and not _few(problem, LOOKED)):
         return outcome
     top = _top_of(engine, problem, outcome)
-    notes, gone = ((), False) if top.sampled else identifiability.farther(plan, known, top, BLOCK)
-    if not gone:
+    notes, gone = ((), None) if top.sampled else identifiability.farther(plan, known, top, BLOCK)
+    if gone is None:
         notes, gone = identifiability.level(plan, known, top, BLOCK)
-    if not (top.sampled or gone):
+    if gone is None and not top.sampled:
         more, gone = identifiability.endless(plan, known, top)
         notes = (*notes, *more)
     return outcome._replace(notes=(*outcome.notes, *notes), top=top,
-                            status=Status.RUNAWAY if gone else outcome.status,
+                            status=gone or outcome.status,
                             adrift=outcome.adrift or bool(notes) and top.u.dtype == np.float32)
 
 

@@ -2,6 +2,7 @@
 end of a climb is one of many as high."""
 
 import enum
+import itertools
 from collections.abc import Callable, Sequence
 
 import jax
@@ -12,6 +13,7 @@ from probml.device.rows import Known
 from probml.engines.climbing.coordinates import flat, unflat
 from probml.engines.climbing.runaway import diverging
 from probml.engines.climbing.top import Top
+from probml.engines.engine import Status
 from probml.engines.start.prior import compiled_prior_point
 from probml.evidence import density
 from probml.numerics.curvature import scaled, units
@@ -43,40 +45,41 @@ NEARER = 0.25 ** np.arange(6)  # shares of a way
 MOSTLY = 0.7  # of what a step back loses, that one on may lose, by rounding, of what grows so
 
 
-def level(plan: Plan, known: Known, top: Top, steps: int) -> tuple[tuple[str, ...], bool]:
+# words, and how it ended if there is no maximum
+Found = tuple[tuple[str, ...], Status | None]
+
+
+def level(plan: Plan, known: Known, top: Top, steps: int) -> Found:
     """What is to be said of a climb's end along the direction that curves least: nothing, that it
     is one of many as high, or that there is no maximum.
 
     Args:
         steps: of a climb that is taken up again elsewhere.
-
-    Returns:
-        the words, and whether there is no maximum.
     """
     end, hessian = top.u, top.hessian
     kept = np.flatnonzero(~_idle(plan, known, top))
     some = hessian[np.ix_(kept, kept)]
     if not kept.size or not np.isfinite(some).all():
-        return (), False
+        return (), None
     unit = units(some)
     curvature, axes = np.linalg.eigh(scaled(some, unit))
     low = int(np.argmin(np.abs(curvature)))
     if abs(curvature[low]) > SUSPECT[np.dtype(end.dtype)]:
-        return (), False
+        return (), None
     way, within = np.zeros(len(end)), np.ones(len(end))
     way[kept], within[kept] = AWAY * unit * axes[:, low], unit
     found = along(top, lambda times: end + times * way, within, steps)
     if found is Along.MAXIMUM:
-        return (), False
+        return (), None
     if found is Along.ENDLESS:
-        return (diverging(_named(plan, known, top, way)),), True
+        return (diverging(_named(plan, known, top, way)),), Status.RUNAWAY
     named = direction(way, np.abs(np.diagonal(hessian)), density.owners(plan, known))
-    return (f"one of many maxima, all as high: the data do not tell the direction {named} (a "
-            f"column that is constant, or the sum of others?). Give it a prior that does, with "
-            f"prior=True, or drop a column",), False
+    return (f"one of many maxima, all as high: the data do not tell the direction {named}, which "
+            f"is not identified (a column that is constant, or the sum of others?). Give it a "
+            f"prior that does, with prior=True, or drop a column",), None
 
 
-def farther(plan: Plan, known: Known, top: Top, steps: int) -> tuple[tuple[str, ...], bool]:
+def farther(plan: Plan, known: Known, top: Top, steps: int) -> Found:
     """As `level`, along the way from where climbs begin to the end, of parameters without bounds:
     where going as far again is hardly a fall, there may be no maximum, as of classes that several
     columns separate together, all of whose curvatures have vanished."""
@@ -94,13 +97,14 @@ def farther(plan: Plan, known: Known, top: Top, steps: int) -> tuple[tuple[str, 
     slopes = [top.evaluate((end + way).astype(end.dtype))[1] for way in ways]
     curvature = float((slopes[0] - slopes[1]) @ (ways[0] - ways[1])) / (2 * share) ** 2
     if not (curvature <= 1.0 and np.linalg.norm(ways[0]) > share):
-        return (), False
+        return (), None
     far = min(max(FARTHER, AWAY / np.sqrt(max(curvature, 1e-12))), FARTHEST)
     while far > 1.0 and not np.isfinite(top.height_at(place(far))):
         far /= 4.0
     found = along(top, lambda times: place(far * times), np.ones(len(end)), steps)
-    gone = found is Along.ENDLESS
-    return ((diverging(_named(plan, known, top, ways[0])),) if gone else ()), gone
+    if found is not Along.ENDLESS:
+        return (), None
+    return (diverging(_named(plan, known, top, ways[0])),), Status.RUNAWAY
 
 
 class Along(enum.Enum):
@@ -172,16 +176,13 @@ def _named(plan: Plan, known: Known, top: Top, way: np.ndarray) -> list[str]:
                               if loads[i] > MAINLY * loads.max()))
 
 
-def endless(plan: Plan, known: Known, top: Top) -> tuple[tuple[str, ...], bool]:
+def endless(plan: Plan, known: Known, top: Top) -> Found:
     """What is to be said of coordinates along which the objective does not fall as its curvature
     has it, by half a nat within one width: of numbers whose likelihood rises for ever, as the
     logarithm of a rate of counts that are all 0; of positive numbers that grow so, as the degrees
     of freedom of tails that are a normal's; of parameters that are told nowhere, as the moves of a
     chain of one step. A spread that has gone to 0 so, or a probability at an edge, is one that is
     there.
-
-    Returns:
-        the words, and whether there is no maximum but at infinity.
 
     Cost: two heights a coordinate, three more for each logarithm that matters to nothing, some ten
         for each that is level on one side.
@@ -192,7 +193,7 @@ def endless(plan: Plan, known: Known, top: Top) -> tuple[tuple[str, ...], bool]:
     powers = {width.name: width.power for width in spreads(plan) if not width.plain}
     untold, large, gone = [], [], []
     if not np.isfinite(here) or rounding > HARDLY:
-        return (), False
+        return (), None
 
     def fall(i: int, place: float) -> float:
         """Where the density is no number any more, as far as it is one."""
@@ -210,11 +211,10 @@ def endless(plan: Plan, known: Known, top: Top) -> tuple[tuple[str, ...], bool]:
     def grown(i: int) -> bool:
         """Falls that the way back has from somewhere on, the more the farther, and the way on not.
         """
-        for away in AWAY * np.arange(1, LONGER):
-            farther, nearer, on = (fall(i, end[i] + way) for way in (-2 * away, -away, AWAY))
-            if farther > nearer > rounding:
-                return on < MOSTLY * nearer
-        return False
+        on = max(rounding, *(fall(i, end[i] + times * AWAY) for times in (1, 2)))
+        falls = [fall(i, end[i] - times * AWAY) for times in range(1, LONGER)]
+        return any(farther > nearer and on < MOSTLY * nearer
+                   for nearer, farther in itertools.pairwise(falls))
 
     def ends(i: int, way: float, farthest: float) -> bool:
         # a kink, as of weights that are many digits apart: steep on one side, and slow on the other
@@ -245,15 +245,17 @@ def endless(plan: Plan, known: Known, top: Top) -> tuple[tuple[str, ...], bool]:
                                                             farthest):
                 gone.append(name)
     out = [f"there is no maximum: the larger '{name}' the higher the likelihood, to which it "
-           f"hardly matters by now: its value says that it is large, and no more. Give it a prior "
-           f"that holds it, with prior=True, or leave it out" for name in large]
+           f"hardly matters by now, as next to the Poisson limit of a negative binomial or the "
+           f"normal limit of Student's t. Take that limit, or give '{name}' a prior that holds it, "
+           f"with prior=True" for name in large]
     if gone:
         out.append(diverging(gone))
     if untold:
         out.append(f"one of many maxima, all as high: the data tell nothing of "
                    f"{', '.join(map(repr, untold))}. Give a prior that does, with prior=True, or "
                    f"leave out what nothing seen depends on")
-    return tuple(out), bool(gone)
+    limit = Status.LIMIT if large else None
+    return tuple(out), Status.RUNAWAY if gone else limit
 
 
 def stepped(top: Top) -> list[int]:

@@ -1,0 +1,296 @@
+"""Likelihoods without a maximum, those with many as high, and those that only look so: what is said
+of each, whichever engine climbs it.
+
+A line of LINES is a likelihood more: its model and data, the engines, and what is right: DIVERGES,
+LIMIT (a parameter tends to a limit of its support, as to the Poisson of a negative binomial), LEVEL
+(not identified), or PROPER.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+from numpyro import plate, sample
+from numpyro.distributions import constraints
+
+import probml
+from probml.models import GeneralizedLinearModel, MixedModel
+
+DIVERGES, LIMIT, LEVEL, PROPER = "diverge", "tends to its limit", "many maxima|do not tell", ""
+ML, BY_EM = probml.MAP(prior=False), probml.EM(prior=False)
+REAL, POSITIVE = constraints.real, constraints.positive
+
+
+def flat(name, *shape, support=REAL):
+    return sample(name, dist.ImproperUniform(support, (), shape))
+
+
+def effects(name, members):
+    spread = sample(f"sd_{name}", dist.HalfNormal(3.0))
+    with plate(f"members_{name}", members):
+        return sample(name, dist.Normal(0.0, spread))
+
+
+@probml.model
+def logistic(x):
+    eta = flat("a") + x @ flat("b", x.shape[-1])
+    with probml.rows():
+        sample("y", dist.Bernoulli(logits=eta))
+
+
+@probml.model
+def probit(x):
+    eta = flat("a") + x @ flat("b", x.shape[-1])
+    with probml.rows():
+        sample("y", dist.Bernoulli(jnp.clip(dist.Normal().cdf(eta), 1e-30, 1 - 1e-7)))
+
+
+@probml.model
+def softmax(x, states: int):
+    eta = x @ flat("b", x.shape[-1], states - 1)
+    with probml.rows():
+        sample("y", dist.Categorical(logits=jnp.pad(eta, ((0, 0), (1, 0)))))
+
+
+@probml.model
+def ordered(x):
+    slope = flat("b")
+    cuts = sample("c", dist.ImproperUniform(constraints.ordered_vector, (), (2,)))
+    with probml.rows():
+        sample("y", dist.OrderedLogistic(slope * x, cuts))
+
+
+@probml.model
+def bradley_terry(win, lose, players: int):
+    with plate("players", players):
+        strength = sample("strength", dist.Normal(0.0, 3.0))
+    with probml.rows():
+        sample("won", dist.Bernoulli(logits=strength[win] - strength[lose]))
+
+
+@probml.model
+def items(person, item, persons: int, count: int):
+    with plate("items", count):
+        difficulty = flat("difficulty")
+    ability = effects("ability", persons)
+    with probml.rows():
+        sample("y", dist.Bernoulli(logits=ability[person] - difficulty[item]))
+
+
+@probml.model
+def grouped(x, group, groups: int, family: str):
+    eta = flat("a") + flat("b") * x + effects("u", groups)[group]
+    with probml.rows():
+        sample("y", dist.Poisson(jnp.exp(eta)) if family == "poisson" else
+               dist.Bernoulli(logits=eta))
+
+
+@probml.model
+def survival(x, time, died):
+    rate = jnp.exp(flat("a") + flat("b") * x)
+    with probml.rows():
+        numpyro.factor("times", died * jnp.log(rate) - rate * time)
+        sample("other", dist.Normal(flat("mean"), 1.0))
+
+
+@probml.model
+def student():
+    with probml.rows():
+        sample("y", dist.StudentT(flat("df", support=POSITIVE), flat("a"),
+                                  flat("scale", support=POSITIVE)))
+
+
+@probml.model
+def zeros(x):
+    eta, rate = flat("a") + flat("b") * x, jnp.exp(flat("c"))
+    with probml.rows():
+        z = sample("z", dist.Bernoulli(logits=eta))
+        sample("y", dist.Poisson(jnp.where(z == 1, rate, 1e-6)))
+
+
+@probml.model
+def two_groupings(g, h, groups: int):
+    level, noise = flat("a"), flat("noise", support=POSITIVE)
+    u, v = effects("u", groups), effects("v", groups)
+    with probml.rows():
+        sample("y", dist.Normal(level + u[g] + v[h], noise))
+
+
+@probml.model
+def along_years(x, group, groups: int):
+    eta = flat("a") + flat("b") * x + effects("u", groups)[group]
+    with probml.rows():
+        sample("y", dist.Normal(eta, flat("noise", support=POSITIVE)))
+
+
+class Line(NamedTuple):
+    name: str
+    right: str
+    make: Callable  # NumPy's generator → model, data
+    engines: tuple = (ML,)
+    quick: bool = False
+
+
+def off_centre(r, model=probit):
+    x = r.normal(50, 3, 80)
+    return model(), {"x": x[:, None], "y": (x > 50).astype(int)}
+
+
+def by_two_columns(r):
+    x = r.normal(size=(120, 2)) * [1, 30] + [5, -200]
+    return logistic(), {"x": x, "y": (x[:, 0] - x[:, 1] / 30 > 11.5).astype(int)}
+
+
+def many_columns(r):
+    x = r.normal(size=(300, 10))
+    return softmax(states=4), {"x": x, "y": np.where(x[:, 0] > 0, r.integers(0, 2, 300),
+                                                     r.integers(2, 4, 300))}
+
+
+def classes_in_order(r):
+    x = r.normal(size=90)
+    return ordered(), {"x": x, "y": np.digitize(x, [-0.5, 0.6])}
+
+
+def players(r, count=50):
+    strength, pairs = r.normal(size=count), r.integers(0, count, (900, 2))
+    i, j = pairs[pairs[:, 0] != pairs[:, 1]].T
+    won = r.random(len(i)) < 1 / (1 + np.exp(strength[j] - strength[i]))
+    won = np.where(i == 3, False, np.where(j == 3, True, won))  # player 3 never wins
+    return bradley_terry(players=count), {"win": np.where(won, i, j), "lose": np.where(won, j, i),
+                                          "won": np.ones(len(i), int)}
+
+
+def answers(r):
+    person, item = np.repeat(np.arange(60), 5), np.tile(np.arange(5), 60)
+    y = r.random(300) < 1 / (1 + np.exp(r.normal(size=5)[item] - r.normal(size=60)[person]))
+    return items(persons=60, count=5), {"person": person, "item": item,
+                                        "y": np.where(item == 4, 1, y)}
+
+
+def zeros_of_a_level(r):
+    group, x = np.repeat(np.arange(12), 8), np.tile([0.0, 1.0], 48)
+    y = r.poisson(np.exp(1 + 0.5 * r.normal(size=12)[group]))
+    return grouped(groups=12, family="poisson"), {"x": x, "group": group,
+                                                  "y": np.where(x == 1, 0, y)}
+
+
+def censored(r):
+    x = np.tile([0.0, 1.0], 30)
+    return survival(), {"x": x, "time": r.exponential(size=60) + 0.1, "died": 1 - x,
+                        "other": r.normal(size=60)}
+
+
+def zeros_separated(r):
+    x = r.normal(size=200)
+    return zeros(), {"x": x, "y": np.where(x > 0, r.poisson(20.0, 200) + 1, 0)}
+
+
+def partition_twice(r):
+    g = np.repeat(np.arange(12), 6)
+    return two_groupings(groups=12), {"g": g, "h": 11 - g, "y": r.normal(size=12)[g] * 2
+                                      + r.normal(size=72) + 5}
+
+
+def rare(r):
+    y = np.zeros(5000, int)
+    y[[3, 70, 900, 4000]] = 1
+    return logistic(), {"x": r.normal(300, 20, (5000, 1)), "y": y}
+
+
+def nearly(r):
+    x = r.normal(size=200)
+    y = (x > 0).astype(int)
+    y[np.argsort(np.abs(x))[10:14]] ^= 1
+    return grouped(groups=20, family="bernoulli"), {"x": x, "group": np.tile(np.arange(20), 10),
+                                                    "y": y}
+
+
+def years(r):
+    group, x = np.repeat(np.arange(20), 10), np.tile(np.arange(1990.0, 2000.0), 20)
+    return along_years(groups=20), {"x": x, "group": group, "y": 0.3 * (x - 1995) + 100
+                                    + 2 * r.normal(size=20)[group] + r.normal(size=200)}
+
+
+LINES = [
+    Line("probit, a column far from 0", DIVERGES, off_centre),
+    Line("logistic, a column far from 0", DIVERGES, lambda r: off_centre(r, logistic)),
+    Line("logistic, two columns together", DIVERGES, by_two_columns, quick=True),
+    Line("softmax of 30 coefficients", DIVERGES, many_columns, quick=True),
+    Line("ordered classes", DIVERGES, classes_in_order),
+    Line("a player who never wins, of 50", DIVERGES, players, (ML, BY_EM)),
+    Line("a player who never wins, of 8", DIVERGES, lambda r: players(r, 8), (BY_EM,), quick=True),
+    Line("an item that all answer", DIVERGES, answers),
+    Line("effects, and a level of zeros", DIVERGES, zeros_of_a_level),
+    Line("an arm in which all are censored", DIVERGES, censored),
+    Line("zeros that a column separates", DIVERGES, zeros_separated, (ML, BY_EM)),
+    Line("Student's t of a uniform", LIMIT, lambda r: (student(), {"y": r.uniform(size=200)}),
+         (ML, BY_EM)),
+    Line("two groupings that are one", LEVEL, partition_twice),
+    Line("as many groups as rows", LEVEL, lambda r: (along_years(groups=50), {
+        "x": r.normal(size=50), "group": np.arange(50), "y": r.normal(3, 2, 50)})),
+    Line("rare events", PROPER, rare, quick=True),
+    Line("nearly separated", PROPER, nearly),
+    Line("a level beside years", PROPER, years),
+]
+
+
+@pytest.mark.parametrize(("line", "engine"), [
+    pytest.param(line, engine, id=f"{line.name}, {type(engine).__name__}",
+                 marks=[] if line.quick else pytest.mark.slow)
+    for line in LINES for engine in line.engines])
+def test_whether_a_likelihood_has_a_maximum_is_said(line, engine):
+    model, data = line.make(np.random.default_rng(7))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        fit = model.fit(data, engine)
+    if line.right == PROPER:
+        assert fit.converged
+        assert not any(word in fit.status for word in (DIVERGES, LIMIT, "maxima", "do not tell"))
+    else:
+        assert any(word in fit.status for word in line.right.split("|")), fit.status
+        assert fit.converged == (line.right == LEVEL)
+
+
+def separated_rows(order):
+    """Of three procedures the third ends in 1 always."""
+    ends = [(1, 1, None)] * 48 + [(1, 1, 1)] * 48 + [(0, 1, 1), (1, 0, 1), (1, 0, None), (0, 1, None)]
+    rows = pd.DataFrame([(f"i{i}", p, own[p]) for p in range(3) for i, own in enumerate(ends)
+                         if own[p] is not None], columns=["id", "p", "y"])
+    rows = rows.assign(second=(rows["p"] == 1) * 1.0, third=(rows["p"] == 2) * 1.0)
+    return rows.sample(frac=1, random_state=order)
+
+
+@pytest.mark.parametrize("order", [0, pytest.param(1, marks=pytest.mark.slow),
+                                   pytest.param(4, marks=pytest.mark.slow)])
+def test_a_mixed_model_of_separated_rows_says_so_in_any_order(order):
+    rows = separated_rows(order)
+    with pytest.warns(RuntimeWarning, match="separation"):
+        face = MixedModel({"id": ["1"]}, family="bernoulli").fit(rows[["id", "second", "third"]],
+                                                               rows["y"].to_numpy())
+    assert not face.converged_
+
+
+def test_counts_narrower_than_poisson_ones_are_said_to_have_no_dispersion():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(200, 1))
+    narrow, wide = random.binomial(6, 1 / (1 + np.exp(-x[:, 0]))), random.negative_binomial(2, 0.4, 200)
+    with pytest.warns(RuntimeWarning, match="'concentration'.*Poisson"):
+        face = GeneralizedLinearModel("negative binomial").fit(x, narrow)
+    assert not face.converged_
+    assert GeneralizedLinearModel("negative binomial").fit(x, wide).converged_
+
+
+@pytest.mark.parametrize("reml", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_mixed_model_of_as_many_groups_as_rows_says_that_spread_and_noise_are_not_told_apart(reml):
+    random = np.random.default_rng(0)
+    x = random.normal(size=60)
+    table = pd.DataFrame({"x": x, "g": [f"g{i}" for i in range(60)]})
+    face = MixedModel({"g": ["1"]}, reml=reml).fit(table, 1 + 2 * x + random.normal(size=60))
+    assert "not identified" in face.fit_.status
