@@ -60,8 +60,8 @@ class HiddenMarkov(OfEmissions):
             diagonal" or "tied spherical" (other covariances; hmmlearn's "diag" is "normal"),
             "categorical" (symbols 0, 1, …), "bernoulli" (0 or 1) or "poisson" (counts).
         initial: "free", or "stationary": the chain has run for long when a sequence begins.
-        n_symbols: size of the alphabet of a categorical emission; None is the largest symbol that
-            is seen, plus 1.
+        n_symbols: size of the alphabet of a categorical emission; None: the largest symbol plus 1,
+            or, of codes far larger than the sequences are long, as many as are seen.
         n_init: starts, run as one program; the best is kept. None: as many as about a second buys,
             see EM.
         tol: stop when an iteration gains less than this a step, in nats.
@@ -90,11 +90,11 @@ class HiddenMarkov(OfEmissions):
         startprob_ (k,), transmat_ (k, k), row i is p(next | now = i); means_ (k, d) and covars_:
         variances (k, d) for "normal", (k, d, d) full, (d, d) tied, (k,) spherical, (d,) tied
         diagonal, () tied spherical; emissionprob_ (k, n_symbols) or, for "bernoulli", (k, d);
-        lambdas_ (k, d), Poisson rates; n_symbols_, converged_, n_iter_, history_ (the objective of
-        every iteration, in nats), n_parameters_ (k − 1 first, k(k − 1) transition probabilities,
-        and those of the emission); fit_: the probml Fit; of several n_states:
-        n_states_, the one kept, fits_ (states → Fit) and table_, a DataFrame with n_states, loglik,
-        parameters, aic, bic, converged.
+        lambdas_ (k, d), Poisson rates; n_symbols_, symbols_ (of the columns of emissionprob_),
+        converged_, n_iter_, history_ (the objective of every iteration, in nats), n_parameters_
+        (k − 1 first, k(k − 1) transition probabilities, and those of the emission); fit_: the
+        probml Fit; of several n_states: n_states_, the one kept, fits_ (states → Fit) and table_,
+        a DataFrame with n_states, loglik, parameters, aic, bic, converged.
     """
 
     n_states: Any = parameter(2, sizes(1))
@@ -326,11 +326,10 @@ class HiddenMarkov(OfEmissions):
                 steps.back(path))
 
     def forecast(self, X, steps=1, lengths=None):
-        """Means of what comes next, or the most probable symbols: (steps, d), (n, steps, d) with
-        lengths, or a list."""
+        """Means, or most probable symbols, of what comes next: (steps, d), or as X was given."""
         check_count("forecast", "steps", steps)
         given, data = self._asked(X, lengths)
-        found = np.asarray(self.fit_.forecast(data, steps=int(steps))["y"])
+        found = self._symbols_of(np.asarray(self.fit_.forecast(data, steps=int(steps))["y"]))
         return list(found) if given.listed else found[0] if given.alone else found
 
     def sample(self, n_steps=1, random_state=None):
@@ -340,7 +339,8 @@ class HiddenMarkov(OfEmissions):
         check_count("sample", "n_steps", n_steps)
         seed = self._seed() if random_state is None else whole_seed(random_state, "sample")
         drawn = self.fit_.simulate(rows=1, steps=int(n_steps), seed=seed)
-        return np.asarray(drawn["y"][0]).reshape(int(n_steps), -1), np.asarray(drawn["z"][0])
+        shown = self._symbols_of(np.asarray(drawn["y"][0])).reshape(int(n_steps), -1)
+        return shown, np.asarray(drawn["z"][0])
 
     def aic(self, X, lengths=None):
         """−2 log p(X) + 2 · parameters (Akaike 1974); the lower the better."""

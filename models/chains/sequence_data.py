@@ -7,9 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from probml import DataError
+from probml.errors import listed
 from probml.estimators.face import Face, n_parameters
 from probml.estimators.validation import check_feature_names, check_is_fitted
 from probml.models.chains.sequences import Steps, read, together
+
+SYMBOLS = 1000  # up to which numbers of symbols make an alphabet, seen or not
 
 
 class OfSequences(Face):
@@ -70,7 +73,24 @@ class OfSequences(Face):
 
 
 class OfEmissions(OfSequences):
-    """Sequences that hidden states emit: of numbers, symbols or counts."""
+    """Sequences that hidden states emit: of numbers, symbols or counts.
+
+    Symbols are the numbers 0 … n − 1. Whole numbers that are far larger than the sequences are
+    long, such as product numbers of eight digits, are codes: the alphabet is then those that are
+    seen, in their order, `symbols_`, and not a table with a column for each number below them.
+    """
+
+    def _steps(self, X, lengths, reset: bool) -> Steps:
+        """As there; symbols as columns of the emissions' table."""
+        steps = super()._steps(X, lengths, reset)
+        if self.emission != "categorical":
+            return steps
+        found = np.searchsorted(self.symbols_, steps.values).astype(float)
+        return steps._replace(values=np.where(np.isnan(steps.values), np.nan, found))
+
+    def _symbols_of(self, columns: np.ndarray) -> np.ndarray:
+        """The user's symbols of columns of the emissions' table; other emissions as they are."""
+        return self.symbols_[columns] if self.emission == "categorical" else columns
 
     def _judge(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
         super()._judge(values, sizes, reset)
@@ -86,12 +106,17 @@ class OfEmissions(OfSequences):
                                 f"0, 1, …")
             refuse(~whole_, "a symbol, a whole number from 0 on")
             if reset:
-                self.n_symbols_ = int(np.nanmax(values)) + 1 if self.n_symbols is None else int(
-                    self.n_symbols
-                )
-            outside = (f"a symbol in 0 … {self.n_symbols_ - 1}, the alphabet of the fit; set "
-                       f"n_symbols= before the fit for a larger one")
-            refuse(values >= self.n_symbols_, outside)
+                most = int(np.nanmax(values)) + 1 if self.n_symbols is None else int(self.n_symbols)
+                codes = self.n_symbols is None and most > max(SYMBOLS, 2 * len(values))
+                self.symbols_ = (np.unique(values[~np.isnan(values)]).astype(int) if codes
+                                 else np.arange(most))
+                self.n_symbols_ = len(self.symbols_)
+            expected = (f"a symbol in 0 … {self.n_symbols_ - 1}, the alphabet of the fit; set "
+                        f"n_symbols= before the fit for a larger one"
+                        if self.symbols_[-1] < self.n_symbols_ else
+                        f"one of the {self.n_symbols_} symbols of the fit, "
+                        f"{listed(self.symbols_.tolist())}")
+            refuse(~(np.isnan(values) | np.isin(values, self.symbols_)), expected)
         elif self.emission == "poisson":
             refuse(~whole_, "a count, a whole number >= 0")
         elif self.emission == "bernoulli":

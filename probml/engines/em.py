@@ -87,7 +87,7 @@ class EM(Engine):
         batch_rows: stepwise EM (Cappé & Moulines 2009): an M-step after every batch of so many
             rows, in another order each pass; an iteration is a pass. For rows of which a few passes
             are all one can wait for.
-        progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
+        progress: show a progress bar at once; else it comes after five seconds, in a terminal or a
             notebook.
 
     Raises:
@@ -187,6 +187,12 @@ class EM(Engine):
                         f"{where} faster than MAP: nothing discrete is unseen and "
                         f"'{block.names[0]}' has no closed form "
                         f"({block.why}); use MAP()"
+                    )
+                if block.form is None and block.rowwise and not block.newton:
+                    raise Refusal(
+                        f"{where} faster than MAP: '{block.names[0]}' has no closed form "
+                        f"({block.why}), so that each step of an M-step would pass over all rows; "
+                        f"use MAP()"
                     )
 
     def run(self, problem: Problem) -> Outcome:

@@ -50,7 +50,7 @@ class Laplace(Engine):
 
     Cost: a climb, 6 d gradients for d parameters that vary, d³, at most 400 evidences; some 8 d
         gradients more where widths are many digits apart (a level and a slope beside a year);
-        after ten seconds a clock, in a terminal or a notebook.
+        after five seconds a clock, in a terminal or a notebook.
     """
 
     over: tuple[str, ...] | None = None

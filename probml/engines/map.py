@@ -29,12 +29,13 @@ from probml.engines.engine import (
 )
 from probml.engines.start.closed import closed_start
 from probml.engines.start.prior import compiled_prior_point, given_start, need_prior
-from probml.engines.start.start import check_distinct, starts
+from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import effects, hierarchy, unbounded
 from probml.plan.blocks import blocks
 
+STARTS = 4  # of the ladder, where a start decides which hidden state is which
 LEAST = 50  # iterations of a second look
 FIRST = 50  # iterations of EM from which a climb that ended without noise is taken up again
 
@@ -66,7 +67,7 @@ class MAP(Engine):
             it is highest. Of rows that are read in parts about so many, drawn by their numbers; to
             judge by them is a pass more.
         patience: stop after so many entries without a better one; None = never.
-        progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
+        progress: show a progress bar at once; else it comes after five seconds, in a terminal or a
             notebook.
         nodes: of the quadrature by which effects under counts or choices are integrated out, where
             a row reads one number of one grouping; 1 is Laplace's approximation (lme4's nAGQ), by
@@ -240,9 +241,13 @@ class MAP(Engine):
             found = apart(problem, self.prior,
                           unstuck(problem, self.prior, newton, plain, begin), newton)
             return other_side(problem, self.prior, told(self, problem, found), begin, newton)
-        first = starts(problem.data, plan, known, problem.weights, 1, problem.seed, start,
+        # by name it answers at once
+        count = STARTS if self.optimizer is None and not problem.asked and tells_apart(
+            plan, start) else 1
+        first = starts(problem.data, plan, known, problem.weights, count, problem.seed, start,
                        self.prior, whole=True)
-        params = {name: placed(np.asarray(value)[0]) for name, value in first.params.items()}
+        params, *others = ({name: placed(np.asarray(value)[i])
+                            for name, value in first.params.items()} for i in range(count))
         if plan.complete and not start and any(block.form for stage in blocks(plan, self.prior)
                                                for block in stage):
             params = closed_start(plan, self.prior, params, known, rows)
@@ -258,8 +263,21 @@ class MAP(Engine):
         found = off_edge(problem, self.prior, unstuck(problem, self.prior, climb, plain, params),
                          plain)
         found = apart(problem, self.prior, self._from_em(problem, found, plain), plain)
+        found = self._from_others(problem, found, others)
         return other_side(problem, self.prior, told(self, problem, found), params,
                           lambda params: by_lbfgs(self._no_longer(found), problem, params, False))
+
+    def _from_others(self, problem: Problem, found: Outcome, others: list) -> Outcome:
+        """The highest of a climb's end and of those from other labellings of hidden states, which
+        are cut off where they fall behind after as many steps as the first took."""
+        short = self._no_longer(found)
+        for params in others:
+            other = by_lbfgs(short, problem, params, False)
+            if other.status is Status.MAX_ITERATIONS and other.history[-1] > found.history[-1]:
+                other = by_lbfgs(self, problem, placed_all(dict(other.params))).after(other)
+            if other.status is not Status.COLLAPSED and other.history[-1] > found.history[-1]:
+                found = other
+        return found
 
     def _no_longer(self, found: Outcome) -> "MAP":
         """The same for further climbs, which together take about as long as the first."""

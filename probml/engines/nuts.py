@@ -80,7 +80,7 @@ class NUTS(Engine):
         chain_method: "parallel" (a thread a chain; the choice on a CPU), "vectorized" (one program;
             on a GPU, and over several devices that hold few rows each) or "sequential" (where
             devices share the rows).
-        progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
+        progress: show a progress bar at once; else it comes after five seconds, in a terminal or a
             notebook.
 
     Raises:

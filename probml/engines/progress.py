@@ -18,17 +18,19 @@ from probml.numerics.precision import carried
 if TYPE_CHECKING:
     from probml.numerics.outside.checkpoint import Journal
 
-DELAY = 10.0  # seconds without a sign of life
+DELAY = 5.0  # seconds without a sign of life
+SLOWER = 4.0  # times as long until the next plain line
 COMPILING = 1.0  # seconds of compiling after which the line says so
 
 
 class Progress:
-    """A tqdm bar: at once if asked for, else after ten seconds where somebody looks on (a terminal
-    or a notebook); once a program compiles for longer than a second, it says so.
+    """A tqdm bar: at once if asked for, else after five seconds where somebody looks on (a terminal
+    or a notebook); once a program compiles for longer than a second, it says so. Elsewhere, as in
+    a file of what a job wrote, a plain line of the whole after five seconds, the next ever later.
 
     A thread of its own shows it, and moves its clock, also while a program compiles and no count
     comes. Work within other work of the same thread, as EM's within a sampler's fit, hides that
-    one's bar while it shows its own; the ten seconds are those of the whole.
+    one's bar while it shows its own; the five seconds are those of the whole.
 
     Args:
         total: counts to come; None where nothing is counted: a clock.
@@ -111,9 +113,32 @@ class Progress:
         self._open.innermost = self
         if self._outer is not None:
             self._outer._inner = self
-        if self._watched:
-            threading.Thread(target=self._watch, daemon=True).start()
+        if self._watched or self._outer is None:
+            threading.Thread(target=self._watch if self._watched else self._write,
+                             daemon=True).start()
         return self
+
+    def _write(self) -> None:
+        wait = DELAY
+        while not self._ended.wait(wait) and sys.stderr is not None:
+            print(self._line(), file=sys.stderr, flush=True)
+            wait *= SLOWER
+
+    def _line(self) -> str:
+        """What is done, for how long, and how much longer it may take."""
+        inner, now = self, time.monotonic()
+        while inner._inner is not None:
+            inner = inner._inner
+        what = self.title + f" ({self.about})" * bool(self.about)
+        what += f", {inner.title}" * (inner is not self)
+        if underway(self._thread) > COMPILING:
+            return f"{what}: compiling, once; {now - self._since:.0f} s so far"
+        done, said = inner._at
+        if not (inner.total and done):
+            return f"{what}: {said}; {now - self._since:.0f} s so far"
+        left = (now - inner._begun) * (inner.total - done) / done
+        return (f"{what}: {done} of at most {inner.total} iterations, {said}; "
+                f"{now - self._since:.0f} s so far, at most about {left:.0f} s more")
 
     def update(self, count: int, value: float) -> None:
         """So many counts are done; an objective to show with them."""

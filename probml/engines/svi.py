@@ -70,7 +70,7 @@ class SVI(Engine):
         particles: draws of the guide a step.
         integrate: as in NUTS; of unseen numbers of rows that are not integrated out each has a
             coordinate of the named guides.
-        progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
+        progress: show a progress bar at once; else it comes after five seconds, in a terminal or a
             notebook.
 
     `status` says where the posterior has more in its tails than the guide (PSIS k-hat, Yao et al.

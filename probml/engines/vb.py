@@ -56,7 +56,7 @@ class VB(Engine):
             batch of so many rows, in another order each pass; an iteration is a pass, after which
             the bound of all rows is in `history`, and may fall a little. For rows of which a few
             passes are all one can wait for.
-        progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
+        progress: show a progress bar at once; else it comes after five seconds, in a terminal or a
             notebook.
 
     `status` says where the posterior has more in its tails than q(θ) (PSIS k-hat and reweighted

@@ -1,5 +1,8 @@
 """Long work is told to a function of the user's, step by step, with what is left of it."""
 
+import re
+import time
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -7,7 +10,8 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.engines.progress import Progress
+from probml.engines import progress
+from probml.engines.progress import Progress, Turn, iterate
 from probml.errors import ModelError
 
 
@@ -69,3 +73,16 @@ def test_what_cannot_be_called_is_refused():
         pass
     with pytest.raises(ModelError, match=r"watch\(seconds=-1\)"), probml.watch(print, -1):
         pass
+
+
+def test_a_long_run_that_nobody_looks_on_writes_a_line_of_what_is_done_and_how_long_it_may_take(
+        monkeypatch, capsys):
+    monkeypatch.setattr(progress, "DELAY", 0.05)
+    with Progress("fit of 'm'", None, False), Progress("EM", 40, False) as bar:
+        iterate(bar, 40, lambda done: (time.sleep(0.005), Turn(1, -3.0))[1])
+    said = capsys.readouterr().err
+    assert re.search(r"fit of 'm', EM: \d+ of at most 40 iterations, objective -3; .*at most about "
+                     r"\d+ s more", said)
+    with Progress("fit of 'm'", None, False):
+        pass
+    assert not capsys.readouterr().err
