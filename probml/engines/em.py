@@ -194,6 +194,12 @@ class EM(Engine):
                         f"'{block.names[0]}' has no closed form "
                         f"({block.why}); use MAP()"
                     )
+                if block.form is None and block.rowwise and not block.newton:
+                    raise Refusal(
+                        f"{where} faster than MAP: '{block.names[0]}' has no closed form "
+                        f"({block.why}), so that each step of an M-step would pass over all rows; "
+                        f"use MAP()"
+                    )
 
     def run(self, problem: Problem) -> Outcome:
         with one_thread(problem.plan.matrix):

@@ -41,13 +41,11 @@ class Outcome(NamedTuple):
     """What an engine found.
 
     Args:
-        params: every free parameter at one point, in its own coordinate: a mode, or a posterior
-            mean.
+        params: every free parameter at one point, in its own coordinate: a mode, or a mean.
         history: (iterations + 1,) the objective, its start included.
         status, iterations: how it ended, and after how many.
         notes: what a user should know, in words; they stand behind the status.
-        posterior: what is known beyond the point: a closed form, draws, a normal; else the point
-            itself.
+        posterior: what is known beyond the point: a closed form, draws, a normal; else itself.
         log_evidence: log p(data), where it is exact.
         bound: a lower bound of it, where that is what was maximised.
         held_out: mean log evidence of rows not learnt from, at every entry of history.
