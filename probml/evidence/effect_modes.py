@@ -22,7 +22,7 @@ from probml.device.rows import Known
 from probml.factors.effects import curved as curved_effects
 from probml.factors.effects import eliminated as eliminated_effects
 from probml.factors.effects import messages as effects
-from probml.factors.effects.at_nodes import AtNodes
+from probml.factors.effects.at_nodes import AtNodes, Nodes
 from probml.factors.effects.eliminated import Eliminated
 from probml.factors.effects.messages import Information, Prior, Two
 from probml.latents.inner import DAMPING, LESS, MORE, STEPS
@@ -79,12 +79,13 @@ def given_rows(plan: Plan, params: Mapping, known: Known, total: Callable) -> El
     normal about their mode, or at nodes, with the mean and the width that these have; `total` as of
     `mode`."""
     at = _at_mode(plan, params, known, total)
-    nodes = plan.groupings[0].nodes
-    if nodes == 1:
+    count = plan.groupings[0].nodes
+    if count == 1:
         return at
-    logs = _at_nodes(plan, params, known, total, at, nodes)
-    there = AtNodes(at.centre.first[:, 0], 1 / at.lower[:, 0, 0], jax.nn.log_softmax(logs))
-    return at._replace(log=jax.nn.logsumexp(logs, -1).sum(), nodes=there,
+    logs = _at_nodes(plan, params, known, total, at, count)
+    nodes = Nodes(at.centre.first[:, 0], 1 / at.lower[:, 0, 0], jax.nn.log_softmax(logs))
+    there = AtNodes(*nodes)
+    return at._replace(log=jax.nn.logsumexp(logs, -1).sum(), nodes=nodes,
                        centre=at.centre._replace(first=there.mean[:, None]),
                        lower=there.variance[:, None, None] ** -0.5)
 

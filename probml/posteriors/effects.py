@@ -21,7 +21,7 @@ from probml.errors import ModelError
 from probml.evidence.effects import given_rows
 from probml.factors.effects import eliminated as eliminated_effects
 from probml.factors.effects import messages as effects
-from probml.factors.effects.at_nodes import AtNodes
+from probml.factors.effects.at_nodes import AtNodes, Nodes
 from probml.factors.effects.eliminated import Eliminated
 from probml.factors.effects.messages import Prior, Two
 from probml.numerics.compiling import jit
@@ -136,7 +136,7 @@ class Effects(NamedTuple):
         prior = Prior(two, 0.0, (0.0,) * min(int(meta.get("others", 0)), len(arrays)))
         blank = cls(names, {name: 0.0 for name in plan.free if name not in names},
                     eliminated_effects.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
-                    Given(prior, Eliminated(0.0, two, 0.0, 0.0, 0.0, AtNodes(0.0, 1.0, [0.0])
+                    Given(prior, Eliminated(0.0, two, 0.0, 0.0, 0.0, Nodes(0.0, 0.0, 0.0)
                                             if meta.get("nodes") else None)))
         count = len(jax.tree.leaves(blank[1:]))
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):

@@ -6,6 +6,8 @@ normal about the mode times e^h, h(t) the cubics through h_j = log π_j − log 
 of a normal it is that normal. Means and variances are sums over nodes.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +17,14 @@ from numpyro.distributions import constraints
 from probml.plan.integrals import rule
 
 STEPS = 256  # in which a quantile is looked up
+
+
+class Nodes(NamedTuple):
+    """What an `AtNodes` is made of."""
+
+    loc: jax.Array
+    scale: jax.Array
+    logs: jax.Array
 
 
 class AtNodes(dist.Distribution):

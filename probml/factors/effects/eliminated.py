@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 
-from probml.factors.effects.at_nodes import AtNodes
+from probml.factors.effects.at_nodes import AtNodes, Nodes
 from probml.factors.effects.messages import (
     Information,
     Prior,
@@ -47,7 +47,7 @@ class Eliminated(NamedTuple):
     lower: jax.Array  # Cholesky factors of K's blocks, (members, cells, cells)
     gain: jax.Array  # K's first block⁻¹ × its cross part, (members, cells, r)
     rest: jax.Array  # Cholesky factor of the Schur complement, (r, r)
-    nodes: AtNodes | None = None  # ε of each member, (members,), where the rule has several nodes
+    nodes: Nodes | None = None  # ε of each member, (members,), where the rule has several nodes
 
 
 def pull(found: Prior, told: Information, noise: Two, own: Two) -> Two:
@@ -138,7 +138,7 @@ def drawn(found: Eliminated, key: jax.Array) -> Two:
 
 def from_quantiles(found: Eliminated, q: jax.Array) -> Two:
     """ε less its mean, where it is known at nodes, from a quantile of each member."""
-    own = found.nodes.icdf(q)[..., None]
+    own = AtNodes(*found.nodes).icdf(q)[..., None]
     return Two(own - found.centre.first, jnp.zeros_like(found.centre.rest))
 
 

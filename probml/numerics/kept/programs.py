@@ -20,7 +20,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -35,7 +35,7 @@ from probml.numerics.kept import disk, holding
 from probml.numerics.precision import carried
 from probml.numerics.process.collector import resting
 
-FORMAT = 2  # of the files
+FORMAT = 3  # of the files
 COMPILING = "probml compiles"  # a thread
 _LAPACK = b"lapack_"
 _CALLS_BACK = (b"_python_cpu_callback", b"_python_gpu_callback")  # by address, into this process
@@ -240,7 +240,7 @@ class Shelf:
     def _name(self, fixed: list, tree: Any, avals: tuple, options: dict | None) -> str:
         own = f"{self._function.__module__}.{self._function.__qualname__}"
         told = [*map(str, avals), *map(_words, _settings()), repr(jax.config.values)]
-        ours = own.startswith("probml.") and "<locals>" not in own
+        ours = own.startswith("probml.") and "<locals>" not in own and not _shuffled(tree)
         if not ours or any(" at 0x" in text for text in told):
             raise identity.Nameless(own)
         kind = jax.devices()[0]
@@ -261,6 +261,13 @@ def _words(setting: Any) -> str:
     return "no axes" if list(getattr(setting, "axis_sizes", [1])) == [] else repr(setting)
 
 
+def _shuffled(tree: Any) -> bool:
+    """Whether some of the leaves stand in an order of this process alone (see `_read`)."""
+    node = tree.node_data()
+    return (node is not None and hasattr(node[0], "gather_pytree_data_fields")
+            or any(map(_shuffled, tree.children())))
+
+
 def _write(folder: disk.Folder, name: str, program: Any) -> None:
     """Keeps a program, where it can be kept: one that calls back into this process cannot."""
     try:
@@ -272,10 +279,10 @@ def _write(folder: disk.Folder, name: str, program: Any) -> None:
 
 
 def _keep(folder: disk.Folder, name: str, held: Any, tree: Any) -> None:
-    """Writes a program and the tree of its results, as an example of itself: classes of its nodes
-    by name. Whatever cannot be written is made again."""
+    """Writes a program and the tree of its results, as an example of itself, whose leaves are their
+    places: classes of its nodes by name. Whatever cannot be written is made again."""
     with contextlib.suppress(Exception):
-        example = jax.tree.unflatten(tree, [0] * tree.num_leaves)
+        example = jax.tree.unflatten(tree, range(tree.num_leaves))
         folder.put(name, zlib.compress(pickle.dumps((held, example)), 1))
 
 
@@ -287,14 +294,25 @@ def _read(folder: disk.Folder, name: str, tree: Any) -> tuple | None:
     try:
         held = zlib.decompress(held)
         program, example = pickle.loads(held)
+        # NumPyro's distributions have their leaves in the order of a set, another in each process
+        places, results = jax.tree.flatten(example)
         if isinstance(program, Tape):
-            return program, jax.tree.structure(example)
+            outputs, keys = ([leaves[i] for i in places] for leaves in (program.outputs,
+                                                                        program.keys))
+            return replace(program, outputs=tuple(outputs), keys=tuple(keys)), results
         if _LAPACK in program:
             _start_lapack()
-        return (serialize_executable.deserialize_and_load(program, tree,
-                                                          jax.tree.structure(example)),)
+        kept = places == sorted(places)
+        loaded = serialize_executable.deserialize_and_load(
+            program, tree, results if kept else jax.tree.structure(tuple(places)))
+        return (loaded if kept else functools.partial(_ordered, loaded, places, results),)
     except Exception:  # of another build, or cut short: compiled anew
         return None
+
+
+def _ordered(program: Callable, places: Sequence[int], results: Any, *args: Any) -> Any:
+    found = program(*args)
+    return jax.tree.unflatten(results, [found[i] for i in places])
 
 
 def _start_lapack() -> None:
