@@ -70,7 +70,7 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
 def covariance(fit: Fitted, names: Sequence[str],
                widths: Callable[[], Widths | None]) -> np.ndarray:
     """See Fit._covariance; `widths` of a point."""
-    ways = _ways(fit)
+    ways = _ways(fit, names)
     if not ways.keys() >= set(names):
         found = widths()
         ways = {**ways, **({} if found is None else found.root)}
@@ -85,7 +85,7 @@ def covariance(fit: Fitted, names: Sequence[str],
 def standard_errors(fit: Fitted, names: Sequence[str],
                     widths: Callable[[], Widths | None]) -> dict[str, np.ndarray]:
     """See Fit._with_errors; `widths` of a point."""
-    known = {**deviations(_ways(fit)), **_deviations(fit)}
+    known = {**deviations(_ways(fit, names)), **_deviations(fit)}
     if known.keys() >= set(names) and (not fit.belief.partly or fit.by and fit.by.restricts):
         return {name: known[name] for name in names}
     found = widths()
@@ -93,13 +93,15 @@ def standard_errors(fit: Fitted, names: Sequence[str],
                         known.get(name))["sd"] for name in names}
 
 
-def _ways(fit: Fitted) -> dict[str, np.ndarray]:
+def _ways(fit: Fitted, asked: Collection[str] = ()) -> dict[str, np.ndarray]:
     """Columns of a root of the joint covariance of what a posterior knows in closed form, or by
-    draws, told in units, name → (k, *shape): of a closed form only of what is told together."""
+    draws, told in units, name → (k, *shape): of a closed form of what is told together, or asked
+    for, alone."""
     names = {*fit.point, *fit.belief.partly}
     if fit.belief.exact:
         mixed = {name: unit for name, unit in fit.units.items() if not unit.alone}
-        names = {*mixed, *(other for unit in mixed.values() for other in unit.others)} & names
+        mixed = {*mixed, *(other for unit in mixed.values() for other in unit.others)}
+        names &= {*mixed, *asked}
     if not (fit.belief.varies and names):
         return {}
     return ways_in_units(fit.units, fit.belief.root(fit._plan, fit._known(), names))

@@ -11,9 +11,9 @@ the delta method; at a maximum it is the same whichever coordinates u are. It is
 curvature, not of a posterior: of few rows, or skew, these differ (Laplace, NUTS).
 
 Beside effects v of groups, which are integrated out, coefficients β are the parameters that say
-where rows, or effects, lie; the others say how wide. Of normal rows β has its errors given the
-widths, by generalised least squares, as lme4, nlme and SAS have them: the expected information
-between the two is 0. Effects v | β, rows ~ N(v̂(β), C) have
+where rows, or effects, lie; the others say how wide. Of normal rows whose means are affine in both,
+β has its errors given the widths, by generalised least squares, as lme4, nlme and SAS have them:
+the expected information between the two is 0. Effects v | β, rows ~ N(v̂(β), C) have
 
     C + (∂v̂/∂β) Cov(β) (∂v̂/∂β)ᵀ,
 
@@ -45,13 +45,14 @@ from probml.numerics.compiling import jit
 from probml.numerics.curvature import MOST, TOLD, scaled, units
 from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed_all
+from probml.plan import decide, effects
 from probml.plan.plan import Plan
 from probml.plan.spreads import spreads
 from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
 
-WORDS = ("standard errors: square roots of the diagonal of the inverse of the observed information,"
-         " the curvature where the climb ended; not the widths of a posterior")
+WORDS = ("standard errors: square roots of the diagonal of the inverse of the information where "
+         "the fit ended; not the widths of a posterior")
 # curvature of a logarithm or a logit that hardly tells it: 3 widths are a factor of 10,000
 EDGE = 0.1
 # curvature, every coordinate in units of its own width, that is none: of derivatives, differences
@@ -156,8 +157,8 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
             functools.partial(_told, plan, computed), u, u, known, rows).values())
         if u.size * told > WIDE:
             return Widths({}, {"": f"{told:,} numbers of {u.size:,} parameters are too many"})
-        found = jax.device_get(_moved(plan, computed, u, ways.along.T, ways.along.T * _coefficients(
-            plan, known), known, rows))
+        beside = ways.along.T * _elements(plan, known, _coefficients(plan))
+        found = jax.device_get(_moved(plan, computed, u, ways.along.T, beside, known, rows))
         return _widths(ways_in_units(units, found), ways)
 
 
@@ -175,9 +176,8 @@ def _ways(plan: Plan, top: Top, known: Known) -> _Ways | str:
     """The directions in which the curvature at a point is a width of its own; in words why there
     are none."""
     hessian, owners = top.hessian, density.owners(plan, known)
-    if plan.groupings and not any(grouping.nodes for grouping in plan.groupings):
-        own = _coefficients(plan, known)
-        hessian = np.where(own[:, None] == own, hessian, 0.0)
+    apart = _elements(plan, known, _straight(plan))
+    hessian = np.where(apart[:, None] == apart, hessian, 0.0)
     if not (np.isfinite(hessian).all() and np.isfinite(top.slope).all()):
         return "what was maximised has no finite second derivatives there"
     edge = of_domains(plan, known, "logarithmic") & (
@@ -227,17 +227,30 @@ def _widths(found: Mapping[str, np.ndarray], ways: _Ways) -> Widths:
     return Widths(root, why)
 
 
-def _coefficients(plan: Plan, known: Known) -> np.ndarray:
-    """Which unbounded coordinates are of parameters that say where rows and effects of groups lie;
-    of a plan without effects all."""
-    sites = plan.structure.sites
-    wide = {width.name for width in spreads(plan)} | {
-        p for name in plan.grouped for argument in (sites[name].family.scatter if sites[
-            name].family is not None else ()) for p in sites[name].uses.get(argument, ())}
-    return np.concatenate([
-        np.full(spec.shape, not plan.groupings or sites[name].domain.unbounded
-                and name not in wide).reshape(-1)
-        for name, spec in sorted(density.shapes(plan, known).items())])
+def _coefficients(plan: Plan) -> set[str]:
+    """Beside effects of groups, the parameters that say where rows and effects lie, and not how
+    wide."""
+    sites, wide = plan.structure.sites, {width.name for width in spreads(plan)}
+    for name in (name for name in plan.grouped if sites[name].family is not None):
+        wide |= {p for argument in sites[name].family.scatter
+                 for p in sites[name].uses.get(argument, ())}
+    return {name for name in plan.free if plan.groupings and sites[name].domain.unbounded
+            and name not in wide}
+
+
+def _straight(plan: Plan) -> set[str]:
+    """Those of them that move the means of normal rows and leave their covariance as it is."""
+    if any(grouping.nodes for grouping in plan.groupings):
+        return set()
+    whole = decide.make(plan.structure, plan.pattern, plan.given)
+    return _coefficients(plan) & {*effects.coefficients(whole, plan.effects),
+                                  *effects.centres(plan)}
+
+
+def _elements(plan: Plan, known: Known, names: set[str]) -> np.ndarray:
+    """Which unbounded coordinates are those of some parameters, (d,)."""
+    return np.concatenate([np.full(int(np.prod(spec.shape)), name in names)
+                           for name, spec in sorted(density.shapes(plan, known).items())])
 
 
 def _top(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows) -> Top:
@@ -266,13 +279,13 @@ def _told(plan: Plan, computed: bool, u: jax.Array, beside: jax.Array, known: Kn
     """Parameters, and what is computed from them, at unbounded coordinates (d,); effects of groups,
     and what is computed from these, at coordinates of their own."""
     params, structure = density.unflat(plan, u, known)[0], plan.structure
-    effects, other = {}, params
+    grouped, other = {}, params
     if plan.groupings:
         other = density.unflat(plan, beside, known)[0]
-        effects = means(plan, other, known, rows.total)
-    found = {**params, **effects}
+        grouped = means(plan, other, known, rows.total)
+    found = {**params, **grouped}
     for name in structure.derived if computed else ():
-        by_effects = not effects.keys().isdisjoint(structure.deterministics[name].parents)
+        by_effects = not grouped.keys().isdisjoint(structure.deterministics[name].parents)
         found[name] = structure.computed(name, {
-            **known.given, **(other if by_effects else params), **effects})
+            **known.given, **(other if by_effects else params), **grouped})
     return {name: jnp.asarray(value, float) for name, value in found.items()}

@@ -79,7 +79,9 @@ class Fit(Questions):
         Of a point (EM, MAP) `sd` is a standard error: the square root of the diagonal of the
         inverse of the observed information, the curvature of what was maximised, all that is unseen
         summed or integrated out, each number in its own coordinate by the delta method. It is not
-        the width of a posterior: for that take Laplace() or NUTS(). Where there is none it is NaN,
+        the width of a posterior: for that take Laplace() or NUTS(). Of coefficients beside effects
+        of groups, and of these effects, it is that of both together given their spreads, as lme4's;
+        of a face that has standard_errors_ it is these. Where there is none it is NaN,
         and a column `note` says why: a number at an end of its support, a direction that the data
         do not tell, a fit that ended before its maximum, more than 1,024 parameters, rows that the
         fit does not hold.

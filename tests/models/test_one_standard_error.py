@@ -395,3 +395,34 @@ def test_effects_have_the_inverse_of_the_joint_information(double, function):
         about = np.c_[np.ones(9), float(point["tau"]) * np.eye(9)]
         want = np.sqrt(np.diag(about @ covariance @ about.T))
         np.testing.assert_allclose(summary["sd"][[f"theta[{i}]" for i in range(9)]], want, rtol=0.1)
+
+
+@pytest.mark.slow
+def test_a_loading_is_no_coefficient_and_keeps_what_ties_it_to_the_spread(double):
+    @probml.model
+    def loaded(g):
+        one, two = sample("one", FLAT), sample("two", FLAT)
+        loading = sample("loading", FLAT)
+        tau, s = sample("tau", dist.HalfNormal(5.0)), _noise()
+        with plate("J", 9):
+            a = sample("a", dist.Normal(0, tau))
+        with probml.rows():
+            sample("x", dist.Normal(one + a[g], s))
+            sample("y", dist.Normal(two + loading * a[g], s))
+
+    x, y = GROUPED["normal"], 2 * OF_G + RANDOM.normal(size=N)
+    fit = loaded().fit({"g": G, "x": x, "y": y}, probml.MAP(prior=False))
+    alike = G[:, None] == G
+
+    def log(t):
+        one, two, loading, tau, s = t
+        covariance = np.kron(np.outer([1, loading], [1, loading]) * tau**2, alike)
+        covariance += s**2 * np.eye(2 * N)
+        left = np.r_[x - one, y - two]
+        return -0.5 * (left @ np.linalg.solve(covariance, left)
+                       + np.linalg.slogdet(covariance)[1])
+
+    names = ["one", "two", "loading", "tau", "s"]
+    want = inverse_information(log, np.array([float(fit.point[name]) for name in names]), 1e-3)
+    np.testing.assert_allclose(fit.summary()["sd"][names].astype(float), np.sqrt(np.diag(want)),
+                               rtol=5e-3)
