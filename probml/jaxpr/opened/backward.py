@@ -90,6 +90,11 @@ def _real(aval: Any) -> bool:
     return jnp.issubdtype(getattr(aval, "dtype", np.dtype(bool)), jnp.inexact)
 
 
+def _complex(eqn: Any) -> bool:
+    return any(jnp.issubdtype(getattr(var.aval, "dtype", bool), jnp.complexfloating)
+               for var in (*eqn.invars, *eqn.outvars))
+
+
 def _forward(program: Lines, args: Sequence[Any],
              moving: set[int]) -> tuple[list[Any], list[Callable | None]]:
     """Values by place; and of each line how its cotangents are pulled back, None where that is
@@ -106,7 +111,7 @@ def _forward(program: Lines, args: Sequence[Any],
             found = bind(eqn, ins)
         else:
             own = PULLS.get(eqn.primitive.name)
-            if own is None or not own.fits(eqn):
+            if own is None or not own.fits(eqn) or _complex(eqn):
                 found, pull = _alone(line, ins, moving)
             else:
                 found = bind(eqn, ins)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax._src import core, source_info_util
 
@@ -73,6 +74,9 @@ def opened(closed: Any, last: bool = False) -> Lines:
 
 def bind(eqn: Any, values: Sequence[Any]) -> Sequence[Any]:
     """The results of an equation for operands of the same shapes."""
+    if eqn.primitive.name in RULES:  # a rule may index what it is given by a traced number
+        values = [jnp.asarray(value) if isinstance(value, np.ndarray) else value
+                  for value in values]
     params = eqn.primitive.get_bind_params(eqn.params)
     functions, params = params if isinstance(params, tuple) else ((), params)  # up to JAX 0.9
     with source_info_util.user_context(eqn.source_info.traceback):
