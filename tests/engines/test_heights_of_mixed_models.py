@@ -1,5 +1,6 @@
-"""Mixed models of lme4's and nlme's documentation, flat priors, by default: what is said to have
-converged is no more than 0.01 below the maximum of the marginal likelihood, by hand in double.
+"""Mixed models of lme4's and nlme's documentation, flat priors, by the engine that the default asks
+first: what is said to have converged is no more than 0.01 below the maximum of the marginal
+likelihood, by hand in double.
 
 A line of LINES is a model more: its name, its rows, its groupings with the column whose coefficient
 differs among members ("" the intercept), its fixed columns beside the intercept. Data that are not
@@ -199,7 +200,7 @@ def test_what_is_said_to_have_converged_is_at_the_maximum(line, shared_data):
     data = rows_of(line, shared_data)
     names = [f"{name}_{column}".replace(":", "_in_") for name, column in line.groupings]
     groupings = tuple(zip(names, (data["member"].max(0) + 1).tolist(), strict=True))
-    fit = effects_about_zero(groupings=groupings).fit(data)
+    fit = effects_about_zero(groupings=groupings).fit(data, probml.MAP(prior=False))
     logs = np.log([max(float(fit.params[f"sd_{name}"]), 1e-12) for name in names]
                   + [float(fit.params["sigma"])])
     short = best(data) - highest(data)(logs, np.asarray(fit.params["beta"], float))
@@ -222,6 +223,6 @@ def test_rail_has_the_published_estimates():
     """Pinheiro & Bates (2000), "Mixed-Effects Models in S and S-PLUS", section 1.1, by maximum
     likelihood."""
     data = rows_of(LINES[0], None)
-    fit = effects_about_zero(groupings=(("subject", 6),)).fit(data)
+    fit = effects_about_zero(groupings=(("subject", 6),)).fit(data, probml.MAP(prior=False))
     np.testing.assert_allclose([fit.params["beta"][0], fit.params["sd_subject"],
                                 fit.params["sigma"]], [66.5, 22.62435, 4.020779], rtol=1e-4)
