@@ -209,7 +209,14 @@ class NUTS(Engine):
         return known, begun
 
     def _begun(self, problem: Problem) -> tuple[Known, begin.Begin]:
-        """The same over the parameters alone."""
+        """The same over the parameters alone; away from where a climb ended that found no mode, as
+        on a spike over a scale of 0, which no chain would leave."""
+        known, begun = self._near_mode(problem)
+        if problem.astray or bool(begun.climbed) or np.isfinite(unlikeness(begun)):
+            return known, begun
+        return self._near_mode(replace(problem, astray=True))
+
+    def _near_mode(self, problem: Problem) -> tuple[Known, begin.Begin]:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         params = begin.rough(problem)
         spread = np.random.default_rng([seed, 7]).standard_normal(

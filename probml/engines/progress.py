@@ -130,7 +130,7 @@ class Progress:
         while inner._inner is not None:
             inner = inner._inner
         what = self.title + f" ({self.about})" * bool(self.about)
-        what += f", {inner.title}" * (inner is not self)
+        what += f", {inner.title}" * (inner.title != self.title)
         if underway(self._thread) > COMPILING:
             return f"{what}: compiling, once; {now - self._since:.0f} s so far"
         done, said = inner._at

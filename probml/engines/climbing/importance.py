@@ -76,7 +76,7 @@ def measured(top: Top, seed: int = 0) -> Measured:
     Args:
         top: that end in the density of the unbounded coordinates, as `of_coordinates` has it.
 
-    Cost: 4 d gradients and more for the mode and its curvature; 400 densities, or 2,000, and 4 d.
+    Cost: 4 d gradients and more for the mode and its curvature; 400 densities, or 2,000, and 8 d.
     """
     found = framed(top.evaluate, top.u)
     d = len(top.u)
@@ -113,10 +113,12 @@ def _weighted(top: Top, mode: np.ndarray, root: np.ndarray, count: int,
 
 
 def _heavy(top: Top, mode: np.ndarray, root: np.ndarray, random: np.random.Generator) -> int:
-    """The coordinate along which the density falls least far out, if that is as a power does."""
+    """The coordinate along which the density falls least far out, if that is as a power does: with
+    the others where a normal has them given it, or where they are at the mode."""
     at = random.permutation(len(mode))[:WAYS]
     spread = root[at] @ root.T
-    ways = spread / np.sqrt(np.take_along_axis(spread, at[:, None], 1))
+    width = np.sqrt(np.take_along_axis(spread, at[:, None], 1))
+    ways = np.concatenate([spread / width, width * np.eye(len(mode))[at]])
     falls = []
     for side in (1.0, -1.0):
         near, far = (np.array([top.height_at((mode + side * step * way).astype(top.u.dtype))
@@ -124,7 +126,7 @@ def _heavy(top: Top, mode: np.ndarray, root: np.ndarray, random: np.random.Gener
         with np.errstate(invalid="ignore"):
             falls.append(np.where(np.isfinite(far), near - far, np.inf))
     least = np.min(falls, 0)
-    return int(at[np.argmin(least)]) if least.min() < HEAVY else -1
+    return int(at[np.argmin(least) % len(at)]) if least.min() < HEAVY else -1
 
 
 def calm(top: Top) -> bool:
