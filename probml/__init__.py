@@ -19,6 +19,7 @@ inferred.
 | | `watch(callback)`: long work told to a logger |
 | ask | a `Fit`: predict, predict_proba, decode, impute, log_prob, simulate, summary, report |
 | judge | `compare`, `calibration` (a `Calibration`), `decide`, `model.check` |
+| | `model.check_density`: is what an engine evaluates the model's own density? |
 | keep | `fit.save(path)`, `load(path)` |
 | tell | `show_versions()`, `cite(model, engine)`; the command line `probml --help` |
 | errors | `DataError`, `ModelError`, `Refusal` |

@@ -21,6 +21,7 @@ from probml.dataset.sources.parts import weighed
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
+from probml.interface.checked_density import checked_density
 from probml.interface.fit import Fit
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.readings import told
@@ -284,6 +285,14 @@ class Model(Bound):
         """log p(data, params) = log p(params) + Σ log p(row | params), the unseen discrete sites
         summed out: one number, in nats. Arguments and errors as of `at` and Fit.log_joint."""
         return self.at(params, labels).log_joint(data)
+
+    def check_density(self, data: Any, engine: Any = None, seed: Any = 0):
+        """Whether the log density that `fit(data, engine)` would evaluate is that of the function
+        itself by NumPyro, log p(parameters, rows), at three random points, on some of the rows: a
+        DensityCheck, with `ok`. What is hidden is summed, or integrated, by brute force (Refusal:
+        there is too much of it). Raises: as `fit`. Cost: a few seconds."""
+        self.check_context()
+        return checked_density(self, data, engine, whole_seed(seed, "check_density"))
 
     def check(
         self,

@@ -16,12 +16,12 @@ knows nothing of probml's engines: it runs the model under NumPyro's handlers at
 `cases` needs hypothesis (probml[test]).
 """
 
+from probml.assessment.brute_force import Truth as Truth
+from probml.assessment.brute_force import truth as truth
+from probml.assessment.separable_integral import Unknown as Unknown
 from probml.testing.case import Case as Case
 from probml.testing.claims import CLAIMS as CLAIMS
 from probml.testing.claims import check as check
-from probml.testing.oracle import Truth as Truth
-from probml.testing.oracle import Unknown as Unknown
-from probml.testing.oracle import truth as truth
 from probml.testing.recipe import build as build
 from probml.testing.recipe import generated as generated
 from probml.testing.strategies import cases as cases

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
+from probml.assessment.separable_integral import Unknown
 from probml.engines import EM, VB, Exact
 from probml.errors import Refusal
 from probml.testing import agreements, invariants
@@ -25,7 +26,6 @@ from probml.testing.comparing import (
     states_of,
     true,
 )
-from probml.testing.oracle import Unknown
 from probml.testing.recipe import counted, finite, timed
 
 MANY = 300  # draws of a row

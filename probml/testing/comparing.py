@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from probml.assessment.brute_force import Truth, mixed, truth
+from probml.assessment.separable_integral import Unknown
 from probml.engines import EM
 from probml.interface.fit import Fit
 from probml.testing.case import SEEN, SOFT, Case
-from probml.testing.oracle import Truth, Unknown, mixed, truth
 from probml.testing.recipe import finite, states
 
 CLOSE = 1e-8  # of float64, where nothing but the order of sums differs

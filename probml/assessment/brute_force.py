@@ -1,0 +1,204 @@
+"""The right answers by brute force: the model runs under NumPyro's handlers at every joint state of
+what is finite and unseen; unseen numbers are integrated out as the normal that they are, or over a
+grid.
+
+Nothing of probml but the model is used, and of that only the generative function: no plan, no
+elimination, no family. Exponential and obvious.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.assessment.joint_states import MOST, Joint, states_of, user_layout
+from probml.assessment.separable_integral import Unknown
+
+NODES = 3001
+REACH, BOUNDED = 11.0, 5.0  # of t, sinh t being the number: of its own, of the logarithm of one
+STRAIGHT = 1e-7  # by how much a log density may miss the parabola that it is
+
+
+class Truth(NamedTuple):
+    """What is true of rows at known parameters.
+
+    Attributes:
+        log: log p(row's seen cells, joint state), (n, joint states), numbers integrated out.
+        states: site → its cells in each joint state, (joint states, *cells).
+        means: site of numbers → their means given the row and the joint state,
+            (n, joint states, *cells); seen cells as they are.
+        prior: log p(parameters), those that are finite left out.
+        finite: log p(parameters that are finite).
+        together: log p(all rows, parameters), if finite parameters have been summed out.
+    """
+
+    log: np.ndarray
+    states: dict[str, np.ndarray]
+    means: dict[str, np.ndarray]
+    prior: float
+    finite: float = 0.0
+    together: float | None = None
+
+    @property
+    def evidence(self) -> np.ndarray:
+        """log p(row), (n,)."""
+        return log_sum(self.log)
+
+    @property
+    def total(self) -> float:
+        """log p(all rows, parameters)."""
+        if self.together is not None:
+            return self.together
+        return self.evidence.sum() + self.prior + self.finite
+
+    @property
+    def likelihood(self) -> float:
+        """The total without the prior, also at a point where that is 0."""
+        return (self.evidence.sum() + self.finite if self.together is None
+                else self.together - self.prior)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """p(joint state | row)."""
+        return np.exp(self.log - self.evidence[:, None])
+
+    def marginal(self, name: str, states: int) -> np.ndarray:
+        """p(site = state | row), (n, *cells, states)."""
+        hot = self.states[name][..., None] == np.arange(states)
+        return np.tensordot(self.weights, hot.astype(float), (1, 0))
+
+    def pair(self, one: str, other: str, states: tuple[int, int]) -> np.ndarray:
+        """p(two scalar sites = states | row), (n, *states)."""
+        hots = [self.states[name][:, None] == np.arange(k)
+                for name, k in zip((one, other), states, strict=True)]
+        return np.einsum("na,ai,aj->nij", self.weights, *hots)
+
+    def mean(self, name: str) -> np.ndarray:
+        """The mean of a site of numbers given the row, (n, *cells)."""
+        means = self.means[name]
+        weights = self.weights.reshape(self.log.shape + (1,) * (means.ndim - 2))
+        return (weights * means).sum(1)
+
+
+def log_sum(log: np.ndarray) -> np.ndarray:
+    """log Σ exp over the last axis."""
+    top = log.max(-1)
+    safe = np.where(np.isfinite(top), top, 0.0)[..., None]
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(log - safe).sum(-1)) + safe[..., 0]
+
+
+def mixed(parts: Mapping[Any, Truth]) -> Truth:
+    """What is true where finite parameters are unseen: of a row by itself it is a mixture of what
+    is true at each of their values, of all rows together one value holds.
+
+    Args:
+        parts: what is true at each of their joint values.
+    """
+    some = list(parts.values())
+    own = np.concatenate([np.full(part.log.shape[1], part.finite) for part in some])
+    together = log_sum(np.array([part.total for part in some]))
+    return Truth(np.concatenate([part.log for part in some], 1) + own,
+                 {name: np.concatenate([part.states[name] for part in some])
+                  for name in some[0].states},
+                 {name: np.concatenate([part.means[name] for part in some], 1)
+                  for name in some[0].means}, some[0].prior, 0.0, float(together))
+
+
+def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
+          inputs: Mapping[str, Any], fill: Mapping[str, np.ndarray],
+          read: Collection[str], soft: Mapping[str, np.ndarray] | None = None,
+          without: Collection[str] = (), most: int = MOST) -> Truth:
+    """The right answers for rows.
+
+    Args:
+        model: a bound model.
+        params: every site outside rows → its value.
+        data: site inside rows → (n, *cells), NaN unseen; sites may be absent.
+        inputs: as the model takes them.
+        fill: site inside rows → possible values, (n, *cells), which stand in unseen cells while
+            they do not matter.
+        read: the sites that others look at.
+        soft: scalar finite site → likelihoods of its states, (n, states).
+        without: sites whose own densities do not count: they are set, not seen.
+        most: joint states that are gone through.
+
+    Raises:
+        Unknown: there is no brute-force answer.
+    """
+    joint = Joint(model, params, data, inputs, fill, read, soft, without, most)
+    n, a, sites, moved, masks = joint.n, joint.a, joint.sites, joint.moved, joint.masks
+    parts = {name: float(log) for name, log in jax.jit(joint.outside)(dict(params)).items()}
+    of_states = sum(log for name, log in parts.items() if name in joint.finite)
+
+    def log_density(numbers):
+        return joint.rows(params, numbers)
+
+    log, at, share = (_integral(log_density, n * a, joint.size, joint.bent) if joint.size else (
+        np.asarray(jax.jit(log_density)(np.zeros((n * a, 0)))), np.zeros((1, n * a, 0)),
+        np.ones((1, 1))))
+
+    def means_at(u):
+        full, found = joint.at(params, u)
+        return {name: full[name] if name in moved
+                else joint.values[name] if masks[name].all()
+                else jnp.where(masks[name], joint.values[name], _mean(found[name],
+                                                                      masks[name].shape))
+                for name in sites if not states_of(sites[name]["fn"])}
+
+    if np.isposinf(log).any():
+        raise Unknown("NumPyro's density is infinite, as of a cut normal far from its middle")
+    means = {}
+    for name, own in jax.jit(jax.vmap(means_at))(at).items():
+        weight = share.reshape(*share.shape, *(1,) * (own.ndim - 2))
+        with np.errstate(invalid="ignore"):  # far nodes, of no weight
+            mean = np.where(weight > 0, weight * np.asarray(own), 0.0).sum(0)
+        means[name] = mean.reshape(n, a, *mean.shape[1:])
+    return Truth((log + joint.possible).reshape(n, a), joint.states, means,
+                 sum(parts.values()) - of_states, of_states)
+
+
+def _mean(message: Mapping, shape: tuple[int, ...]) -> jax.Array:
+    fn = message["fn"]
+    mean = jnp.broadcast_to(fn.mean, fn.batch_shape + fn.event_shape)
+    return jnp.broadcast_to(user_layout(message, mean), shape)
+
+
+def _integral(log_density, rows, size, bent):
+    """(log of the integral over `size` numbers, (rows,); nodes of it, (nodes, rows, size), and
+    their weights, (nodes, rows)): of a normal its mean alone."""
+    if not bent:
+        zero, density = np.zeros((rows, size)), jax.jit(log_density)
+        along = np.broadcast_to(np.eye(size)[:, None], (size, rows, size))
+
+        def bends(u):
+            gradient = jax.grad(lambda u: log_density(u).sum())
+            curved = jax.vmap(lambda v: jax.jvp(gradient, (u,), (v,))[1], out_axes=-1)(along)
+            return gradient(u), curved
+
+        slope, curved = jax.jit(bends)(zero)
+        curved = -np.asarray(curved)
+        with np.errstate(all="ignore"):
+            at = np.linalg.solve(curved, np.asarray(slope)[..., None])[..., 0]
+        found = np.asarray(density(at))
+        probe = np.random.default_rng(0).normal(size=(rows, size))
+        foretold = found - 0.5 * np.einsum("ri,rij,rj->r", probe, curved, probe)
+        error = np.abs(np.asarray(density(at + probe)) - foretold)
+        if np.all(error < STRAIGHT * (1 + np.abs(foretold))):
+            log = found + 0.5 * size * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(curved)[1]
+            return np.asarray(log), at[None], np.ones((1, rows))
+    if size > 1:
+        raise Unknown("several unseen numbers whose density is no normal")
+    t = np.linspace(-1.0, 1.0, NODES) * (BOUNDED if bent else REACH)
+    nodes = np.sinh(t)
+    logs = np.asarray(jax.jit(jax.vmap(lambda u: log_density(jnp.full((rows, 1), u))))(nodes))
+    if np.isposinf(logs).any():
+        raise Unknown("what was drawn has rounded to an end at which a density is infinite")
+    logs = np.nan_to_num(logs, nan=-np.inf) + np.log(np.cosh(t) * (t[1] - t[0]))[:, None]
+    top = logs.max(0)
+    share = np.exp(logs - top)
+    whole = share.sum(0)
+    return (np.log(whole) + top, np.broadcast_to(nodes[:, None, None], (NODES, rows, 1)),
+            share / whole)

@@ -1,0 +1,274 @@
+"""Whether the log density that an engine evaluates is the model's own, by NumPyro: at random
+points, on a few rows, what is hidden summed by brute force or integrated by itself."""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.assessment.brute_force import mixed, truth
+from probml.assessment.joint_states import Joint
+from probml.assessment.separable_integral import SeparableIntegral, Unknown
+from probml.dataset.dataset import Data
+from probml.device import layout, load
+from probml.device.rows import Known
+from probml.engines.engine import Engine, Problem, planned
+from probml.engines.start.prior import compiled_prior_point
+from probml.errors import Refusal
+from probml.evidence import carried, density
+from probml.evidence.passes import log_evidence
+from probml.factors.prior import log_prior
+from probml.fits.fitting import reduced
+from probml.language.language import chains_of
+from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
+from probml.plan.plan import Plan
+from probml.structure.site import Site
+
+POINTS = 3
+AWAY = 0.5  # standard deviation of the points, in coordinates without bounds
+FAR, TRIES = 1e5, 8  # nats from 0 beyond which a point is taken nearer to the prior's, so often
+ROWS = 12  # of the data, at the most
+STATES = 4096  # joint states of what is hidden in a row, at the most
+WORK = 2**15  # rows × joint states
+CLOSE = 1e-7  # by which the two may differ, relative to 1 + |log density|
+ROUGH = 2e-2  # the same where the engine's integral is an approximation by design
+
+
+@dataclass(frozen=True)
+class DensityCheck:
+    """Two log densities of the same points, log p(parameters, rows).
+
+    Attributes:
+        model, engine: their names.
+        rows: how many were compared; steps: of each, where they are sequences; else None.
+        summed, integrated, sampled: the hidden sites that the engine sums out, integrates out, and
+            moves beside the parameters.
+        points: name → value of what was moved, of each point.
+        found: by the engine, (points,). expected: by NumPyro, (points,).
+        tolerance: by which these may differ, nats.
+    """
+
+    model: str
+    engine: str
+    rows: int
+    steps: int | None
+    summed: tuple[str, ...]
+    integrated: tuple[str, ...]
+    sampled: tuple[str, ...]
+    points: tuple[Mapping[str, np.ndarray], ...]
+    found: np.ndarray
+    expected: np.ndarray
+    tolerance: float
+
+    @property
+    def difference(self) -> float:
+        """The largest, nats."""
+        with np.errstate(invalid="ignore"):
+            return float(np.max(np.abs(self.found - self.expected)))
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is within the tolerance; NaN is not."""
+        return bool(self.difference <= self.tolerance)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        steps = "" if self.steps is None else f" of {self.steps} steps"
+        how = [f"{what} {', '.join(map(repr, names))}" for what, names in (
+            ("summed out:", self.summed), ("integrated out:", self.integrated),
+            ("sampled with the parameters:", self.sampled)) if names]
+        lines = [f"log density of model '{self.model}' in {self.engine}: "
+                 f"{'as NumPyro has it' if self.ok else 'NOT the one that NumPyro has'} "
+                 f"(largest difference {self.difference:.2g} nats, tolerance {self.tolerance:.2g})",
+                 "; ".join([f"{self.rows} rows{steps}", *how]),
+                 f"{'point':>5} {'engine':>16} {'NumPyro':>16} {'difference':>11}"]
+        lines += [f"{i:>5} {one:>16.6f} {other:>16.6f} {one - other:>11.2g}"
+                  for i, (one, other) in enumerate(zip(self.found, self.expected, strict=True))]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def check_density(held: Data, engine: Engine, asked: bool, seed: int,
+                  plain: Callable | None) -> DensityCheck:
+    """See Model.check_density; in double precision.
+
+    Args:
+        held: all rows. asked: the engine was named.
+        plain: of one density of everything, sites → log density by NumPyro; None: it has rows.
+
+    Raises:
+        Refusal: there are too many joint states, or numbers, for brute force.
+    """
+    held = held if plain else _few(held, seed)
+    data = engine.taken(held)
+    plan = planned(data, engine if asked else None)
+    rows, known = load.load(data, plan)
+    problem = reduced(engine, Problem(data, plan, rows, known, asked=asked))
+    own = None if plain else _own(held, plan)
+    random, found, expected, points = np.random.default_rng([seed, 5]), [], [], []
+    try:
+        for _ in range(POINTS):
+            params, inside, value = _evaluated(problem, rows, random)
+            found.append(value)
+            points.append({**params, **inside})
+            if plain is not None:
+                expected.append(plain(params))
+            else:
+                with chains_of(held.steps, overrule=True):
+                    expected.append(own(params, inside))
+    except Unknown as why:
+        raise Refusal(f"check_density: the density of model '{held.model.name}' has no answer by "
+                      f"brute force to be held against: {why}. Give some of what is hidden in the "
+                      f"data, or fewer states, steps or numbers") from None
+    rough = any(not group.kind.exact for group in plan.latents) or any(
+        part.nodes for part in plan.groupings)
+    scale = 1 + float(np.max(np.abs(expected)))
+    return DensityCheck(
+        held.model.name, type(engine).__name__ + "()", held.table.rows, held.steps,
+        tuple(plan.variables), (*plan.hidden, *plan.effects), plan.carried, tuple(points),
+        np.array(found), np.array(expected), scale * (ROUGH if rough else CLOSE))
+
+
+def _few(held: Data, seed: int) -> Data:
+    """Some of the rows, and of sequences some of the first steps, so that brute force has few joint
+    states."""
+    plan, sites = held.plan(lenient=True), held.structure.sites
+    states = math.prod(plan.variables[name].states for name in plan.chains)
+    if held.steps is not None:
+        most = held.steps if held.lengths is None else int(held.lengths.min())
+        fitting = int(math.log(STATES) / math.log(states)) if states > 1 else 8
+        steps = max(min(most, fitting, 8), 1)
+        held = held.stretches(np.arange(held.table.rows), np.zeros(held.table.rows, int), steps)
+        held = held._replace(lengths=None)
+        states = states**steps
+    states *= math.prod(plan.variables[name].states for name in plan.variables
+                        if sites[name].rows and sites[name].time is None)
+    count = min(held.table.rows, int(np.clip(WORK // states, 2, ROWS)))
+    picked = np.random.default_rng([seed, 3]).permutation(held.table.rows)[:count]
+    return held.taken(np.sort(picked))
+
+
+def _evaluated(problem: Problem, rows: Any, random: np.random.Generator
+               ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], float]:
+    """A random point, the parameters and rows' own numbers of it, and its log density as engines
+    evaluate it: by its gradient, and by what EM sums; if these differ, what is worse."""
+    plan, known = problem.plan, problem.known
+    start = compiled_prior_point(plan, known)
+    noise = AWAY * random.standard_normal(density.size(plan, known))
+    own = AWAY * random.standard_normal(carried.size(plan, rows)) if plan.carried else None
+    for _ in range(TRIES):
+        params, inside, one, other = jax.device_get(_at(plan, start, known, problem.rows, noise,
+                                                        own))
+        if np.abs(one) < FAR:
+            break
+        noise = noise / 4  # inputs are large: exp(2000 b)
+    order = layout.order(problem.data, plan)
+    inside = {name: load.unload(chunk, problem.size, order) for name, chunk in inside.items()}
+    one, other = float(one), float(other)
+    value = 2 * one - other if abs(one - other) > CLOSE * (1 + abs(one)) else one
+    return params, inside, value
+
+
+@functools.partial(jit, static_argnums=0, seldom=ONCE)
+def _at(plan: Plan, start: Mapping, known: Known, rows: Any, noise: jax.Array,
+        own: jax.Array | None) -> tuple[Mapping, Mapping, jax.Array, jax.Array]:
+    """The values at random coordinates of the parameters, and of rows' numbers; and the log density
+    there, twice: of numbers of rows, what samplers see without the volumes of coordinates."""
+    u = density.flat(plan, start, known) + noise
+    params, volume = density.unflat(plan, u, known)
+    if own is None:
+        def point(u):
+            return density.unflat(plan, u, known)[0], 0.0
+
+        one = density.value_and_gradient(plan, point, u, known, rows)[0]
+        other = log_evidence(plan, params, known, rows) + log_prior(plan, params, known)
+        return params, {}, one, other
+    value = density.posterior(plan, known, rows)(jnp.concatenate([u, own]))[0]
+    volume += carried.at(plan, rows, own).total(
+        lambda chunk: carried.enter(plan, params, known, chunk, carried.own(chunk))[1])
+    inside = carried.values(plan, params, known, rows, own)
+    return params, inside, value - volume, value - volume
+
+
+def _own(held: Data, plan: Plan) -> Callable[[Mapping, Mapping], float]:
+    """(parameters, rows' own numbers) → log p of these and the rows by NumPyro, what is hidden
+    summed or integrated out."""
+    structure, model, inputs = held.structure, held.structure.model, dict(held.table.inputs)
+    sites, n = structure.sites, held.table.rows
+    given = {name: jnp.asarray(sites[name].valued(np.asarray(value)))
+             for name, value in held.table.values.items()}
+    data, soft = {}, {}
+    for name, column in held.table.columns.items():
+        if column.likelihood is not None:
+            soft[name] = column.likelihood
+            continue
+        value = sites[name].valued(np.asarray(column.values, float))
+        data[name] = value if column.seen is None else np.where(column.seen, value, np.nan)
+    read = {p for site in sites.values() for p in site.parents}
+    fill = {site.name: _possible(site, n, held.steps) for site in sites.values()
+            if site.rows and not site.factor}
+    every, effects = list(plan.globals), list(plan.effects)
+    choices = list(itertools.product(*[
+        [jnp.asarray(sites[name].valued(np.asarray(sites[name].place(value))))
+         for value in plan.variables[name].values] for name in every]))
+    sizes = [math.prod(sites[name].shape) for name in effects]
+    size = sum(sizes)
+    joint: Joint | None = None
+    summed: Any = None
+    integral: Any = None
+
+    def at(params: Mapping[str, Any], inside: Mapping[str, Any]) -> float:
+        nonlocal joint, summed, integral
+        params = {**given, **{k: jnp.asarray(v) for k, v in {**params, **inside}.items()}}
+        firsts = dict(zip(every, choices[0], strict=True))
+        firsts |= {name: jnp.zeros(sites[name].shape) for name in effects}
+        if joint is None:
+            joint = Joint(model, {**params, **firsts}, {**data, **inside}, inputs, fill, read,
+                          soft, most=STATES)
+            numbers = joint.n * joint.a * joint.size
+            own = joint
+
+            def total(b: jax.Array, params: Mapping) -> jax.Array:
+                cuts = np.cumsum([0, *sizes])
+                more = {name: b[cuts[i] : cuts[i + 1]].reshape(sites[name].shape)
+                        for i, name in enumerate(effects)}
+                return own.total({**params, **more}, b[size:].reshape(own.n * own.a, own.size))
+
+            summed, integral = jax.jit(total), SeparableIntegral(total)
+            if numbers and joint.a > 1:
+                integral = None
+        numbers = size + joint.n * joint.a * joint.size
+        if integral is None:
+            if effects:
+                raise Unknown("numbers and states of rows are hidden beside effects of groups")
+            parts = [truth(model, {**params, **dict(zip(every, choice, strict=True))},
+                           {**data, **inside}, inputs, fill, read, soft, most=STATES)
+                     for choice in choices]
+            return mixed(dict(enumerate(parts))).total if every else parts[0].total
+        logs = [integral.log(np.zeros(numbers), {**params, **dict(zip(every, choice, strict=True))})
+                if numbers else float(summed(jnp.zeros(0), {**params, **dict(
+                    zip(every, choice, strict=True))})) for choice in choices]
+        return float(np.logaddexp.reduce(logs))
+
+    return at
+
+
+def _possible(site: Site, n: int, steps: int | None) -> np.ndarray:
+    """Values of the support of a site inside rows, (n, *cells)."""
+    if site.discrete:
+        return np.full((n, *site.along(steps)), site.low)
+    middle = site.domain.middle(site.shape) if site.domain.fixed else np.full(site.shape, 0.5)
+    one = np.asarray(site.collect(jnp.asarray(middle), 1))
+    if site.time is not None:
+        one = np.repeat(one, steps or 1, 1 + site.time)
+    return np.broadcast_to(one, (n, *site.along(steps))).astype(float)

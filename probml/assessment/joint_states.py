@@ -1,0 +1,254 @@
+"""A model's rows at every joint state of what is finite and unseen in them, run under NumPyro's
+handlers: their log densities, and nothing else. No plan, no elimination, no family is used."""
+
+import itertools
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.distributions import biject_to, constraints
+
+from probml.assessment.separable_integral import Unknown
+from probml.language.markov_chain import MarkovChain
+from probml.language.named_rows import ROWS
+from probml.structure.recorder import log_weight_of
+
+MOST = 400  # joint states
+
+
+class Joint:
+    """Rows at every joint state of what is finite and unseen in them: arguments as of `truth`.
+
+    Attributes:
+        n, a: rows, joint states. states: site → its cells in each, (a, *cells).
+        size: numbers of a row that are to be integrated over; bent: some have bounds.
+        possible: 0, or −∞ where a joint state is not what is seen, (n · a,).
+    """
+
+    def __init__(self, model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
+                 inputs: Mapping[str, Any], fill: Mapping[str, np.ndarray],
+                 read: Collection[str], soft: Mapping[str, np.ndarray] | None = None,
+                 without: Collection[str] = (), most: int = MOST):
+        n, soft = len(next(iter(fill.values()))), soft or {}
+        self.model, self.without = model, without
+        first = _met(model, params, fill, inputs, n)
+        self.inside = {name for name, message in first.items() if ROWS in message}
+        self.finite = {name for name, message in first.items()
+                       if name not in self.inside and states_of(message["fn"])}
+        self.sites = sites = {name: first[name] for name in first if name in self.inside
+                              and log_weight_of(first[name]["fn"]) is None}
+        shown = {name: np.asarray(data.get(name, np.full(fill[name].shape, np.nan)), float)
+                 for name in sites}
+        holes = {name: np.isnan(value) for name, value in shown.items()}
+        self.counted = [name for name in sites if holes[name].any()
+                        and states_of(sites[name]["fn"])]
+        self.moved = [name for name in sites if holes[name].any() and name not in self.counted
+                      and (name in read or _whole(sites[name]["fn"]))]
+        cells = [(name, cell, states_of(sites[name]["fn"])) for name in self.counted
+                 for cell in np.ndindex(shown[name].shape[1:])]
+        if np.prod([float(k) for *_, k in cells], initial=1.0) > most:
+            raise Unknown(f"more than {most} joint states")
+        joint = np.array(list(itertools.product(*(range(k) for *_, k in cells))), int)
+        self.states = {name: np.zeros((len(joint), *shown[name].shape[1:]), int)
+                       for name in self.counted}
+        for i, (name, cell, _) in enumerate(cells):
+            self.states[name][(slice(None), *cell)] = joint[:, i]
+        self.n, self.a = n, (a := len(joint))
+
+        def each(array):  # rows × joint states
+            return np.repeat(np.asarray(array), a, 0)
+
+        self.values = {name: np.where(each(holes[name]), each(fill[name]), each(
+            shown[name])).astype(fill[name].dtype) for name in sites}
+        self.possible = np.zeros(n * a)
+        for name in self.counted:
+            codes = np.tile(self.states[name], (n,) + (1,) * (self.states[name].ndim - 1))
+            guess = _values(sites[name]["fn"])[codes]
+            seen = ~each(holes[name])
+            wrong = seen & (guess != each(np.nan_to_num(shown[name])))
+            self.possible[wrong.reshape(n * a, -1).any(1)] = -np.inf
+            self.values[name] = guess
+            if name in soft:
+                self.possible += np.log(each(soft[name])[np.arange(n * a), codes])
+        self.given = {name: each(value) for name, value in inputs.items()}
+        self.masks = {name: each(~holes[name]) for name in sites}
+        met = _run(model, params, fill, inputs, n) if self.moved else first  # bounds as numbers
+        self.places = {name: _place(met[name]["fn"]) for name in self.moved}
+        self.size = sum(int(np.prod(shown[name].shape[1:])) for name in self.moved)
+        self.bent = any(place is not None for place in self.places.values())
+
+    def at(self, params: Mapping[str, Any], numbers: Any) -> tuple[dict, dict]:
+        """The values of all sites with the numbers in their places, and the messages there; sites
+        inside rows that are among `params`, (n, *cells), have these values."""
+        full = _numbers(self.values, self.masks, self.moved, self.places, numbers)[0]
+        full |= {name: jnp.repeat(jnp.asarray(params[name]), self.a, 0) for name in self.sites
+                 if name in params}
+        return full, _run(self.model, params, full, self.given, self.n * self.a)
+
+    def rows(self, params: Mapping[str, Any], numbers: Any) -> jax.Array:
+        """log p(row, joint state, numbers), (n · a,)."""
+        total = _numbers(self.values, self.masks, self.moved, self.places, numbers)[1]
+        full, found = self.at(params, numbers)
+        total = jnp.zeros(self.n * self.a) + total
+        for name in self.inside:
+            if name not in self.sites:
+                total += _log(found[name], np.zeros(self.n * self.a), None)
+            elif name not in self.without:
+                unseen_too = name in self.counted or name in self.moved
+                total += _log(found[name], full[name], None if unseen_too else self.masks[name])
+        # a number that is seen, or does not exist, is a standard normal of its own
+        return total + jnp.where(_seen(self.masks, self.moved, self.n * self.a),
+                                 -0.5 * numbers**2 - 0.5 * np.log(2 * np.pi), 0.0).sum(-1)
+
+    def outside(self, params: Mapping[str, Any]) -> dict[str, jax.Array]:
+        """log p of every site outside rows."""
+        found = _run(self.model, params, self.values, self.given, self.n * self.a)
+        return {name: jnp.sum(message["fn"].log_prob(message["value"]))
+                for name, message in found.items() if ROWS not in message}
+
+    def total(self, params: Mapping[str, Any], numbers: Any) -> jax.Array:
+        """log p(all rows, numbers, sites outside rows), joint states summed out."""
+        logs = (self.rows(params, numbers) + self.possible).reshape(self.n, self.a)
+        return jax.nn.logsumexp(logs, 1).sum() + sum(self.outside(params).values())
+
+
+def _met(model, params, values, inputs, rows):
+    """The messages of a trace of which nothing is computed."""
+    kept = {}
+
+    def run(params):
+        kept.update(_run(model, params, values, inputs, rows))
+        return 0
+
+    jax.eval_shape(run, dict(params))
+    return kept
+
+
+def _run(model, params, values, inputs, rows):
+    """A trace at values, rows first, of parameters and sites inside rows."""
+    first = handlers.seed(model, jax.random.key(0))
+    at = {**params}
+    for name, value in values.items():
+        at[name] = value
+    moved = handlers.substitute(first, substitute_fn=lambda m: _placed(m, at))
+    return {name: message for name, message in handlers.trace(moved).get_trace(
+        rows=rows, **inputs).items() if message["type"] == "sample"}
+
+
+def _placed(message, at):
+    if message["type"] != "sample" or message["name"] not in at:
+        return None
+    value = jnp.asarray(at[message["name"]])
+    return _laid(message, value) if ROWS in message else value
+
+
+def _axes(message: Mapping) -> tuple[list[int], list[int]]:
+    """The batch axes of rows and of the plates inside them, the outermost first; and the others,
+    of size 1."""
+    rank = len(message["fn"].batch_shape)
+    row = message[ROWS]
+    plates = [frame.dim for frame in reversed(message["cond_indep_stack"]) if frame.dim != row]
+    axes = [rank + dim for dim in (row, *plates)]
+    return axes, [axis for axis in range(rank) if axis not in axes]
+
+
+def _laid(message: Mapping, value: jax.Array) -> jax.Array:
+    """A value rows first, then plates from without, as NumPyro has it."""
+    axes, rest = _axes(message)
+    value = value.reshape(*value.shape[: len(axes)], *(1,) * len(rest), *value.shape[len(axes) :])
+    order = list(np.argsort([*axes, *rest]))
+    return jnp.transpose(value, (*order, *range(len(order), value.ndim)))
+
+
+def user_layout(message: Mapping, value: jax.Array) -> jax.Array:
+    """The other way round."""
+    axes, rest = _axes(message)
+    value = jnp.transpose(value, (*axes, *rest, *range(len(axes) + len(rest), value.ndim)))
+    return value.reshape(*value.shape[: len(axes)], *value.shape[len(axes) + len(rest) :])
+
+
+def states_of(fn: Any) -> int:
+    """The number of values of a cell, 0 where there is no end."""
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
+        fn = fn.base_dist
+    if isinstance(fn, MarkovChain):
+        return fn.states
+    return len(fn.enumerate_support(expand=False)) if fn.has_enumerate_support else 0
+
+
+def _values(fn: Any) -> np.ndarray:
+    """The values of a cell of which there are finitely many."""
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
+        fn = fn.base_dist
+    if isinstance(fn, MarkovChain):
+        return np.arange(fn.states)
+    return np.ravel(np.asarray(fn.enumerate_support(expand=False)))
+
+
+def _whole(fn: Any) -> bool:
+    """Whether the cells of a value do not stand side by side."""
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
+        fn = fn.base_dist
+    return bool(fn.event_shape)
+
+
+def _log(message: Mapping, value: Any, mask: np.ndarray | None) -> jax.Array:
+    """log p of a site, (rows,), without the cells that are unseen and have no say; of a factor what
+    it adds."""
+    fn = message["fn"]
+    if (weight := log_weight_of(fn)) is not None:
+        return user_layout(message, weight.log_factor).reshape(len(value), -1).sum(-1)
+    placed = _laid(message, jnp.asarray(value))
+    while isinstance(fn, dist.Independent):
+        fn = fn.base_dist
+    if isinstance(getattr(fn, "base_dist", fn), MarkovChain):
+        log = _path(getattr(fn, "base_dist", fn), placed)
+    else:
+        log = fn.log_prob(placed)
+    log = user_layout(message, jnp.broadcast_to(log, placed.shape[: log.ndim]))
+    if mask is not None:
+        log = jnp.where(mask.reshape(*log.shape, -1).all(-1), log, 0.0)
+    return log.reshape(len(log), -1).sum(-1)
+
+
+def _path(fn: MarkovChain, z: jax.Array) -> jax.Array:
+    (n, steps), k, row = z.shape, fn.states, jnp.arange(len(z))
+    log = jnp.log(jnp.broadcast_to(fn.initial, (n, k)))[row, z[:, 0]]
+    table = fn.transition if fn.inhomogeneous else fn.transition[..., None, :, :]
+    table = jnp.log(jnp.broadcast_to(table, (n, steps, k, k)))
+    for t in range(1, steps):
+        log = log + table[row, t, z[:, t - 1], z[:, t]]
+    return log
+
+
+def _place(fn: Any) -> Any:
+    """The map from all numbers to where a site lies; None: everywhere."""
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
+        fn = fn.base_dist
+    support = getattr(fn.support, "base_constraint", fn.support)
+    return None if support is constraints.real else biject_to(support)
+
+
+def _numbers(values, masks, moved, places, numbers):
+    """(the values of all sites with the numbers that are integrated in their places, log of the
+    volume of these)."""
+    out, start, volume = dict(values), 0, 0.0
+    for name in moved:
+        size = int(np.prod(masks[name].shape[1:]))
+        own = numbers[:, start : start + size].reshape(masks[name].shape)
+        if places[name] is not None:
+            u, own = own, places[name](own)
+            change = places[name].log_abs_det_jacobian(u, own)
+            volume += jnp.where(masks[name], 0.0, change).reshape(len(own), -1).sum(-1)
+        out[name] = jnp.where(masks[name], values[name], own)
+        start += size
+    return out, volume
+
+
+def _seen(masks, moved, rows):
+    return np.concatenate([masks[name].reshape(rows, -1) for name in moved]
+                          or [np.zeros((rows, 0), bool)], 1)

@@ -1,0 +1,103 @@
+"""Integrals over many numbers whose joint density is that of a normal, or falls into parts of one
+number, or of two, each by itself: by the normal, or by nodes about the mode. Nothing of a model is
+known here."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+STRAIGHT = 1e-8  # by how much a log density may miss the parabola that it is
+STEPS = 60  # of Newton's method
+NODES, PAIR = 241, 61  # of one number, and in each direction of two
+REACH = 12.0  # standard deviations of the curvature on either side
+
+
+class Unknown(Exception):
+    """There is no answer by brute force: too many joint states, or numbers that are no normal and
+    depend on one another."""
+
+
+class SeparableIntegral:
+    """log ∫ exp(density(b, *args)) db over all of R^d, compiled once for all args.
+
+    Args:
+        density: b (d,), args → a log density, which has a mode in b.
+    """
+
+    def __init__(self, density: Callable):
+        self._value, self._slope, self._bend = (
+            jax.jit(density), jax.jit(jax.grad(density)), jax.jit(jax.hessian(density)))
+        self._mapped = jax.jit(lambda points, *args: jax.lax.map(lambda b: density(b, *args),
+                                                                 points))
+
+    def log(self, start: np.ndarray, *args: Any) -> float:
+        """
+        Raises:
+            Unknown: there is no such answer.
+
+        Cost: Hessians of d × d, and NODES densities a number.
+        """
+        at, top, curved = self._mode(np.asarray(start, float), args)
+        sign, log_det = np.linalg.slogdet(curved)
+        if sign <= 0 or not np.isfinite(top):
+            raise Unknown("the mode of what is integrated out was not found")
+        root = np.linalg.cholesky(np.linalg.inv(curved))
+        probes = np.random.default_rng(0).normal(size=(3, len(at)))
+        found = [float(self._value(at + root @ probe, *args)) for probe in probes]
+        parabola = top - 0.5 * (probes**2).sum(1)
+        if np.allclose(found, parabola, rtol=0, atol=STRAIGHT * (1 + abs(top))):
+            return top + 0.5 * len(at) * np.log(2 * np.pi) - 0.5 * float(log_det)
+        small = 1e-12 * np.abs(curved).max()
+        linked = np.abs(curved) > small
+        for probe in probes:
+            linked |= np.abs(np.asarray(self._bend(at + root @ probe, *args))) > small
+        return top + sum(self._of_part(args, at, top, part, curved) for part in _parts(linked))
+
+    def _mode(self, at: np.ndarray, args: tuple) -> tuple[np.ndarray, float, np.ndarray]:
+        """Where the density is highest, how high, and its curvature there, by Newton's method."""
+        for _ in range(STEPS):
+            step = np.linalg.solve(-np.asarray(self._bend(at, *args)),
+                                   np.asarray(self._slope(at, *args)))
+            best, size = float(self._value(at, *args)), 1.0
+            while size > 1e-6 and not float(self._value(at + size * step, *args)) >= (
+                    best - 1e-12 * abs(best)):
+                size /= 2
+            at = at + size * step
+            if np.abs(step).max() < 1e-10 * (1 + np.abs(at).max()):
+                break
+        return at, float(self._value(at, *args)), -np.asarray(self._bend(at, *args))
+
+    def _of_part(self, args: tuple, at: np.ndarray, top: float, part: list[int],
+                 curved: np.ndarray) -> float:
+        """log of the integral over some of the numbers, the density at the mode taken as 1."""
+        if len(part) > 2:
+            raise Unknown(f"{len(part)} numbers that are no normal depend on one another")
+        root = np.linalg.cholesky(np.linalg.inv(curved[np.ix_(part, part)]))
+        count = NODES if len(part) == 1 else PAIR
+        # sinh t: tails that fall like exponentials, or powers, are met
+        t = np.linspace(-1, 1, count) * np.arcsinh(REACH**2 if len(part) == 1 else REACH)
+        nodes, widths = np.sinh(t), np.cosh(t) * (t[1] - t[0])
+        grid, width = (np.stack(np.meshgrid(*[one] * len(part), indexing="ij"), -1).reshape(
+            -1, len(part)) for one in (nodes, widths))
+        points = np.tile(at, (len(grid), 1))
+        points[:, part] += grid @ root.T
+        logs = np.nan_to_num(np.asarray(self._mapped(points, *args)) - top, nan=-np.inf)
+        return float(np.logaddexp.reduce(logs + np.log(width).sum(-1))
+                     + np.log(np.diag(root)).sum())
+
+
+def _parts(linked: np.ndarray) -> list[list[int]]:
+    """The numbers in parts that do not depend on one another."""
+    left, out = set(range(len(linked))), []
+    while left:
+        part, stack = [], [left.pop()]
+        while stack:
+            own = stack.pop()
+            part.append(own)
+            near = {j for j in left if linked[own, j]}
+            left -= near
+            stack += near
+        out.append(sorted(part))
+    return out

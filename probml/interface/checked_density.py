@@ -1,0 +1,118 @@
+"""A model's data and engine, as a check of its density takes them; and the density of a function
+that names no rows, by NumPyro alone."""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import handlers
+from numpyro.distributions import biject_to
+from numpyro.infer import util
+
+from probml.assessment.density_check import STATES, DensityCheck, check_density
+from probml.assessment.separable_integral import SeparableIntegral, Unknown
+from probml.dataset.read import read
+from probml.engines.engine import checked
+from probml.engines.ladder import advised, choose, refusal
+from probml.errors import DataError
+from probml.interface.functions.meeting import meet
+from probml.language.language import Bound
+
+
+def checked_density(model: Bound, data: Any, engine: Any, seed: int) -> DensityCheck:
+    """See Model.check_density."""
+    engine = None if engine is None else checked(engine, "check_density")
+    with jax.enable_x64(True):
+        met = meet(model, data)
+        held = read(met.model, met.data).trimmed()
+        if not held.table.columns and not held.structure.losses:
+            raise DataError(f"model '{model.name}': every cell of the data is unseen (missing), so "
+                            f"there is no density of them")
+        if engine is not None and (why := refusal(engine, held)) is not None:
+            raise advised(why, held)
+        asked = engine is not None
+        engine = engine or choose(held)[0]
+        plain = _plain(model, met.model, data) if met.model.whole else None
+        return check_density(held, engine, asked, seed, plain)
+
+
+def _plain(model: Bound, reading: Bound, data: Mapping[str, Any]) -> Callable:
+    """Parameters → log density of the function as it was written, NumPyro's: what is discrete and
+    unseen at all its joint values, numbers that are no parameters integrated out."""
+    own = model.generative.arguments
+    arguments = {**model.bound, **{name: jnp.asarray(value) if np.ndim(value) else value
+                                   for name, value in data.items() if name in own}}
+    given = {name: np.asarray(value) for name, value in data.items() if name not in own}
+    values = [np.asarray(value) for value in (*given.values(), *arguments.values())]
+    if any(np.isnan(value).any() for value in values if value.dtype.kind == "f"):
+        raise Unknown("cells are missing of what is one density of everything")
+    function = handlers.condition(model.generative.function, given)
+    apart = reading.generative.steps.apart
+
+    made: list[Callable] = []
+
+    def at(params: Mapping[str, Any]) -> float:
+        fixed = {name: jnp.asarray(value) for name, value in apart(params).items()}
+        if not made:
+            made.append(_density(function, arguments, fixed))
+        return made[0](fixed)
+
+    return at
+
+
+def _density(function: Callable, arguments: Mapping[str, Any],
+             example: Mapping[str, jax.Array]) -> Callable[[Mapping], float]:
+    """Values of some sites → log density, all others summed or integrated out."""
+    traced = handlers.trace(handlers.seed(handlers.substitute(function, dict(example)), 1))
+    sites = {name: site for name, site in traced.get_trace(**arguments).items()
+             if site["type"] == "sample" and not site["is_observed"] and name not in example}
+    counts = {name: site for name, site in sites.items() if site["fn"].support.is_discrete}
+    rest = {name: biject_to(site["fn"].support) for name, site in sites.items()
+            if name not in counts}
+    joint = _joint(counts)
+
+    def log(u: jax.Array, fixed: Mapping, states: Mapping[str, jax.Array]) -> jax.Array:
+        values, start, volume = {}, 0, 0.0
+        for name, to in rest.items():
+            shape = to.inverse_shape(np.shape(sites[name]["value"]))
+            size = math.prod(shape)
+            free = u[start : start + size].reshape(shape)
+            values[name] = to(free)
+            volume += jnp.sum(to.log_abs_det_jacobian(free, values[name]))
+            start += size
+        return util.log_density(function, (), arguments,
+                                {**fixed, **values, **states})[0] + volume
+
+    def summed(u: jax.Array, fixed: Mapping) -> jax.Array:
+        return jax.nn.logsumexp(jax.vmap(lambda states: log(u, fixed, states))(joint))
+
+    if not rest:
+        whole = jax.jit(summed)
+        return lambda fixed: float(whole(jnp.zeros(0), fixed))
+    first = np.concatenate([np.ravel(to.inv(sites[name]["value"])) for name, to in rest.items()])
+    integral = SeparableIntegral(summed)
+    return lambda fixed: integral.log(first, fixed)
+
+
+def _joint(sites: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """All joint values of discrete sites, name → (joint values, *shape)."""
+    cells = []
+    for name, site in sites.items():
+        if not site["fn"].has_enumerate_support:
+            raise Unknown(f"'{name}' has no finite list of values")
+        own = np.ravel(site["fn"].enumerate_support(expand=False)).tolist()
+        cells += [own] * math.prod(np.shape(site["value"]))
+    if math.prod(map(len, cells)) > STATES:
+        raise Unknown(f"what is discrete and unseen has more than {STATES} joint values")
+    table = np.array(list(itertools.product(*cells)), int)
+    out, start = {"": jnp.zeros(len(table))}, 0
+    for name, site in sites.items():
+        shape = np.shape(site["value"])
+        size = math.prod(shape)
+        out[name] = jnp.asarray(table[:, start : start + size].reshape(-1, *shape))
+        start += size
+    return out
