@@ -1,5 +1,6 @@
 """The answers about rows that several questions share."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -185,7 +186,8 @@ class Answers(Parameters):
     def _cells_alone(self, plan: planning.Plan, wanted: tuple[str, ...]) -> None:
         """Refuse a maximum over hidden cells where what they depend on is summed or integrated out,
         and one over what depends on them: neither goes cell by cell."""
-        for group in plan.latents:
+        lone = len(wanted) == 1 and math.prod(self.structure.sites[wanted[0]].cells) == 1
+        for group in plan.latents if not lone else ():  # of one cell its own probabilities do
             name = next((name for name in group.cellwise if name in wanted), None)
             if name is not None and group.names:
                 raise Refusal(f"decode: given '{group.names[0]}', a number of the row that is "

@@ -232,7 +232,8 @@ class Questions(Serving):
             """Variables whose joint maximum is asked for, and leaves, given these."""
             variables = tuple(v for v in plan.variables if v in wanted or sites is None
                               and self.structure.sites[v].rows)
-            cells = tuple(v for group in plan.latents for v in group.cellwise if v in wanted)
+            cells = tuple(v for group in plan.latents for v in group.cellwise if v in wanted
+                          and not group.names)
             self._cells_alone(plan, wanted)
             return (*variables, *cells), tuple(
                 name

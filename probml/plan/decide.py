@@ -300,7 +300,9 @@ def _grouped(
 ) -> tuple[tuple[Group, ...], dict[str, Variable]]:
     """The groups of latents, hidden cells among them, and the variables: hidden cells that cannot
     be summed out one by one are so as their joint states."""
-    sites = structure.sites
+    sites, given = structure.sites, _given_numbers(structure, latents, variables)
+    cellwise = [name for name in sites if name in cellwise or name in given]
+    variables = {name: own for name, own in variables.items() if name not in given}
     below = {name: [n for n in structure.children[name] if n in (*latents, *losses)
                     or sites[n].time is not None] for name in cellwise}
     joint = {name: f"'{names[0]}' depends on them" for name, names in below.items() if names}
@@ -318,6 +320,18 @@ def _grouped(
                  for name in group.cellwise}
         if not joint:
             return groups, variables
+
+
+def _given_numbers(structure: Structure, latents: list[str],
+                   variables: Mapping[str, Variable]) -> set[str]:
+    """The variables that depend on numbers of a row, and those that depend on these: they are
+    summed out within the integral over the numbers."""
+    found: set[str] = set()
+    while more := {name for name in variables if name not in found and structure.sites[name].rows
+                   and structure.sites[name].time is None
+                   and any(p in latents or p in found for p in structure.sites[name].parents)}:
+        found |= more
+    return found
 
 
 def _is_spread(structure: Structure, site: Site, state: str | None, active: set[str],

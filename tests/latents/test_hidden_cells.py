@@ -373,6 +373,29 @@ def test_cells_beside_a_number_are_answered_for_as_by_brute_force():
 
 
 @probml.model
+def a_state_given_a_number():
+    with probml.rows():
+        c = sample("c", dist.Categorical(jnp.asarray(KIND)))
+        u = sample("u", dist.Normal(0, TAU))
+        z = sample("z", dist.Bernoulli(logits=u - c))
+        v = sample("v", dist.Categorical(jnp.asarray(GIVEN)[z]))
+        sample("x", dist.Normal(jnp.asarray(BOTH)[z, v] + 0.5 * u, 1.0))
+
+
+def test_states_that_depend_on_a_number_are_summed_out_at_each_of_its_nodes():
+    x, total = X[:, 0], np.zeros((N, 2))
+    for c, z, v in itertools.product(range(2), repeat=3):
+        p = expit(TAU * NODES - c) if z else expit(c - TAU * NODES)
+        each = SHARES * p * norm.pdf(x[:, None], BOTH[z, v] + 0.5 * TAU * NODES)
+        total[:, z] += KIND[c] * GIVEN[z, v] * each.sum(1)
+    fit = a_state_given_a_number().at({})
+    np.testing.assert_allclose(fit.log_prob({"x": x}), np.log(total.sum(1)), atol=2e-4)
+    np.testing.assert_allclose(fit.predict_proba({"x": x}, "z"),
+                               total / total.sum(1, keepdims=True), atol=1e-4)
+    np.testing.assert_array_equal(fit.decode({"x": x}, sites=["z"])["z"], total.argmax(1))
+
+
+@probml.model
 def learnt():
     pi = sample("pi", dist.Dirichlet(jnp.ones(2)))
     with plate("component", 2):

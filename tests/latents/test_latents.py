@@ -374,11 +374,7 @@ def test_em_of_overdispersed_counts_ends_at_the_mode_of_the_negative_binomial():
 @probml.model
 def several(kind):
     with probml.rows():
-        if kind == "state":
-            z = sample("z", dist.Normal(0.0, 1.0))
-            c = sample("c", dist.Bernoulli(logits=z))
-            sample("y", dist.Normal(3.0 * c, 1.0))
-        elif kind == "kink":
+        if kind == "kink":
             z = sample("z", dist.Laplace(0.0, 1.0).expand([2]).to_event(1))
             sample("y", dist.Poisson(jnp.exp(z.sum(-1))))
         elif kind == "loss":
@@ -392,7 +388,7 @@ def several(kind):
 
 
 @pytest.mark.parametrize("kind, words", [
-    ("state", "'c' (Bernoulli) looks at it"), ("kink", "has a kink"),
+    ("kink", "has a kink"),
     ("loss", "'loss' (factor) looks at it"), ("chain", "'y' runs along a chain"),
 ])
 def test_what_has_no_integral_is_refused_with_its_reason(kind, words):
