@@ -47,7 +47,7 @@ class Remote(Rows):
 
     def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
         raise Refusal("rows on a cluster are added up and not passed in an order, as this asks "
-                      "for: take another engine, EM() or MAP(), or rows in memory")
+                      "for: take rows in memory", ("EM", "MAP"))
 
     def accumulate(self, function: Callable, *along: Any) -> tuple[Any, Any]:
         """As Rows.accumulate, of functions that say nothing of a chunk; sums are made in double."""

@@ -161,12 +161,13 @@ class EM(Engine):
             stepwise.refuse(self, problem)
         check_distinct(problem.data, plan)
         if self.hard and plan.globals:
-            raise Refusal(f"{where} with hard=True: site '{plan.globals[0]}' lies outside rows(); "
-                          f"use EM() or Exact()")
+            raise Refusal(f"{where} with hard=True: site '{plan.globals[0]}' lies outside rows(), "
+                          f"and the rows' joint maximum is that of one of its states",
+                          ("EM", "Exact"))
         need_prior(plan, "EM", self.prior)
         if any(grouping.nodes for grouping in plan.groupings):
             raise Refusal(f"{where}: '{plan.effects[0]}', effects of groups, are integrated out "
-                          f"{words(plan.groupings)}, of which no M-step is known: use MAP()")
+                          f"{words(plan.groupings)}, of which no M-step is known", ("MAP",))
         still.judge(plan, "EM")
         hierarchy.judge(plan, problem.size, "EM", not problem.asked)
         unbounded.judge(plan, problem.size, "EM", not problem.asked)
@@ -174,31 +175,25 @@ class EM(Engine):
             return
         if plan.groupings and not plan.variables:
             raise Refusal(f"{where} faster than MAP: steps of '{plan.effects[0]}', effects of "
-                          f"groups, and of what lies beside them shrink slowly; use MAP()")
+                          f"groups, and of what lies beside them shrink slowly", ("MAP",))
         near = next((group for group in plan.latents if not group.kind.exact), None)
         if near is not None and not plan.variables:
             raise Refusal(f"{where} faster than MAP: '{near.name}' is {near.kind.words}, and each "
                           f"step of an M-step would pass over all rows and what they are evaluated "
-                          f"at; use MAP()")
+                          f"at", ("MAP",))
         for stage in blocks(plan, self.prior):
             for block in stage:
                 if block.form is None and block.rowwise and not block.newton:
                     raise Refusal(
                         f"{where} faster than MAP: '{block.names[0]}' has no closed form "
-                        f"({block.why}), so that each step of an M-step would pass over all rows; "
-                        f"use MAP()"
+                        f"({block.why}), so that each step of an M-step would pass over all rows",
+                        ("MAP",)
                     )
                 if plan.complete and not (block.form and block.conjugate):
                     raise Refusal(
                         f"{where} faster than MAP: nothing discrete is unseen and "
                         f"'{block.names[0]}' has no closed form "
-                        f"({block.why}); use MAP()"
-                    )
-                if block.form is None and block.rowwise and not block.newton:
-                    raise Refusal(
-                        f"{where} faster than MAP: '{block.names[0]}' has no closed form "
-                        f"({block.why}), so that each step of an M-step would pass over all rows; "
-                        f"use MAP()"
+                        f"({block.why})", ("MAP",)
                     )
 
     def run(self, problem: Problem) -> Outcome:

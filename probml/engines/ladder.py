@@ -1,6 +1,8 @@
 """The engines that there are: which is taken where nobody names one, and which runs on request."""
 
 import ast
+import itertools
+from collections.abc import Iterable
 
 from probml.dataset.dataset import Data
 from probml.engines.conjugate.empirical_bayes import EmpiricalBayes
@@ -52,18 +54,30 @@ def refusal(engine: Engine, data: Data, asked: bool = True) -> Refusal | None:
     return None
 
 
-def advised(why: Refusal, data: Data) -> Refusal:
+def advised(why: Refusal, data: Data, tried: str = "") -> Refusal:
     """A refusal that offers, of the engines that it names, those that would not refuse these data
-    themselves; where all would, the first engine that does not."""
-    def able(name: str) -> bool:
-        engine = next(kind for kind in KINDS if kind.__name__ == name).unasked()
-        return engine is not None and refusal(engine, data, asked=False) is None
+    themselves; where all would, the first engine that does not.
 
+    Args:
+        tried: the name of the engine that refused while it ran.
+    """
     if not why.instead:
         return why
-    found = [name for name in why.instead if able(name)]
-    others = (kind.__name__ for kind in KINDS if kind.__name__ not in why.instead)
-    return why.offering(found or filter(None, [next(filter(able, others), None)]))
+    found = able(why.instead, data, tried)
+    others = [kind.__name__ for kind in KINDS if kind.__name__ not in why.instead]
+    return why.offering(found or able(others, data, tried, 1))
+
+
+def able(names: Iterable[str], data: Data, tried: str = "", most: int | None = None) -> list[str]:
+    """The engines of these names that do not refuse data, in their order.
+
+    Args:
+        tried: the name of one that is not meant. most: so many of them, at the most.
+    """
+    engines = {kind.__name__: kind.unasked() for kind in KINDS}
+    good = (name for name in names if name != tried and engines[name] is not None
+            and refusal(engines[name], data, asked=False) is None)
+    return list(itertools.islice(good, most))
 
 
 def written(text: str) -> Engine:

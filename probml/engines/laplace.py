@@ -77,8 +77,8 @@ class Laplace(Engine):
             raise Refusal(
                 f"Laplace cannot fit {problem}: it has {size} "
                 f"parameters, more than the {curvature.MOST} whose "
-                "second derivatives it takes. Try Laplace(over=...) of some of them, "
-                "SVI(guide=\"normal\") or NUTS()"
+                "second derivatives it takes. Take Laplace(over=...) of some of them",
+                ("SVI", "NUTS")
             )
 
     @property
@@ -119,7 +119,7 @@ class Laplace(Engine):
             raise Refusal(
                 f"Laplace cannot fit {problem}: its density of unbounded "
                 f"coordinates has no mode ({worst}): "
-                "a scale that stands in another parameter's prior can shrink for ever. Try NUTS()"
+                "a scale that stands in another parameter's prior can shrink for ever", ("NUTS",)
             )
         shape = _shape(problem, begun)
         normal = jax.device_get(normal)
@@ -185,8 +185,8 @@ def _shape(problem: Problem, begun: begin.Begin) -> tuple[str, ...]:
             f"the direction of '{owners[flat]}', its density falls by "
             f"{falls[:, flat].min():.2g} nats, where a normal's falls by 0.5: the curvature there "
             f"is not its width, as where it rises for ever (classes that are separated, under a "
-            f"flat prior). Give '{owners[flat].partition('[')[0]}' a prior that holds it, or try "
-            f"NUTS()"
+            f"flat prior). Give '{owners[flat].partition('[')[0]}' a prior that holds it",
+            ("NUTS",)
         )
     low, high = NORMAL
     odd = [j for j in range(d) if falls[:, j].min() + rounding < low

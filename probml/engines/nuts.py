@@ -134,8 +134,8 @@ class NUTS(Engine):
         """NUTS treats every plan; rows that are read in parts only where statistics suffice."""
         if problem.in_parts and not (problem.plan.additive or squared(problem.plan)):
             raise Refusal(f"NUTS cannot fit {problem}: its rows are read in parts, each of the "
-                          f"thousands of gradients would be a pass. Try EM(), MAP() or Laplace(), "
-                          f"or give some of the rows in memory")
+                          f"thousands of gradients would be a pass. Give some of the rows in "
+                          f"memory", ("EM", "MAP", "Laplace"))
         check_distinct(problem.data, problem.plan)
 
     def taken(self, data: Data) -> Data:

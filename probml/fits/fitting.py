@@ -148,9 +148,9 @@ def _inferred(
         short = None if double else digits.lost(held) or _squared(ladder[0], plan, held)
         try:
             run, note = precise(attempt, lambda found: found.outcome, ladder[0].held, short)
-        except Refusal:
+        except Refusal as why:
             digits.refuse_vast(held)
-            raise
+            raise advised(why, held, type(ladder[0]).__name__) from None
     if run.outcome.status is Status.COLLAPSED:
         digits.refuse_vast(held)
     return held, run, note

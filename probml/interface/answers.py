@@ -76,7 +76,7 @@ class Answers(Parameters):
         if found is None:
             raise Refusal(f"predict_proba(site={site!r}): model '{self.model.name}' is one density "
                           f"of everything, which sums {names or 'nothing'} out cell by cell: ask "
-                          f"for one of these, or posterior('{site}'); questions about rows need "
+                          f"for one of these, or posterior(site); questions about rows need "
                           f"`with probml.rows():` in the place of a plate")
         return found
 
@@ -144,7 +144,7 @@ class Answers(Parameters):
         if found.states is not None:
             return tables.to_labels(self._probabilities(held, name, plug_in, given).argmax(-1),
                                     self.names.get(name))
-        if not (found.rows or self.model.whole):
+        if not found.rows:
             raise ModelError(f"predict: site '{name}' lies outside rows(), the same for all of "
                              f"them: take {self._outside(name)}")
         if not self.structure.has_mean(name):

@@ -12,7 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.errors import ModelError, meant
+from probml.engines.ladder import able
+from probml.errors import ModelError, Refusal, meant
 
 
 def _name(value: Any) -> bool:
@@ -81,8 +82,27 @@ def worded(cls: type) -> type:
     what they answer is no number."""
     for name, found in list(vars(cls).items()):
         if isinstance(found, FunctionType) and not name.startswith("_"):
-            setattr(cls, name, _sound(name, _checked(name, found)))
+            setattr(cls, name, _advised(_sound(name, _checked(name, found))))
     return cls
+
+
+def _advised(function: Callable) -> Callable:
+    """Of the engines that a refusal of a fit's verb names, only those that take the data that were
+    fitted are offered."""
+    @functools.wraps(function)
+    def ask(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(self, *args, **kwargs)
+        except Refusal as why:
+            if not why.instead or not hasattr(self, "engine"):
+                raise
+            data = self.data if self.again is None else self.again.data
+            if data is None:
+                raise Refusal(f"{why.args[0]}. model.explain(data) says which engines take the "
+                              f"data") from None
+            raise why.offering(able(why.instead, data, self.engine.partition("(")[0])) from None
+
+    return ask
 
 
 def _sound(verb: str, function: Callable) -> Callable:

@@ -65,10 +65,8 @@ class Parameters(Record):
             return Shifted(probs, found.low) if found.low else dist.Categorical(probs=probs)
         found = self.belief.marginal(plan, self._known(), site) if site in self.point else None
         if found is None:
-            raise Refusal(f"'{site}': {short(self.engine)} has no posterior of it in closed form, "
-                          f"as probml.Exact() has where every prior is conjugate, and "
-                          f"probml.Laplace() of any. Fit with one of these, or take "
-                          f"{self._outside(site)}")
+            raise Refusal(f"'{site}': {short(self.engine)} has no posterior of it in closed form. "
+                          f"Take {self._outside(site)}", ("Exact", "Laplace"))
         return found
 
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -85,8 +83,8 @@ class Parameters(Record):
             Refusal: the engine found a point. ModelError: no number of draws.
         """
         if self.certain:
-            raise Refusal(f"{short(self.engine)} found a point, not a posterior: fit with "
-                          f"probml.NUTS() or probml.Laplace(), or take fit.params")
+            raise Refusal(f"{short(self.engine)} found a point, not a posterior: its "
+                          f"numbers are fit.params", ("NUTS", "Laplace"))
         if not isinstance(n, Integral) or not 1 <= n <= LONGEST:
             raise ModelError(f"draws(n={n!r:.60}): expected a whole number of at least 1, and at "
                              f"most {LONGEST:,}")

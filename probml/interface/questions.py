@@ -114,6 +114,7 @@ class Questions(Serving):
 
         Cost: memory of n times the product of the states.
         """
+        self.structure.need_rows("joint")
         sites = (sites,) if isinstance(sites, str) else tuple(sites or ())
         if not sites or len(set(sites)) < len(sites):
             raise ModelError(f"joint(sites={list(sites)}): expected one or more sites, each once")
@@ -161,6 +162,7 @@ class Questions(Serving):
         Cost: as log_prob; with an interval some thousand draws of each row.
         """
         held = self._read(data, unknown=unknown)
+        self.structure.need_rows("predict")
         name = site or self._unseen(held, continuous=True)
         return members.answer(self, held, plug_in, lambda fit, held: fit._predicted(
             held, name, plug_in, given, interval
@@ -181,6 +183,7 @@ class Questions(Serving):
             plug_in: as in log_prob.
         """
         held = self._read(data)
+        self.structure.need_rows("decide")
         name = self._inside(site or self._unseen(held))
         return decisions.decide(self.predict_proba(data, name, plug_in), loss, reject,
                                 self.names.get(name))
@@ -207,7 +210,8 @@ class Questions(Serving):
             site → (n, *cells), labels where it has some.
 
         Raises:
-            ModelError: `sites` is no list, or names no discrete site in rows. Refusal: a maximum
+            ModelError: `sites` is no list, or names no discrete site in rows; there is none with
+                a finite list of values. Refusal: a maximum
                 along time over some of what is hidden there, which has no recursion.
 
         Cost: one pass; along a chain O(steps · K²) a row (Viterbi 1967).
@@ -222,8 +226,11 @@ class Questions(Serving):
             return self._whole_decoded(held, sites)
         # the best path of a longer sequence need not begin with that of the one that was given
         held = held._replace(lengths=held.given)
-        every = [s.name for s in self.structure.sites.values() if s.rows and s.finite
-                 and held.pattern.get(s.name) != "seen"]
+        finite = [s.name for s in self.structure.sites.values() if s.rows and s.finite]
+        if not finite and sites is None:
+            raise ModelError(f"decode: no site in rows of model '{self.model.name}' has a finite "
+                             f"list of values: ask predict or impute for numbers and counts")
+        every = [name for name in finite if held.pattern.get(name) != "seen"]
         wanted = tuple(sites) if sites is not None else tuple(every)
         for name in wanted:
             self._inside(name)
@@ -291,8 +298,9 @@ class Questions(Serving):
         Raises and cost: as predict, of all sites at once. Each cell is filled by itself: for cells
         that go together draw them, simulate(given=data).
         """
-        return members.answer(self, self._read(data, unknown=unknown), plug_in,
-                              lambda fit, held: fit._imputed(held, plug_in))
+        held = self._read(data, unknown=unknown)
+        self.structure.need_rows("impute")
+        return members.answer(self, held, plug_in, lambda fit, held: fit._imputed(held, plug_in))
 
     @in_tables()
     def conditional(self, data: Any, site: str, plug_in: bool = False) -> Any:
@@ -311,7 +319,9 @@ class Questions(Serving):
             Refusal: it has no integral.
         """
         self._site(site)
-        return conditional(self, self._read(data), site, plug_in)
+        held = self._read(data)
+        self.structure.need_rows("conditional")
+        return conditional(self, held, site, plug_in)
 
     def simulate(
         self,

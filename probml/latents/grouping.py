@@ -15,6 +15,7 @@ from probml.latents.latent import Group, Kind
 from probml.latents.quadrature import Quadrature
 from probml.latents.sampled import Sampled
 from probml.latents.simplex import Simplex
+from probml.structure.site import Site
 from probml.structure.structure import Structure
 
 # the first that claims a group has it: those in closed form, then those that take any numbers, one
@@ -115,6 +116,15 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
         f"continuous and unseen, and '{child}' depends on it. Such a number is integrated out "
         f"where it is normal and enters locations of normal sites affinely, where it is "
         f"conjugate, or where its density and those below are smooth: here {'; '.join(reasons)}. "
-        f"Give '{first.name}' in the data, sample it (probml.NUTS()), or write it as a Categorical "
-        f"over a grid of values"
+        f"Give '{first.name}' in the data, or write it {_written(first)}", ("NUTS",)
     )
+
+
+def _written(site: Site) -> str:
+    """As what a number that has no integral can be written."""
+    if site.time is None:
+        return "as a Categorical over a grid of values"
+    return (f"as a MarkovChain over a grid of values. Of one sequence, let each step be a row, and "
+            f"'{site.name}' a sum of innovations outside rows(): path = jnp.cumsum(sample("
+            f"'innovation', dist.Normal(0, 1).expand([steps]).to_event(1))), of which a row reads "
+            f"path[step], the number of its step an input")

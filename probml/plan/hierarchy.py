@@ -301,25 +301,24 @@ def judge(plan: Plan, rows: int, engine: str, ladder: bool) -> None:
         named = " and ".join(f"'{name}'" for name in dict.fromkeys(scales))
         only = all(f"as the {word} of" not in reasons for word in ("rate", "concentration"))
         text += (f"a scale that stands in another parameter's prior, {named}, can "
-                 f"{'shrink for ever' if only else 'run away'}. Use NUTS()")
+                 f"{'shrink for ever' if only else 'run away'}")
     elif products:
         named = " and ".join(f"'{name}'" for name in products)
-        text += (f"{named} runs as far as its prior lets it while what it multiplies shrinks. Use "
-                 f"NUTS()")
+        text += (f"{named} runs as far as its prior lets it while what it multiplies shrinks")
     elif pointwise(plan, rows):
         text += AMORTISED
     elif any(tie.kind == "grown" for tie in found):
         text += ("unknown numbers as many as what tells them bias what they share, however much is "
-                 "seen. Use NUTS()")
+                 "seen")
     elif spreads:
-        text += ("what stands in the prior of others and what they are cannot be told together. "
-                 "Use NUTS()")
+        text += "what stands in the prior of others and what they are cannot be told together"
     else:
         text += ("with few rows for each member, what all share is biased however many rows there "
-                 "are. Use NUTS()")
+                 "are")
+    why = Refusal(text, () if pointwise(plan, rows) else ("NUTS",))
     if ladder:
-        raise Refusal(text)
-    warnings.warn(text, RuntimeWarning, stacklevel=5)
+        raise why
+    warnings.warn(str(why), RuntimeWarning, stacklevel=5)
 
 
 def pointwise(plan: Plan, rows: int | None) -> tuple[Tie, ...]:

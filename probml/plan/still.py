@@ -30,9 +30,9 @@ def judge(plan: Plan, engine: str) -> None:
                         f"{engine} cannot learn '{parameter}' of model "
                         f"'{plan.structure.model.name}': it enters the {argument} of '{name}' at "
                         f"number {number}, which has no noise: no path of '{name}' that is "
-                        f"possible at one value is so at another, and EM would not move. Use "
-                        f"MAP(); or let what has no noise be a copy, as a lag is: "
-                        f"transition [[a, b], [1, 0]]")
+                        f"possible at one value is so at another, and EM would not move. Let "
+                        f"what has no noise be a copy, as a lag is: transition [[a, b], [1, 0]]",
+                        ("MAP",))
 
 
 @memo(256)

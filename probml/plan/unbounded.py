@@ -36,7 +36,7 @@ def judge(plan: Plan, rows: int, engine: str, ladder: bool) -> None:
             raise Refusal(
                 f"{engine} of model '{plan.structure.model.name}': '{name}', correlations of "
                 f"{wide} numbers each, is told by {seen} numbers in all: where it is singular "
-                f"their density rises without bound, so that there is no mode. Use NUTS()")
+                f"their density rises without bound, so that there is no mode", ("NUTS",))
 
 
 def _matrices(plan: Plan) -> list[str]:

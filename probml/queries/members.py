@@ -186,7 +186,7 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
             if not np.isfinite(np.asarray(found[name])).all():
                 kind = sites[name].kind
                 raise Refusal(f"the prior of '{name}' ({kind}) has no mean, at which a new member "
-                              f"would stand: fit with probml.NUTS()")
+                              f"would stand", ("NUTS",))
         return replace(fit, point={
             **fit.point, **{name: np.asarray(found[name]) for name in names}
         }, belief=Point(fit.belief.table))

@@ -303,8 +303,9 @@ class Structure:
         if self.model.whole:
             raise Refusal(
                 f"{verb} is a question about rows, and model '{self.model.name}' is one density of "
-                f"everything (explain says why): write `with probml.rows():` in the place of the "
-                f"plate whose members are rows"
+                f"everything (explain says why), of which draws(n), posterior(site) and simulate() "
+                f"answer: write `with probml.rows():` in the place of the plate whose members are "
+                f"rows"
             )
 
     def need_likelihood(self, verb: str) -> None:

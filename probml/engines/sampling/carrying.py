@@ -58,7 +58,7 @@ def taken(data: Data, integrate: str) -> Data:
     if names and data.survey is not None:
         raise Refusal(f"site '{names[0]}' is continuous and unseen, and has no closed form: its "
                       f"numbers are sampled, which rows that are read in parts cannot be. Take "
-                      f"integrate=\"all\", EM(), or rows in memory")
+                      f"integrate=\"all\", or rows in memory", ("EM",))
     return data.carrying(names) if names else data
 
 
@@ -90,7 +90,7 @@ def check(problem: Problem, engine: str, draws: int) -> None:
     if count > MOST:
         raise Refusal(f"{engine} cannot fit {problem}: draws of '{plan.carried[0]}' in every row "
                       f"would be {count:.2g} numbers, more than {MOST:.2g}. Take fewer draws, "
-                      f"integrate=\"all\", or EM()")
+                      f"or integrate=\"all\"", ("EM",))
 
 
 def begun(problem: Problem, spread: np.ndarray) -> Begin:
