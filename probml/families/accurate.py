@@ -8,6 +8,7 @@ its place, as long as a function of ours runs or a density is asked; nobody else
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import numpyro.distributions as dist
@@ -15,7 +16,7 @@ import numpyro.distributions as dist
 from probml.numerics.process.alone import alone
 
 Method = Callable[[dist.Distribution, jax.Array], jax.Array]
-_methods: dict[type, Method] = {}
+_methods: dict[Any, Method] = {}
 _entered: list[bool] = []
 
 
@@ -38,9 +39,9 @@ def accurate() -> Iterator[None]:
                 kind.log_prob = method
             yield
         finally:
-            for kind, method in held.items():
-                if method is None:
+            for kind, own in held.items():
+                if own is None:
                     del kind.log_prob
                 else:
-                    kind.log_prob = method
+                    kind.log_prob = own
             _entered.clear()

@@ -297,9 +297,8 @@ def _read(folder: disk.Folder, name: str, tree: Any) -> tuple | None:
         # NumPyro's distributions have their leaves in the order of a set, another in each process
         places, results = jax.tree.flatten(example)
         if isinstance(program, Tape):
-            outputs, keys = ([leaves[i] for i in places] for leaves in (program.outputs,
-                                                                        program.keys))
-            return replace(program, outputs=tuple(outputs), keys=tuple(keys)), results
+            return replace(program, outputs=tuple([program.outputs[i] for i in places]),
+                           keys=tuple([program.keys[i] for i in places])), results
         if _LAPACK in program:
             _start_lapack()
         kept = places == sorted(places)
