@@ -32,7 +32,9 @@ class Parameters(Record):
     def posterior(self, site: str) -> dist.Distribution:
         """The marginal posterior of a parameter, or of a discrete site outside rows, as a NumPyro
         distribution; of one that a function without rows() has in plates or steps, which are summed
-        out cell by cell, or integrated out, that of every cell by itself.
+        out cell by cell, or integrated out, that of every cell by itself. Of effects of groups, of
+        a fit that ends at a point, it is that given all other parameters there; `summary` has their
+        standard errors, which contain those of the coefficients.
 
         Raises:
             Refusal: the engine found a point, not a posterior in closed form.
