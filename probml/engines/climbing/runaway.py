@@ -48,7 +48,7 @@ def runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, moved
     owners, loads = density.owners(plan, known), np.abs(way)
     named = list(dict.fromkeys(owners[i].partition("[")[0] for i in np.argsort(-loads)
                                if loads[i] > 0.1 * loads.max()))
-    # positive numbers that only grow tend to a limit, which identifiability.endless says
+    # positive numbers that only grow tend to a limit: see identifiability.endless
     grow = all(plan.structure.sites[name].domain.log_scale for name in named)
     return () if grow else (diverging(named),)
 
