@@ -119,6 +119,12 @@ class Exact(Engine):
                     f"scale with {named}: write its prior scale as sqrt({scales[0] or scales[-1]} "
                     f"/ kappa) (normal–inverse-gamma)", ("EM",))
 
+    def manner(self, problem: Problem) -> str:
+        """What only the rows can say: whether their columns tell coefficients apart."""
+        joint = any(block.form and block.form.joint and block.event
+                    for stage in blocks(problem.plan, True) for block in stage)
+        return "unless columns turn out to be collinear: then the next that is possible" * joint
+
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
         if not plan.free:
