@@ -14,6 +14,7 @@ from probml.engines.engine import Engine, Many, Outcome, Problem, Status
 from probml.errors import Refusal
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
+from probml.jaxpr.levels import Level
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.plan.blocks import blocks
@@ -121,9 +122,11 @@ class Exact(Engine):
 
     def manner(self, problem: Problem) -> str:
         """What only the rows can say: whether their columns tell coefficients apart."""
-        joint = any(block.form and block.form.joint and block.event
-                    for stage in blocks(problem.plan, True) for block in stage)
-        return "unless columns turn out to be collinear: then the next that is possible" * joint
+        coefficients = {name for site in problem.plan.structure.sites.values()
+                        for uses in site.uses.values() for name, use in uses.items()
+                        if use.level is Level.AFFINE}
+        some = not coefficients.isdisjoint(problem.plan.free)
+        return "unless columns turn out to be collinear: then the next that is possible" * some
 
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
