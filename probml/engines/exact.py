@@ -14,6 +14,7 @@ from probml.engines.engine import Engine, Many, Outcome, Problem, Status
 from probml.errors import Refusal
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
+from probml.jaxpr.levels import Level
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.plan.blocks import blocks
@@ -118,6 +119,14 @@ class Exact(Engine):
                     f"prior of '{block.names[0]}' does not "
                     f"scale with {named}: write its prior scale as sqrt({scales[0] or scales[-1]} "
                     f"/ kappa) (normal–inverse-gamma)", ("EM",))
+
+    def manner(self, problem: Problem) -> str:
+        """What only the rows can say: whether their columns tell coefficients apart."""
+        coefficients = {name for site in problem.plan.structure.sites.values()
+                        for uses in site.uses.values() for name, use in uses.items()
+                        if use.level is Level.AFFINE}
+        some = not coefficients.isdisjoint(problem.plan.free)
+        return "unless columns turn out to be collinear: then the next that is possible" * some
 
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known

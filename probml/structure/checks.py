@@ -111,10 +111,8 @@ def check_rows(
             advice = ("Standardise, lag or index the inputs before fitting and pass the result as "
                       "an input")
             if "callback" in mixed:
-                why = f"on other rows, as far as can be read: '{mixed}' runs Python on all of them"
-                advice = ("Write it in JAX, or write the function with obs= and numpyro.plate, "
-                          "without rows(): it is then one density, whose callbacks run as they "
-                          "stand")
+                advice = ("What Python does with them cannot be read: write it in JAX, or write "
+                          "the function with obs= and numpyro.plate, without rows()")
             if owner not in found:
                 advice = ("Leave the line out, and compute it from what the fit answers: "
                           "fit.predict(data, ...), fit.draws(n)")
