@@ -161,20 +161,29 @@ def rows_of(line, shared):
 
 
 def highest(data):
-    """(log sds, σ last) → the marginal log likelihood in double, coefficients given or the best."""
+    """(log sds, σ last) → the marginal log likelihood in double, coefficients given or the best: by
+    the inverse of σ² I + M Mᵀ, M the columns of effects times their sds (Woodbury's)."""
     x, z, member, y = (data[name] for name in ("x", "z", "member", "y"))
-    blocks = [(code[:, None] == code) * np.outer(column, column)
+    blocks = [np.eye(code.max() + 1)[code] * column[:, None]
               for code, column in zip(member.T, z.T, strict=True)]
+    columns, sizes = np.column_stack(blocks), [block.shape[1] for block in blocks]
+    cross, n = columns.T @ columns, len(y)
 
     def height(logs, beta=None):
-        *own, noise = np.exp(2 * np.asarray(logs))
-        lower = np.linalg.cholesky(sum(v * block for v, block in zip(own, blocks, strict=True))
-                                   + noise * np.eye(len(y)))
-        white = np.linalg.solve(lower, np.column_stack([x, y]))
-        beta = np.linalg.lstsq(white[:, :-1], white[:, -1], rcond=None)[0] if beta is None else beta
-        left = white[:, -1] - white[:, :-1] @ beta
-        return float(-0.5 * left @ left - np.log(np.diag(lower)).sum()
-                     - 0.5 * len(y) * np.log(2 * np.pi))
+        own, noise = np.repeat(np.exp(logs[:-1]), sizes), np.exp(2 * logs[-1])
+        lower = np.linalg.cholesky(noise * np.eye(len(own)) + cross * np.outer(own, own))
+
+        def inverse(v):
+            half = np.linalg.solve(lower, own[:, None] * (columns.T @ v))
+            return (v - columns @ (own[:, None] * np.linalg.solve(lower.T, half))) / noise
+
+        if beta is None:
+            back = inverse(x)
+            beta = np.linalg.solve(x.T @ back, back.T @ y)
+        left = (y - x @ beta)[:, None]
+        volume = 2 * np.log(np.diag(lower)).sum() + (n - len(own)) * 2 * logs[-1]
+        return float(-0.5 * (left.T @ inverse(left))[0, 0] - 0.5 * volume
+                     - 0.5 * n * np.log(2 * np.pi))
     return height
 
 
