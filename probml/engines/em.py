@@ -191,8 +191,8 @@ class EM(Engine):
                         f"({block.why})", ("MAP",)
                     )
         if names := climbed_on_rows(plan, self.prior):
-            raise Refusal(f"{where} faster than MAP: each step of an M-step for '{names[0]}', which "
-                          f"has no closed form, would pass over all rows", ("MAP",))
+            raise Refusal(f"{where} faster than MAP: '{names[0]}' has no closed form, so that each "
+                          f"step of an M-step would pass over all rows", ("MAP",))
 
     def run(self, problem: Problem) -> Outcome:
         with one_thread(problem.plan.matrix):
