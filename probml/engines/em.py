@@ -54,7 +54,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
 from probml.numerics.tiers import ONCE
 from probml.plan import hierarchy, still, unbounded
-from probml.plan.blocks import blocks, directions
+from probml.plan.blocks import blocks, climbed_on_rows, directions
 from probml.plan.integrals import words
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
@@ -62,6 +62,7 @@ from probml.structure.structure import Structure
 # restarts at least where discrete sites outside rows are unseen: each begins with one value of
 # theirs
 APART = 4
+CLIMB = 240  # evaluations that an M-step's climb on the rows is worth: 20 steps, up and back
 HESSIANS = 3  # of an M-step that takes Newton's steps on the rows
 
 
@@ -183,18 +184,15 @@ class EM(Engine):
                           f"at", ("MAP",))
         for stage in blocks(plan, self.prior):
             for block in stage:
-                if block.form is None and block.rowwise and not block.newton:
-                    raise Refusal(
-                        f"{where} faster than MAP: '{block.names[0]}' has no closed form "
-                        f"({block.why}), so that each step of an M-step would pass over all rows",
-                        ("MAP",)
-                    )
                 if plan.complete and not (block.form and block.conjugate):
                     raise Refusal(
                         f"{where} faster than MAP: nothing discrete is unseen and "
                         f"'{block.names[0]}' has no closed form "
                         f"({block.why})", ("MAP",)
                     )
+        if names := climbed_on_rows(plan, self.prior):
+            raise Refusal(f"{where} faster than MAP: '{names[0]}' has no closed form, so that each "
+                          f"step of an M-step would pass over all rows", ("MAP",))
 
     def run(self, problem: Problem) -> Outcome:
         with one_thread(problem.plan.matrix):
@@ -264,13 +262,15 @@ class EM(Engine):
             made = effort(rows, entries, states, programs, sampling=not plan.globals)
             # of fewer starts than LEAST the rule has made sure already that they are all it can buy
             bought = int(EFFORT / (rows * self._work(plan)))
-            made = made._replace(starts=min(made.starts, max(bought, LEAST)))
+            least = FINAL if climbed_on_rows(plan, self.prior) else LEAST
+            made = made._replace(starts=min(made.starts, max(bought, least)))
         several = (plan.globals or plan.cellwise) and plan.free
         return made._replace(starts=max(made.starts, APART)) if several else made
 
     def _work(self, plan: Plan) -> int:
         """Entries of tables in an evaluation and its M-step, of one row."""
-        return max(plan.work, plan.width) + HESSIANS * directions(plan, self.prior) ** 2
+        entries = max(plan.work, plan.width) * (CLIMB if climbed_on_rows(plan, self.prior) else 1)
+        return entries + HESSIANS * directions(plan, self.prior) ** 2
 
     def _close(self, problem: Problem) -> float:
         """How far from where they go the parameters may be at the end, see rest.near; anywhere,

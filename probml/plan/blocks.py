@@ -219,6 +219,12 @@ def directions(plan: Plan, prior: bool) -> int:
                for block in stage if block.newton for name in block.names)
 
 
+def climbed_on_rows(plan: Plan, prior: bool) -> list[str]:
+    """The parameters of which each step of an M-step's climb passes over all rows."""
+    return [name for stage in blocks(plan, prior) for block in stage
+            if block.form is None and block.rowwise and not block.newton for name in block.names]
+
+
 def _curved(plan: Plan, block: Block, found: Mapping) -> bool:
     """Whether a parameter without a form enters rows alone, affinely, in arguments of kernels,
     under a prior without kinks."""
