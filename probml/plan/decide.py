@@ -101,7 +101,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         if (site.name in targets and not has_children and site.rows and not site.chain
             and state != "likelihood" and any(p in latents for p in site.parents)):
             summed = False  # a leaf below a number: averaged over it
-        if summed and _is_spread(structure, site, state, active, joints):
+        if summed and _is_spread(structure, site, state, {*active, *targets}, joints):
             cellwise.append(site.name)
         elif summed:
             variables[site.name] = _variable(structure, site)
@@ -334,14 +334,14 @@ def _given_numbers(structure: Structure, latents: list[str],
     return found
 
 
-def _is_spread(structure: Structure, site: Site, state: str | None, active: set[str],
+def _is_spread(structure: Structure, site: Site, state: str | None, asked: set[str],
                joints: tuple[tuple[str, ...], ...]) -> bool:
     """Whether a hidden site has so many joint states that its cells are to be summed out one by
-    one."""
+    one; it, or what depends on it, is seen or asked for."""
     return (site.rows and site.time is None and state != "likelihood" and site.finite is not None
             and math.prod(site.cells) * math.log2(max(site.finite, 2)) > FEW
             and not any(site.name in joint for joint in joints)
-            and any(name in active for name in structure.children[site.name]))
+            and any(name in asked for name in (site.name, *structure.children[site.name])))
 
 
 def _variable(structure: Structure, site: Site, why: str = "") -> Variable:

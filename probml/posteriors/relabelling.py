@@ -54,8 +54,9 @@ def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exc
         params: a point whose density is finite; another is made a step away from it.
     """
     found, sites = [], plan.structure.sites
-    hidden = [v for v in plan.variables if sites[v].rows and v not in plan.pattern
-              and sites[v].states == plan.variables[v].states > 1]
+    hidden = [v for v in (*plan.variables, *plan.cellwise)
+              if sites[v].rows and v not in plan.pattern and (sites[v].states or 0) > 1
+              and (v in plan.cellwise or sites[v].states == plan.variables[v].states)]
     if not hidden:
         return []
     params = {name: np.asarray(params[name]) for name in plan.free}
@@ -69,7 +70,7 @@ def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exc
         return []
     tolerance = 1e-9 if u.dtype == np.float64 else 1e-4
     for name in hidden:
-        states = plan.variables[name].states
+        states = sites[name].states
         near = (name, *plan.structure.children[name])
         touched = [p for p in plan.free
                    if any(p in uses for s in near for uses in sites[s].uses.values())]

@@ -373,6 +373,24 @@ def test_cells_beside_a_number_are_answered_for_as_by_brute_force():
 
 
 @probml.model
+def bits_of_a_kind():
+    with probml.rows():
+        c = sample("c", dist.Categorical(jnp.asarray(KIND)))
+        rate = jnp.asarray(GIVEN)[c, 1]
+        sample("y", dist.Bernoulli(rate[..., None] * jnp.ones(24)).to_event(1))
+
+
+def test_a_vector_that_is_seen_in_part_is_filled_cell_by_cell():
+    y = np.where(RNG.random((N, 24)) < 0.3, np.nan, RNG.integers(0, 2, (N, 24)))
+    logs = np.stack([np.log(KIND[c]) + np.nansum(np.log(np.where(y == 1, p, 1 - p)) + 0 * y, 1)
+                     for c, p in enumerate(GIVEN[:, 1])], -1)
+    right = np.where(np.isnan(y), (softmax(logs, -1) @ GIVEN[:, 1])[:, None], y)
+    fit = bits_of_a_kind().at({})
+    np.testing.assert_allclose(fit.predict_proba({"y": y}, "y")[..., 1], right, atol=1e-5)
+    np.testing.assert_array_equal(fit.impute({"y": y})["y"], right > 0.5)
+
+
+@probml.model
 def a_state_given_a_number():
     with probml.rows():
         c = sample("c", dist.Categorical(jnp.asarray(KIND)))
@@ -382,6 +400,7 @@ def a_state_given_a_number():
         sample("x", dist.Normal(jnp.asarray(BOTH)[z, v] + 0.5 * u, 1.0))
 
 
+@pytest.mark.slow
 def test_states_that_depend_on_a_number_are_summed_out_at_each_of_its_nodes():
     x, total = X[:, 0], np.zeros((N, 2))
     for c, z, v in itertools.product(range(2), repeat=3):
