@@ -192,7 +192,7 @@ def check(
 def _with_posterior(engine: Engine) -> Engine:
     if engine.finds == "point":
         raise Refusal(f"check: {type(engine).__name__} finds a point, not a posterior to be "
-                      f"checked: try probml.NUTS() or probml.Exact()")
+                      f"checked: give engine= one that does, as explain(data) names them")
     return engine
 
 

@@ -106,8 +106,7 @@ def _of_many(engine: Engine, problems: Sequence[Problem], found: Many, truth: Se
             judged |= judge(dict(zip(left, again, strict=True)),
                             {left[j]: each for j, each in values.items()})
     if not judged:
-        raise Refusal(f"{type(engine).__name__}: {found.why}, for every simulated data set. Try "
-                      f"NUTS()")
+        raise Refusal(f"{type(engine).__name__}: {found.why}, for every simulated data set")
     return judged, {i: found.why for i in range(len(problems)) if i not in judged}
 
 
@@ -153,8 +152,8 @@ def _values(engine: Engine, ran: _Ran, seed: int, draws: int) -> tuple[dict[str,
         flat = {name: np.asarray(value) for name, value in found.chains.items()}
         return {name: value.reshape(-1, *value.shape[2:]) for name, value in flat.items()}, True
     if plan.free and not found.varies:
-        raise Refusal(f"{type(engine).__name__} finds a point, not a posterior to be checked: try "
-                      f"probml.NUTS() or probml.Exact()")
+        raise Refusal(f"{type(engine).__name__} finds a point, not a posterior to be checked: "
+                      f"give engine= one that does, as explain(data) names them")
     return jax.device_get(found.draw(plan, known, draws, seed)), False
 
 

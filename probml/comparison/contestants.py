@@ -88,9 +88,8 @@ class Fitted:
         """
         try:
             draws = reports.posterior_draws(self.fit)
-        except Refusal:
-            raise ModelError(f"{short(self.fit.engine)} found a point, not a posterior: fit with "
-                             f"probml.NUTS() or probml.Exact()") from None
+        except Refusal as why:
+            raise ModelError(str(why)) from None
         either_arviz.needed()
         found = either_arviz.leave_one_out(draws, self.logs(draws))
         bad = int((found.k > found.good).sum())

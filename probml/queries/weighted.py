@@ -72,7 +72,7 @@ def table_of(fit: Fitted, held: Data, name: str, plug_in: bool) -> Table | None:
     if site is None or not site.rows or site.time is not None or not held.structure.losses:
         return None
     held, back = _distinct(without(held, (name,)))
-    if not looking(held):
+    if not looking(held, name):
         bounds = find_bounds(fit, held, site)
         found = None if bounds is None else _tabled(fit, held, site, plug_in, bounds)
     elif site.finite is not None and name in _variables(held, (name,)):
@@ -83,18 +83,28 @@ def table_of(fit: Fitted, held: Data, name: str, plug_in: bool) -> Table | None:
     return found and Table(found.values[back] + site.low, found.weights[back], found.smooth)
 
 
-def looking(held: Data) -> bool:
-    """Whether a factor looks at what is unseen in rows, and not summed out."""
+def looking(held: Data, asked: str | None = None) -> bool:
+    """Whether a factor looks at what is unseen in rows, and not summed out; nor, of a site that is
+    asked for, integrated out beside it."""
     sites = held.structure.sites
     unseen = {p for name in held.structure.losses for p in sites[name].parents if sites[p].rows
               and held.pattern.get(p) != "seen"}
-    return not unseen <= _variables(held)
+    beside = set() if asked is None else _integrated(held) - {asked}
+    return not unseen <= _variables(held) | beside
 
 
 def _variables(held: Data, targets: tuple[str, ...] = ()) -> set[str]:
     """The sites that are summed out; none where something cannot be that has to be."""
     with contextlib.suppress(Refusal):
         return set(held.plan(targets, merge_globals=True, lenient=True).variables)
+    return set()
+
+
+def _integrated(held: Data) -> set[str]:
+    """The numbers of rows that have an integral, factors included."""
+    with contextlib.suppress(Refusal):
+        plan = held.plan(merge_globals=True)
+        return {name for group in plan.latents for name in group.names}
     return set()
 
 
