@@ -11,7 +11,12 @@ and a precision of its own for each configuration of the discrete ones (conditio
 Gaussian):
 
     x_i ~ N(intercept_j + slope_j · x_continuous, 1 / precision_j)
-    precision_j ~ Gamma(3/2, s²/2),   intercept_j, slope_j ~ N(0, c² / precision_j)
+    precision_j ~ Gamma(3/2, s²/2),   slope_j ~ N(0, c² / (u² precision_j)),
+    intercept_j ~ N(m, (1 + Σ (m_p/u_p)²) c² / precision_j)
+
+where m is the mean of the column of x_i, and m_p and u_p are the means and the standard deviations
+of those of its continuous parents: a level at their means with a standard deviation of c, and
+slopes a standard deviation of theirs with the same. No unit and no zero of measurement matters.
 
 Sources: Heckerman, Geiger & Chickering (1995), "Learning Bayesian networks: the combination of
 knowledge and statistical data", for BDeu; Lauritzen (1992), "Propagation of probabilities, means
@@ -29,6 +34,7 @@ from numpyro import sample
 import probml
 from probml.estimators.rules import hold, number, optional
 from probml.models.bayesian_networks.variables import items, named, read
+from probml.models.frames.measured import SHARE, centre_of, scale_of
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -39,7 +45,7 @@ def bayesian_network(
     states: Mapping[str, Sequence | int | type] | None = None,
     strength: float | None = 1.0,
     mean_scale: float = 1000.0,
-    scale: float = 0.1,
+    scale: float | None = None,
     data=None,
     kinds: Mapping[str, str] | None = None,
 ) -> probml.Model:
@@ -61,10 +67,12 @@ def bayesian_network(
         strength: equivalent sample size of the BDeu prior, pseudo-rows spread over a node's whole
             table; None puts one pseudo-row into every cell (Laplace). With prior=False an engine
             takes maximum likelihood.
-        mean_scale: c, prior standard deviation of coefficients, in standard deviations of the node
-            given its parents.
+        mean_scale: c, prior standard deviation of levels, and of slopes a standard deviation of a
+            parent, in standard deviations of the node given its parents.
         scale: s > 0, prior guess of that standard deviation, in the node's units, worth one or two
-            rows.
+            rows; None: a tenth of the standard deviation of its column. This, m, m_p and u_p are
+            measured on the rows that are fitted, as sites `"<node>.prior_scale"` and
+            `"<node>.prior_centre"`.
         data: a DataFrame, pyarrow Table or mapping name → column, unseen cells NaN or None, from
             which the states of the other nodes are read: text, booleans, categories and whole
             numbers of few values are labels, other numbers Gaussian (probml.models.kinds). To the
@@ -88,7 +96,7 @@ def bayesian_network(
                                     f"node → {what}, or None")
     above = number(0.0, above=True)
     hold("bayesian_network", strength=(strength, optional(above)), mean_scale=(mean_scale, above),
-         scale=(scale, above))
+         scale=(scale, optional(above)))
     known = {**nx.get_node_attributes(dag, "states"), **(states or {})}
     if kinds and data is None:
         raise probml.ModelError("bayesian_network(kinds=...): kinds are those of columns: give "
@@ -110,19 +118,26 @@ def network(nodes, strength, mean_scale, scale):
     """The generative function: parameters of every node, then rows in topological order. Made by
     `bayesian_network`."""
     sizes = {name: _size(states) for name, _, states, _, _ in nodes}
-    parameters = {}
+    parameters, units = {}, {}
     for name, parents, states, _, own in nodes:
         table = tuple(sizes[p] for p in parents if sizes[p])
         if states is None:
             parameters[name] = own() if own else None
         elif states is float:
+            centre, tenth = (centre_of(f"{name}.prior_centre", None, 1, name)[0],
+                             scale_of(f"{name}.prior_scale", None, 1, name)[0])
+            units[name] = centre, tenth / SHARE
+            guess = tenth if scale is None else scale
             precision = sample(f"{name}.precision",
-                               dist.Gamma(1.5, scale**2 / 2).expand(table).to_event(len(table)))
+                               dist.Gamma(1.5, guess**2 / 2).expand(table).to_event(len(table)))
             spread = mean_scale * precision**-0.5
-            width = (*table, sum(not sizes[p] for p in parents))
-            intercept = sample(f"{name}.intercept", dist.Normal(0.0, spread).to_event(len(table)))
+            above = [units[p] for p in parents if not sizes[p]]
+            width = (*table, len(above))
+            far = sum((mean / unit) ** 2 for mean, unit in above)
+            intercept = sample(f"{name}.intercept", dist.Normal(
+                centre, spread * (1 + far) ** 0.5).to_event(len(table)))
             slope = width[-1] and sample(f"{name}.slope", dist.Normal(
-                0.0, spread[..., None]
+                0.0, spread[..., None] / jnp.stack([unit for _, unit in above])
             ).expand(width).to_event(len(width)))
             parameters[name] = intercept, slope, precision
         else:

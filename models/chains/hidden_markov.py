@@ -31,10 +31,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpyro import plate, sample
-from numpyro.distributions import constraints
 
 import probml
-from probml.models.mixtures.gaussian_mixture import canonical, from_data, shapes
+from probml.models.frames.measured import centre_of, from_data, scale_of
+from probml.models.mixtures.gaussian_mixture import canonical, shapes
 from probml.models.mixtures.weights import weights_prior
 
 # emission -> covariance of gaussian_mixture
@@ -60,9 +60,9 @@ def hidden_markov(
     concentration=1.0,
     sticky=0.0,
     alpha=1.0,
-    centre=0.0,
+    centre=None,
     mean_scale=1000.0,
-    scale=0.1,
+    scale=None,
     shape=2.0,
     rate=0.01,
     first=None,
@@ -125,8 +125,8 @@ def hidden_markov(
         raise probml.ModelError(f"hidden_markov(sticky={sticky!r}): expected numbers that are not "
                                 f"negative")
     if emission == "normal" or emission in _COVARIANCES:
-        centre, scale = (from_data("prior_centre", centre, d, constraints.real),
-                         from_data("prior_scale", scale, d))
+        centre, scale = (centre_of("prior_centre", centre, d, "y"),
+                         scale_of("prior_scale", scale, d, "y"))
     if emission == "poisson":
         rate = from_data("prior_rate", rate, d)
     beginning, transition = _chain(k, initial, concentration, sticky, first, transitions)
@@ -209,7 +209,8 @@ def _wide(value, size: int):
 
 def _positive(model: str, **settings) -> None:
     for name, value in settings.items():
-        if not isinstance(value, str) and not (np.asarray(value, float) > 0).all():
+        number = value is not None and not isinstance(value, str)
+        if number and not (np.asarray(value, float) > 0).all():
             raise probml.ModelError(f"{model}({name}={value!r}): expected numbers above 0")
 
 

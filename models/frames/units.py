@@ -11,11 +11,10 @@ import numpy as np
 
 from probml.dataset.digits import ROUNDING
 from probml.models.frames.clusters import clusters
+from probml.models.frames.measured import SHARE, TIME
 
 TOGETHER = 2**17  # numbers that are looked at together: they stay in cache
-SHARE = 0.1  # the default of `scale` where nothing parts the rows of a column, in spreads of it
 RATES = ("exponential", "poisson")  # kinds whose prior is of a rate
-TIME = 0.01  # the default of `rate` under a shape of 1, in mean waiting times, or rows of counts
 
 
 class Moments(NamedTuple):

@@ -25,13 +25,12 @@ Perspective", sections 4.6.3 and 11.4, for the updates.
 
 import contextlib
 
-import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpyro import plate, sample
-from numpyro.distributions import constraints
 
 import probml
+from probml.models.frames.measured import centre_of, scale_of
 from probml.models.mixtures.weights import weights_prior
 
 
@@ -81,28 +80,9 @@ def shapes(covariance: str, model: str):
     return tied, *_SHAPES[shape]
 
 
-def from_data(name: str, value, d: int, support=constraints.positive):
-    """A setting of a prior as (d,): one number or d of them; "each" makes it a site `name` (d,),
-    whose value stands in the data.
-
-    A face computes it from its rows: the prior is then in units of their spread, and no value of it
-    is compiled into the program.
-
-    Raises:
-        ModelError: another word.
-    """
-    if not isinstance(value, str):
-        return jnp.broadcast_to(jnp.asarray(value, float), (d,))
-    if value != "each":
-        raise probml.ModelError(f"{name.rpartition('_')[2]}={value!r}: expected numbers, or 'each' "
-                                f"to give the site '{name}' in the data")
-    # flat: given in the data it adds nothing to the evidence
-    return sample(name, dist.ImproperUniform(support, (), (d,)))
-
-
 @probml.model
-def gaussian_mixture(k: int, d: int, covariance: str = "full", concentration=1.0, centre=0.0,
-                     mean_scale=1000.0, scale=0.1, weights: str = "even"):
+def gaussian_mixture(k: int, d: int, covariance: str = "full", concentration=1.0, centre=None,
+                     mean_scale=1000.0, scale=None, weights: str = "even"):
     """k normal components in d dimensions: z ~ Categorical(π), x | z = j ~ N(μ_j, Σ_j).
 
     Sites: `weights` (k,); `precision`, the inverse of Σ_j: (k, d, d) full, (k, d) diagonal, (k,)
@@ -110,10 +90,10 @@ def gaussian_mixture(k: int, d: int, covariance: str = "full", concentration=1.0
     (d,). With `z` seen this is Gaussian discriminant analysis, fitted exactly; with `z` seen in
     part it is semi-supervised.
 
-    The defaults suit data whose components have standard deviations above about 0.03 and centres
-    within 1000 standard deviations of 0, in the data's own units; for smaller ones set `scale`, for
-    others (a calendar year with a spread of hours) `centre`. An unseen cell of x is exact in the
-    diagonal and spherical shapes.
+    By default centre and scale are measured on the rows that are fitted, as sites `prior_centre`
+    and `prior_scale` (d,), so that no unit and no zero of measurement matters; where none are, as
+    in simulate(), they are 0 and 0.1. An unseen cell of x is exact in the diagonal and spherical
+    shapes.
 
     Args:
         k: components.
@@ -122,20 +102,19 @@ def gaussian_mixture(k: int, d: int, covariance: str = "full", concentration=1.0
             "tied spherical" for one shared by all (mclust's VVV, VVI, VII, EEE, EEI, EII).
         concentration: a of the Dirichlet prior of the weights, pseudo-rows; one number or (k,). 1
             is uniform.
-        centre: m, prior centre of the means, in the data's units; one number or (d,). "each" makes
-            it a site `prior_centre` (d,), to be given in the data: models that differ in it alone
-            compile once.
+        centre: m, prior centre of the means, in the data's units; one number or (d,); None: the
+            mean of each column. "each" makes it a site `prior_centre` (d,), to be given in the
+            data: models that differ in it alone compile once.
         mean_scale: c, prior standard deviation of a mean, in standard deviations of its component.
         scale: s > 0, standard deviation inside a component, in the data's units; one number or
-            (d,). It is worth one or two rows, so that a guess far too low does no harm and one far
-            too high blurs. "each": a site `prior_scale` (d,).
+            (d,); None: a tenth of each column's. It is worth one or two rows, so that a guess far
+            too low does no harm and one far too high blurs. "each": a site `prior_scale` (d,).
         weights: "even"; "sparse", a Dirichlet of concentration a/k, or "sticks", a Dirichlet
             process of concentration a cut at k: with VB they empty the components that the rows do
             not ask for, and k is then only the most there can be.
     """
     tied, prior, normal = shapes(covariance, "gaussian_mixture")
-    centre, scale = from_data("prior_centre", centre, d, constraints.real), from_data("prior_scale",
-                                                                                      scale, d)
+    centre, scale = centre_of("prior_centre", centre, d), scale_of("prior_scale", scale, d)
     share = sample("weights", weights_prior(weights, concentration, k, "gaussian_mixture"))
     component = plate("component", k)
     with contextlib.nullcontext() if tied else component:

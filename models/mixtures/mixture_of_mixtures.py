@@ -12,16 +12,16 @@ Sources: Hastie & Tibshirani (1996), "Discriminant analysis by Gaussian mixtures
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro import plate, sample
-from numpyro.distributions import constraints
 
 import probml
-from probml.models.mixtures.gaussian_mixture import from_data, shapes
+from probml.models.frames.measured import centre_of, scale_of
+from probml.models.mixtures.gaussian_mixture import shapes
 
 
 @probml.model
 def mixture_of_mixtures(
-    classes: int, k: int, d: int, covariance: str = "full", concentration=1.0, centre=0.0,
-    mean_scale=1000.0, scale=0.1
+    classes: int, k: int, d: int, covariance: str = "full", concentration=1.0, centre=None,
+    mean_scale=1000.0, scale=None
 ):
     """k normal components in each of several classes, in d dimensions.
 
@@ -37,8 +37,7 @@ def mixture_of_mixtures(
             `concentration` is that of the classes and of the components in a class.
     """
     tied, prior, normal = shapes(covariance, "mixture_of_mixtures")
-    centre, scale = from_data("prior_centre", centre, d, constraints.real), from_data("prior_scale",
-                                                                                      scale, d)
+    centre, scale = centre_of("prior_centre", centre, d), scale_of("prior_scale", scale, d)
     weights = sample("weights", dist.Dirichlet(jnp.full(classes, concentration)))
     outer, inner = plate("class_plate", classes, dim=-2), plate("component", k, dim=-1)
     with plate("classes", classes):

@@ -34,10 +34,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro import plate, sample
-from numpyro.distributions import constraints
 
 import probml
-from probml.models.mixtures.gaussian_mixture import from_data
+from probml.models.frames.measured import TIME, centre_of, from_data, scale_of, wait_of
 
 
 class _Prior(NamedTuple):
@@ -51,16 +50,21 @@ class _Prior(NamedTuple):
     def of(self, name: str, kind: str, size: tuple[int, ...]) -> "_Prior":
         """The prior of one feature: what is to stand in the data is a site of its own."""
 
-        def given(word, value, support=constraints.positive):
-            found = from_data(f"{name}_prior_{word}", value, *(size or (1,)),
-                              support) if isinstance(value, str) else value
-            return found if size or not isinstance(value, str) else found[0]
+        def given(word, value, read, *more):
+            if value is not None and not isinstance(value, str):
+                return value
+            found = read(f"{name}_prior_{word}", value, *(size or (1,)), *more)
+            return found if size else found[0]
 
         if kind == "normal":
-            return self._replace(centre=given("centre", self.centre, constraints.real),
-                                 scale=given("scale", self.scale))
-        return (self._replace(rate=given("rate", self.rate)) if kind in ("poisson", "exponential")
-                else self)
+            return self._replace(centre=given("centre", self.centre, centre_of, name),
+                                 scale=given("scale", self.scale, scale_of, name))
+        if kind == "exponential" and self.rate is None:
+            wait = wait_of(f"{name}_prior_rate", self.shape, *(size or (1,)), name)
+            return self._replace(rate=wait if size else wait[0])
+        rate = TIME if self.rate is None else self.rate
+        return (self._replace(rate=given("rate", rate, from_data))
+                if kind in ("poisson", "exponential") else self)
 
 
 def _vector(distribution, size):
@@ -109,11 +113,11 @@ def naive_bayes(
     target: str = "class",
     concentration=1.0,
     alpha=1.0,
-    centre=0.0,
+    centre=None,
     mean_scale=1000.0,
-    scale=0.1,
+    scale=None,
     shape=1.0,
-    rate=0.01,
+    rate=None,
 ):
     """Features that are independent given the class, each of its own kind, each a site of its own.
 
@@ -136,17 +140,18 @@ def naive_bayes(
         alpha: Dirichlet or Beta prior of probabilities, pseudo-rows a state; 1 is Laplace's rule at
             the posterior mean (Exact) and no smoothing at the mode (EM, MAP); 2 is Laplace's rule
             at the mode.
-        centre: m, prior centre of the normal features' means, in their units.
+        centre: m, prior centre of the normal features' means, in their units; None: the mean of
+            each.
         mean_scale: c, prior standard deviation of such a mean, in standard deviations of the
             feature in its class.
         scale: s > 0, standard deviation of a normal feature in a class, in its units, worth one or
-            two rows. The defaults suit spreads above about 0.03 and centres within 1000 spreads of
-            0: see gaussian_mixture. centre, scale or rate "each" makes it sites `f_prior_centre`,
-            `f_prior_scale` or `f_prior_rate`, (d,), (1,) of a feature that is no vector, to be
-            given in the data: models that differ in them alone compile once.
+            two rows; None: a tenth of that of all rows. What is None is measured on the rows that
+            are fitted: see gaussian_mixture. centre, scale or rate "each" makes it sites
+            `f_prior_centre`, `f_prior_scale` or `f_prior_rate`, (d,), (1,) of a feature that is no
+            vector, to be given in the data: models that differ in them alone compile once.
         shape: pseudo-events of the Gamma prior of a Poisson or exponential rate.
-        rate: pseudo-rows (Poisson) or pseudo-time (exponential) in which they came; the small
-            default says next to nothing.
+        rate: pseudo-rows (Poisson) or pseudo-time (exponential) in which they came; None: 0.01, of
+            waiting times in units of their mean, which says next to nothing.
     """
     prior = _Prior(alpha, centre, mean_scale, scale, shape, rate)
     kinds = {name: _parse(name, kind) for name, kind in features.items()}

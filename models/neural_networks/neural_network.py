@@ -21,7 +21,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
-from probml.models.mixtures.gaussian_mixture import from_data
+from probml.models.frames.measured import from_data
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "logistic": jax.nn.sigmoid,
                "gelu": jax.nn.gelu, "silu": jax.nn.silu}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from probml.dataset import dataset, read, tables
+from probml.dataset.measures import with_measures
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.numerics.transfer import random_key
@@ -41,7 +42,7 @@ def template(model: Bound, data: Any, rows: int | None, steps: int | None) -> tu
     if rows is None and not known:
         raise ModelError(f"check needs rows to simulate: model.check(data), or "
                          f"model.check(rows=100) where '{model.name}' has no inputs")
-    held = read.read(model, data, rows=rows, steps=steps)
+    held = with_measures(read.read(model, data, rows=rows, steps=steps))
     soft = next((name for name, column in held.table.columns.items()
                  if column.likelihood is not None), None)
     if soft is not None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from probml.dataset import ragged, tables
 from probml.dataset.coding import indices as coding
+from probml.dataset.moments import Moments
 from probml.dataset.source import Source
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
@@ -64,6 +65,7 @@ class Data(NamedTuple):
     new: Mapping[str, np.ndarray] = {}
     survey: "Survey | None" = None  # these are a sample of rows that are read in parts
     weights: np.ndarray | None = None  # (rows,), where those of a source have some
+    measured: Mapping[str, Moments | None] = {}  # of the columns by which priors are measured
 
     @property
     def size(self) -> int:

@@ -283,9 +283,9 @@ def _kept(engine: Engine, problem: Problem, told: Moments | None,
           outcome: Outcome) -> Kept | None:
     """What adds up with other rows': statistics of an additive plan, or second moments; or what
     steps go on from."""
-    rows, known = problem.rows, problem.known
+    rows, known, measured = problem.rows, problem.known, problem.data.measured
     if isinstance(rows, Summary) and not rows.squares:
-        return Kept.of(engine, rows, known)
+        return Kept.of(engine, rows, known, measured=measured)
     if outcome.shown is not None:
         summary = Summary(outcome.shown, np.zeros(()), np.asarray(rows.weight))
         return Kept.of(engine, summary, known, running=True)
@@ -295,7 +295,7 @@ def _kept(engine: Engine, problem: Problem, told: Moments | None,
     if told is None:
         columns = problem.data.table.columns
         told = counted([columns[name].values for name in names], problem.weights)
-    return Kept.of(engine, told, known)
+    return Kept.of(engine, told, known, measured=measured)
 
 
 def _told(engine: Engine, problem: Problem) -> Moments | None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from probml.dataset.dataset import Data
+from probml.dataset.measures import moments_by_column
 from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources import parts
 from probml.device.few import Moments, counted, few
@@ -94,12 +96,22 @@ def _statistics(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str
                    "than their second moments")
             raise Refusal(f"update of model '{fit.model.name}': {why}; fit all rows at once")
         told = counted([held.table.columns[name].values for name in names], weight)
-        return Kept.of(None, told, fit.kept.known), held.pattern
+        return Kept.of(None, told, fit.kept.known,
+                       measured=_measured(fit, held, weight)), held.pattern
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise, *plan.hidden)), "?")
         raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or "
                       f"not pooled; fit all rows at once")
-    return Kept.of(None, *condensed(held, plan, weight)), held.pattern
+    return Kept.of(None, *condensed(held, plan, weight),
+                   measured=_measured(fit, held, weight)), held.pattern
+
+
+def _measured(fit: Fitted, held: Data, weight: np.ndarray | None) -> dict:
+    """The columns of further rows by which priors of the fit are measured."""
+    wanted = fit.kept.measured
+    names = [name for name, site in held.structure.sites.items()
+             if site.measure is not None and site.measure.of in wanted]
+    return moments_by_column(held._replace(weights=weight), names)
 
 
 def _again(fit: Fitted, part: tuple[Kept, Mapping]) -> Found:
@@ -117,7 +129,8 @@ def _again(fit: Fitted, part: tuple[Kept, Mapping]) -> Found:
         outcome, note = precise(attempt, lambda found: found, kept.engine.held)
     if note is not None:
         outcome = outcome._replace(notes=(*outcome.notes, note))
-    return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given,
+    given = {name: np.asarray(value) for name, value in kept.known.given.items()}
+    return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, given,
                  outcome.posterior, kept, fit.double or note is not None, pattern)
 
 

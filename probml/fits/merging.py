@@ -11,12 +11,15 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from probml.dataset.measures import merged, values_of
+from probml.dataset.moments import Moments as Cells
 from probml.device.few import Moments, added
 from probml.device.rows import Known, Summary
 from probml.engines.engine import Engine, short
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import rounded
 from probml.queries.fitted import Fitted
+from probml.structure.site import Site
 from probml.structure.structure import Structure
 
 
@@ -26,18 +29,32 @@ class Kept(NamedTuple):
     Attributes:
         running: the statistics are of something hidden, as points expected them that have moved
             since: a step goes on from them (stepping.py), and parts do not add up.
+        measured: column → its moments, of those by which priors are measured.
     """
 
     engine: Engine
     summary: Summary | Moments  # of an additive plan; of rows that tell no more than these
     known: Known
     running: bool = False
+    measured: Mapping[str, Cells | None] = {}
 
     @classmethod
     def of(cls, engine: Engine | None, summary: Summary | Moments, known: Known,
-           running: bool = False) -> "Kept":
+           running: bool = False, measured: Mapping[str, Cells | None] = {}) -> "Kept":
         """On the host, numbers in double."""
-        return cls(engine, *jax.tree.map(_double, jax.device_get((summary, known))), running)
+        summary, known = jax.tree.map(_double, jax.device_get((summary, known)))
+        return cls(engine, summary, known, running, measured)
+
+    def with_rows_of(self, other: "Kept", sites: Mapping[str, Site]) -> "Kept":
+        """The same, what is measured of the rows (dataset/measures.py) being so of those of both;
+        of running statistics it stays as the first rows set it."""
+        if self.running or not self.measured:
+            return self
+        both = merged(self.measured, other.measured)
+        given = {**self.known.given, **{
+            name: value.astype(np.asarray(self.known.given[name]).dtype)
+            for name, value in values_of(sites, both).items()}}
+        return self._replace(known=self.known._replace(given=given), measured=both)
 
 
 def alike(a: Fitted, b: Fitted) -> None:
@@ -55,8 +72,9 @@ def alike(a: Fitted, b: Fitted) -> None:
         if one != other:
             raise ModelError(f"merge: the parts have different {what}: {one!r} and {other!r}; fit "
                              f"both alike")
+    measured = values_of(a.structure.sites, {**a.kept.measured, **b.kept.measured})
     if a.given.keys() != b.given.keys() or any(not np.array_equal(a.given[k], b.given[k])
-                                               for k in a.given):
+                                               for k in a.given if k not in measured):
         raise ModelError(f"merge: the parts have different values of "
                          f"{list({**a.given, **b.given})}, which lie outside rows()")
 
@@ -87,6 +105,7 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
     """Two parts of the data, each what is kept of it and its pattern, as one, about the mean of
     their centres; the engine is the first one's."""
     (a, first), (b, second) = one, other
+    a = a.with_rows_of(b, structure.sites)
     pattern = both(first, second)
     if isinstance(a.summary, Moments) or isinstance(b.summary, Moments):
         mixed = next((name for name, state in pattern.items() if state != "seen"), None)
@@ -94,7 +113,7 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
             raise Refusal(f"merge: site '{mixed}' is seen in one part of the data and unseen in "
                           f"the other, of which second moments do not add up: fit all rows "
                           f"together")
-        return Kept(a.engine, added(a.summary, b.summary), a.known), pattern
+        return a._replace(summary=added(a.summary, b.summary), running=False), pattern
     sites, parts, known = structure.sites, (a.summary, b.summary), (a.known, b.known)
     total = parts[0].weights + parts[1].weights
     share = [part.weights / np.maximum(total, np.finfo(float).tiny) for part in parts]
@@ -115,7 +134,7 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
     spread = {name: _spread(name, known, share) for name in names}
     summary = Summary(statistics, parts[0].base + parts[1].base, total)
     known = Known(a.known.given, centre, spread)
-    return Kept(a.engine, summary, known, a.running), pattern
+    return a._replace(summary=summary, known=known), pattern
 
 
 def both(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from probml.assessment import reports
 from probml.dataset.frames import aligned, shortest
+from probml.dataset.measures import with_measures
 from probml.dataset.tables import read_weights
 from probml.device import load
 from probml.engines.engine import Status
@@ -195,8 +196,8 @@ class Fit(Questions):
         Cost: one pass.
         """
         held = self._read(data)
-        held = held._replace(table=replace(held.table,
-                                           values={**self.given, **held.table.values})).trimmed()
+        held = with_measures(held._replace(table=replace(
+            held.table, values={**self.given, **held.table.values}))).trimmed()
         plan = held.plan()
         missing = next((name for name in plan.free if name not in self.point), None)
         if missing is not None:

@@ -19,6 +19,7 @@ from probml.dataset.tables import to_labels
 from probml.errors import ModelError, Refusal
 from probml.families import registry
 from probml.language.language import LONGEST, Bound, chains_of, whole_steps
+from probml.language.measured import as_sites
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import random_key
@@ -87,7 +88,7 @@ def simulate_rows(structure, params, given, fixed, columns, inputs, key, n, step
         seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m))
                 for k, (v, m) in columns.items()}
         fill = _Fill(held, seen, key, structure.sites)
-        with validation_enabled(False), fill, chains_of(steps):
+        with validation_enabled(False), fill, chains_of(steps), as_sites():
             structure.model(rows=1, **{k: v[None] for k, v in inputs.items()})
         values = fill.values | {k: v for k, v in fill.computed.items()
                                 if k in structure.deterministics}
@@ -165,7 +166,7 @@ def _whole(structure, held, inputs, key, n, steps):
     """One run of the function for n rows, the sites `held` at their values: every site in NumPyro's
     layout."""
     fill = _Fill(held, {}, key, structure.sites)
-    with validation_enabled(False), fill, chains_of(steps):
+    with validation_enabled(False), fill, chains_of(steps), as_sites():
         structure.model(rows=n, **inputs)
     return fill.values | {name: value for name, value in fill.computed.items()
                           if name in structure.deterministics}

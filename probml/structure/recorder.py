@@ -16,6 +16,7 @@ from probml.errors import ModelError
 from probml.families import domains
 from probml.families.accurate import accurate
 from probml.language.language import Bound, chains_of
+from probml.language.measured import as_sites
 from probml.language.named_rows import ROWS
 from probml.language.sequences import as_chain
 from probml.language.settings import thaw
@@ -245,7 +246,7 @@ def run_of(
     """The messages of the sites, and those of the deterministics."""
     recorder = _Recorder(model, values, index, lows)
     # NumPyro's validation runs eagerly: dozens of small compilations
-    with accurate(), validation_enabled(False), recorder, chains_of(steps, True):
+    with accurate(), validation_enabled(False), recorder, chains_of(steps, True), as_sites():
         model(rows=rows, **inputs)
     return recorder.messages, recorder.computed
 

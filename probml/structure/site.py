@@ -14,6 +14,7 @@ from probml.families.domains import Domain
 from probml.families.entry import Entry
 from probml.families.likelihood import UNKNOWN, Likelihood
 from probml.jaxpr import levels
+from probml.language.measured import Measure
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,7 @@ class Site:
     locations: tuple[str, ...] = ()  # the arguments that only say where the density lies
     # of its states, where the model declares them: sample(..., infer={"labels": (...)})
     labels: tuple | None = None
+    measure: Measure | None = None  # it is known, by a measurement of the rows
     chain: bool = False  # a distribution along time: MarkovChain, GaussianChain
     # the number of its values: its states, or of a count of known total, 0 … total
     finite: int | None = None

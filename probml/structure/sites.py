@@ -92,6 +92,7 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
         count=domain.discrete and not factor and finite.counts(base),
         labels=None if (labels := (msg.get("infer") or {}).get("labels")) is None
         else tuple(labels),
+        measure=(msg.get("infer") or {}).get("measured"),
         chain=isinstance(base, Chain),
         seen=None if msg.get(OBSERVED) is None else np.size(msg[OBSERVED]) or None,
     )

@@ -129,8 +129,9 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
         depends = levels.dependencies(closed)
     # pytree order of dicts is by sorted key, sites before inputs
     names = [*sorted(values), *sorted(inputs)]
+    # what is measured of the rows is known to every engine, as an input is
     tracked = {i: name for i, name in enumerate(names) if name in found and not found[name].rows
-               and not found[name].discrete}
+               and not found[name].discrete and found[name].measure is None}
     uses = levels.classify(closed, tracked)
     sites, programs = {}, {}
     for name, site in {**found, **computed}.items():

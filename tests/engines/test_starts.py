@@ -15,6 +15,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 import probml
 from compilations import counted
 from probml.dataset import read
+from probml.dataset.measures import with_measures
 from probml.engines.engine import Status
 from probml.engines.ladder import choose
 from probml.engines.start import labelling, race, ward
@@ -30,7 +31,7 @@ WORDS = re.compile(r"best of (\d+) starts, reached by (\d+)(; the next is \S+ na
 
 
 def held(model, data):
-    data = read.read(model, data)
+    data = with_measures(read.read(model, data))
     return data, data.plan()
 
 

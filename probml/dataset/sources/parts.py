@@ -16,6 +16,7 @@ from probml.dataset import frames, tables
 from probml.dataset.arrays import as_raw
 from probml.dataset.coding import indices as coding
 from probml.dataset.dataset import Data, Survey
+from probml.dataset.measures import with_measures
 from probml.dataset.ragged import along_time, of_table
 from probml.dataset.read import expected_of, read
 from probml.dataset.source import Batches, Part, Source, Weighed, named, naming, parts_of, without
@@ -81,7 +82,8 @@ def opened(model: Bound, data: Any, weights: Any = None) -> Data:
     source = source_of(data)
     if source is None:
         held = read(model, data).trimmed()
-        return held._replace(weights=tables.read_weights(weights, held.table.rows))
+        return with_measures(held._replace(
+            weights=tables.read_weights(weights, held.table.rows)))
     if weights is not None:
         raise DataError(f"model '{model.name}': rows that are read in parts have their weights in "
                         f"a column of their own: give its name, weights='...'")
@@ -124,7 +126,8 @@ def sampled(survey: Survey) -> Data:
     profile = survey.profile
     if not profile.weight > 0:
         raise DataError("weights are all zero: at least one row needs a weight above 0.")
-    return under(profile.sample, profile.pattern, profile.means)._replace(survey=survey)
+    return with_measures(under(profile.sample, profile.pattern, profile.means)._replace(
+        survey=survey))
 
 
 def _refuse(held: Data) -> None:

@@ -6,8 +6,9 @@ import numpyro.distributions as dist
 from probml.families import censored, log_densities, truncated
 from probml.families.entry import Entry
 from probml.families.location_scale import log_scale, plain, walk
+from probml.language.measured import Measured
 
-ENTRIES = (Entry((dist.ImproperUniform,), improper=True),
+ENTRIES = (Entry((dist.ImproperUniform, Measured), improper=True),
            Entry((dist.Laplace,), location_scale=plain, kinked=True),
            Entry((dist.AsymmetricLaplace,), kinked=True),
            Entry((dist.Cauchy, dist.Logistic), location_scale=plain),
