@@ -136,7 +136,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
         fit, planes = replace(fit, units=self._told(fit)), ("bias", "beta")[: 1 + bool(self._fixed)]
         self.covariance_ = fit._covariance(planes, data, weights)
         self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
-        self.fit_ = fit._with_errors((*planes, *map(str, self.effects)), data, weights)
+        self.fit_ = fit._with_errors((*planes, *self._sites.values()), data, weights)
         self.n_iter_, self.converged_ = max(self.fit_.iterations, 1), self.fit_.converged
         self._learn(data, np.ones(len(data["y"])) if weights is None else weights, restricted)
         return self
