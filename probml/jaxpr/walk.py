@@ -123,8 +123,11 @@ def equations(closed: ClosedJaxpr) -> Iterator[Any]:
 
 def one_way(closed: ClosedJaxpr) -> bool:
     """Whether a program can be differentiated backwards alone: it has functions with a derivative
-    of their own (jax.custom_vjp), as solvers of differential equations have."""
-    return any(eqn.primitive.name.startswith("custom_vjp_call") for eqn in equations(closed))
+    of their own (jax.custom_vjp), as solvers of differential equations have, or primitives of other
+    libraries (lineax's), of which nothing is known."""
+    return any(eqn.primitive.name.startswith("custom_vjp_call") or known(eqn) is None and any(
+        np.issubdtype(getattr(var.aval, "dtype", bool), np.inexact) for var in eqn.outvars)
+        for eqn in equations(closed))
 
 
 def _closed(body: Any) -> ClosedJaxpr | None:
