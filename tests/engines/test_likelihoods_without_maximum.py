@@ -93,17 +93,17 @@ def grouped(x, group, groups: int, family: str):
 
 @probml.model
 def survival(x, time, died):
-    rate = jnp.exp(flat("a") + flat("b") * x)
+    rate, mean = jnp.exp(flat("a") + flat("b") * x), flat("mean")
     with probml.rows():
         numpyro.factor("times", died * jnp.log(rate) - rate * time)
-        sample("other", dist.Normal(flat("mean"), 1.0))
+        sample("other", dist.Normal(mean, 1.0))
 
 
 @probml.model
 def student():
+    level, (df, scale) = flat("a"), (flat(name, support=POSITIVE) for name in ("df", "scale"))
     with probml.rows():
-        sample("y", dist.StudentT(flat("df", support=POSITIVE), flat("a"),
-                                  flat("scale", support=POSITIVE)))
+        sample("y", dist.StudentT(df, level, scale))
 
 
 @probml.model
@@ -124,9 +124,10 @@ def two_groupings(g, h, groups: int):
 
 @probml.model
 def along_years(x, group, groups: int):
-    eta = flat("a") + flat("b") * x + effects("u", groups)[group]
+    eta, noise = flat("a") + flat("b") * x, flat("noise", support=POSITIVE)
+    eta = eta + effects("u", groups)[group]
     with probml.rows():
-        sample("y", dist.Normal(eta, flat("noise", support=POSITIVE)))
+        sample("y", dist.Normal(eta, noise))
 
 
 class Line(NamedTuple):

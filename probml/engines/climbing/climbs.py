@@ -229,7 +229,7 @@ def told(engine: Ascent, problem: Problem, outcome: Outcome) -> Outcome:
         parameters.
     """
     plan, known = problem.plan, problem.known
-    if (outcome.status not in (Status.CONVERGED, Status.STALLED)
+    if (outcome.status not in (Status.CONVERGED, Status.STALLED, Status.SLOW)
         or not np.isfinite(outcome.history[-1]) or not unheld(plan, engine.prior)
         or outcome.top is None and not _few(problem, LOOKED)):
         return outcome

@@ -68,8 +68,8 @@ def diagnosed(problem: Problem, outcome: Outcome, first: Start, static: tuple) -
         first, static: as of `indifferent`.
     """
     plan, (prior, hard, *_) = problem.plan, static
-    if (outcome.status is not Status.CONVERGED or not (plan.free and unheld(plan, prior))
-        or infinite(outcome.params)):
+    if (outcome.status not in (Status.CONVERGED, Status.SLOW)
+        or not (plan.free and unheld(plan, prior)) or infinite(outcome.params)):
         return outcome
     formed = all(block.form for stage in blocks(plan, prior) for block in stage)
     if plan.carried or problem.in_parts or hard or formed and not plan.groupings:

@@ -224,9 +224,10 @@ def endless(plan: Plan, known: Known, top: Top) -> Found:
     for i, curvature in enumerate(np.diagonal(top.hessian)):
         farthest = FARTHEST * (1 + abs(float(end[i])))
         width = min(curvature**-0.5, farthest) if 0 < curvature < np.inf else farthest
+        # what is so narrow has a curvature that is rounding
+        narrowest = np.sqrt(np.finfo(end.dtype).eps) * (1 + abs(end[i]))
+        width = farthest if width < narrowest else width
         width = min(width, AWAY) if logarithmic[i] else width
-        if width < np.sqrt(np.finfo(end.dtype).eps) * (1 + abs(end[i])):
-            continue  # what is so narrow has a curvature that is rounding
         above, below = (level(i, end[i] + side * width) for side in (1, -1))
         name = owners[i].partition("[")[0]
         if above and below:
