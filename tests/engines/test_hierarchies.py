@@ -25,7 +25,7 @@ from hierarchy_models import MODELS, TRUTHS  # noqa: E402
 TRUTH = json.loads(TRUTHS.read_text())
 QUICK = ("counts_under_a_walk",)
 FAR = 0.6  # posterior standard deviations
-UNSURE = "not to be trusted|not the posterior mean|far from the normal|maxima|heavy tail|no width"
+UNSURE = "not to be trusted|not the posterior mean|far from the normal|maxima|heavy tail|no width|far wider"
 
 
 def away(name, params):

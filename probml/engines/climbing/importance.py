@@ -44,6 +44,7 @@ CALM, ARM = 0.5, np.sqrt(3.0)  # standard deviations that a first look may find;
 FAR = 0.6  # standard deviations between the mode and the mean, that are worth a word
 # widths at which tails are looked at; nats by which a density with a variance falls in between
 OUT, HEAVY, WAYS = (10.0, 20.0), 2.2, 50
+BEYOND = (100.0, 1000.0)  # widths between which that of a power goes on
 NAMED = 3  # parameters
 ROUNDED = 0.1  # nats of rounding beyond which weights tell nothing
 
@@ -54,13 +55,15 @@ class Measured(NamedTuple):
     Attributes:
         k: Pareto's k of the weights; ∞ where the mode has no curvature to draw by.
         away: (d,) means of the coordinates less the end of the climb, in standard deviations.
-        heavy: the coordinate with the heaviest tail that is a power's; −1: there is none.
+        heavy: the coordinate with the heaviest tail that is none of a normal's; −1: there is none.
+        power: that tail is a power's, however far out.
         draws, weights: (S, d), (S,) the weights smoothed, of sum 1.
     """
 
     k: float
     away: np.ndarray
     heavy: int
+    power: bool
     draws: np.ndarray
     weights: np.ndarray
 
@@ -81,7 +84,7 @@ def measured(top: Top, seed: int = 0) -> Measured:
     found = framed(top.evaluate, top.u)
     d = len(top.u)
     if not (found.told and np.isfinite(found.promise)):
-        return Measured(np.inf, np.zeros(d), -1, np.zeros((0, d)), np.zeros(0))
+        return Measured(np.inf, np.zeros(d), -1, False, np.zeros((0, d)), np.zeros(0))
     mode, root = np.asarray(found.u, float), np.asarray(found.root, float)
     random = np.random.default_rng([seed, 17])
     for count in DRAWS:
@@ -92,7 +95,7 @@ def measured(top: Top, seed: int = 0) -> Measured:
     deviation = np.sqrt(weights @ (draws - mean) ** 2)
     with np.errstate(invalid="ignore", divide="ignore"):
         away = np.nan_to_num((mean - top.u) / deviation, posinf=np.inf, neginf=-np.inf)
-    return Measured(k, away, _heavy(top, mode, root, random), draws, weights)
+    return Measured(k, away, *_heavy(top, mode, root, random), draws, weights)
 
 
 def _weighted(top: Top, mode: np.ndarray, root: np.ndarray, count: int,
@@ -112,21 +115,28 @@ def _weighted(top: Top, mode: np.ndarray, root: np.ndarray, count: int,
     return k_hat(logs), draws, smoothed(logs)
 
 
-def _heavy(top: Top, mode: np.ndarray, root: np.ndarray, random: np.random.Generator) -> int:
-    """The coordinate along which the density falls least far out, if that is as a power does: with
-    the others where a normal has them given it, or where they are at the mode."""
+def _heavy(top: Top, mode: np.ndarray, root: np.ndarray,
+           random: np.random.Generator) -> tuple[int, bool]:
+    """The coordinate along which the density falls least far out, if that is as a power does, and
+    whether it goes on so: with the others where a normal has them given it, or at the mode."""
     at = random.permutation(len(mode))[:WAYS]
     spread = root[at] @ root.T
     width = np.sqrt(np.take_along_axis(spread, at[:, None], 1))
     ways = np.concatenate([spread / width, width * np.eye(len(mode))[at]])
-    falls = []
-    for side in (1.0, -1.0):
-        near, far = (np.array([top.height_at((mode + side * step * way).astype(top.u.dtype))
-                               for way in ways]) for step in OUT)
+    ways = np.concatenate([ways, -ways])
+
+    def falls(ways: np.ndarray, between: tuple[float, float]) -> np.ndarray:
+        near, far = (np.array([top.height_at((mode + step * way).astype(top.u.dtype))
+                               for way in ways]) for step in between)
         with np.errstate(invalid="ignore"):
-            falls.append(np.where(np.isfinite(far), near - far, np.inf))
-    least = np.min(falls, 0)
-    return int(at[np.argmin(least) % len(at)]) if least.min() < HEAVY else -1
+            return np.where(np.isfinite(far), near - far, np.inf)
+
+    found = falls(ways, OUT)
+    least = int(np.argmin(found))
+    if not found[least] < HEAVY:
+        return -1, False
+    on = falls(ways[least : least + 1], BEYOND)[0]
+    return int(at[least % len(at)]), bool(on < HEAVY * np.log2(BEYOND[1] / BEYOND[0]))
 
 
 def calm(top: Top) -> bool:
@@ -227,6 +237,9 @@ def _said(outcome: Outcome, note: str) -> Outcome:
 
 
 def _unlike(owners: list[str], found: Measured) -> str:
+    if found.heavy >= 0 and not found.power:
+        return (f"the posterior of '{owners[found.heavy]}' is far wider than the normal "
+                f"distribution at its mode, as with further modes beside it")
     if found.heavy >= 0:
         return (f"the posterior of '{owners[found.heavy]}' has a heavy tail, as a Cauchy "
                 f"distribution has: its mean and standard deviation need not exist. Ask for its "
