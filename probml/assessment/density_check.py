@@ -33,8 +33,8 @@ from probml.structure.site import Site
 
 POINTS = 3
 AWAY = 0.5  # standard deviation of the points, in coordinates without bounds
-# nats from 0 beyond which a point's coordinates are halved while that helps, and at the most
-FAR, SMALL = 1e3, 1e-5
+# nats a number from 0 beyond which a point's coordinates are halved while that helps, and how far
+FAR, SMALL = 5.0, 1e-5
 ROWS = 12  # of the data, at the most
 STATES = 4096  # joint states of what is hidden in a row, at the most
 WORK = 2**15  # rows × joint states
@@ -174,10 +174,11 @@ def _evaluated(problem: Problem, rows: Any, random: np.random.Generator
     own = AWAY * random.standard_normal(carried.size(plan, rows)) if plan.carried else None
     # where inputs are large, exp(2000 b), or the prior's point is, densities have no digits
     found, near, gains = None, 1.0, True
-    while found is None or gains and near > SMALL and not abs(found[2]) < FAR:
+    far = FAR * (noise.size + sum(c.values.size for c in problem.data.table.columns.values()))
+    while found is None or gains and near > SMALL and not abs(found[2]) < far:
         last, found = found, jax.device_get(_at(plan, start, known, problem.rows, near * noise,
                                                 own, near))
-        gains = last is None or not abs(found[2]) > 0.5 * abs(last[2])
+        gains = last is None or not abs(found[2]) > 0.9 * abs(last[2])
         found, near = (found, near / 2) if gains else (last, near)
     params, inside, one, other = found
     order = layout.order(problem.data, plan)
