@@ -33,7 +33,8 @@ from probml.structure.site import Site
 
 POINTS = 3
 AWAY = 0.5  # standard deviation of the points, in coordinates without bounds
-FAR, TRIES = 1e5, 8  # nats from 0 beyond which a point is taken nearer to the prior's, so often
+# nats a number from 0 beyond which a point's coordinates are halved while that helps, and how far
+FAR, SMALL = 5.0, 1e-5
 ROWS = 12  # of the data, at the most
 STATES = 4096  # joint states of what is hidden in a row, at the most
 WORK = 2**15  # rows × joint states
@@ -75,8 +76,8 @@ class DensityCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether it is within the tolerance; NaN is not."""
-        return bool(self.difference <= self.tolerance)
+        """Whether it is within the tolerance; what is not finite is not."""
+        return bool(self.difference <= self.tolerance < np.inf)
 
     def __bool__(self) -> bool:
         return self.ok
@@ -114,9 +115,9 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
     plan = planned(data, engine if asked else None)
     rows, known = load.load(data, plan)
     problem = reduced(engine, Problem(data, plan, rows, known, asked=asked))
-    own = None if plain else _own(held, plan)
     random, found, expected, points = np.random.default_rng([seed, 5]), [], [], []
     try:
+        own = None if plain else _own(held, plan)
         for _ in range(POINTS):
             params, inside, value = _evaluated(problem, rows, random)
             found.append(value)
@@ -127,9 +128,7 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
                 with chains_of(held.steps, overrule=True):
                     expected.append(own(params, inside))
     except Unknown as why:
-        raise Refusal(f"check_density: the density of model '{held.model.name}' has no answer by "
-                      f"brute force to be held against: {why}. Give some of what is hidden in the "
-                      f"data, or fewer states, steps or numbers") from None
+        raise incomparable(held.model.name, why) from None
     rough = any(not group.kind.exact for group in plan.latents) or any(
         part.nodes for part in plan.groupings)
     scale = 1 + float(np.max(np.abs(expected)))
@@ -137,6 +136,13 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
         held.model.name, type(engine).__name__ + "()", held.table.rows, held.steps,
         tuple(plan.variables), (*plan.hidden, *plan.effects), plan.carried, tuple(points),
         np.array(found), np.array(expected), scale * (ROUGH if rough else CLOSE))
+
+
+def incomparable(name: str, why: Unknown) -> Refusal:
+    """What is said where there is no answer by brute force."""
+    return Refusal(f"check_density: the density of model '{name}' has no answer by brute force to "
+                   f"be held against: {why}. Give some of what is hidden in the data, or fewer "
+                   f"states, steps or numbers")
 
 
 def _few(held: Data, seed: int) -> Data:
@@ -166,12 +172,15 @@ def _evaluated(problem: Problem, rows: Any, random: np.random.Generator
     start = compiled_prior_point(plan, known)
     noise = AWAY * random.standard_normal(density.size(plan, known))
     own = AWAY * random.standard_normal(carried.size(plan, rows)) if plan.carried else None
-    for _ in range(TRIES):
-        params, inside, one, other = jax.device_get(_at(plan, start, known, problem.rows, noise,
-                                                        own))
-        if np.abs(one) < FAR:
-            break
-        noise = noise / 4  # inputs are large: exp(2000 b)
+    # where inputs are large, exp(2000 b), or the prior's point is, densities have no digits
+    found, near, gains = None, 1.0, True
+    far = FAR * (noise.size + sum(c.values.size for c in problem.data.table.columns.values()))
+    while found is None or gains and near > SMALL and not abs(found[2]) < far:
+        last, found = found, jax.device_get(_at(plan, start, known, problem.rows, near * noise,
+                                                own, near))
+        gains = last is None or not abs(found[2]) > 0.9 * abs(last[2])
+        found, near = (found, near / 2) if gains else (last, near)
+    params, inside, one, other = found
     order = layout.order(problem.data, plan)
     inside = {name: load.unload(chunk, problem.size, order) for name, chunk in inside.items()}
     one, other = float(one), float(other)
@@ -181,10 +190,10 @@ def _evaluated(problem: Problem, rows: Any, random: np.random.Generator
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
 def _at(plan: Plan, start: Mapping, known: Known, rows: Any, noise: jax.Array,
-        own: jax.Array | None) -> tuple[Mapping, Mapping, jax.Array, jax.Array]:
+        own: jax.Array | None, near: float) -> tuple[Mapping, Mapping, jax.Array, jax.Array]:
     """The values at random coordinates of the parameters, and of rows' numbers; and the log density
     there, twice: of numbers of rows, what samplers see without the volumes of coordinates."""
-    u = density.flat(plan, start, known) + noise
+    u = near * density.flat(plan, start, known) + noise
     params, volume = density.unflat(plan, u, known)
     if own is None:
         def point(u):
@@ -205,6 +214,9 @@ def _own(held: Data, plan: Plan) -> Callable[[Mapping, Mapping], float]:
     summed or integrated out."""
     structure, model, inputs = held.structure, held.structure.model, dict(held.table.inputs)
     sites, n = structure.sites, held.table.rows
+    total = next((site.name for site in sites.values() if site.traits.ancillary is not None), None)
+    if total is not None and model.generative.found:
+        raise Unknown(f"the function reads the total of '{total}' from its data")
     given = {name: jnp.asarray(sites[name].valued(np.asarray(value)))
              for name, value in held.table.values.items()}
     data, soft = {}, {}

@@ -13,7 +13,12 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer import util
 
-from probml.assessment.density_check import STATES, DensityCheck, check_density
+from probml.assessment.density_check import (
+    STATES,
+    DensityCheck,
+    check_density,
+    incomparable,
+)
 from probml.assessment.separable_integral import SeparableIntegral, Unknown
 from probml.dataset.read import read
 from probml.engines.engine import checked
@@ -36,7 +41,10 @@ def checked_density(model: Bound, data: Any, engine: Any, seed: int) -> DensityC
             raise advised(why, held)
         asked = engine is not None
         engine = engine or choose(held)[0]
-        plain = _plain(model, met.model, data) if met.model.whole else None
+        try:
+            plain = _plain(model, met.model, data) if met.model.whole else None
+        except Unknown as why:
+            raise incomparable(model.name, why) from None
         return check_density(held, engine, asked, seed, plain)
 
 

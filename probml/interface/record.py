@@ -202,7 +202,8 @@ class Record:
     @property
     def _plan(self) -> planning.Plan:
         structure = self.structure if self.learnt is None else trace(self.learnt, self.shapes)
-        return decide.make(structure, dict(self.pattern), tuple(self.given))
+        return decide.make(structure, dict(self.pattern), tuple(self.given),
+                           lenient=not self.pattern)
 
     def _known(self) -> Known:
         return Known(placed_all(dict(self.given)), {}, {})

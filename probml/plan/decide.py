@@ -79,9 +79,9 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         if not site.discrete:
             looked = state == "torn" and any(p in latents for p in site.parents)
             # where nothing is seen and nothing asked, as in a fit that was put at a point, nothing
-            # is integrated, but of a question what a factor looks at; a chain also where it is
-            # seen: its steps are no rows
-            if (site.rows and (pattern or targets or holes or merge_globals and structure.losses)
+            # is integrated, but what a factor looks at; a chain also where it is seen: its steps
+            # are no rows
+            if (site.rows and (pattern or targets or holes or structure.losses)
                 and (state is None and has_children or site.name in holes or looked
                      or site.chain)):
                 latents.append(site.name)

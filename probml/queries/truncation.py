@@ -6,7 +6,7 @@ probability, at the point of the fit and at other parameters about it.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -44,6 +44,9 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
     own = factors(fit)
     if np.abs(own).max() < ALIKE or own.min() < -ALIKE:
         return None  # nothing; a density of something else, or a penalty
+    # a probability that is divided by is one at all parameters; a density of something else is not
+    if any(factors(there).min() < -ALIKE for there in _far(fit)):
+        return None
     several = math.prod(site.cells) > 1
     fits = [] if several else _about(fit, own, factors)
     tables = [evaluate(there, held, site, True) for there in fits]
@@ -76,25 +79,39 @@ def _below(held: Data, name: str) -> set[str]:
     return found
 
 
+def _moved(fit: Fitted, toward: Mapping[str, np.ndarray], step: float) -> Fitted:
+    """The fit at parameters so far from its own, in coordinates without bounds."""
+    point = dict(fit.point)
+    for name, value in fit.point.items():
+        site = fit.structure.sites[name]
+        if site.domain.fixed and site.domain.rank == 0 and not site.discrete:
+            u = np.asarray(site.domain.bijection.inv(np.asarray(value)), float)
+            point[name] = np.asarray(site.domain.bijection(u + step * toward[name]))
+    return replace(fit, point=point)  # type: ignore[type-var]
+
+
+def _directions(fit: Fitted, count: int) -> list[dict[str, np.ndarray]]:
+    random = np.random.default_rng(0)
+    return [{name: random.uniform(0.5, 1.0, np.shape(value)) * random.choice([-1, 1])
+             for name, value in fit.point.items()} for _ in range(count)]
+
+
+def _far(fit: Fitted) -> list[Fitted]:
+    """The fit at parameters far away, in some directions and the other way."""
+    return [_moved(fit, toward, step) for toward in _directions(fit, 2) for step in (-2.0, 2.0)]
+
+
 def _about(fit: Fitted, own: np.ndarray, factors: Callable) -> list[Fitted]:
     """The fit, and others at parameters so far from its own that factors differ, but not by much.
 
     Args:
         own: the factors of the fit.
     """
-    random, sites, out = np.random.default_rng(0), fit.structure.sites, [fit]
-    for _ in range(POINTS - 1):
-        toward = {name: random.uniform(0.5, 1.0, np.shape(value)) * random.choice([-1, 1])
-                  for name, value in fit.point.items()}
+    out = [fit]
+    for toward in _directions(fit, POINTS - 1):
         step = APART
         for _ in range(TRIES):
-            point = dict(fit.point)
-            for name, value in fit.point.items():
-                domain = sites[name].domain
-                if domain.fixed and domain.rank == 0 and not sites[name].discrete:
-                    u = np.asarray(domain.bijection.inv(np.asarray(value)), float)
-                    point[name] = np.asarray(domain.bijection(u + step * toward[name]))
-            there = replace(fit, point=point)  # type: ignore[type-var]
+            there = _moved(fit, toward, step)
             apart = np.abs(factors(there) - own).max()
             if 0.2 < apart < 4.0:
                 break

@@ -20,7 +20,7 @@ from probml.queries.truncation import find_bounds
 from probml.queries.weighted_values import candidates, evaluate, without
 from probml.structure.site import Site
 
-CANDIDATES, MOST = 256, 2**14  # draws of which one row is taken: at first, and at the most
+CANDIDATES, MOST = 256, 2**16  # draws of which one row is taken: at first, and at the most
 ENOUGH = 32  # draws that weighed ones are worth, at the least
 
 
@@ -142,7 +142,7 @@ def _tabled(fit: Fitted, held: Data, site: Site, plug_in: bool,
 
 def _drawn(fit: Fitted, held: Data, name: str, plug_in: bool) -> Table:
     """Weighed draws of a site of several cells."""
-    found, logs = _enough(fit, held, 0, plug_in, {}, 16 * ENOUGH)
+    found, logs = _enough(fit, held, 0, plug_in, {}, 64 * ENOUGH)
     share = np.exp(logs - logs.max(1, keepdims=True))
     return Table(found[name].astype(float), share / share.sum(1, keepdims=True), False)
 

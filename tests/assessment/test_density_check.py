@@ -179,7 +179,7 @@ EVERY = [pytest.param(each, id=each.name, marks=[] if each.name in QUICK else [p
          for each in (*OWN, *tables(), *pasted())]
 # brute force has no answer: why, in words of the refusal
 UNCOMPARED = ("joint states", "joint values", "numbers that are no normal", "mode of what is",
-              "no finite list", "cells are missing", "beside effects", "no normal", "infinite")
+              "no finite list", "cells are missing", "beside effects", "no normal", "infinite", "reads the total")
 
 
 @pytest.mark.parametrize("each", EVERY)
