@@ -20,6 +20,7 @@ from probml.engines.start.prior import (
 from probml.engines.start.start import shaken
 from probml.errors import Refusal
 from probml.numerics.transfer import placed_all
+from probml.plan.plan import Plan
 
 # draws of the prior that are looked at where the start leads nowhere, and the best of them that are
 # climbed from
@@ -56,7 +57,7 @@ def unstuck(problem: Problem, prior: bool, climb: Climb, plain: Climb, params: M
     if not all(np.array_equal(away[name], outcome.params[name]) for name in stuck):
         outcome = better(outcome, climb(away))
     outcome = off_saddle(problem, outcome, lambda apart: climb(_arrays(apart)))
-    if plan.cellwise and not set(plan.free) <= set(start):  # of states there are many orders
+    if _learns_states(plan) and not set(plan.free) <= set(start):
         for point in elsewhere(problem, prior, given_start(plan, start)):
             outcome = better(outcome, climb(_arrays(outcome.params) | point))
     nowhere = not np.isfinite(outcome.history[0])
@@ -82,6 +83,15 @@ def unstuck(problem: Problem, prior: bool, climb: Climb, plain: Climb, params: M
             "the model's function"
         )
     return outcome
+
+
+def _learns_states(plan: Plan) -> bool:
+    """Whether parameters have a member for each state of hidden cells: then there are many maxima,
+    and the prior means, where all states are alike, are none."""
+    sites = plan.structure.sites
+    return any(sites[p].shape.count(sites[z].finite) for z in plan.cellwise
+               for child in plan.structure.children[z] for uses in sites[child].uses.values()
+               for p in uses if p in plan.free)
 
 
 def _arrays(params: Mapping) -> dict[str, jax.Array]:
