@@ -176,9 +176,11 @@ def test_every_engine_that_a_refusal_offers_takes_the_data(name):
 
 @pytest.mark.slow
 def test_the_sum_of_innovations_that_a_refused_chain_is_told_to_be_is_sampled():
-    fit = innovations(steps=12).fit({"step": STEPS, "y": STEPS % 3},
-                                    probml.NUTS(draws=300, warmup=300, chains=2, progress=False))
-    assert np.isfinite(fit.predict({"step": STEPS}, "y")).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few draws
+        fit = innovations(steps=12).fit({"step": STEPS, "y": 3 * STEPS}, probml.NUTS(
+            draws=300, warmup=300, chains=2, target_accept=0.95, progress=False))
+    np.testing.assert_allclose(fit.predict({"step": STEPS}, "y")[4:], 3 * STEPS[4:], rtol=0.35)
 
 
 def test_no_refusal_names_an_engine_in_its_own_words():
