@@ -23,14 +23,15 @@ _found: dict[type, Entry] = {}
 
 
 def register(entry: Entry) -> Entry:
-    """Make a distribution known, for every model that is traced from now on.
+    """Make a distribution known, for every model that is traced from now on. An entry that states
+    no role, but accurate formulas alone, makes room for one that does.
 
     Raises:
         ModelError: one of its types is known already, by another entry.
     """
     for known in (kind for kind in entry.types if kind in _found):
-        if (type(_found[known].likelihood), type(_found[known].prior)) != (type(entry.likelihood),
-                                                                         type(entry.prior)):
+        roles = type(_found[known].likelihood), type(_found[known].prior)
+        if roles not in ((type(None), type(None)), (type(entry.likelihood), type(entry.prior))):
             raise ModelError(f"families.register: {known.__name__} is known already, with "
                              f"{_found[known]}; a distribution has one entry")
     for kind in entry.domains:
