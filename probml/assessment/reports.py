@@ -1,5 +1,6 @@
 """What a posterior looks like from outside: summary tables, arviz."""
 
+import functools
 import math
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,8 +38,6 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
             not hold though `params` do. left: names that are left out.
         widths: of a point.
     """
-    import pandas as pd
-
     records, entries = [], dimensions.named_entries(fit, fit.names)
     values = {**fit.params, **in_units(fit.units, fit.params)}
     draws, deviation = _told_draws(fit, along), _deviations(fit)
@@ -59,12 +58,33 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
     columns = list(dict.fromkeys(column for record in records for column in record))
     if "note" in columns:  # behind the numbers
         columns = [*(column for column in columns if column != "note"), "note"]
-    out = pd.DataFrame(records, columns=columns or ["parameter", "value"]).set_index("parameter")
+    table = _estimates()(records, columns=columns or ["parameter", "value"])
+    out = table.set_index("parameter")
     if "note" in out:
         out["note"] = out["note"].fillna("")
     if widths is not None and (widths.root or fit.errors):
         out.attrs["sd"] = WORDS
     return out
+
+
+@functools.cache
+def _estimates() -> type:
+    """The class of summaries, made when pandas is loaded."""
+    import pandas as pd
+
+    class Estimates(pd.DataFrame):
+        """A pandas table. What reads its column 'value', the estimates of a point, goes on where
+        the data send a fit without a named engine to a posterior: they are its means there."""
+
+        @property
+        def _constructor(self) -> type:
+            return Estimates
+
+        def __getitem__(self, key: Any) -> Any:
+            lacks = isinstance(key, str) and key == "value" and key not in self.columns
+            return super().__getitem__("mean" if lacks and "mean" in self.columns else key)
+
+    return Estimates
 
 
 def covariance(fit: Fitted, names: Sequence[str],
