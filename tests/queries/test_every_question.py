@@ -183,7 +183,7 @@ def questions(model, fit, data):
         "log_prob": lambda: fit.log_prob(data), "score": lambda: fit.score(data),
         "conditional": lambda: fit.conditional(ask, rows[0] if rows else site).mean,
         "decide": lambda: fit.decide(ask), "joint": lambda: fit.joint(ask, [site]),
-        "draws": lambda: fit.draws(5), "posterior": lambda: fit.posterior(outside).mean,
+        "draws": lambda: fit.draws(5), "posterior": lambda: fit.posterior(outside).sample(jax.random.key(0)),
         "table": lambda: fit.table(outside), "summary": lambda: fit.summary(),
         "to_arviz": lambda: fit.to_arviz(data) or True,
         "report": lambda: fit.report(folder / "report.html", data) or True, "save and load": kept,
