@@ -173,6 +173,7 @@ class Joint:
     def decision_function(self, X):
         """log p(row, class) of every class, (n, k); of two classes the log odds of classes_[1],
         (n,)."""
+        check_is_fitted(self)
         if len(self.classes_) > 2:
             return self.predict_joint_log_proba(X)
         found = self.predict_log_proba(X)

@@ -343,4 +343,4 @@ def n_parameters(fit: Fit) -> int:
     given."""
     sites = fit.structure.sites
     return sum(sites[name].domain.size(sites[name].shape) for name in fit.structure.parameters
-               if name not in fit.given)
+               if name not in fit.given and sites[name].measure is None)

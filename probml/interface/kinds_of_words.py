@@ -82,27 +82,19 @@ def worded(cls: type) -> type:
     what they answer is no number."""
     for name, found in list(vars(cls).items()):
         if isinstance(found, FunctionType) and not name.startswith("_"):
-            setattr(cls, name, _advised(_sound(name, _checked(name, found))))
+            setattr(cls, name, _sound(name, _checked(name, found)))
     return cls
 
 
-def _advised(function: Callable) -> Callable:
-    """Of the engines that a refusal of a fit's verb names, only those that take the data that were
-    fitted are offered."""
-    @functools.wraps(function)
-    def ask(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(self, *args, **kwargs)
-        except Refusal as why:
-            if not why.instead or not hasattr(self, "engine"):
-                raise
-            data = self.data if self.again is None else self.again.data
-            if data is None:
-                raise Refusal(f"{why.args[0]}. model.explain(data) says which engines take the "
-                              f"data") from None
-            raise why.offering(able(why.instead, data, self.engine.partition("(")[0])) from None
-
-    return ask
+def _offered(owner: Any, why: Refusal) -> Refusal:
+    """A refusal of a verb; of a fit's, with those of the engines that it names that take the data
+    that were fitted."""
+    if not why.instead or not hasattr(owner, "engine"):
+        return why
+    data = owner.data if owner.again is None else owner.again.data
+    if data is None:
+        return Refusal(f"{why.args[0]}. model.explain(data) says which engines take the data")
+    return why.offering(able(why.instead, data, owner.engine.partition("(")[0]))
 
 
 def _sound(verb: str, function: Callable) -> Callable:
@@ -167,6 +159,9 @@ def _checked(verb: str, function: Callable) -> Callable:
             single = name == "site" and verb not in SEVERAL
             if not valid(given[name]) or single and not _name(given[name]):
                 raise ModelError(f"{verb}({name}={reprlib.repr(given[name])}): expected {words}")
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except Refusal as why:
+            raise _offered(args[0], why) from None
 
     return ask

@@ -339,6 +339,7 @@ def _is_spread(structure: Structure, site: Site, state: str | None, asked: set[s
     """Whether a hidden site has so many joint states that its cells are to be summed out one by
     one; it, or what depends on it, is seen or asked for."""
     return (site.rows and site.time is None and state != "likelihood" and site.finite is not None
+            and math.prod(site.cells) > 1  # of one cell the states are the table
             and math.prod(site.cells) * math.log2(max(site.finite, 2)) > FEW
             and not any(site.name in joint for joint in joints)
             and any(name in asked for name in (site.name, *structure.children[site.name])))
