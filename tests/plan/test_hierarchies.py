@@ -76,14 +76,21 @@ def test_effects_that_are_integrated_out_leave_the_posterior_of_a_hierarchy_as_i
     assert fit.converged and np.asarray(fit.belief.stats["diverging"]).sum() == 0
 
 
-def test_the_default_answer_to_normal_effects_is_the_mode_with_these_integrated_out():
+def test_the_mode_of_normal_effects_has_these_integrated_out():
     """The marginal mode of eight schools is at tau = 0, which is said."""
-    fit = schools().fit(SCHOOLS)
-    assert fit.engine.startswith("MAP") and fit.converged
+    fit = schools().fit(SCHOOLS, probml.MAP())
+    assert fit.converged
     assert fit.params["tau"] < 0.1 and "'tau' is at its boundary" in fit.status
     mean = (EFFECT / ERROR**2).sum() / ((1 / ERROR**2).sum() + 1 / 25)
     assert fit.params["mu"] == pytest.approx(mean, abs=1e-3)
     np.testing.assert_allclose(fit.params["theta"], mean, atol=0.01)
+
+
+def test_the_default_leaves_a_mode_without_a_width_for_the_posterior():
+    fit = schools().fit(SCHOOLS)
+    assert fit.engine.startswith("NUTS") and "not by MAP()" in fit.status
+    for name, (mean, sd) in exact_moments().items():
+        np.testing.assert_allclose(fit.params[name], mean, atol=0.15 * np.max(sd))
 
 
 @probml.model
