@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known
@@ -17,7 +16,7 @@ from probml.engines.engine import Status
 from probml.engines.start.prior import compiled_prior_point
 from probml.evidence import density
 from probml.numerics.curvature import scaled, units
-from probml.numerics.transfer import placed_all
+from probml.numerics.transfer import placed, placed_all
 from probml.plan.plan import Plan
 from probml.plan.spreads import spreads
 
@@ -84,7 +83,7 @@ def farther(plan: Plan, known: Known, top: Top, steps: int) -> Found:
     where going as far again is hardly a fall, there may be no maximum, as of classes that several
     columns separate together, all of whose curvatures have vanished."""
     end, begun = top.u, jax.device_get(compiled_prior_point(plan, known))
-    at = jax.device_get(unflat(plan, jnp.asarray(end), known))
+    at = jax.device_get(unflat(plan, placed(end), known))
     moved = [name for name in plan.free if plan.structure.sites[name].domain.unbounded
              or plan.structure.sites[name].domain.ordered]
 
