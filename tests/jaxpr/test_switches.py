@@ -210,13 +210,15 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_long_run_shows_itself_where_somebody_looks_on(monkeypatch):
-    for watched, said in ((Terminal(), True), (io.StringIO(), False)):
+def test_a_long_run_shows_a_bar_where_somebody_looks_on_and_lines_elsewhere(monkeypatch):
+    for watched, drawn in ((Terminal(), True), (io.StringIO(), False)):
         monkeypatch.setattr(run, "DELAY", 0.05)
         monkeypatch.setattr(sys, "stderr", watched)
-        with running.Progress("NUTS", 100, False):
+        with running.Progress("NUTS", 100, False) as bar:
             time.sleep(0.4)
-        assert ("NUTS" in watched.getvalue() and "preparing" in watched.getvalue()) == said
+            assert (bar.bar is not None) == drawn
+        assert "NUTS" in watched.getvalue() and "preparing" in watched.getvalue()
+        assert ("0/100" in watched.getvalue()) == ("\r" in watched.getvalue()) == drawn
     monkeypatch.setattr(run, "DELAY", 10.0)
     monkeypatch.setattr(sys, "stderr", Terminal())
     with running.Progress("NUTS", 100, False) as bar:  # a short one stays silent

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known
@@ -17,9 +16,9 @@ from probml.engines.engine import Status
 from probml.engines.start.prior import compiled_prior_point
 from probml.evidence import density
 from probml.numerics.curvature import scaled, units
-from probml.numerics.transfer import placed_all
+from probml.numerics.transfer import placed, placed_all
 from probml.plan.plan import Plan
-from probml.plan.spreads import spreads
+from probml.plan.spreads import noises, spreads
 
 # curvature from which a direction is looked at whether it is level
 SUSPECT = {np.dtype(np.float64): 1e-4, np.dtype(np.float32): 3e-2}
@@ -84,12 +83,15 @@ def farther(plan: Plan, known: Known, top: Top, steps: int) -> Found:
     where going as far again is hardly a fall, there may be no maximum, as of classes that several
     columns separate together, all of whose curvatures have vanished."""
     end, begun = top.u, jax.device_get(compiled_prior_point(plan, known))
-    at = jax.device_get(unflat(plan, jnp.asarray(end), known))
+    at = jax.device_get(unflat(plan, placed(end), known))
     moved = [name for name in plan.free if plan.structure.sites[name].domain.unbounded
              or plan.structure.sites[name].domain.ordered]
+    gone, powers = {name: at[name] - begun[name] for name in moved}, _powers(plan)
+    for name in powers.keys() & gone.keys():  # a spread on its way to 0 stays where it is
+        gone[name] = np.where(gone[name] * powers[name] < 0, 0.0, gone[name])
 
     def place(times: float) -> np.ndarray:
-        point = {name: at[name] + times * (at[name] - begun[name]) for name in moved}
+        point = {name: at[name] + times * gone[name] for name in moved}
         return np.asarray(flat(plan, placed_all({**at, **point}), known), end.dtype)
 
     share = np.finfo(end.dtype).eps ** (1 / 3)
@@ -176,6 +178,13 @@ def _named(plan: Plan, known: Known, top: Top, way: np.ndarray) -> list[str]:
                               if loads[i] > MAINLY * loads.max()))
 
 
+def _powers(plan: Plan) -> dict[str, float]:
+    """Parameters that say how wide something lies, with the power of them that a standard deviation
+    goes with. One that goes to a width of 0, a precision by growing, is at an edge, which is told
+    elsewhere (edges.py, fits/boundary.py)."""
+    return {width.name: width.power for width in (*spreads(plan), *noises(plan))}
+
+
 def endless(plan: Plan, known: Known, top: Top) -> Found:
     """What is to be said of coordinates along which the objective does not fall as its curvature
     has it, by half a nat within one width: of numbers whose likelihood rises for ever, as the
@@ -190,7 +199,7 @@ def endless(plan: Plan, known: Known, top: Top) -> Found:
     owners, end, here = density.owners(plan, known), top.u, top.height
     rounding = LEVEL[1] * np.finfo(end.dtype).eps * (1 + abs(here))
     logarithmic, positive = (of_domains(plan, known, fact) for fact in ("logarithmic", "log_scale"))
-    powers = {width.name: width.power for width in spreads(plan) if not width.plain}
+    powers = _powers(plan)
     untold, large, gone = [], [], []
     if not np.isfinite(here) or rounding > HARDLY:
         return (), None
@@ -216,6 +225,9 @@ def endless(plan: Plan, known: Known, top: Top) -> Found:
         return any(farther > nearer and on < MOSTLY * nearer
                    for nearer, farther in itertools.pairwise(falls))
 
+    def narrows(name: str, side: int) -> bool:
+        return powers.get(name, 0.0) * side < 0
+
     def ends(i: int, way: float, farthest: float) -> bool:
         # a kink, as of weights that are many digits apart: steep on one side, and slow on the other
         return any(HARDLY < fall(i, end[i] + way * 4.0**k) < np.inf
@@ -231,19 +243,19 @@ def endless(plan: Plan, known: Known, top: Top) -> Found:
         above, below = (level(i, end[i] + side * width) for side in (1, -1))
         name = owners[i].partition("[")[0]
         if above and below:
-            if not logarithmic[i] and ends(i, width, farthest) != ends(i, -width, farthest):
-                gone += [name] * (name not in gone)
+            ended = [not logarithmic[i] and ends(i, side * width, farthest) for side in (1, -1)]
+            if ended[0] != ended[1]:
+                gone += [name] * (name not in gone and not narrows(name, ended[1] - ended[0]))
             elif not logarithmic[i] or all(level(i, place) for place in (-AWAY, 0.0, AWAY)):
                 untold += [name] * (name not in untold)
-            elif positive[i] and grown(i):
+            elif positive[i] and not narrows(name, 1) and grown(i):
                 large.append(owners[i])
         elif above and positive[i]:
-            large.append(owners[i])
+            large += [owners[i]] * (not narrows(name, 1))
         elif (above or below) and not logarithmic[i]:
-            # the logarithm of a spread on its way to 0 is at an edge, and told as one (edges.py)
-            narrow = name in powers and below == (powers[name] > 0)
-            if not narrow and name not in gone and not ends(i, width if above else -width,
-                                                            farthest):
+            side = 1 if above else -1
+            if (name not in gone and not narrows(name, side)
+                and not ends(i, side * width, farthest)):
                 gone.append(name)
     out = [f"there is no maximum: the larger '{name}' the higher the likelihood, to which it "
            f"hardly matters by now, as next to the Poisson limit of a negative binomial or the "

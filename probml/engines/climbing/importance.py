@@ -26,7 +26,7 @@ from probml.factors.prior import log_prior
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Evaluate
 from probml.numerics.tiers import ONCE
-from probml.numerics.transfer import placed_all
+from probml.numerics.transfer import placed, placed_all
 from probml.plan.plan import Plan
 from probml.plan.straight import straight
 from probml.posteriors.drawn import constrained
@@ -285,7 +285,7 @@ def _means(plan: Plan, known: Known, params: Mapping, found: Measured) -> str:
 
 
 def _volume(plan: Plan, u: np.ndarray, known: Known) -> tuple[float, np.ndarray]:
-    value, slope = _volumes(plan, jnp.asarray(u), known)
+    value, slope = _volumes(plan, placed(u), known)
     return float(value), -np.asarray(slope)
 
 
