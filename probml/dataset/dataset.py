@@ -335,7 +335,8 @@ class Data(NamedTuple):
             for child in self._below(name):
                 if child in plan.targets or child in sites and sites[child].factor:
                     hurt = hole
-                elif child in columns and child in (*plan.observed, *plan.variables):
+                elif child in columns and child in (*plan.observed, *plan.variables,
+                                                    *plan.cellwise):
                     seen = columns[child].seen  # of likelihoods in no cell, though they tell
                     every = seen is None or columns[child].likelihood is not None
                     hurt = hole & (True if every else self._units(child).any(-1))

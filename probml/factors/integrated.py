@@ -338,10 +338,13 @@ def _varying(plan: Plan, known: Known, rows: Chunk, group: Group) -> dict[str, j
 
 def _seen(plan: Plan, rows: Chunk, group: Group) -> dict[str, tuple]:
     """What is seen of a group: site → (cells, mask or None), (b, lattice cells, own event axes); a
-    factor counts as seen, with values that hold nothing."""
+    factor counts as seen, with values that hold nothing; of a hidden site that came as likelihoods
+    of its states these, (b, states), which are no whole numbers."""
     sites = plan.structure.sites
     values = {name: rows.values.get(name, jnp.zeros((len(rows.weights), *sites[name].cells)))
               for name in group.sites if name in rows.values or sites[name].factor}
-    return {name: (cells(sites[name], value),
-                   cells(sites[name], rows.seen[name]) if name in rows.seen else None)
-            for name, value in values.items()}
+    soft = {name: (rows.likelihood[name], None) for name in group.cellwise
+            if name in rows.likelihood}
+    return soft | {name: (cells(sites[name], value),
+                          cells(sites[name], rows.seen[name]) if name in rows.seen else None)
+                   for name, value in values.items()}

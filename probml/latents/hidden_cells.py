@@ -28,6 +28,7 @@ from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.memo import memo
 from probml.jaxpr.walk import jaxpr_of
 from probml.latents.latent import WEIGHTS, Group, Seen, over
+from probml.numerics.logs import log_of
 from probml.numerics.process.plain import evaluated
 from probml.structure.densities import example, log_densities, log_masses
 from probml.structure.site import Site
@@ -209,7 +210,9 @@ def _parts_of(structure: Structure, group: Group, env: Mapping, name: str,
     log = part.log.reshape(*part.log.shape[:-1], count, site.finite)
     where = {other: cell.reshape(count, -1).max(1) for other, cell in part.cells.items()}
     parts = [Part(jnp.moveaxis(log, -1, -2), {**where, name: np.arange(count)})]
-    if x is not None:
+    if x is not None and jnp.issubdtype(x.dtype, jnp.floating):  # likelihoods of its states
+        parts.append(Part(log_of(x).reshape(site.finite, count), {name: np.arange(count)}))
+    elif x is not None:
         agrees = x.reshape(-1) == jnp.arange(site.finite)[:, None]
         agrees = agrees if mask is None else agrees | ~mask.reshape(-1)
         parts.append(Part(jnp.where(agrees, 0.0, -jnp.inf), {name: np.arange(count)}))

@@ -229,11 +229,20 @@ def test_a_report_that_cannot_be_made_is_refused_by_name(honest):
         (lambda: probml.calibration(y, p, labels=["a"]), "expected 3 labels"),
         (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}), "the data show no site of model 'coin' that has states"),
         (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}, "z"), "do not show 'z'"),
-        (lambda: plane().at({"bias": 0.0}).calibration({"x": [0.0], "y": [1]}),
-         "calibration needs a likelihood"),
     ):
         with pytest.raises(ValueError, match=words):
             call()
+
+
+def test_a_loss_is_calibrated_by_the_probabilities_it_is_written_with():
+    x, y = np.array([-2.0, -0.5, 0.25, 3.0]), np.array([0, 1, 1, 1])
+    logs = -np.maximum(1 - np.array([-1.0, 1.0]) * x[:, None], 0.0)
+    p = np.exp(logs) / np.exp(logs).sum(1, keepdims=True)
+    fit = plane().at({"bias": 0.0})
+    np.testing.assert_allclose(fit.predict_proba({"x": x}), p, atol=1e-5)
+    ours, own = fit.calibration({"x": x, "y": y}), probml.calibration(y, p)
+    assert ours.log_score == pytest.approx(own.log_score, abs=1e-5)
+    assert ours.brier == pytest.approx(own.brier, abs=1e-5)
 
 
 def test_a_reliability_curve_is_drawn_with_its_bins(honest, tmp_path):

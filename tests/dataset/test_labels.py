@@ -16,7 +16,7 @@ from numpyro import plate, sample
 import probml
 from probml.dataset.arrays import Raw
 from probml.dataset.coding import labels as naming
-from probml.errors import DataError, Refusal
+from probml.errors import DataError
 
 CODES = np.array([0, 1, 2, 1, 0, 2, 1, 1, 0, 2])
 WORDS = ["bac"[code] for code in CODES]  # in the order of the codes: b, a, c
@@ -195,15 +195,43 @@ def test_labels_stand_on_what_is_computed_and_on_the_columns_of_a_softmax():
     assert {"effect[a]", "effect[c]", "z[b]", "w[0, mid]", "w[0, top]"} <= names
 
 
-def test_a_number_that_soft_labels_look_at_is_not_left_out_where_it_is_unseen():
+def test_a_number_that_soft_labels_look_at_is_integrated_out_where_it_is_unseen():
     @probml.model
     def rates():
         with probml.rows():
             rate = sample("rate", dist.Beta(2.0, 3.0))
             sample("hit", dist.Bernoulli(rate))
 
-    soft = np.array([[0.3, 0.7], [0.9, 0.2]])
-    with pytest.raises(Refusal, match="'rate' is unseen in row 1"):
-        rates().at({}).log_prob({"hit": soft, "rate": [0.2, np.nan]})
-    got = rates().at({}).log_prob({"hit": soft, "rate": [0.2, 0.5]})
-    np.testing.assert_allclose(got, np.log([1.536 * 0.38, 1.5 * 0.55]), rtol=1e-5)
+    soft, fit = np.array([[0.3, 0.7], [0.9, 0.2]]), rates().at({})
+    seen, unseen = np.log([1.536 * 0.38, 1.5 * 0.55]), np.log([0.46, 0.62])  # of a mean of 0.4
+    for gone in ([0, 0], [0, 1], [1, 0], [1, 1]):
+        got = fit.log_prob({"hit": soft, "rate": np.where(gone, np.nan, [0.2, 0.5])})
+        np.testing.assert_allclose(got, np.where(gone, unseen, seen), rtol=1e-5)
+    np.testing.assert_allclose(fit.log_prob({"hit": soft}), unseen, rtol=1e-5)
+
+
+def test_soft_labels_below_numbers_tell_what_a_sum_over_a_grid_says():
+    @probml.model
+    def links():
+        with probml.rows():
+            z = sample("z", dist.Normal(0.0, 1.0))
+            w = sample("w", dist.Normal(z, 1.0))
+            hit = sample("hit", dist.Bernoulli(logits=z + w))
+            sample("x", dist.Normal(2.0 * hit, 0.7))
+
+    grid = np.linspace(-8, 8, 801)
+    z, w = np.meshgrid(grid, grid, indexing="ij")
+    up, x = 1 / (1 + np.exp(-z - w)), np.array([0.1, 1.5])
+    joint = np.stack([1 - up, up]) * np.exp(-z**2 / 2 - (w - z) ** 2 / 2) / (2 * np.pi)
+    at_w = joint[..., np.argmin(np.abs(grid - 0.4))].sum(-1) * 0.02
+    below = np.exp(-((x[:, None] - [0, 2]) ** 2) / 0.98) / (0.7 * np.sqrt(2 * np.pi))
+    soft, fit = np.array([[0.3, 0.7], [0.9, 0.2]]), links().at({})
+    share = below * soft * np.stack([at_w, joint.sum((1, 2)) * 0.02**2])
+    data = {"hit": soft, "w": [0.4, np.nan], "x": x}
+    np.testing.assert_allclose(fit.log_prob(data), np.log(share.sum(1)), atol=1e-4)
+    np.testing.assert_allclose(fit.predict_proba(data, "hit"), share / share.sum(1)[:, None],
+                               atol=1e-4)
+    codes = {"hit": [1.0, np.nan], "w": [0.4, np.nan], "x": x}
+    share[:, 0] *= [0, 1 / 0.9]
+    share[:, 1] *= [1 / 0.7, 1 / 0.2]
+    np.testing.assert_allclose(fit.log_prob(codes), np.log(share.sum(1)), atol=1e-4)

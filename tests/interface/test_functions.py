@@ -292,7 +292,7 @@ def test_a_scan_over_states_is_the_sum_over_all_paths():
     np.testing.assert_allclose(model.log_density({"y": y}, p), want, atol=1e-9)
 
 
-def test_a_scan_whose_steps_look_further_back_is_refused_by_name():
+def test_a_scan_whose_steps_look_further_back_is_the_sum_over_all_paths():
     def second_order(y):
         m = sample("m", dist.Normal(0, 5))
 
@@ -304,8 +304,15 @@ def test_a_scan_whose_steps_look_further_back_is_refused_by_name():
 
         scan(step, (0, 0), y)
 
-    refuses(lambda: probml.model(second_order)().log_density({"y": Y}, {"m": 0.0}), "'z'",
-            "first order")
+    y, logs = Y[:5], []
+    for path in itertools.product((0, 1), repeat=5):
+        z = np.array((0, 0, *path))
+        up = 0.2 + 0.3 * z[1:-1] + 0.2 * z[:-2]
+        logs.append(np.log(np.where(z[2:], up, 1 - up)).sum()
+                    + stats.norm(1.5 * z[2:], 1).logpdf(y).sum())
+    want = logsumexp(logs) + stats.norm(0, 5).logpdf(1.5)
+    got = probml.model(second_order)().log_density({"y": y}, {"m": 1.5})
+    np.testing.assert_allclose(got, want, atol=1e-9)
 
 
 def test_what_a_scan_over_states_returns_is_no_number():

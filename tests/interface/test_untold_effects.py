@@ -42,9 +42,9 @@ Y = RNG.normal(size=8)[GROUP] + 0.5 * RNG.normal(size=40)
 def test_groups_of_one_row_each_tell_spread_and_noise_together_alone():
     y = RNG.normal(size=20)
     words = "no member of 'group' has more than one row.*'spread' and 'noise' together"
-    fit = shifts(groups=20).fit({"group": np.arange(20), "y": y})
+    fit = shifts(groups=20).fit({"group": np.arange(20), "y": y}, probml.MAP())
     assert fit.converged and re.search(words, fit.status)
-    some = shifts(groups=20).fit({"group": np.r_[1, np.arange(1, 20)], "y": y})
+    some = shifts(groups=20).fit({"group": np.r_[1, np.arange(1, 20)], "y": y}, probml.MAP())
     assert "together" not in some.status
 
 
@@ -52,10 +52,11 @@ def test_groups_of_one_row_each_tell_spread_and_noise_together_alone():
     (1.0, "the rows tell 'own[0]' and 'own[1]' together and not apart"),
     pytest.param(0.0, "the rows say nothing of 'own[1]'", marks=pytest.mark.slow)])
 def test_a_singular_design_of_effects_is_said(t, words):
-    fit = lines(groups=8).fit({"group": GROUP, "t": np.full(40, t), "y": Y})
+    fit = lines(groups=8).fit({"group": GROUP, "t": np.full(40, t), "y": Y}, probml.MAP())
     assert words in fit.status
     if not t:
-        again = lines(groups=8).fit({"group": GROUP, "t": RNG.normal(size=40), "y": Y})
+        again = lines(groups=8).fit({"group": GROUP, "t": RNG.normal(size=40), "y": Y},
+                                    probml.MAP())
         assert "the rows say" not in again.status and "the rows tell" not in again.status
 
 
@@ -68,7 +69,7 @@ def test_coefficients_that_rows_do_not_tell_apart_have_no_restricted_likelihood(
 
 @pytest.mark.slow
 def test_members_without_rows_stand_at_their_prior():
-    fit = shifts(groups=12).fit({"group": GROUP, "y": Y})
+    fit = shifts(groups=12).fit({"group": GROUP, "y": Y}, probml.MAP())
     found = fit.posterior("shift")
     np.testing.assert_allclose(found.mean[8:], 0.0, atol=1e-12)
     np.testing.assert_allclose(found.variance[8:], fit.params["spread"] ** 2, rtol=1e-9)
@@ -88,7 +89,7 @@ def test_a_transition_that_explodes_at_a_point_is_refused_by_name():
 
 
 def test_effects_that_are_few_say_that_their_widths_leave_their_spread_out():
-    many, few = (shifts(groups=20).fit({"group": np.arange(40) % 20, "y": Y}).status,
-                 shifts(groups=8).fit({"group": GROUP, "y": Y}).status)
+    many, few = (shifts(groups=groups).fit({"group": np.arange(40) % groups, "y": Y},
+                                           probml.MAP()).status for groups in (20, 8))
     assert "'shift' has 8 numbers, which tell 'spread' to a factor of some 1.3" in few
     assert "too narrow" in few and "too narrow" not in many

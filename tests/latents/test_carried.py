@@ -170,11 +170,15 @@ def switched():
         sample("y", dist.Normal(slope * c, 0.5))
 
 
-def test_a_number_above_a_hidden_state_is_said_to_be_sampled():
+def test_a_number_above_a_hidden_state_is_integrated_out():
     data = {"x": np.arange(4.0), "y": np.arange(4.0)}
     words = {s["site"]: s["role"] for s in switched().explain(data).sites}
-    assert words["z"].startswith("unseen, to be sampled, probml.NUTS(): ")
-    assert problem_of(probml.NUTS(), model_data(switched(), data)).plan.carried == ("z",)
+    assert words["z"] == "unseen, integrated out, quadrature with 61 nodes"
+    grid, x = np.linspace(-9, 9, 3601), np.arange(4.0)[:, None]
+    up, width = 1 / (1 + np.exp(-3 * grid)), 0.5
+    below = ((1 - up) * stats.norm.pdf(x, 0.0, width) + up * stats.norm.pdf(x, 1.5, width))
+    want = np.log((below * stats.norm.pdf(x, grid, width) * stats.norm.pdf(grid)).sum(1) * 0.005)
+    np.testing.assert_allclose(switched().at({"slope": 1.5}).log_prob(data), want, atol=1e-5)
 
 
 @pytest.mark.slow
