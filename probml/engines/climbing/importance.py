@@ -214,8 +214,8 @@ def beside(problem: Problem, outcome: Outcome, top: Callable[[], Top]) -> Outcom
         return _said(outcome, _means(plan, known, outcome.params, found)) if far else outcome
     why = _unlike(density.owners(plan, known), found)
     held = getattr(getattr(plan.structure.model, "generative", None), "params", {})
-    # under a flat prior there need be no posterior to sample: the maximum of the likelihood stays
-    flat_prior = any(plan.structure.sites[name].entry.improper for name in plan.free)
+    # where all priors are flat the maximum of the likelihood is asked for; nothing else need exist
+    flat_prior = all(plan.structure.sites[name].entry.improper for name in plan.free)
     sampled = work <= SAMPLED and held.keys().isdisjoint(plan.free) and not flat_prior
     return _said(outcome, f"{why}. Compare with NUTS()")._replace(
         onward=why if sampled else "")
