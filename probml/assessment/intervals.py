@@ -10,8 +10,9 @@ import numpy as np
 from probml.dataset import dataset
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import random_key
-from probml.queries import asking, queries, weighted
+from probml.queries import asking, queries
 from probml.queries.fitted import Fitted
+from probml.queries.weighting import weighted
 from probml.structure import deterministics
 
 REPLICATES = 2000  # simulated values a row behind an interval

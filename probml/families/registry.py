@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.errors import ModelError
-from probml.families import accurate, domains
+from probml.families import domains
+from probml.families.densities import accurate
 from probml.families.entry import NOTHING, Entry
 
 FOLDERS = ("probml.families.forms", "probml.families.likelihoods")

@@ -17,8 +17,9 @@ from probml.language.settings import thaw
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import Use, apart
 from probml.plan import plan as planning
-from probml.queries import asking, decoding, queries, weighted
+from probml.queries import asking, decoding, queries
 from probml.queries.simulation import simulate_rows
+from probml.queries.weighting import weighted
 from probml.structure import deterministics
 from probml.structure.trace import trace
 

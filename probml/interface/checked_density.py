@@ -13,13 +13,13 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer import util
 
-from probml.assessment.density_check import (
+from probml.assessment.enumeration.density_check import (
     STATES,
     DensityCheck,
     check_density,
     incomparable,
 )
-from probml.assessment.separable_integral import SeparableIntegral, Unknown
+from probml.assessment.enumeration.separable_integral import SeparableIntegral, Unknown
 from probml.dataset.read import read
 from probml.engines.engine import checked
 from probml.engines.ladder import advised, choose, refusal

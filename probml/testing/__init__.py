@@ -16,9 +16,9 @@ knows nothing of probml's engines: it runs the model under NumPyro's handlers at
 `cases` needs hypothesis (probml[test]).
 """
 
-from probml.assessment.brute_force import Truth as Truth
-from probml.assessment.brute_force import truth as truth
-from probml.assessment.separable_integral import Unknown as Unknown
+from probml.assessment.enumeration.brute_force import Truth as Truth
+from probml.assessment.enumeration.brute_force import truth as truth
+from probml.assessment.enumeration.separable_integral import Unknown as Unknown
 from probml.testing.case import Case as Case
 from probml.testing.claims import CLAIMS as CLAIMS
 from probml.testing.claims import check as check

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from probml.assessment.separable_integral import Unknown
+from probml.assessment.enumeration.separable_integral import Unknown
 from probml.engines import EM, VB, Exact
 from probml.errors import Refusal
 from probml.testing import agreements, invariants

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from probml.assessment.brute_force import Truth, mixed, truth
-from probml.assessment.separable_integral import Unknown
+from probml.assessment.enumeration.brute_force import Truth, mixed, truth
+from probml.assessment.enumeration.separable_integral import Unknown
 from probml.engines import EM
 from probml.interface.fit import Fit
 from probml.testing.case import SEEN, SOFT, Case

@@ -15,7 +15,7 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.assessment.separable_integral import SeparableIntegral, Unknown
+from probml.assessment.enumeration.separable_integral import SeparableIntegral, Unknown
 from probml.device.rows import Chunk, Steps
 from probml.factors import rowwise
 from small_models import mixture, network

@@ -3,7 +3,8 @@ densities where NumPyro's lose their digits."""
 
 import numpyro.distributions as dist
 
-from probml.families import censored, log_densities, truncated
+from probml.families import truncated
+from probml.families.densities import censored, log_densities
 from probml.families.entry import Entry
 from probml.families.location_scale import log_scale, plain, walk
 from probml.language.measured import Measured

@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 
-from probml.assessment.separable_integral import Unknown
+from probml.assessment.enumeration.separable_integral import Unknown
 from probml.language.markov_chain import MarkovChain
 from probml.language.named_rows import ROWS
 from probml.structure.recorder import log_weight_of

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.assessment.brute_force import mixed, truth
-from probml.assessment.joint_states import Joint
-from probml.assessment.separable_integral import SeparableIntegral, Unknown
+from probml.assessment.enumeration.brute_force import mixed, truth
+from probml.assessment.enumeration.joint_states import Joint
+from probml.assessment.enumeration.separable_integral import SeparableIntegral, Unknown
 from probml.dataset.dataset import Data
 from probml.device import layout, load
 from probml.device.rows import Known

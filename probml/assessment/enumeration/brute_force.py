@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.assessment.joint_states import MOST, Joint, states_of, user_layout
-from probml.assessment.separable_integral import Unknown
+from probml.assessment.enumeration.joint_states import MOST, Joint, states_of, user_layout
+from probml.assessment.enumeration.separable_integral import Unknown
 
 NODES = 3001
 REACH, BOUNDED = 11.0, 5.0  # of t, sinh t being the number: of its own, of the logarithm of one

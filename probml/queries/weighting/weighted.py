@@ -16,8 +16,8 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.errors import Refusal
 from probml.queries.fitted import Fitted
-from probml.queries.truncation import find_bounds
-from probml.queries.weighted_values import candidates, evaluate, without
+from probml.queries.weighting.truncation import find_bounds
+from probml.queries.weighting.weighted_values import candidates, evaluate, without
 from probml.structure.site import Site
 
 CANDIDATES, MOST = 256, 2**16  # draws of which one row is taken: at first, and at the most

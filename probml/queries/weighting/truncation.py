@@ -15,7 +15,7 @@ from probml.dataset.dataset import Data
 from probml.errors import Refusal
 from probml.queries import asking
 from probml.queries.fitted import Fitted
-from probml.queries.weighted_values import evaluate, without
+from probml.queries.weighting.weighted_values import evaluate, without
 from probml.structure.site import Site
 
 POINTS = 4  # of the parameters, at which a factor is held against probabilities of sets of values

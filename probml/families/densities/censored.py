@@ -14,7 +14,7 @@ from jax.nn import log_sigmoid
 from jax.scipy.special import gammainc, gammaincc, log_ndtr
 from numpyro.distributions import util
 
-from probml.families.log_densities import log_ratio
+from probml.families.densities.log_densities import log_ratio
 
 
 def log1mexp(log):
