@@ -97,7 +97,7 @@ class MAP(Engine):
     restricted: bool = False
 
     finds: ClassVar = "point"
-    rung: ClassVar = 3
+    rung: ClassVar = 4
     offered: ClassVar = "possible"
 
     def __post_init__(self):
@@ -167,6 +167,9 @@ class MAP(Engine):
     def refuse(self, problem: Problem) -> None:
         """In the ladder MAP refuses a hierarchy whose effects are not integrated out; asked for by
         name it warns of one."""
+        if not problem.asked and not problem.point_wanted:
+            raise Refusal(f"MAP of {problem} finds a point, and nobody asked for one",
+                          ("Laplace", "NUTS"))
         if self.restricted:
             self._refuse_restricted(problem)
         check_batch(self, problem)

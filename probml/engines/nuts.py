@@ -101,7 +101,7 @@ class NUTS(Engine):
     chain_method: str | None = None
     progress: bool = False
 
-    rung: ClassVar = 4
+    rung: ClassVar = 5
     statistics: ClassVar = True
     squares: ClassVar = True
 
