@@ -143,7 +143,8 @@ class MixedModel(Unsure, RegressorMixin, Face):
             effects={self._sites[name]: (len(self.groups_[name]), len(columns))
                      for name, columns in self.effects.items()},
             family=self.family, link=self.link, correlated=self.correlated,
-            **{"spread_scale": 1.0, "noise_scale": 1.0, **(WEAK if weak else {})}, **fixed)
+            spread_scale=1.0, **({"scale_prior": "exponential", **WEAK} if weak
+                                 else {"noise_scale": 1.0}), **fixed)
         if kept is not None:
             data = {name: value[kept] for name, value in data.items()}
         engine = None if weak else self.engine or MAP(prior=False, nodes=self.nodes,
