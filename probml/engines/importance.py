@@ -81,6 +81,7 @@ class Weighted(NamedTuple):
     k: float
     log_evidence: float
     error: float
+    normal: bool = False  # few draws of a normal, which itself is the answer
 
     @property
     def effective(self) -> float:
@@ -156,7 +157,7 @@ def nearly_normal(densities: Densities, mode: Component, count: int, seed: int =
     they tell whether the density is that normal's (Weighted.off), and nothing of its tails."""
     normal = mode._replace(degrees=np.inf)
     points = normal.draw(count, np.random.default_rng([seed, 17]))
-    return _weigh(points, densities(points) - normal.log_density(points))
+    return _weigh(points, densities(points) - normal.log_density(points))._replace(normal=True)
 
 
 def _weigh(points: np.ndarray, logs: np.ndarray) -> Weighted:

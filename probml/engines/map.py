@@ -203,7 +203,7 @@ class MAP(Engine):
         return self._judged(problem)._replace(top=None)
 
     def _judged(self, problem: Problem) -> Outcome:
-        plan, outcome = problem.plan, self._climbed(problem)
+        plan, outcome = problem.plan, self.climbed(problem)
         if self.optimizer is None:
             outcome = inside(problem, self.prior, outcome, lambda params: told(
                 self, problem, by_lbfgs(self, problem, params)))
@@ -226,7 +226,8 @@ class MAP(Engine):
             return outcome
         return beside_means(self, problem, at_ends(problem, self.prior, outcome))
 
-    def _climbed(self, problem: Problem) -> Outcome:
+    def climbed(self, problem: Problem) -> Outcome:
+        """Where the climb ended, before it is looked at."""
         plan, rows, known, start = problem.plan, problem.rows, problem.known, problem.start
 
         def plain(params):
