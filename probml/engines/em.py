@@ -15,7 +15,6 @@ from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.climbs import Ascent
 from probml.engines.climbing.ends import at_ends
 from probml.engines.climbing.finish import diagnosed, finished, left
-from probml.engines.climbing.importance import beside_steps
 from probml.engines.climbing.runaway import infinite
 from probml.engines.climbing.ways_up import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
@@ -235,11 +234,10 @@ class EM(Engine):
             ascent = Ascent(self.prior, self.progress,
                             max(self.max_iterations - outcome.iterations, 0))
             outcome = finished(problem, ascent, outcome, self.tolerance, np.isfinite(close))
-        begun, notes = first or Start({name: stack(value, made.starts) for name, value in
-                                       outcome.params.items()}, None, {}), outcome.notes
-        found = at_ends(problem, self.prior, diagnosed(
+        begun = first or Start({name: stack(value, made.starts)
+                                for name, value in outcome.params.items()}, None, {})
+        return at_ends(problem, self.prior, diagnosed(
             problem, outcome, begun, (self.prior, self.hard, self.accelerate, True)), tried=False)
-        return found if found.notes != notes else beside_steps(problem, found)
 
     def _foresee(self, problem: Problem, count: int) -> None:
         """While starts are made, the program that goes on from them is compiled."""

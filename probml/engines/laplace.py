@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from probml.device.rows import Known, Rows, Summary
 from probml.engines import importance
 from probml.engines.climbing.climbs import curved
-from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.engine import MOST, Engine, Outcome, Problem, Status, check_settings
 from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
 from probml.engines.sampling.states import settled, with_states
@@ -28,7 +28,7 @@ from probml.numerics import curvature
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import whitened
 from probml.numerics.tiers import ONCE
-from probml.numerics.transfer import placed
+from probml.numerics.transfer import placed, placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.posteriors.drawn import Draws, Normal, constrained, mean
@@ -76,6 +76,7 @@ class Laplace(Engine):
 
     finds: ClassVar = "posterior"
     rung: ClassVar = 3
+    offered: ClassVar = "possible"
     statistics: ClassVar = True
 
     def __post_init__(self):
@@ -93,8 +94,6 @@ class Laplace(Engine):
         if unknown is not None:
             raise ModelError(f"Laplace(over=...): '{unknown}' is no parameter of model "
                              f"'{plan.structure.model.name}': {list(plan.free)}")
-        if not problem.asked and (why := problem.point_wanted):
-            raise Refusal(f"Laplace cannot fit {problem} unasked: {why}", ("MAP",))
         size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in self.over
                    or plan.free)
         if size > curvature.MOST:
@@ -104,6 +103,15 @@ class Laplace(Engine):
                 "second derivatives it takes. Take Laplace(over=...) of some of them",
                 ("SVI", "NUTS")
             )
+
+    def passed_over(self, problem: Problem) -> str:
+        return problem.point_wanted
+
+    def manner(self, problem: Problem) -> str:
+        """Its test, where it is one of the ladder's."""
+        return "" if problem.asked or problem.in_parts else (
+            f"tested by its importance weights: NUTS follows if Pareto k-hat is above "
+            f"{k_limit(self.draws):.2f}")
 
     @property
     def integrates(self) -> bool:
@@ -221,6 +229,26 @@ class Laplace(Engine):
         factor[owner] = root if root.ndim == 2 else np.diag(root)
         params = {**{name: np.asarray(value) for name, value in mode.items()}, **found.params}
         return found._replace(params=params, posterior=Normal(loc, np.zeros_like(loc), factor))
+
+
+def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
+    """The posterior about an optimum that EM found, in its numbering of hidden states; the optimum
+    where that would cost more than the fit, or where rows are so many that its standard errors are
+    as good; with a warning, where weighted draws about it do not stand for the posterior."""
+    plan, known, rows = problem.plan, problem.known, problem.rows
+    size = density.size(plan, known)
+    numbers = sum(np.size(leaf) for leaf in jax.tree.leaves((rows, known))) * max(plan.work, 1)
+    if (outcome.status is not Status.CONVERGED or plan.carried or not 0 < size <= MOST
+        or problem.point_wanted or problem.size > EACH * size or ENOUGH * numbers > WORK):
+        return outcome
+    engine, spread = Laplace(), np.zeros((POINTS, size))
+    begun = begin.measured(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
+    why, out = _no_mode(begun), outcome
+    if not why:
+        found, why = engine._weighted(problem, known, [_newton(begun)[0]], float(begun.value))
+    if not why:
+        return _posterior(problem, known, found, engine.draws, out)
+    return outcome._replace(notes=(*outcome.notes, f"{why}. Compare with NUTS()"))
 
 
 def _near_mode(problem: Problem) -> tuple[Known, begin.Begin, np.ndarray, dict | None]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from probml.device.rows import Known
 from probml.engines.climbing import training
-from probml.engines.climbing.climbs import beside_means, by_lbfgs, by_newton, curved, told
+from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved, told
 from probml.engines.climbing.coordinates import objective, to_coordinates
 from probml.engines.climbing.edges import edges, off_edge
 from probml.engines.climbing.ends import at_ends, inside
@@ -167,9 +167,6 @@ class MAP(Engine):
     def refuse(self, problem: Problem) -> None:
         """In the ladder MAP refuses a hierarchy whose effects are not integrated out; asked for by
         name it warns of one."""
-        if not problem.asked and not problem.point_wanted:
-            raise Refusal(f"MAP of {problem} finds a point, and nobody asked for one",
-                          ("Laplace", "NUTS"))
         if self.restricted:
             self._refuse_restricted(problem)
         check_batch(self, problem)
@@ -177,6 +174,9 @@ class MAP(Engine):
         need_prior(problem.plan, "MAP", self.prior)
         hierarchy.judge(problem.plan, problem.size, "MAP", not problem.asked)
         unbounded.judge(problem.plan, problem.size, "MAP", not problem.asked)
+
+    def passed_over(self, problem: Problem) -> str:
+        return "" if problem.point_wanted else "it finds a point, and a posterior can be had"
 
     def _refuse_restricted(self, problem: Problem) -> None:
         plan = problem.plan
@@ -224,7 +224,11 @@ class MAP(Engine):
             return outcome._replace(status=Status.RUNAWAY, notes=(*outcome.notes, *notes))
         if self.optimizer:
             return outcome
-        return beside_means(self, problem, at_ends(problem, self.prior, outcome))
+        outcome = at_ends(problem, self.prior, outcome)
+        if problem.asked or not problem.point_wanted:
+            return outcome
+        return outcome._replace(notes=(*outcome.notes, f"a point and no posterior, since "
+                                       f"{problem.point_wanted}"))
 
     def climbed(self, problem: Problem) -> Outcome:
         """Where the climb ended, before it is looked at."""
