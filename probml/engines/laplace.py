@@ -234,12 +234,14 @@ class Laplace(Engine):
 def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
     """The posterior about an optimum that EM found, in its numbering of hidden states; the optimum
     where that would cost more than the fit, or where rows are so many that its standard errors are
-    as good; with a warning, where weighted draws about it do not stand for the posterior."""
+    as good. Where weighted draws about it do not stand for the posterior, the optimum with a
+    warning; of a hierarchy, whose joint mode is no answer, the ladder's next engine is asked."""
     plan, known, rows = problem.plan, problem.known, problem.rows
     size = density.size(plan, known)
     numbers = sum(np.size(leaf) for leaf in jax.tree.leaves((rows, known))) * max(plan.work, 1)
     if (outcome.status is not Status.CONVERGED or plan.carried or not 0 < size <= MOST
-        or problem.point_wanted or problem.size > EACH * size or ENOUGH * numbers > WORK):
+        or problem.point_wanted or ENOUGH * numbers > WORK
+        or problem.size > EACH * size and not begin.hyper(plan)):
         return outcome
     engine, spread = Laplace(), np.zeros((POINTS, size))
     begun = begin.measured(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
@@ -248,7 +250,8 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
         found, why = engine._weighted(problem, known, [_newton(begun)[0]], float(begun.value))
     if not why:
         return _posterior(problem, known, found, engine.draws, out)
-    return outcome._replace(notes=(*outcome.notes, f"{why}. Compare with NUTS()"))
+    return outcome._replace(notes=(*outcome.notes, f"{why}. Compare with NUTS()"),
+                            onward=why if begin.hyper(plan) and numbers <= SAMPLED else "")
 
 
 def _near_mode(problem: Problem) -> tuple[Known, begin.Begin, np.ndarray, dict | None]:
