@@ -222,6 +222,11 @@ class Engine(ABC):
         """
         return None
 
+    def passed_over(self, problem: Problem) -> str:
+        """Why the ladder does not ask it, though it could treat the problem, in words; "": it
+        does."""
+        return ""
+
     def taken(self, data: Data) -> Data:
         """The data as it takes them: unseen numbers of rows that it moves itself stand in them
         (Data.carrying); the plan of a Problem is of these.

@@ -1,6 +1,7 @@
 """Laplace: a normal distribution at the posterior mode, with the curvature there, and the posterior
 itself by importance sampling about it."""
 
+import functools
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -11,7 +12,8 @@ from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows, Summary
 from probml.engines import importance
-from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.climbing.climbs import curved
+from probml.engines.engine import MOST, Engine, Outcome, Problem, Status, check_settings
 from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
 from probml.engines.sampling.states import settled, with_states
@@ -20,8 +22,13 @@ from probml.engines.start.labelling import hidden
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import centring, density
+from probml.factors.prior import log_prior
 from probml.language import given
 from probml.numerics import curvature
+from probml.numerics.compiling import jit
+from probml.numerics.curvature import whitened
+from probml.numerics.tiers import ONCE
+from probml.numerics.transfer import placed, placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.posteriors.drawn import Draws, Normal, constrained, mean
@@ -30,9 +37,10 @@ from probml.posteriors.posterior import OWN
 
 POINTS = 32  # about the mode, of which the density is measured together with the curvature
 AWAY = 0.1  # standard deviations from the mode at which a proposal begins well enough
-# numbers of the data that the densities of a round of draws meet together: where these are fewer
-# draws than ENOUGH, few are compared with the normal; so many numbers more where that is not it
-WORK, MORE, ENOUGH, FEWEST = 2**25, 16, 400, 16
+# where so many numbers are met by fewer draws than ENOUGH, few are compared with the normal; so
+# many numbers more are met where that is not it
+MORE, ENOUGH, FEWEST = 16, 400, 16
+EACH = 16  # rows a parameter, beyond which MAP's mode and curvature are near the density's own
 SAMPLED = 2**16  # numbers of the data up to which the thousands of gradients of NUTS are affordable
 
 
@@ -68,6 +76,7 @@ class Laplace(Engine):
 
     finds: ClassVar = "posterior"
     rung: ClassVar = 3
+    offered: ClassVar = "possible"
     statistics: ClassVar = True
 
     def __post_init__(self):
@@ -85,8 +94,6 @@ class Laplace(Engine):
         if unknown is not None:
             raise ModelError(f"Laplace(over=...): '{unknown}' is no parameter of model "
                              f"'{plan.structure.model.name}': {list(plan.free)}")
-        if not problem.asked and (why := problem.point_wanted):
-            raise Refusal(f"Laplace cannot fit {problem} unasked: {why}", ("MAP",))
         size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in self.over
                    or plan.free)
         if size > curvature.MOST:
@@ -96,6 +103,15 @@ class Laplace(Engine):
                 "second derivatives it takes. Take Laplace(over=...) of some of them",
                 ("SVI", "NUTS")
             )
+
+    def passed_over(self, problem: Problem) -> str:
+        return problem.point_wanted
+
+    def manner(self, problem: Problem) -> str:
+        """Its test, where it is one of the ladder's."""
+        return "" if problem.asked or problem.in_parts else (
+            f"tested by its importance weights: NUTS follows if Pareto k-hat is above "
+            f"{k_limit(self.draws):.2f}")
 
     @property
     def integrates(self) -> bool:
@@ -110,9 +126,11 @@ class Laplace(Engine):
         return self.over is None
 
     def run(self, problem: Problem) -> Outcome:
-        plan, rows, seed = problem.plan, problem.rows, problem.seed
+        plan, rows = problem.plan, problem.rows
         if self.over is not None and set(self.over) != set(plan.free):
             return self._part(problem)
+        if (found := self._of_regression(problem)) is not None:
+            return found
         known, begun, spread, others = _near_mode(problem)
         mode, away = _newton(begun)
         adrift, left = False, away
@@ -128,32 +146,61 @@ class Laplace(Engine):
             raise Refusal(f"Laplace cannot fit {problem}: {why}", ("NUTS",))
         history = np.asarray(begun.trail)
         history = history[np.isfinite(history)]
-        found, why = self._weighted(problem, known, begun, mode)
         out = Outcome({}, history, Status.APPROXIMATED, len(history) - 1, adrift=adrift)
-        if found is not None and not why:
-            return _posterior(problem, known, found, self.draws, out)
-        normal = jax.device_get(Normal(jnp.asarray(mode.centre, begun.frame.centre.dtype),
-                                       jnp.zeros_like(begun.frame.centre), begun.frame.root))
-        return _approximated(problem, known, normal, found, why, out)
+        return self._about(problem, known, [mode, *_others(plan, begun, known, rows, problem)],
+                           float(begun.value), out)
 
-    def _weighted(self, problem: Problem, known: Known, begun: begin.Begin,
-                  mode: Component) -> tuple[Weighted | None, str]:
-        """Weighted draws about the mode, or about all modes that climbs found, and why they do not
-        stand for the posterior, in words; few draws of the normal where rows are many."""
+    def _of_regression(self, problem: Problem) -> Outcome | None:
+        """The same where MAP takes Newton's steps, whose curvature is then known: of very many rows
+        that of a sample of them. None: it does not, or ends at no mode."""
+        plan, known = problem.plan, problem.known
+        size = density.size(plan, known)
+        if not curved(plan, known) or begin.hyper(plan) or problem.size <= EACH * size:
+            return None
+        found = MAP().climbed(problem)
+        if found.status is not Status.CONVERGED or found.top is None or found.notes:
+            return None
+        u, volume = np.asarray(found.top.u, float), functools.partial(_volume, plan, known)
+        height, slope, bent = volume(found.top.u)
+        hessian = found.top.hessian + bent
+        root = whitened(hessian, curvature.TOLD[np.dtype(found.top.u.dtype)])
+        if root is None:
+            return None
+        step = root.T @ (root @ -slope)  # from the mode of the parameters' own density
+        mode = proposal(u + step, root.T)
+        out = Outcome({}, found.history, Status.APPROXIMATED, found.iterations,
+                      adrift=found.adrift)
+        return self._about(problem, known, [mode], float(found.history[-1]) + height, out)
+
+    def _about(self, problem: Problem, known: Known, modes: list[Component], height: float,
+               out: Outcome) -> Outcome:
+        """The posterior about its modes by weighted draws, or the normal at the first.
+
+        Args:
+            height: the log density there. out: how the climb ended.
+        """
+        if problem.in_parts:
+            return _approximated(problem, known, modes[0], None, "", out)
+        found, why = self._weighted(problem, known, modes, height)
+        if why or found.normal:
+            return _approximated(problem, known, modes[0], found, why, out)
+        return _posterior(problem, known, found, self.draws, out)
+
+    def _weighted(self, problem: Problem, known: Known, modes: list[Component],
+                  height: float) -> tuple[Weighted, str]:
+        """Weighted draws, and why they do not stand for the posterior, in words; few draws of the
+        normal where rows are many."""
         plan, rows = problem.plan, problem.rows
         numbers = sum(np.size(leaf) for leaf in jax.tree.leaves((rows, known))) * max(plan.work, 1)
-        if problem.in_parts:
-            return None, ""
-        rounding = 4 * np.finfo(begun.frame.centre.dtype).eps * abs(float(begun.value))
+        mode, rounding = modes[0], 4 * float(jnp.finfo(jnp.result_type(float)).eps) * abs(height)
         densities = importance.densities_of(plan, known, rows)
-        count = int(np.clip(WORK // (numbers + 1), FEWEST, self.draws))
+        count = int(np.clip(importance.WORK // (numbers + 1), FEWEST, self.draws))
         if count < min(ENOUGH, self.draws) or rounding > importance.ROUNDED:
             found = importance.nearly_normal(densities, mode, count, problem.seed)
             if found.off <= importance.NEARLY:
                 return found, ""
             if rounding > importance.ROUNDED or count * MORE < ENOUGH:
                 return found, _unlike(found)
-        modes = [mode, *_others(plan, begun, known, rows, problem)]
         found = importance.weighted(densities, modes, self.draws, problem.seed)
         if not found.reliable:
             return found, _unlike(found)
@@ -182,6 +229,29 @@ class Laplace(Engine):
         factor[owner] = root if root.ndim == 2 else np.diag(root)
         params = {**{name: np.asarray(value) for name, value in mode.items()}, **found.params}
         return found._replace(params=params, posterior=Normal(loc, np.zeros_like(loc), factor))
+
+
+def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
+    """The posterior about an optimum that EM found, in its numbering of hidden states; the optimum
+    where that would cost more than the fit, or where rows are so many that its standard errors are
+    as good. Where weighted draws about it do not stand for the posterior, the optimum with a
+    warning; of a hierarchy, whose joint mode is no answer, the ladder's next engine is asked."""
+    plan, known, rows = problem.plan, problem.known, problem.rows
+    size = density.size(plan, known)
+    numbers = sum(np.size(leaf) for leaf in jax.tree.leaves((rows, known))) * max(plan.work, 1)
+    if (outcome.status is not Status.CONVERGED or plan.carried or not 0 < size <= MOST
+        or problem.point_wanted or ENOUGH * numbers > importance.WORK
+        or problem.size > EACH * size and not begin.hyper(plan)):
+        return outcome
+    engine, spread = Laplace(), np.zeros((POINTS, size))
+    begun = begin.measured(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
+    why, out = _no_mode(begun), outcome
+    if not why:
+        found, why = engine._weighted(problem, known, [_newton(begun)[0]], float(begun.value))
+    if not why:
+        return _posterior(problem, known, found, engine.draws, out)
+    return outcome._replace(notes=(*outcome.notes, f"{why}. Compare with NUTS()"),
+                            onward=why if begin.hyper(plan) and numbers <= SAMPLED else "")
 
 
 def _near_mode(problem: Problem) -> tuple[Known, begin.Begin, np.ndarray, dict | None]:
@@ -259,17 +329,19 @@ def _posterior(problem: Problem, known: Known, found: Weighted, draws: int,
                          problem.seed)
     flat = [name for name in plan.free if plan.structure.sites[name].entry.improper]
     params = mean({name: belief.values[name] for name in (*plan.free, *plan.effects)})
-    notes = (f"Pareto k-hat {max(found.k, 0.0):.2f}, {len(found.weights)} draws worth "
-             f"{found.effective:.0f} independent ones",)
+    notes = (f"importance weights pass (Pareto k-hat {max(found.k, 0.0):.2f}; "
+             f"{len(found.weights)} draws worth {found.effective:.0f} independent ones)",)
     return out._replace(params=params, status=Status.WEIGHTED, notes=(*notes, *out.notes),
                         posterior=belief, log_evidence=None if flat else found.log_evidence,
                         evidence_error=None if flat else found.error)
 
 
-def _approximated(problem: Problem, known: Known, normal: Normal, found: Weighted | None, why: str,
+def _approximated(problem: Problem, known: Known, mode: Component, found: Weighted | None, why: str,
                   out: Outcome) -> Outcome:
     """The outcome of the normal at the mode."""
-    plan, seed = problem.plan, problem.seed
+    plan, seed, kind = problem.plan, problem.seed, jnp.result_type(float)
+    normal = Normal(mode.centre.astype(kind), np.zeros(len(mode.centre), kind),
+                    mode.root.astype(kind))
     point = jax.device_get(normal._replace(factor=normal.factor * 0).draw(plan, known, 1, OWN))
     params = {name: value[0] for name, value in point.items()}
     belief = settled(plan, normal, known, problem.rows, seed)
@@ -283,11 +355,39 @@ def _approximated(problem: Problem, known: Known, normal: Normal, found: Weighte
                 *out.notes, f"not to be relied on: {why}. Compare with NUTS()"),
             onward="" if problem.asked or numbers > SAMPLED else why)
     if found is None:
-        said = "not measured: rows are read in parts"
+        said = ("a normal distribution, which was not compared with the density, since rows are "
+                "read in parts")
     else:
-        said = (f"normal, as {len(found.weights)} densities tell: their weights differ by "
-                f"{found.off:.0%}")
+        out = out._replace(status=Status.WEIGHTED)
+        said = (f"a normal distribution (from which the density differs by {found.off:.0%} at "
+                f"{len(found.weights)} draws of it)")
     return out._replace(params=params, posterior=belief, notes=(said, *out.notes))
+
+
+def _volume(plan: Plan, known: Known, u: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """What turns the density that MAP climbs into that of the unbounded coordinates, at u; the
+    gradient of its negative, and that one's differences. It passes over no rows."""
+    steps = np.finfo(u.dtype).eps ** (1 / 3) * (1 + np.abs(u))
+
+    def at(u: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = _volumes(plan, placed(u.astype(steps.dtype)), known)
+        return float(value), -np.asarray(slope, float)
+
+    value, here = at(u)
+    bent = np.array([(at(u + way)[1] - here) / way.sum() for way in np.diag(steps)], float)
+    return value, here, 0.5 * (bent + bent.T)
+
+
+@functools.partial(jit, static_argnums=0, seldom=ONCE)
+def _volumes(plan: Plan, u: jax.Array, known: Known):
+    """log |∂ parameters / ∂ u|, and of priors that are maximised in other coordinates (a Gamma of
+    shape below 1) what is in them already."""
+    def total(u):
+        params, volume = density.unflat(plan, u, known)
+        more = log_prior(plan, params, known) - log_prior(plan, params, known, mode=True)
+        return jnp.asarray(volume + more, u.dtype)
+
+    return jax.value_and_grad(total)(u)
 
 
 def _unlike(found: Weighted) -> str:

@@ -57,6 +57,6 @@ class Status(enum.IntEnum):
             Status.SAMPLED: "sampled",
             Status.DOUBTFUL: "sampled, but not to be trusted yet",
             Status.APPROXIMATED: "approximated by a distribution that need not be the posterior",
-            Status.WEIGHTED: "posterior by Laplace's approximation with importance weights",
+            Status.WEIGHTED: "posterior by Laplace's approximation",
             Status.KNOWN: "parameters were given, nothing was fitted",
         }[self]

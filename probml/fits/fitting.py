@@ -26,6 +26,7 @@ from probml.engines.engine import (
     problem_of,
 )
 from probml.engines.ladder import LADDER, advised, choose, refusal
+from probml.engines.laplace import about_optimum
 from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
 from probml.errors import Refusal
@@ -215,6 +216,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                                 asked)
                 outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known,
                                  rows)
+                if not asked and engine.finds == "point":
+                    outcome = about_optimum(problem, outcome)
                 if outcome.onward and (run := _further(
                         held, ladder[ladder.index(engine) :], weight, seed, place, outcome)):
                     return run
