@@ -21,9 +21,9 @@ deviations have the divisor n.
 
 The priors are numbers, the same for all data: y and columns are fitted in these units.
 
-Source: Goodrich, Gabry, Ali & Brilleman (2024), "rstanarm: Bayesian applied regression modeling via
-Stan", vignette "Prior distributions for rstanarm models"; Gelman, Jakulin, Pittau & Su (2008), "A weakly
-informative default prior distribution for logistic and other regression models".
+Sources: Goodrich, Gabry, Ali & Brilleman (2024), "rstanarm: Bayesian applied regression modeling
+via Stan", vignette "Prior distributions for rstanarm models"; Gelman, Jakulin, Pittau & Su (2008),
+"A weakly informative default prior distribution for logistic and other regression models".
 """
 
 import numpy as np

@@ -89,7 +89,8 @@ def test_a_point_is_all_other_columns_but_those_of_groupings():
 
 @pytest.mark.parametrize(("text", "kind"), [("y ~ dose", "GeneralizedLinearModel"),
                                             ("y ~ 0 + dose", "GeneralizedLinearModel"),
-                                            ("y ~ dose + (1 | ward)", "MixedModel")])
+                                            pytest.param("y ~ dose + (1 | ward)", "MixedModel",
+                                                         marks=pytest.mark.slow)])
 def test_a_formula_is_fitted_by_its_estimator(text, kind):
     found = formula(text, TABLE)
     face = found.fit(engine="bayes")

@@ -113,6 +113,14 @@ def test_other_units_of_a_positive_y_and_of_groups_give_the_same_answer_in_these
     np.testing.assert_allclose(other.noise_, 1e4 * plain.noise_, rtol=1e-2)
 
 
+def test_weights_are_repetitions_for_the_priors_too():
+    x, y = X[:8], Y[:8]
+    weighted = GeneralizedLinearModel(engine="bayes").fit(x, y, [3, 1, 1, 1, 1, 1, 1, 0])
+    rows = [0, 0, 0, 1, 2, 3, 4, 5, 6]
+    repeated = GeneralizedLinearModel(engine="bayes").fit(x[rows], y[rows])
+    np.testing.assert_allclose(weighted.table(), repeated.table(), rtol=1e-3, atol=1e-3)
+
+
 def test_intervals_hold_the_noise_and_new_members_theirs():
     face = fitted("mixed")
     rows = GROUPS.iloc[:2].assign(who=[0, 99])
@@ -175,6 +183,7 @@ def test_sleepstudy_is_near_lmer(shared_data):
                        np.ravel(by_ml.effects_["Subject"]))[0, 1] > 0.99
 
 
+@pytest.mark.slow
 def test_an_offset_is_in_units_of_y():
     offset = 5 * LINE[:, 0] + np.linspace(0, 3, 20) ** 2
     y, groups = LEVELS[:20], GROUPS[:20]
