@@ -28,6 +28,7 @@ import probml
 STORED = Path(__file__).with_name("new_truths.json")
 CHAINS, WARMUP, DRAWS = 4, 1000, 2000
 ACCEPT = (0.9, 0.99)  # the second where the first run diverges or its chains disagree
+DENSE = 20  # numbers at most whose covariance is adapted as a whole
 DISAGREE = 1.02  # R-hat of any number
 
 
@@ -46,9 +47,20 @@ def plain(name: str) -> Callable[[], Any]:
     return lambda: model(rows=rows, **inputs)
 
 
+def size(name: str) -> int:
+    """How many latent numbers the model of that name has."""
+    trace = jax.eval_shape(lambda: {
+        site: entry["value"] for site, entry in
+        handlers.trace(handlers.substitute(
+            handlers.seed(plain(name), 0), substitute_fn=init_to_uniform)).get_trace().items()
+        if entry["type"] == "sample" and not entry["is_observed"]})
+    return sum(int(np.prod(value.shape)) for value in trace.values())
+
+
 def sampled(name: str, accept: float) -> tuple[dict[str, np.ndarray], int]:
     """Draws of the latent sites (chains, draws, …), and how many transitions diverged."""
-    kernel = NUTS(plain(name), target_accept_prob=accept, init_strategy=init_to_uniform)
+    kernel = NUTS(plain(name), target_accept_prob=accept, init_strategy=init_to_uniform,
+                  dense_mass=size(name) <= DENSE)
     run = MCMC(kernel, num_warmup=WARMUP, num_samples=DRAWS, num_chains=CHAINS,
                chain_method="sequential", progress_bar=False)
     run.run(jax.random.PRNGKey(41))
