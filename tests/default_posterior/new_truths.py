@@ -8,6 +8,7 @@ Nothing here calls an engine of probml. Discrete latent sites are summed out by 
 
 import inspect
 import json
+import multiprocessing
 import sys
 import time
 from collections.abc import Callable
@@ -17,11 +18,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 from new_models import HOPELESS, LABELS, MODELS, SUMMED
 from numpyro import handlers
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
-from numpyro.infer import MCMC, NUTS, init_to_uniform
+from numpyro.distributions import biject_to
+from numpyro.infer import init_to_uniform
+from numpyro.infer.hmc import hmc
+from numpyro.infer.util import constrain_fn, potential_energy
 
 import probml
 
@@ -30,6 +33,8 @@ CHAINS, WARMUP, DRAWS = 4, 1000, 2000
 ACCEPT = (0.9, 0.99)  # the second where the first run diverges or its chains disagree
 DENSE = 20  # numbers at most whose covariance is adapted as a whole
 DISAGREE = 1.02  # R-hat of any number
+STARTS = 10  # random places, of which a chain begins at the best
+SECONDS = 150.0  # of a model at most
 
 
 def plain(name: str) -> Callable[[], Any]:
@@ -47,32 +52,61 @@ def plain(name: str) -> Callable[[], Any]:
     return lambda: model(rows=rows, **inputs)
 
 
-def size(name: str) -> int:
-    """How many latent numbers the model of that name has."""
-    trace = jax.eval_shape(lambda: {
-        site: entry["value"] for site, entry in
-        handlers.trace(handlers.substitute(
-            handlers.seed(plain(name), 0), substitute_fn=init_to_uniform)).get_trace().items()
-        if entry["type"] == "sample" and not entry["is_observed"]})
-    return sum(int(np.prod(value.shape)) for value in trace.values())
+def shapes(name: str) -> dict[str, tuple[int, ...]]:
+    """Latent site → the shape of its numbers without bounds."""
+    found: dict[str, tuple[int, ...]] = {}
+
+    def look():
+        model = handlers.substitute(handlers.seed(plain(name), 0), substitute_fn=init_to_uniform)
+        for site, entry in handlers.trace(model).get_trace().items():
+            if entry["type"] == "sample" and not entry["is_observed"]:
+                found[site] = biject_to(entry["fn"].support).inverse_shape(entry["value"].shape)
+
+    jax.eval_shape(look)
+    return found
 
 
-def sampled(name: str, accept: float) -> tuple[dict[str, np.ndarray], int]:
-    """Draws of the latent sites (chains, draws, …), and how many transitions diverged."""
-    kernel = NUTS(plain(name), target_accept_prob=accept, init_strategy=init_to_uniform,
-                  dense_mass=size(name) <= DENSE)
-    run = MCMC(kernel, num_warmup=WARMUP, num_samples=DRAWS, num_chains=CHAINS,
-               chain_method="sequential", progress_bar=False)
-    run.run(jax.random.PRNGKey(41))
-    sites = run.get_samples(group_by_chain=True)
-    return ({site: np.asarray(draws) for site, draws in sites.items()},
-            int(run.get_extra_fields()["diverging"].sum()))
+def sampler(name: str) -> Callable[[float], tuple[dict[str, np.ndarray], int]]:
+    """Target acceptance → draws of the latent sites (chains, draws, …), and how many transitions
+    diverged. A chain is one program."""
+    model, free = plain(name), shapes(name)
+    numbers = sum(int(np.prod(shape)) for shape in free.values())
+
+    def potential(u):
+        return potential_energy(model, (), {}, u)
+
+    @jax.jit
+    def chain(key, tried, accept):
+        init, step = hmc(potential, algo="NUTS")
+        values = jax.lax.map(potential, tried)
+        best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
+        state = init({site: u[best] for site, u in tried.items()}, num_warmup=WARMUP, rng_key=key,
+                     target_accept_prob=accept, dense_mass=numbers <= DENSE)
+
+        def one(state, _):
+            state = step(state)
+            return state, (state.z, state.diverging)
+
+        _, (u, diverging) = jax.lax.scan(one, state, None, WARMUP + DRAWS)
+        late = {site: value[WARMUP:] for site, value in u.items()}
+        return jax.lax.map(lambda u: constrain_fn(model, (), {}, u), late), diverging[WARMUP:].sum()
+
+    def run(accept: float) -> tuple[dict[str, np.ndarray], int]:
+        random, found = np.random.default_rng(41), []
+        for key in jax.random.split(jax.random.key(41), CHAINS):
+            tried = {site: random.uniform(-2, 2, (STARTS, *shape)) for site, shape in free.items()}
+            found.append(jax.device_get(chain(key, tried, accept)))
+        return ({site: np.stack([draws[site] for draws, _ in found]) for site in free},
+                sum(int(count) for _, count in found))
+
+    return run
 
 
 def truth(name: str) -> dict[str, Any]:
     """The entry of a model: means, standard deviations, Monte Carlo errors, and diagnostics."""
+    run = sampler(name)
     for accept in ACCEPT[:1] if name in HOPELESS else ACCEPT:
-        draws, divergences = sampled(name, accept)
+        draws, divergences = run(accept)
         with np.errstate(all="ignore"):
             hats = {site: np.asarray(split_gelman_rubin(values)) for site, values in draws.items()}
         hat = max(float(np.nanmax(values)) for values in hats.values())
@@ -111,19 +145,49 @@ def store(name: str, found: dict[str, Any]) -> None:
     STORED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-if __name__ == "__main__":
-    numpyro.enable_x64()
-    asked = sys.argv[1:]
-    for name in asked or [name for name in MODELS if name not in stored()]:
-        begin = time.time()
+def work(names: Any, answers: Any) -> None:
+    """Of a process of its own: the entries of names, until there are no more."""
+    jax.config.update("jax_enable_x64", True)
+    while (name := names.get()) is not None:
         try:
             found = truth(name)
         except Exception as error:  # the others go on, and this one stays missing
-            print(name, "failed:", repr(error)[:300], flush=True)
+            found = {"failed": f"{error!r:.300}"}
+        jax.clear_caches()
+        answers.put(found)
+
+
+def answered(worker: Any, answers: Any) -> dict[str, Any] | None:
+    """The next answer of a process; None where it takes too long or has died."""
+    end = time.time() + SECONDS
+    while time.time() < end and worker.is_alive():
+        try:
+            return answers.get(timeout=1.0)
+        except Exception:  # queue.Empty
             continue
-        store(name, found)
-        worst = max(float(np.nanmax(np.asarray(found["error"][site]) / np.maximum(np.asarray(found["sd"][site]), 1e-300)))
-                    for site in found["mean"])
-        print(name, f"{time.time() - begin:.0f} s", f"R-hat {found['r_hat']}",
-              f"divergences {found['divergences']}", f"target_accept {found['target_accept']}",
-              f"largest error {worst:.3f} sd", flush=True)
+    return None
+
+
+def main() -> None:
+    context, worker = multiprocessing.get_context("spawn"), None
+    for name in sys.argv[1:] or [name for name in MODELS if name not in stored()]:
+        if worker is None:
+            names, answers = context.Queue(), context.Queue()
+            worker = context.Process(target=work, args=(names, answers), daemon=True)
+            worker.start()
+        begin = time.time()
+        names.put(name)
+        found = answered(worker, answers) or {"failed": f"not done in {SECONDS:.0f} s"}
+        if "failed" in found:
+            worker.kill()
+            worker = None
+        else:
+            store(name, found)
+        print(name, f"{time.time() - begin:.0f} s", {key: found[key] for key in found if key not in (
+            "mean", "sd", "error")}, flush=True)
+    if worker is not None:
+        names.put(None)
+
+
+if __name__ == "__main__":
+    main()
