@@ -116,13 +116,14 @@ def truth(name: str) -> dict[str, Any]:
         hat = max(float(np.nanmax(values)) for values in hats.values())
         if not divergences and hat <= DISAGREE:
             break
-    found: dict[str, Any] = {"mean": {}, "sd": {}, "error": {}}
+    found: dict[str, Any] = {"mean": {}, "sd": {}, "error": {}, "sd_error": {}}
     for site, values in draws.items():
         flat = values.reshape(-1, *values.shape[2:])
         with np.errstate(all="ignore"):
             effective = np.asarray(effective_sample_size(values))
             error = np.where(flat.std(0) > 0, flat.std(0) / np.sqrt(effective), 0.0)
-        for key, value in (("mean", flat.mean(0)), ("sd", flat.std(0)), ("error", error)):
+        for key, value in (("mean", flat.mean(0)), ("sd", flat.std(0)), ("error", error),
+                           ("sd_error", error_of_sd(values))):
             found[key][site] = rounded(value)
     found.update(r_hat=rounded(hat), divergences=divergences, target_accept=accept)
     if name in LABELS:
@@ -130,6 +131,12 @@ def truth(name: str) -> dict[str, Any]:
     if name in HOPELESS:
         found["hopeless"] = HOPELESS[name]
     return found
+
+
+def error_of_sd(draws: np.ndarray) -> np.ndarray:
+    """The Monte Carlo error of the standard deviation of draws (chains, n, …), by halves of chains."""
+    halves = np.concatenate(np.split(draws, 2, axis=1))
+    return halves.std(1).std(0, ddof=1) / np.sqrt(len(halves))
 
 
 def rounded(value: Any) -> Any:
@@ -188,7 +195,7 @@ def main() -> None:
         else:
             store(name, found)
         print(name, f"{time.time() - begin:.0f} s", {key: found[key] for key in found if key not in (
-            "mean", "sd", "error")}, flush=True)
+            "mean", "sd", "error", "sd_error")}, flush=True)
     if worker is not None:
         names.put(None)
 
