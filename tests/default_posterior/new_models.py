@@ -4,7 +4,7 @@ Half are in the project's own form (`with probml.rows():`), half are NumPyro fun
 plates of their own. They were written before the default engine was changed, and are not tuned to its
 answers. `new_truths.py` computes the references of `new_truths.json`.
 
-MODELS: name -> (function, data). SUMMED: name -> the same function with its discrete latent sites
+MODELS: name -> (function, data). BY_HAND: name -> the same function with its discrete latent sites
 summed out by hand. LABELS: names whose labels are exchangeable, so that posterior means of single labels
 mean nothing. HOPELESS: name -> why there is no posterior mean that an honest method could report.
 """
@@ -24,7 +24,7 @@ from numpyro.distributions import constraints
 import probml
 
 MODELS: dict[str, tuple[Callable, dict[str, Any]]] = {}
-SUMMED: dict[str, Callable] = {}
+BY_HAND: dict[str, Callable] = {}
 LABELS: set[str] = set()
 HOPELESS: dict[str, str] = {}
 
@@ -45,7 +45,7 @@ def new(labels: bool = False, hopeless: str = "", **data: Any) -> Callable:
 def summed(name: str) -> Callable:
     """A decorator: the function has the density of the model of that name without discrete sites."""
     def add(function: Callable) -> Callable:
-        SUMMED[name] = function
+        BY_HAND[name] = function
         return function
     return add
 

@@ -3,7 +3,7 @@
     python tests/default_posterior/new_truths.py            # what is not stored yet
     python tests/default_posterior/new_truths.py NAME …     # these, again
 
-Nothing here calls an engine of probml. Discrete latent sites are summed out by hand (SUMMED). Where
+Nothing here calls an engine of probml. Discrete latent sites are summed out by hand (BY_HAND). Where
 "labels" is true, numbers are those of a site's entries in ascending order; sites of one number, which
 change with the labels, are left out.
 """
@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from new_models import HOPELESS, LABELS, MODELS, SUMMED
+from new_models import HOPELESS, LABELS, MODELS, BY_HAND
 from numpyro import handlers
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.distributions import biject_to
@@ -43,8 +43,8 @@ def plain(name: str) -> Callable[[], Any]:
     """The model of that name as a function of nothing, its data observed, for any tool of NumPyro."""
     function = MODELS[name][0]
     data = {key: jnp.asarray(value) for key, value in MODELS[name][1].items()}
-    if name in SUMMED:
-        return lambda: SUMMED[name](**data)
+    if name in BY_HAND:
+        return lambda: BY_HAND[name](**data)
     inputs = {key: data[key] for key in inspect.signature(function).parameters}
     outcomes = {key: data[key] for key in data if key not in inputs}
     if not outcomes:
