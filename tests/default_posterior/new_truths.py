@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from new_models import HOPELESS, LABELS, MODELS, BY_HAND
+from new_models import BY_HAND, HOPELESS, LABELS, MODELS
 from numpyro import handlers
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.distributions import biject_to
