@@ -30,6 +30,7 @@ from probml.posteriors.pareto import k_hat, k_limit, smoothed
 DEGREES = 7.0  # of freedom of the Student t; half as many as coordinates, if those are more
 ROUNDS = 3  # of moving the proposal, at the most
 EFFECTIVE = 200  # independent draws that the weighted ones must be worth
+ALIKE = 1e-2  # nats by which a density and the normal at its mode may differ from draw to draw
 NEARLY = 0.3  # standard deviations by which means may be off where too few draws are made for k
 BATCH, TOGETHER = 256, 2**18  # densities of a device call; numbers that are worked on at once
 # widths at which tails are looked at; nats by which a density with a variance falls in between
@@ -82,7 +83,7 @@ class Weighted(NamedTuple):
     k: float
     log_evidence: float
     error: float
-    normal: bool = False  # few draws of a normal, which itself is the answer
+    normal: bool = False  # the density is so near the normal at its mode that this is the answer
 
     @property
     def effective(self) -> float:
@@ -142,6 +143,9 @@ def weighted(densities: Densities, modes: Sequence[Component], count: int,
                           for c, n in zip(components, sizes, strict=True)])
         mixture = np.logaddexp.reduce(parts, axis=0)
         found = _weigh(points, heights - mixture)
+        if len(modes) == 1 and len(components) == 1:
+            apart = heights - modes[0]._replace(degrees=np.inf).log_density(points)
+            found = found._replace(normal=bool(np.ptp(apart) < ALIKE))
         if best is None or found.k < best.k or found.reliable:
             best = found
         if found.reliable or found.effective < 2:

@@ -359,8 +359,8 @@ def _approximated(problem: Problem, known: Known, mode: Component, found: Weight
                 "read in parts")
     else:
         out = out._replace(status=Status.WEIGHTED)
-        said = (f"a normal distribution (from which the density differs by {found.off:.0%} at "
-                f"{len(found.weights)} draws of it)")
+        said = (f"a normal distribution (compared with the density at {len(found.weights)} "
+                f"points)")
     return out._replace(params=params, posterior=belief, notes=(said, *out.notes))
 
 
