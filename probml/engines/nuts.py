@@ -109,7 +109,7 @@ class NUTS(Engine):
         check_settings(self, positive=("draws", "chains", "max_tree_depth"),
                        nonnegative=("warmup", "retries"))
         if self.seconds is not None and not (isinstance(self.seconds, int | float)
-                                             and self.seconds > 0):
+                                             and self.seconds > 0 and self.seconds is not True):
             raise ModelError(f"NUTS(seconds={self.seconds!r}): expected a number of seconds above "
                              f"0, or None")
         if not (isinstance(self.target_accept, int | float) and 0 < self.target_accept < 1):
@@ -209,7 +209,8 @@ class NUTS(Engine):
         read, verdict = self._read(chains, run, target)
         for _ in range(self.retries):
             budget -= run.gradients
-            if not (verdict.steep or verdict.short) or verdict.r_hat >= max(last, APART):
+            apart = verdict.r_hat > APART and verdict.r_hat - 1 > 0.5 * (last - 1)
+            if apart or not (verdict.steep or verdict.short):
                 break  # where chains come no nearer, more draws will not help
             careful = min((at for at in CAREFUL if at > target and verdict.steep), default=target)
             most = min((budget * run.iterations / run.gradients - self.warmup) / self.draws,
