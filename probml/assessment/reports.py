@@ -64,6 +64,8 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
         out["note"] = out["note"].fillna("")
     if widths is not None and (widths.root or fit.errors):
         out.attrs["sd"] = WORDS
+    if widths is not None and widths.posterior:
+        out.attrs["posterior"] = widths.posterior
     return out
 
 
@@ -184,7 +186,7 @@ def _columns(fit: Fitted, name: str, value: np.ndarray, draws: Mapping[str, np.n
     if belief.stats:
         bulk, tail = diagnostics.effective(each), diagnostics.effective(each, tail=True)
         out |= {"ess_bulk": bulk, "ess_tail": tail, "r_hat": diagnostics.r_hat(each)}
-    return out
+    return out | {column: float(value) for column, value in belief.worth.items()}
 
 
 def posterior_draws(fit: Fitted) -> dict[str, np.ndarray]:

@@ -15,7 +15,6 @@ from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.climbs import Ascent
 from probml.engines.climbing.ends import at_ends
 from probml.engines.climbing.finish import diagnosed, finished, left
-from probml.engines.climbing.importance import beside_steps
 from probml.engines.climbing.runaway import infinite
 from probml.engines.climbing.ways_up import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
@@ -53,7 +52,7 @@ from probml.errors import Refusal
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
 from probml.numerics.tiers import ONCE
-from probml.plan import hierarchy, still, unbounded
+from probml.plan import still
 from probml.plan.blocks import blocks, climbed_on_rows, directions
 from probml.plan.integrals import words
 from probml.plan.plan import Plan
@@ -170,8 +169,6 @@ class EM(Engine):
             raise Refusal(f"{where}: '{plan.effects[0]}', effects of groups, are integrated out "
                           f"{words(plan.groupings)}, of which no M-step is known", ("MAP",))
         still.judge(plan, "EM")
-        hierarchy.judge(plan, problem.size, "EM", not problem.asked)
-        unbounded.judge(plan, problem.size, "EM", not problem.asked)
         if problem.asked or not plan.free:
             return
         if plan.groupings and not plan.variables:
@@ -193,6 +190,10 @@ class EM(Engine):
         if names := climbed_on_rows(plan, self.prior):
             raise Refusal(f"{where} faster than MAP: '{names[0]}' has no closed form, so that each "
                           f"step of an M-step would pass over all rows", ("MAP",))
+
+    def passed_over(self, problem: Problem) -> str:
+        return "nothing is hidden, and a posterior can be had" if (
+            problem.plan.complete and problem.plan.free and not problem.point_wanted) else ""
 
     def run(self, problem: Problem) -> Outcome:
         with one_thread(problem.plan.matrix):
@@ -235,11 +236,10 @@ class EM(Engine):
             ascent = Ascent(self.prior, self.progress,
                             max(self.max_iterations - outcome.iterations, 0))
             outcome = finished(problem, ascent, outcome, self.tolerance, np.isfinite(close))
-        begun, notes = first or Start({name: stack(value, made.starts) for name, value in
-                                       outcome.params.items()}, None, {}), outcome.notes
-        found = at_ends(problem, self.prior, diagnosed(
+        begun = first or Start({name: stack(value, made.starts)
+                                for name, value in outcome.params.items()}, None, {})
+        return at_ends(problem, self.prior, diagnosed(
             problem, outcome, begun, (self.prior, self.hard, self.accelerate, True)), tried=False)
-        return found if found.notes != notes else beside_steps(problem, found)
 
     def _foresee(self, problem: Problem, count: int) -> None:
         """While starts are made, the program that goes on from them is compiled."""

@@ -36,6 +36,8 @@ from probml.plan import effects
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
 
+MOST = 512  # parameters of which a posterior is made where nobody names an engine
+
 
 class Outcome(NamedTuple):
     """What an engine found.
@@ -46,7 +48,8 @@ class Outcome(NamedTuple):
         status, iterations: how it ended, and after how many.
         notes: what a user should know, in words; they stand behind the status.
         posterior: what is known beyond the point: a closed form, draws, a normal; else itself.
-        log_evidence: log p(data), where it is exact.
+        log_evidence: log p(data), exact or estimated. evidence_error: the standard error of such an
+            estimate; None: it is exact.
         bound: a lower bound of it, where that is what was maximised.
         held_out: mean log evidence of rows not learnt from, at every entry of history.
         lost: restarts that collapsed, beside the one that is kept.
@@ -77,6 +80,7 @@ class Outcome(NamedTuple):
     shown: Any = None
     top: Any = None
     onward: str = ""
+    evidence_error: float | None = None
 
     def after(self, before: "Outcome") -> "Outcome":
         """The same, of a climb that went on from where another had ended: history and iterations
@@ -122,6 +126,25 @@ class Problem:
         """Whether rows are read in parts: each pass over them reads their source again."""
         survey = None if self.data is None else self.data.survey
         return survey is not None and not survey.held
+
+    @property
+    def point_wanted(self) -> str:
+        """Why a point is the answer where nobody names an engine, and no posterior, in words; "":
+        a posterior is."""
+        plan, model = self.plan, self.plan.structure.model
+        size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
+        held = getattr(getattr(model, "generative", None), "params", {})
+        if size > MOST:
+            return f"it has {size} parameters, more than {MOST}"
+        if self.in_parts:
+            return "its rows are read in parts"
+        if model.batch is not None:
+            return "it takes its rows in batches"
+        if not held.keys().isdisjoint(plan.free):
+            return "it has parameters of numpyro.param, which are optimised"
+        if plan.free and all(plan.structure.sites[name].entry.improper for name in plan.free):
+            return "all priors are flat, so that the maximum of the likelihood is asked for"
+        return ""
 
     def __str__(self) -> str:
         return f"model '{self.plan.structure.model.name}'"
@@ -198,6 +221,11 @@ class Engine(ABC):
             Refusal: naming the site, the reason, and what to type instead.
         """
         return None
+
+    def passed_over(self, problem: Problem) -> str:
+        """Why the ladder does not ask it, though it could treat the problem, in words; "": it
+        does."""
+        return ""
 
     def taken(self, data: Data) -> Data:
         """The data as it takes them: unseen numbers of rows that it moves itself stand in them

@@ -24,23 +24,24 @@ LADDER = tuple(sorted((engine for engine in _OFFERED if engine.rung is not None)
 ON_REQUEST = tuple(engine for engine in _OFFERED if engine.rung is None)
 
 
-def choose(data: Data) -> tuple[Engine, dict[Engine, Refusal]]:
-    """The first engine of the ladder that does not refuse, and the reasons of those that did (or
-    would).
+def choose(data: Data) -> tuple[Engine, dict[Engine, Refusal | str]]:
+    """The first engine of the ladder that neither refuses nor is passed over, and the reasons of
+    those that do: a refusal, or words.
 
     Raises:
         Refusal: all of them did.
     """
     chosen: Engine | None = None
-    reasons: dict[Engine, Refusal] = {}
+    reasons: dict[Engine, Refusal | str] = {}
     for engine in LADDER:
-        why = refusal(engine, data, asked=False)
-        if why is None:
-            chosen = chosen or engine
-        else:
+        why = refusal(engine, data, asked=False) or engine.passed_over(
+            problem_of(engine, data, False))
+        if why:
             reasons[engine] = why
+        else:
+            chosen = chosen or engine
     if chosen is None:
-        told = [str(advised(why, data)) for why in reasons.values()]
+        told = [str(advised(why, data)) for why in reasons.values() if isinstance(why, Refusal)]
         raise Refusal("no engine can treat this model: " + "; ".join(dict.fromkeys(told)))
     return chosen, reasons
 

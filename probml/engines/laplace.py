@@ -1,66 +1,89 @@
-"""Laplace: a normal distribution at the posterior mode, with the curvature there."""
+"""Laplace: a normal distribution at the posterior mode, with the curvature there, and the posterior
+itself by importance sampling about it."""
 
+import functools
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
-from probml.engines.engine import Engine, Outcome, Problem, Status
+from probml.device.rows import Known, Rows, Summary
+from probml.engines import importance
+from probml.engines.climbing.climbs import curved
+from probml.engines.engine import MOST, Engine, Outcome, Problem, Status, check_settings
+from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
-from probml.engines.sampling.reliance import doubts
-from probml.engines.sampling.states import settled
+from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin, ridges
+from probml.engines.start.labelling import hidden
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
-from probml.evidence import density
+from probml.evidence import centring, density
+from probml.factors.prior import log_prior
 from probml.language import given
 from probml.numerics import curvature
+from probml.numerics.compiling import jit
+from probml.numerics.curvature import whitened
+from probml.numerics.tiers import ONCE
+from probml.numerics.transfer import placed, placed_all
 from probml.plan import decide
-from probml.posteriors.drawn import Normal
+from probml.plan.plan import Plan
+from probml.posteriors.drawn import Draws, Normal, constrained, mean
+from probml.posteriors.pareto import k_limit
 from probml.posteriors.posterior import OWN
 
-SHORT = 1e-3  # standard deviations from the mode that are worth a word
-# nats that the density falls one standard deviation away, where a normal's falls by 0.5: below
-# which, on either side and on average of both, the curvature told no width
-LEAST, EVEN = 0.02, 0.1
-NORMAL = 0.2, 1.5  # and within which it is normal
+POINTS = 32  # about the mode, of which the density is measured together with the curvature
+AWAY = 0.1  # standard deviations from the mode at which a proposal begins well enough
+# where so many numbers are met by fewer draws than ENOUGH, few are compared with the normal; so
+# many numbers more are met where that is not it
+MORE, ENOUGH, FEWEST = 16, 400, 16
+EACH = 16  # rows a parameter, beyond which MAP's mode and curvature are near the density's own
+SAMPLED = 2**16  # numbers of the data up to which the thousands of gradients of NUTS are affordable
 
 
 @dataclass(frozen=True)
 class Laplace(Engine):
-    """Laplace's approximation: u ~ N(û, H⁻¹) in unbounded coordinates u, û the mode of the density
-    of u and H = −∂² log p(u | data) (Tierney & Kadane 1986).
+    """Laplace's approximation with importance weights: a normal distribution at the mode of the
+    density of unbounded coordinates, with the curvature there (Tierney & Kadane 1986); draws of a
+    Student t distribution about it are weighted by the posterior density, and Pareto's k of the
+    weights tells whether they stand for the posterior (Vehtari et al. 2024).
 
-    `params` is the mode, in the parameters' own coordinates; it differs from MAP()'s, which
-    maximises the density of these themselves, where a parameter is bounded. Everything asked is
-    averaged over the normal.
+    Where they do (k at most 0.7), `params` is the posterior mean and everything asked is averaged
+    over the weighted draws; `log_evidence` is estimated from the same weights. Where they do not,
+    `params` is the mode, everything asked is averaged over the normal distribution, and `status`
+    says that it is not to be relied on. Several modes that climbs from several starts find are all
+    drawn from. Of very many rows few densities are compared with the normal's, and the normal is
+    the answer.
 
     Args:
         over: names of the parameters that vary, such as those of a network's last layer; the others
-            stay at MAP()'s mode. None: all.
-
-    `status` says where the posterior is no such normal: one standard deviation away, and in the
-    tails (PSIS k-hat, Yao et al. 2018).
+            stay at MAP()'s mode, and the normal distribution is the answer. None: all.
+        draws: how many are made and kept.
 
     Raises:
         ModelError: `over` names no parameter. Refusal: more than 1,024 parameters that vary; a
             density without a mode, or whose curvature there is not its width.
 
-    Cost: a climb, 6 d gradients for d parameters that vary, d³, at most 400 evidences; some 8 d
-        gradients more where widths are many digits apart (a level and a slope beside a year);
-        after five seconds a clock, in a terminal or a notebook.
+    Cost: a climb from each of four starts, 6 d gradients for d parameters that vary, `draws`
+        densities in batches, at most four times where their weights do not pass at once.
     """
 
     over: tuple[str, ...] | None = None
+    draws: int = 1000
+
+    finds: ClassVar = "posterior"
+    rung: ClassVar = 3
+    offered: ClassVar = "possible"
+    statistics: ClassVar = True
 
     def __post_init__(self):
+        check_settings(self, positive=("draws",))
         if self.over is not None:
             names = given.names(self.over, "Laplace(over)", "parameters", "('weights1', 'bias1')")
             object.__setattr__(self, "over", names)
-
-    statistics: ClassVar = True
 
     def refuse(self, problem: Problem) -> None:
         """Laplace refuses more parameters than a matrix of second derivatives has room for, and
@@ -81,6 +104,15 @@ class Laplace(Engine):
                 ("SVI", "NUTS")
             )
 
+    def passed_over(self, problem: Problem) -> str:
+        return problem.point_wanted
+
+    def manner(self, problem: Problem) -> str:
+        """Its test, where it is one of the ladder's."""
+        return "" if problem.asked or problem.in_parts else (
+            f"tested by its importance weights: NUTS follows if Pareto k-hat is above "
+            f"{k_limit(self.draws):.2f}")
+
     @property
     def integrates(self) -> bool:
         return self.over is None
@@ -94,44 +126,86 @@ class Laplace(Engine):
         return self.over is None
 
     def run(self, problem: Problem) -> Outcome:
-        plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
+        plan, rows = problem.plan, problem.rows
         if self.over is not None and set(self.over) != set(plan.free):
             return self._part(problem)
-        params = begin.rough(problem)
-        others = begin.elsewhere(plan, known, seed, problem.start)
-        # the mode itself, and one standard deviation to either side in every coordinate
-        unit = np.eye(density.size(plan, known))
-        spread = np.concatenate([0 * unit[:1], unit, -unit])
-        begun = begin.measured(plan, (), params, known, rows, spread, others)
-        begin.check(plan, begun, params, known, "Laplace")
-        begun, left = begin.settled(plan, begun, known, rows, spread, others)
-        near, (begun, left) = begun, ridges.told(problem, begun, left, spread)
-        # a ridge costs digits that float32 has not
-        adrift = begun is not near and begun.frame.centre.dtype == np.float32
-        normal = normal_at(begun)
-        low = float(np.min(np.asarray(begun.frame.curvature)))
-        if not bool(begun.climbed) or low <= 0 or not np.isfinite(low):
-            worst = ("its curvature is not positive in every direction" if bool(begun.climbed)
-                     else "the climb found no end")
-            if not jax.config.jax_enable_x64:
-                worst += (", in float32: jax.config.update('jax_enable_x64', True) tells small "
-                          "ones from none")
-            raise Refusal(
-                f"Laplace cannot fit {problem}: its density of unbounded "
-                f"coordinates has no mode ({worst}): "
-                "a scale that stands in another parameter's prior can shrink for ever", ("NUTS",)
-            )
-        shape = _shape(problem, begun)
-        normal = jax.device_get(normal)
-        point = jax.device_get(normal._replace(factor=normal.factor * 0).draw(plan, known, 1, OWN))
+        if (found := self._of_regression(problem)) is not None:
+            return found
+        known, begun, spread, others = _near_mode(problem)
+        mode, away = _newton(begun)
+        adrift, left = False, away
+        if away > AWAY:
+            begun, left = begin.settled(plan, begun, known, rows, spread, others)
+            near, (begun, left) = begun, ridges.told(problem, begun, left, spread)
+            # a ridge costs digits that float32 has not
+            adrift = begun is not near and begun.frame.centre.dtype == np.float32
+            mode, _ = _newton(begun)
+        if (why := _no_mode(begun)) and not problem.asked:
+            return Outcome({}, np.zeros(0), Status.COLLAPSED, 0, onward=why)
+        if why:
+            raise Refusal(f"Laplace cannot fit {problem}: {why}", ("NUTS",))
         history = np.asarray(begun.trail)
-        history, params = (history[np.isfinite(history)],
-                           {name: value[0] for name, value in point.items()})
-        notes = ((f"its centre is {left:.2g} standard deviations from the mode",)
-                 if left > SHORT else ())
-        notes += begin.other_modes(plan, begun, known) + shape + doubts(problem, normal)
-        return Outcome(params, history, Status.APPROXIMATED, len(history) - 1, notes,
-                       posterior=settled(plan, normal, known, rows, seed), adrift=adrift)
+        history = history[np.isfinite(history)]
+        out = Outcome({}, history, Status.APPROXIMATED, len(history) - 1, adrift=adrift)
+        return self._about(problem, known, [mode, *_others(plan, begun, known, rows, problem)],
+                           float(begun.value), out)
+
+    def _of_regression(self, problem: Problem) -> Outcome | None:
+        """The same where MAP takes Newton's steps, whose curvature is then known: of very many rows
+        that of a sample of them. None: it does not, or ends at no mode."""
+        plan, known = problem.plan, problem.known
+        size = density.size(plan, known)
+        if not curved(plan, known) or begin.hyper(plan) or problem.size <= EACH * size:
+            return None
+        found = MAP().climbed(problem)
+        if found.status is not Status.CONVERGED or found.top is None or found.notes:
+            return None
+        u, volume = np.asarray(found.top.u, float), functools.partial(_volume, plan, known)
+        height, slope, bent = volume(found.top.u)
+        hessian = found.top.hessian + bent
+        root = whitened(hessian, curvature.TOLD[np.dtype(found.top.u.dtype)])
+        if root is None:
+            return None
+        step = root.T @ (root @ -slope)  # from the mode of the parameters' own density
+        mode = proposal(u + step, root.T)
+        out = Outcome({}, found.history, Status.APPROXIMATED, found.iterations,
+                      adrift=found.adrift)
+        return self._about(problem, known, [mode], float(found.history[-1]) + height, out)
+
+    def _about(self, problem: Problem, known: Known, modes: list[Component], height: float,
+               out: Outcome) -> Outcome:
+        """The posterior about its modes by weighted draws, or the normal at the first.
+
+        Args:
+            height: the log density there. out: how the climb ended.
+        """
+        if problem.in_parts:
+            return _approximated(problem, known, modes[0], None, "", out)
+        found, why = self._weighted(problem, known, modes, height)
+        if why or found.normal:
+            return _approximated(problem, known, modes[0], found, why, out)
+        return _posterior(problem, known, found, self.draws, out)
+
+    def _weighted(self, problem: Problem, known: Known, modes: list[Component],
+                  height: float) -> tuple[Weighted, str]:
+        """Weighted draws, and why they do not stand for the posterior, in words; few draws of the
+        normal where rows are many."""
+        plan, rows = problem.plan, problem.rows
+        numbers = sum(np.size(leaf) for leaf in jax.tree.leaves((rows, known))) * max(plan.work, 1)
+        mode, rounding = modes[0], 4 * float(jnp.finfo(jnp.result_type(float)).eps) * abs(height)
+        densities = importance.densities_of(plan, known, rows)
+        count = int(np.clip(importance.WORK // (numbers + 1), FEWEST, self.draws))
+        if count < min(ENOUGH, self.draws) or rounding > importance.ROUNDED:
+            found = importance.nearly_normal(densities, mode, count, problem.seed)
+            if found.off <= importance.NEARLY:
+                return found, ""
+            if rounding > importance.ROUNDED or count * MORE < ENOUGH:
+                return found, _unlike(found)
+        found = importance.weighted(densities, modes, self.draws, problem.seed)
+        if not found.reliable:
+            return found, _unlike(found)
+        heavy, power = importance.heavy_tail(densities, mode, problem.seed)
+        return found, "" if heavy < 0 else _heavy(density.owners(plan, known)[heavy], power)
 
     def _part(self, problem: Problem) -> Outcome:
         """The normal of some parameters, the others given at the mode of all."""
@@ -157,43 +231,178 @@ class Laplace(Engine):
         return found._replace(params=params, posterior=Normal(loc, np.zeros_like(loc), factor))
 
 
-def normal_at(begun: begin.Begin) -> Normal:
-    """The normal distribution with the frame's centre and curvature."""
-    centre = begun.frame.centre
-    return Normal(centre, jnp.zeros_like(centre), begun.frame.root)
+def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
+    """The posterior about an optimum that EM found, in its numbering of hidden states; the optimum
+    where that would cost more than the fit, or where rows are so many that its standard errors are
+    as good. Where weighted draws about it do not stand for the posterior, the optimum with a
+    warning; of a hierarchy, whose joint mode is no answer, the ladder's next engine is asked."""
+    plan, known, rows = problem.plan, problem.known, problem.rows
+    size = density.size(plan, known)
+    numbers = sum(np.size(leaf) for leaf in jax.tree.leaves((rows, known))) * max(plan.work, 1)
+    if (outcome.status is not Status.CONVERGED or plan.carried or not 0 < size <= MOST
+        or problem.point_wanted or ENOUGH * numbers > importance.WORK
+        or problem.size > EACH * size and not begin.hyper(plan)):
+        return outcome
+    engine, spread = Laplace(), np.zeros((POINTS, size))
+    begun = begin.measured(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
+    why, out = _no_mode(begun), outcome
+    if not why:
+        found, why = engine._weighted(problem, known, [_newton(begun)[0]], float(begun.value))
+    if not why:
+        return _posterior(problem, known, found, engine.draws, out)
+    return outcome._replace(notes=(*outcome.notes, f"{why}. Compare with NUTS()"),
+                            onward=why if begin.hyper(plan) and numbers <= SAMPLED else "")
 
 
-def _shape(problem: Problem, begun: begin.Begin) -> tuple[str, ...]:
-    """What is to be said of a density that is no normal's one standard deviation from its mode.
+def _near_mode(problem: Problem) -> tuple[Known, begin.Begin, np.ndarray, dict | None]:
+    """The density about its mode, in coordinates in which scales and effects of hierarchies are
+    nearly independent, as NUTS begins."""
+    plan, rows, seed = problem.plan, problem.rows, problem.seed
+    params = begin.rough(problem)
+    size = density.size(plan, problem.known)
+    spread = np.random.default_rng([seed, 7]).standard_normal((POINTS, size))
+    spread[0] = 0.0  # the mode itself
+    known = problem.known._replace(centring=centring.none(plan))
+    others = begin.elsewhere(plan, known, seed, problem.start)
+    if known.centring:
+        known, begun = begin.balanced(plan, params, known, rows, spread, others, begin.STEPS)
+    else:
+        begun = begin.measured(plan, (), params, known, rows, spread, others)
+    begin.check(plan, begun, params, known, "Laplace")
+    return known, begun, spread, others
 
-    Raises:
-        Refusal: it hardly falls there, so that its curvature tells nothing of its width, as where
-            it rises for ever.
-    """
-    plan, values = problem.plan, np.asarray(begun.starts.value, float)
-    d = len(values) // 2
-    # a frame that is flat somewhere was looked at a tenth of the way
-    share = 1.0 if bool(np.all(np.asarray(begun.frame.curvature) > curvature.FLAT)) else 0.01
-    falls = np.nan_to_num(values[0] - values[1:].reshape(2, d), nan=np.inf) / share
-    rounding = 4 * np.finfo(begun.starts.value.dtype).eps * abs(values[0]) / share
-    owners = density.owners(plan, problem.known)
-    lost = np.minimum(falls.min(0) / LEAST, falls.mean(0) / EVEN)
-    flat = int(np.argmin(lost))
-    if lost[flat] + rounding / LEAST < 1:
-        raise Refusal(
-            f"Laplace cannot fit {problem}: one standard deviation from where its climb ended, in "
-            f"the direction of '{owners[flat]}', its density falls by "
-            f"{falls[:, flat].min():.2g} nats, where a normal's falls by 0.5: the curvature there "
-            f"is not its width, as where it rises for ever (classes that are separated, under a "
-            f"flat prior). Give '{owners[flat].partition('[')[0]}' a prior that holds it",
-            ("NUTS",)
-        )
-    low, high = NORMAL
-    odd = [j for j in range(d) if falls[:, j].min() + rounding < low
-           or falls[:, j].max() - rounding > high]
-    if not odd:
-        return ()
-    worst = max(odd, key=lambda j: abs(falls[:, j] - 0.5).max())
-    down, up = sorted(falls[:, worst])
-    return (f"not normal along '{owners[worst]}': one standard deviation to either side its "
-            f"density falls by {down:.2g} and {up:.2g} nats, not 0.5; NUTS() tells its shape",)
+
+def _newton(begun: begin.Begin) -> tuple[Component, float]:
+    """The proposal about the mode, a step of Newton's from where the climb ended, and how long that
+    step is, in standard deviations."""
+    root, slope = np.asarray(begun.frame.root, float), np.asarray(begun.starts.gradient[0], float)
+    step = root.T @ slope
+    away = float(np.sqrt(np.sum(step**2)))
+    centre = np.asarray(begun.frame.centre, float)
+    if not np.isfinite(away):
+        return proposal(centre, root), np.inf
+    return proposal(centre + root @ step * min(1.0, 1 / max(away, 1e-9)), root), away
+
+
+def _no_mode(begun: begin.Begin) -> str:
+    """Why where the climb ended is no mode with a width; "": it is one."""
+    low = float(np.min(np.asarray(begun.frame.curvature), initial=np.inf))
+    if bool(begun.climbed) and low > 0 and np.isfinite(low):
+        return ""
+    worst = ("its curvature is not positive in every direction" if bool(begun.climbed)
+             else "the climb found no end")
+    if not jax.config.jax_enable_x64:
+        worst += (", in float32: jax.config.update('jax_enable_x64', True) tells small "
+                  "ones from none")
+    return (f"its density of unbounded coordinates has no mode ({worst}): a scale that stands in "
+            f"another parameter's prior can shrink for ever")
+
+
+def _others(plan: Plan, begun: begin.Begin, known: Known, rows: Rows | Summary,
+            problem: Problem) -> list[Component]:
+    """Proposals about the other modes that are hardly lower, but where hidden states can be
+    renumbered: these are the same mode again."""
+    if begun.ends is None or hidden(plan):
+        return []
+    found, spread = [], np.zeros((POINTS, len(begun.frame.centre)))
+    for u in begin.further_modes(begun):
+        u = jnp.asarray(u)
+        blank = {name: np.zeros(spec.shape, u.dtype)
+                 for name, spec in density.shapes(plan, known).items()}
+        same = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], begin.DRAWN, 0),
+                            ravel_pytree(blank)[1](u))
+        at = begin.measured(plan, (), density.unflat(plan, u, known)[0], known, rows, spread,
+                            same, 0)
+        if bool(np.min(np.asarray(at.frame.curvature)) > curvature.FLAT):
+            found.append(_newton(at)[0])
+    return found
+
+
+def _posterior(problem: Problem, known: Known, found: Weighted, draws: int,
+               out: Outcome) -> Outcome:
+    """The outcome of weighted draws that stand for the posterior."""
+    plan = problem.plan
+    u = found.resampled(draws, problem.seed)[None].astype(jnp.result_type(float))
+    values = jax.device_get(constrained(plan, known, u))
+    worth = {"ess": round(found.effective, 1), "k_hat": found.k}
+    belief = with_states(plan, Draws(values, None, {}, worth=worth), known, problem.rows,
+                         problem.seed)
+    flat = [name for name in plan.free if plan.structure.sites[name].entry.improper]
+    params = mean({name: belief.values[name] for name in (*plan.free, *plan.effects)})
+    notes = (f"importance weights pass (Pareto k-hat {max(found.k, 0.0):.2f}; "
+             f"{len(found.weights)} draws worth {found.effective:.0f} independent ones)",)
+    return out._replace(params=params, status=Status.WEIGHTED, notes=(*notes, *out.notes),
+                        posterior=belief, log_evidence=None if flat else found.log_evidence,
+                        evidence_error=None if flat else found.error)
+
+
+def _approximated(problem: Problem, known: Known, mode: Component, found: Weighted | None, why: str,
+                  out: Outcome) -> Outcome:
+    """The outcome of the normal at the mode."""
+    plan, seed, kind = problem.plan, problem.seed, jnp.result_type(float)
+    normal = Normal(mode.centre.astype(kind), np.zeros(len(mode.centre), kind),
+                    mode.root.astype(kind))
+    point = jax.device_get(normal._replace(factor=normal.factor * 0).draw(plan, known, 1, OWN))
+    params = {name: value[0] for name, value in point.items()}
+    belief = settled(plan, normal, known, problem.rows, seed)
+    if known.centring and belief is normal:
+        drawn = normal.draw(plan, known, 1000, seed)
+        belief = Draws({name: np.asarray(value)[None] for name, value in drawn.items()}, None, {})
+    if why:
+        numbers = sum(np.size(leaf) for leaf in jax.tree.leaves((problem.rows, known)))
+        return out._replace(
+            params=params, posterior=belief, notes=(
+                *out.notes, f"not to be relied on: {why}. Compare with NUTS()"),
+            onward="" if problem.asked or numbers > SAMPLED else why)
+    if found is None:
+        said = ("a normal distribution, which was not compared with the density, since rows are "
+                "read in parts")
+    else:
+        out = out._replace(status=Status.WEIGHTED)
+        said = (f"a normal distribution (from which the density differs by {found.off:.0%} at "
+                f"{len(found.weights)} draws of it)")
+    return out._replace(params=params, posterior=belief, notes=(said, *out.notes))
+
+
+def _volume(plan: Plan, known: Known, u: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """What turns the density that MAP climbs into that of the unbounded coordinates, at u; the
+    gradient of its negative, and that one's differences. It passes over no rows."""
+    steps = np.finfo(u.dtype).eps ** (1 / 3) * (1 + np.abs(u))
+
+    def at(u: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = _volumes(plan, placed(u.astype(steps.dtype)), known)
+        return float(value), -np.asarray(slope, float)
+
+    value, here = at(u)
+    bent = np.array([(at(u + way)[1] - here) / way.sum() for way in np.diag(steps)], float)
+    return value, here, 0.5 * (bent + bent.T)
+
+
+@functools.partial(jit, static_argnums=0, seldom=ONCE)
+def _volumes(plan: Plan, u: jax.Array, known: Known):
+    """log |∂ parameters / ∂ u|, and of priors that are maximised in other coordinates (a Gamma of
+    shape below 1) what is in them already."""
+    def total(u):
+        params, volume = density.unflat(plan, u, known)
+        more = log_prior(plan, params, known) - log_prior(plan, params, known, mode=True)
+        return jnp.asarray(volume + more, u.dtype)
+
+    return jax.value_and_grad(total)(u)
+
+
+def _unlike(found: Weighted) -> str:
+    limit = k_limit(len(found.weights))
+    if found.k > limit:
+        return (f"the posterior is far from the normal distribution at its mode (Pareto k-hat "
+                f"{found.k:.1f} of importance weights, above {limit:.1f})")
+    return (f"the posterior is far from the normal distribution at its mode ({len(found.weights)} "
+            f"weighted draws are worth {found.effective:.0f} independent ones)")
+
+
+def _heavy(owner: str, power: bool) -> str:
+    if not power:
+        return (f"the posterior of '{owner}' is far wider than the normal distribution at its "
+                f"mode, as with further modes")
+    return (f"the posterior of '{owner}' has a heavy tail, as a Cauchy distribution has: its mean "
+            f"and standard deviation need not exist. Ask for its median and quantiles, or give it "
+            f"a prior with lighter tails")

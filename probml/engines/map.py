@@ -9,7 +9,7 @@ import numpy as np
 
 from probml.device.rows import Known
 from probml.engines.climbing import training
-from probml.engines.climbing.climbs import beside_means, by_lbfgs, by_newton, curved, told
+from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved, told
 from probml.engines.climbing.coordinates import objective, to_coordinates
 from probml.engines.climbing.edges import edges, off_edge
 from probml.engines.climbing.ends import at_ends, inside
@@ -32,7 +32,7 @@ from probml.engines.start.prior import compiled_prior_point, given_start, need_p
 from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import placed, placed_all
-from probml.plan import effects, hierarchy, unbounded
+from probml.plan import effects, hierarchy
 from probml.plan.blocks import blocks
 
 STARTS = 4  # of the ladder, where a start decides which hidden state is which
@@ -97,7 +97,7 @@ class MAP(Engine):
     restricted: bool = False
 
     finds: ClassVar = "point"
-    rung: ClassVar = 3
+    rung: ClassVar = 4
     offered: ClassVar = "possible"
 
     def __post_init__(self):
@@ -165,15 +165,14 @@ class MAP(Engine):
         return self if self.optimizer is None or self.batch_rows else replace(self, batch_rows=rows)
 
     def refuse(self, problem: Problem) -> None:
-        """In the ladder MAP refuses a hierarchy whose effects are not integrated out; asked for by
-        name it warns of one."""
         if self.restricted:
             self._refuse_restricted(problem)
         check_batch(self, problem)
         check_distinct(problem.data, problem.plan)
         need_prior(problem.plan, "MAP", self.prior)
-        hierarchy.judge(problem.plan, problem.size, "MAP", not problem.asked)
-        unbounded.judge(problem.plan, problem.size, "MAP", not problem.asked)
+
+    def passed_over(self, problem: Problem) -> str:
+        return "" if problem.point_wanted else "it finds a point, and a posterior can be had"
 
     def _refuse_restricted(self, problem: Problem) -> None:
         plan = problem.plan
@@ -200,7 +199,7 @@ class MAP(Engine):
         return self._judged(problem)._replace(top=None)
 
     def _judged(self, problem: Problem) -> Outcome:
-        plan, outcome = problem.plan, self._climbed(problem)
+        plan, outcome = problem.plan, self.climbed(problem)
         if self.optimizer is None:
             outcome = inside(problem, self.prior, outcome, lambda params: told(
                 self, problem, by_lbfgs(self, problem, params)))
@@ -215,15 +214,19 @@ class MAP(Engine):
             notes = ("a scale went to 0, as of rows that are all alike or of a component on one of "
                      "them: the density rises for ever. Give it a prior that vanishes at 0 "
                      "(LogNormal, InverseGamma) with prior=True",)
-        unheld = hierarchy.unheld(plan, problem.size, not problem.asked)
-        outcome = outcome._replace(notes=(*unheld, *outcome.notes, *alike(problem, outcome.params)))
+        outcome = outcome._replace(notes=(*outcome.notes, *alike(problem, outcome.params)))
         if notes:
             return outcome._replace(status=Status.RUNAWAY, notes=(*outcome.notes, *notes))
         if self.optimizer:
             return outcome
-        return beside_means(self, problem, at_ends(problem, self.prior, outcome))
+        outcome = at_ends(problem, self.prior, outcome)
+        if problem.asked or not problem.point_wanted:
+            return outcome
+        return outcome._replace(notes=(*outcome.notes, f"a point and no posterior, since "
+                                       f"{problem.point_wanted}"))
 
-    def _climbed(self, problem: Problem) -> Outcome:
+    def climbed(self, problem: Problem) -> Outcome:
+        """Where the climb ended, before it is looked at."""
         plan, rows, known, start = problem.plan, problem.rows, problem.known, problem.start
 
         def plain(params):

@@ -101,7 +101,7 @@ class NUTS(Engine):
     retries: int = 2
     seconds: float | None = None
 
-    rung: ClassVar = 4
+    rung: ClassVar = 5
     statistics: ClassVar = True
     squares: ClassVar = True
 

@@ -24,6 +24,7 @@ class Status(enum.IntEnum):
     MOVED = 15
     SLOW = 16
     LIMIT = 17
+    WEIGHTED = 18
 
     @property
     def message(self) -> str:
@@ -56,5 +57,6 @@ class Status(enum.IntEnum):
             Status.SAMPLED: "sampled",
             Status.DOUBTFUL: "sampled, but not to be trusted yet",
             Status.APPROXIMATED: "approximated by a distribution that need not be the posterior",
+            Status.WEIGHTED: "posterior by Laplace's approximation",
             Status.KNOWN: "parameters were given, nothing was fitted",
         }[self]

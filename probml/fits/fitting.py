@@ -26,6 +26,7 @@ from probml.engines.engine import (
     problem_of,
 )
 from probml.engines.ladder import LADDER, advised, choose, refusal
+from probml.engines.laplace import about_optimum
 from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
 from probml.errors import Refusal
@@ -124,8 +125,8 @@ def _inferred(
         engine = _in_batches(engine, held)
     asked, ladder = engine, (engine,)
     if engine is None:
-        engine, _ = choose(held)
-        ladder = LADDER[LADDER.index(engine) :]
+        engine, reasons = choose(held)
+        ladder = tuple(each for each in LADDER if each not in reasons)
     plan = planned(engine.taken(held), asked)
     # computed anew
     start = {name: value for name, value in (start or {}).items()
@@ -215,10 +216,11 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                                 asked)
                 outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known,
                                  rows)
-                if outcome.onward and engine is not ladder[-1]:
-                    rest = ladder[ladder.index(engine) :]
-                    if (run := _further(held, rest, weight, seed, place, outcome.onward)):
-                        return run
+                if not asked and engine.finds == "point":
+                    outcome = about_optimum(problem, outcome)
+                if outcome.onward and (run := _further(
+                        held, ladder[ladder.index(engine) :], weight, seed, place, outcome)):
+                    return run
                 if (plan.latents or plan.groupings) and not plan.carried:
                     outcome = boundary.noted(plan, outcome, known, rows)
                 if plan.groupings:
@@ -237,13 +239,20 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
 
 
 def _further(held: dataset.Data, ladder: tuple, weight: Any, seed: int, place: Place,
-             why: str) -> _Run | None:
-    """What the ladder's next engines find where an answer did not pass its test; None: nothing."""
+             before: Outcome) -> _Run | None:
+    """What the ladder's next engines find where the answer of its first did not pass its test;
+    None: nothing, and that answer stands."""
+    first, *rest = ladder
     try:
-        run = _run(held, ladder[1:], weight, seed, {}, place, False, not straight(held.plan()))
+        if not rest:
+            raise Refusal(f"{type(first).__name__} found no answer: {before.onward}")
+        run = _run(held, tuple(rest), weight, seed, {}, place, False, not straight(held.plan()))
     except errors.ModelError:
+        if not before.params:
+            raise
         return None
-    return run._replace(outcome=_noted(run.outcome, f"not by {type(ladder[0]).__name__}(): {why}"))
+    return run._replace(outcome=_noted(
+        run.outcome, f"not by {type(first).__name__}(): {before.onward}"))
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:

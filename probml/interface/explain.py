@@ -107,10 +107,13 @@ def _engines(held: dataset.Data, plan: Plan,
     for engine in LADDER:
         words = engine.offered if plan.free else "possible"
         words = "chosen" if engine == chosen else words
-        if engine not in reasons and (manner := engine.manner(problem_of(engine, held, False))):
+        why = reasons.get(engine)
+        if isinstance(why, Refusal):
+            words = f"refuses: {advised(why, held)}"
+        elif manner := engine.manner(problem_of(engine, held, False)):
             words += f", {manner}"
-        if engine in reasons:
-            words = f"refuses: {advised(reasons[engine], held)}"
+        if why and not isinstance(why, Refusal):
+            words += f"; not by default: {why}"
         out.append({"engine": type(engine).__name__, "": words})
     for engine in others:
         why = refusal(engine, held)
@@ -201,7 +204,7 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
 
 
 TIES = {"spread": "its spread is unseen", "product": "its spread is a factor",
-        "incidental": "few rows for each member", "grown": "as many as what tells them"}
+        "incidental": "few rows for each member"}
 
 
 def _tied(held: dataset.Data, plan: Plan | None, name: str) -> str:

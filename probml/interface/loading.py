@@ -126,6 +126,7 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         seed=meta.get("seed"),
         units=_units(meta, arrays, part(arrays, "params/")),
         errors=part(arrays, "errors/"),
+        evidence_error=meta.get("evidence_error"),
     )  # fmt: skip
     other = difference(fit.structure, meta.get("structure", {}))
     if other is not None:

@@ -76,6 +76,7 @@ class Record:
     errors: dict[str, Any] = field(default_factory=dict, repr=False)
     # the rows of a point, of whose curvature its summary asks; in no file and no pickle
     again: Again | None = field(default=None, repr=False, compare=False)
+    evidence_error: float | None = None  # standard error of log_evidence; None: it is exact
 
     @classmethod
     def of(cls, model: Bound, found: fitting.Found,
@@ -132,6 +133,7 @@ class Record:
              or name in found.pattern},
             seed,
             again=found.again,
+            evidence_error=outcome.evidence_error,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -164,7 +166,7 @@ class Record:
     def converged(self) -> bool:
         """Whether the engine ended as it should; `status` says how."""
         return self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN, Status.SAMPLED,
-                                Status.APPROXIMATED, Status.EARLY)
+                                Status.APPROXIMATED, Status.WEIGHTED, Status.EARLY)
 
     @property
     def status(self) -> str:

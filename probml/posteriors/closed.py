@@ -33,7 +33,7 @@ class Closed(Conjugate):
     varies = exact = True
     partly = ()
     table = tables = chains = None
-    stats = MappingProxyType({})
+    stats = worth = MappingProxyType({})
 
     def draw(self, plan, known, n, seed):
         return draw_params(plan, n, self, known, random_key(seed))

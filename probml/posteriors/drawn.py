@@ -34,6 +34,9 @@ class Draws(NamedTuple):
     stats: dict[str, Any]
     # unseen numbers inside rows that were sampled too, (chains, draws, n, *cells)
     inside: dict[str, Any] = {}
+    # of draws that were weighted and drawn again by their weights: how many independent ones they
+    # are worth ("ess") and Pareto's k of the weights ("k_hat"); of others: none
+    worth: dict[str, Any] = {}
 
     varies, exact, partly = True, False, ()
 
@@ -104,6 +107,7 @@ class Draws(NamedTuple):
         arrays = {f"values/{name}": value for name, value in self.values.items()}
         arrays |= {f"stats/{name}": value for name, value in self.stats.items()}
         arrays |= {f"inside/{name}": value for name, value in self.inside.items()}
+        arrays |= {f"worth/{name}": np.asarray(value) for name, value in self.worth.items()}
         arrays |= {} if self.tables is None else {"tables": self.tables}
         return ({"posterior": "Draws"},
                 {f"drawn/{name}": value for name, value in arrays.items()})
@@ -112,7 +116,7 @@ class Draws(NamedTuple):
     def restored(cls, meta, arrays, plan):
         arrays = part(arrays, "drawn/")
         found = cls(part(arrays, "values/"), arrays.get("tables"), part(arrays, "stats/"),
-                    part(arrays, "inside/"))
+                    part(arrays, "inside/"), part(arrays, "worth/"))
         wanted = {name: plan.structure.sites[name].shape for name in plan.free}
         if any(name not in found.values or found.values[name].shape[2:] != shape
                for name, shape in wanted.items()):
@@ -136,7 +140,7 @@ class Normal(NamedTuple):
 
     varies, exact, partly = True, False, ()
     table = tables = chains = None
-    stats = MappingProxyType({})
+    stats = worth = MappingProxyType({})
 
     def rows(self, n: int, seed: int) -> dict[str, np.ndarray]:
         return {}

@@ -68,7 +68,7 @@ class Effects(NamedTuple):
 
     varies, exact = True, False
     table = tables = chains = None
-    stats = MappingProxyType({})
+    stats = worth = MappingProxyType({})
 
     @property
     def partly(self) -> tuple[str, ...]:

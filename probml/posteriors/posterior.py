@@ -66,6 +66,11 @@ class Posterior(Protocol):
     def stats(self) -> Mapping[str, Any]:
         """What a sampler says of each draw: log_density, diverging, steps, accept."""
 
+    @property
+    def worth(self) -> Mapping[str, Any]:
+        """Of weighted draws, how many independent ones they are worth and Pareto's k; of others
+        nothing."""
+
     def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
         """n joint draws, site → (n, ...)."""
 
@@ -137,7 +142,7 @@ class Point(NamedTuple):
     varies = exact = False
     partly = ()
     tables = chains = None
-    stats = MappingProxyType({})
+    stats = worth = MappingProxyType({})
 
     def draw(self, plan, known, n, seed):
         return _drawn(plan, n, self.table, random_key(seed))

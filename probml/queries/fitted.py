@@ -28,6 +28,7 @@ class Fitted(Protocol):
     outcome: Status
     iterations: int
     log_evidence: float | None
+    evidence_error: float | None
     notes: tuple[str, ...]
     names: Mapping[str, tuple]
     given: Mapping[str, Any]

@@ -14,5 +14,4 @@ The way of a climb, as MAP.run goes it:
 | off spreads of 0, correlations of ±1, gaps of 0, other ends | `edges`, `gaps`, `ends` |
 | said: no maximum; one of many as high; steps | `runaway`, `vanishing`, `identifiability` |
 | said: another maximum on the other side of the start | `mirrored` |
-| said: a posterior that is no normal at its mode, a mode far from the mean | `importance` |
 """

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.climbing import identifiability, importance
+from probml.engines.climbing import identifiability
 from probml.engines.climbing.coordinates import flat, from_coordinates, to_coordinates, unflat
 from probml.engines.climbing.framed import ascend, framed, passes
 from probml.engines.climbing.refinement import refined
@@ -17,7 +17,6 @@ from probml.engines.climbing.runaway import runaway
 from probml.engines.climbing.top import Top
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Held, Progress, Turn, iterate
-from probml.errors import Refusal
 from probml.evidence import density
 from probml.evidence.density import climbed, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level, nothing
@@ -249,32 +248,6 @@ def _top_of(engine: Ascent, problem: Problem, outcome: Outcome) -> Top:
     """The end of a climb, of whatever kind it was."""
     return outcome.top or _top(engine, problem, to_coordinates(
         problem.plan, placed_all(dict(outcome.params)), problem.known))
-
-
-def beside_means(engine: Ascent, problem: Problem, outcome: Outcome) -> Outcome:
-    """The end of a climb, with a word where it is far from what is typical; by the program of the
-    climb.
-
-    Raises:
-        Refusal: parameters that are only compared, which no climb moves, where nobody asked for
-            MAP.
-    """
-    plan, known = problem.plan, problem.known
-
-    @functools.cache
-    def top() -> Top:
-        return _top_of(engine, problem, outcome)
-
-    if not problem.asked and _few(problem) and problem.size <= STEPPED:
-        names = dict.fromkeys(density.owners(plan, known)[i].partition("[")[0]
-                              for i in identifiability.stepped(top()))
-        if names:
-            said = ", ".join(map(repr, names))
-            raise Refusal(f"MAP cannot fit {problem}: the density goes up and down in steps of "
-                          f"{said}, which is only compared, as in where(i < s, ...), and has no "
-                          f"slope to climb. Make it a discrete site, which is summed out, or "
-                          f"sample it", ("NUTS",))
-    return importance.beside(problem, outcome, top)
 
 
 def climb_in_blocks(engine: Ascent, block: Callable, u: Any,

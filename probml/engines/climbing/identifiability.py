@@ -38,7 +38,6 @@ NEAREST, REACH, PARABOLA = -4, 22, (0.15, 0.4)
 ONE_SIDED = 5  # doublings by which one side falls later than the other, where it has no maximum
 FARTHER = 4.0  # times the way from the start, from which a climb is taken up again
 MAINLY = 0.1  # share of a direction from which a parameter is named
-STEPS = 0.1, 0.5, 2.0  # of unbounded coordinates, to find what goes in steps
 LONGER = 12  # times AWAY that a logarithm may have gone too far
 NEARER = 0.25 ** np.arange(6)  # shares of a way
 MOSTLY = 0.7  # of what a step back loses, that one on may lose, by rounding, of what grows so
@@ -269,24 +268,6 @@ def endless(plan: Plan, known: Known, top: Top) -> Found:
                    f"leave out what nothing seen depends on")
     limit = Status.LIMIT if large else None
     return tuple(out), Status.RUNAWAY if gone else limit
-
-
-def stepped(top: Top) -> list[int]:
-    """Coordinates in which the objective goes up and down in steps, and has no slope, as what is
-    only compared, where(i < s, early, late): no climb moves them.
-
-    Cost: a gradient; six more for each coordinate without a slope.
-    """
-    end, (here, slope) = top.u, top.here
-    found = []
-    for i in np.flatnonzero(np.asarray(slope) == 0.0):
-        ways = [side * away * np.eye(end.size)[i] for side in (1, -1) for away in STEPS]
-        there = [top.evaluate((end + way).astype(end.dtype)) for way in ways]
-        if all(bent[i] == 0.0 for _, bent in there) and any(
-            abs(height - here) > HARDLY for height, _ in there if np.isfinite(height)
-        ):
-            found.append(int(i))
-    return found
 
 
 def direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence[str]) -> str:

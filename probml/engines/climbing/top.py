@@ -1,4 +1,4 @@
-"""The end of a climb as its judges see it (refinement.py, identifiability.py, importance.py): a
+"""The end of a climb as its judges see it (refinement.py, identifiability.py): a
 point, and what is asked of it, each taken once, when it is first asked."""
 
 import functools

@@ -298,6 +298,22 @@ def _chords(plan: Plan, frame: Frame, known: Known, rows: Rows):
     return frame.point(z), value, size, jnp.sqrt(jnp.sum(z**2))
 
 
+def further_modes(begun: Begin) -> list[np.ndarray]:
+    """The ends of other climbs, in unbounded coordinates, each at another mode that is hardly
+    lower."""
+    if begun.ends is None or begun.frame.centre.size == 0:
+        return []
+    ends, frame = jax.device_get((begun.ends, begun.frame))
+    value = np.where(ends.climbed & np.isfinite(ends.value), ends.value, -np.inf)
+    z = frame.inverse(np.concatenate([frame.centre[None], ends.u]))
+    found = [0]
+    for i in np.argsort(-value):
+        near = min(np.linalg.norm(z[i + 1] - z[j]) for j in found)
+        if value[i] > max(value.max(), float(begun.value)) - LOWER and near > FURTHER:
+            found.append(i + 1)
+    return [ends.u[i - 1] for i in found[1:]]
+
+
 def other_modes(plan: Plan, begun: Begin, known: Known) -> tuple[str, ...]:
     """What is to be said of a mode where another climb has ended at another one that is hardly
     lower."""

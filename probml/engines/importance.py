@@ -1,0 +1,246 @@
+"""A posterior by importance sampling: draws of Student t distributions at the modes of its density,
+weighted by that density, and the test of whether they stand for it.
+
+The test is one for every shape of model. A density that has its mass elsewhere (a random walk
+beside its own step, effects beside their spread, a narrow peak on a hill) gives weights without a
+variance: Pareto's k of their tail is above 0.7 (Vehtari, Simpson, Gelman, Yao & Gabry 2024). Where
+k is small the weighted draws have the posterior's means, standard deviations and evidence. Where it
+is not, the proposal is moved to the weighted mean and covariance, and all draws so far are weighted
+by the mixture of the proposals that they came from (Cornuet, Marin, Mira & Robert 2012; Paananen,
+Piironen, Bürkner & Vehtari 2021). Tails that no draw reaches, as of a Cauchy distribution, are
+looked at along each coordinate.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.device.rows import Known, Rows, Summary
+from probml.evidence import density
+from probml.numerics.compiling import jit
+from probml.numerics.tiers import ONCE
+from probml.plan.plan import Plan
+from probml.posteriors.pareto import k_hat, k_limit, smoothed
+
+DEGREES = 7.0  # of freedom of the Student t; half as many as coordinates, if those are more
+ROUNDS = 3  # of moving the proposal, at the most
+EFFECTIVE = 200  # independent draws that the weighted ones must be worth
+NEARLY = 0.3  # standard deviations by which means may be off where too few draws are made for k
+BATCH, TOGETHER = 256, 2**18  # densities of a device call; numbers that are worked on at once
+# widths at which tails are looked at; nats by which a density with a variance falls in between
+OUT, HEAVY, WAYS = (10.0, 20.0), 2.2, 50
+BEYOND = (100.0, 1000.0)  # widths between which that of a power law goes on
+WORK = 2**25  # numbers of the data that the densities of a round of draws may meet together
+ROUNDED = 0.1  # nats of rounding beyond which weights mean nothing
+
+Densities = Callable[[np.ndarray], np.ndarray]  # points (n, d) → log densities (n,)
+
+
+class Component(NamedTuple):
+    """One of the distributions that draws are made from."""
+
+    centre: np.ndarray  # (d,)
+    root: np.ndarray  # (d, d) of its covariance, but for the factor of a Student t
+    degrees: float  # of freedom; ∞: normal
+
+    def draw(self, count: int, random: np.random.Generator) -> np.ndarray:
+        """Draws (count, d) in pairs on either side of the centre."""
+        half = (count + 1) // 2
+        z = random.standard_normal((half, len(self.centre)))
+        if np.isfinite(self.degrees):
+            z *= np.sqrt(self.degrees / random.chisquare(self.degrees, half))[:, None]
+        return self.centre + np.concatenate([z, -z])[:count] @ self.root.T
+
+    def log_density(self, points: np.ndarray) -> np.ndarray:
+        """(n,), normalised, at points (n, d)."""
+        d = len(self.centre)
+        square = (np.linalg.solve(self.root, (points - self.centre).T) ** 2).sum(0)
+        volume = np.linalg.slogdet(self.root)[1]
+        if not np.isfinite(self.degrees):
+            return -0.5 * square - 0.5 * d * np.log(2 * np.pi) - volume
+        v = self.degrees
+        constant = math.lgamma((v + d) / 2) - math.lgamma(v / 2) - 0.5 * d * np.log(v * np.pi)
+        return constant - volume - 0.5 * (v + d) * np.log1p(square / v)
+
+
+class Weighted(NamedTuple):
+    """Draws with weights.
+
+    Attributes:
+        points, weights: (S, d), (S,) the weights smoothed, of sum 1.
+        k: Pareto's k of the weights; −∞ where they are all alike.
+        log_evidence, error: log of the integral of the density, and its standard error.
+    """
+
+    points: np.ndarray
+    weights: np.ndarray
+    k: float
+    log_evidence: float
+    error: float
+    normal: bool = False  # few draws of a normal, which itself is the answer
+
+    @property
+    def effective(self) -> float:
+        """How many independent draws they are worth."""
+        return 1.0 / float(np.sum(self.weights**2))
+
+    @property
+    def off(self) -> float:
+        """Standard deviations of the proposal by which its mean may be off at the most, √χ²."""
+        return math.sqrt(max(len(self.weights) / self.effective - 1.0, 0.0))
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the weighted draws stand for the posterior."""
+        return self.k <= k_limit(len(self.weights)) and self.effective >= EFFECTIVE
+
+    @property
+    def mean(self) -> np.ndarray:
+        return self.weights @ self.points
+
+    def resampled(self, count: int, seed: int) -> np.ndarray:
+        """So many of the points, (count, d), each as often as its weight says: systematic
+        resampling, in random order."""
+        random = np.random.default_rng([seed, 18])
+        at = (random.random() + np.arange(count)) / count
+        index = np.searchsorted(np.cumsum(self.weights), at).clip(max=len(self.weights) - 1)
+        return self.points[random.permutation(index)]
+
+
+def proposal(centre: np.ndarray, root: np.ndarray) -> Component:
+    """The Student t distribution about a mode, of whose curvature `root` is the inverse root."""
+    return Component(np.asarray(centre, float), np.asarray(root, float),
+                     max(DEGREES, len(centre) / 2))
+
+
+def weighted(densities: Densities, modes: Sequence[Component], count: int,
+             seed: int = 0) -> Weighted:
+    """Weighted draws of a posterior, of proposals that are moved until their weights pass.
+
+    Args:
+        modes: where to begin, a component a mode. count: draws of each round.
+
+    Cost: `count` densities a round, between one and 1 + ROUNDS.
+    """
+    random = np.random.default_rng([seed, 17])
+    components: list[Component] = []
+    sizes: list[int] = []
+    points, heights = np.zeros((0, len(modes[0].centre))), np.zeros(0)
+    new, best = list(modes), None
+    for _ in range(1 + ROUNDS):
+        each = [count // len(new) + (i < count % len(new)) for i in range(len(new))]
+        fresh = np.concatenate([c.draw(n, random) for c, n in zip(new, each, strict=True)])
+        components, sizes = components + new, sizes + each
+        points = np.concatenate([points, fresh])
+        heights = np.concatenate([heights, densities(fresh)])
+        parts = np.stack([np.log(n / len(points)) + c.log_density(points)
+                          for c, n in zip(components, sizes, strict=True)])
+        mixture = np.logaddexp.reduce(parts, axis=0)
+        found = _weigh(points, heights - mixture)
+        if best is None or found.k < best.k or found.reliable:
+            best = found
+        if found.reliable or found.effective < 2:
+            break
+        shares = found.weights * np.exp(parts[-len(new):] - np.logaddexp.reduce(
+            parts[-len(new):], axis=0))
+        new = [_moved(old, points, share) for old, share in zip(new, shares, strict=True)]
+    assert best is not None
+    return best
+
+
+def nearly_normal(densities: Densities, mode: Component, count: int, seed: int = 0) -> Weighted:
+    """Few draws of the normal at a mode with their weights, where each costs a pass over many rows:
+    they tell whether the density is that normal's (Weighted.off), and nothing of its tails."""
+    normal = mode._replace(degrees=np.inf)
+    points = normal.draw(count, np.random.default_rng([seed, 17]))
+    return _weigh(points, densities(points) - normal.log_density(points))._replace(normal=True)
+
+
+def _weigh(points: np.ndarray, logs: np.ndarray) -> Weighted:
+    logs = np.where(np.isfinite(logs), logs, -np.inf)
+    if not np.isfinite(logs).any():
+        even = np.full(len(points), 1 / len(points))
+        return Weighted(points, even, np.inf, -np.inf, np.inf)
+    weights, top = smoothed(logs), logs.max()
+    total = float(top + np.log(np.mean(np.exp(logs - top))))
+    error = math.sqrt(max(float(np.sum(weights**2)) - 1 / len(weights), 0.0))
+    return Weighted(points, weights, k_hat(logs), total, error)
+
+
+def _moved(old: Component, points: np.ndarray, weights: np.ndarray) -> Component:
+    """The component at the mean and covariance of weighted points; towards what it was where they
+    are worth few draws for so many coordinates."""
+    total = weights.sum()
+    if not total > 0:
+        return old
+    weights = weights / total
+    mean = weights @ points
+    away = (points - mean) * np.sqrt(weights)[:, None]
+    worth, d = 1 / np.sum(weights**2), len(mean)
+    before = old.root @ old.root.T
+    covariance = (worth * (away.T @ away) + d * before) / (worth + d)
+    unit = np.sqrt(np.diagonal(covariance))
+    try:
+        return old._replace(centre=mean, root=unit[:, None] * np.linalg.cholesky(
+            covariance / unit[:, None] / unit))
+    except np.linalg.LinAlgError:
+        return old._replace(centre=mean)
+
+
+def heavy_tail(densities: Densities, mode: Component, seed: int = 0) -> tuple[int, bool]:
+    """The coordinate along which the density falls least far out, if that is as slowly as a power
+    law does, and whether it goes on so; −1: none is. Each is followed with the others where a
+    normal has them given it, and with the others at the mode.
+
+    Cost: eight densities a coordinate, of WAYS at the most.
+    """
+    centre, root = mode.centre, mode.root
+    at = np.random.default_rng([seed, 19]).permutation(len(centre))[:WAYS]
+    spread = root[at] @ root.T
+    width = np.sqrt(np.take_along_axis(spread, at[:, None], 1))
+    ways = np.concatenate([spread / width, width * np.eye(len(centre))[at]])
+    ways = np.concatenate([ways, -ways])
+
+    def falls(ways: np.ndarray, between: tuple[float, float]) -> np.ndarray:
+        found = densities(np.concatenate([centre + step * ways for step in between]))
+        near, far = found.reshape(2, -1)
+        with np.errstate(invalid="ignore"):
+            return np.where(np.isfinite(far), near - far, np.inf)
+
+    found = falls(ways, OUT)
+    least = int(np.argmin(found))
+    if not found[least] < HEAVY:
+        return -1, False
+    on = falls(ways[least : least + 1], BEYOND)[0]
+    return int(at[least % len(at)]), bool(on < HEAVY * np.log2(BEYOND[1] / BEYOND[0]))
+
+
+def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
+    """The log posterior density of unbounded coordinates at many points, in batches of one compiled
+    program: the products of the rows with all points are one."""
+    each = max(rows.size * (plan.met + plan.width), 1)
+    together = 1 if rows.joint else max(1, min(BATCH, TOGETHER // each))
+
+    def densities(points: np.ndarray) -> np.ndarray:
+        kind, out = jnp.result_type(float), []
+        size = min(BATCH, 1 << max(len(points) - 1, 0).bit_length())
+        for low in range(0, len(points), size):
+            some = points[low : low + size].astype(kind)
+            padded = np.concatenate([some, np.repeat(some[:1], size - len(some), 0)])
+            out.append(np.asarray(_densities(plan, padded, known, rows, together),
+                                  float)[: len(some)])
+        return np.concatenate(out)
+
+    return densities
+
+
+@functools.partial(jit, static_argnums=(0, 4), seldom=ONCE)
+def _densities(plan: Plan, points: jax.Array, known: Known, rows: Rows | Summary,
+               together: int) -> jax.Array:
+    both = density.posterior(plan, known, rows)
+    return jax.lax.map(lambda u: both(u)[0], points, batch_size=together)
