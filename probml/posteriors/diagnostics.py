@@ -136,37 +136,34 @@ def judged(values: Mapping[str, Any], z: np.ndarray, stats: Mapping[str, Any],
     if stuck:
         causes.append(f"chain {stuck} never moved")
         wrong.append(
-            f"chain {stuck} never moved: no step from there was accepted, as near a spread of 0. "
-            f"Give a start, or scales priors that keep away from 0"
+            f"chain {stuck} never moved: every proposal was rejected, as happens near a scale of "
+            f"0. Give fit(start=) or a prior that excludes 0"
         )
     said = f"{count} of {diverging.size} draws diverged"
     steep = count > DIVERGING * diverging.size or bool(stuck)
     if count > DIVERGING * diverging.size:
         causes.append(said)
         wrong.append(
-            f"{said}: the sampler could not follow the density there, so that regions may be "
-            f"missing. Raise target_accept (now {target_accept:g}), or give scales and heavy tails "
-            f"priors that hold them"
+            f"{said}: regions of strong curvature may be missing. Raise target_accept (now "
+            f"{target_accept:g}), or give scales and heavy tails tighter priors"
         )
     elif count:
-        notes.append(f"{said}, which is few enough")
+        notes.append(f"{said}, few enough not to matter")
     low = energy_fraction(stats["energy"])
     least = float(np.min(low, initial=np.inf, where=~np.isnan(low)))
     if least < ENERGY:
         steep = True
         causes.append(f"E-BFMI was {least:.2f}")
         wrong.append(
-            f"E-BFMI is {least:.2f}, below {ENERGY}: chains hardly move between low and high "
-            f"densities, so that tails may be missing. Write effects non-centred, or give scales "
-            f"priors that hold them"
+            f"E-BFMI is {least:.2f}, below {ENERGY}: tails may be missing. Use a non-centred "
+            f"parametrisation, or give scales tighter priors"
         )
     full = float(np.mean(np.asarray(stats["steps"]) >= 2**max_tree_depth - 1))
     if full > 0.01:
         wrong.append(
-            f"{full:.0%} of the draws took all 2^{max_tree_depth} − 1 steps they may: "
-            f"the density is long and narrow. "
-            "Centre and scale the inputs, drop one of two parameters that stand for each other, or "
-            "raise max_tree_depth"
+            f"{full:.0%} of the draws reached the maximum tree depth, {max_tree_depth}: the "
+            f"posterior is long and narrow. Centre and scale the inputs, drop one of two "
+            f"parameters that stand for each other, or raise max_tree_depth"
         )
     every = {name: np.asarray(value, float) for name, value in values.items()} | {
         "log density": np.asarray(stats["log_density"], float)
@@ -186,11 +183,10 @@ def judged(values: Mapping[str, Any], z: np.ndarray, stats: Mapping[str, Any],
             causes.append(f"R-hat of '{name}' was {apart:.3f}")
             means = _means(every[name])
             wrong.append(
-                f"the chains do not agree: R-hat of '{name}' is {apart:.3f}, more than "
-                f"{limit}; its means by chain run from {means.min():.3g} to {means.max():.3g}. "
-                f"Sample longer (warmup=, draws=); "
-                "if that does not help, the posterior has several modes or directions that the "
-                "data do not tell"
+                f"the chains do not agree: R-hat of '{name}' is {apart:.3f}, above {limit}; its "
+                f"mean is {means.min():.3g} in one chain and {means.max():.3g} in another. Raise "
+                f"warmup and draws; if that does not help, the posterior has several modes or "
+                f"parameters that are not identified"
             )
     fewest = {n: np.fmin(effective(v), effective(v, tail=True)) for n, v in every.items()}
     counts = {n: np.min(found, initial=np.inf, where=~np.isnan(found))
