@@ -13,6 +13,9 @@ from numpyro import factor, plate, sample
 
 import probml
 from compilations import counted
+from probml.engines.sampling import places
+from probml.engines.start import begin
+from probml.numerics.curvature import Frame, Starts
 from probml.posteriors import diagnostics
 
 RANDOM = np.random.default_rng(0)
@@ -181,3 +184,18 @@ def test_a_spread_of_effects_beside_numbers_of_rows_does_not_stay_at_zero():
     fit = counts().fit({"group": group, "y": y}, probml.NUTS(draws=200, warmup=300))
     between = fit.drawn.values["between"]
     assert fit.converged and np.quantile(between, 0.05) > 0.1 and between.mean() > 0.4
+
+
+def test_half_of_the_chains_begin_at_draws_of_the_prior_where_no_mode_was_found(monkeypatch):
+    prior = [np.full(2, 10.0 * (k + 1)) for k in range(3)]
+    monkeypatch.setattr(places, "_prior_places", lambda *_: prior)
+
+    def about(u, climbed=False):
+        frame = Frame(u, np.eye(2), np.ones(2), np.eye(2))
+        starts = Starts(u + 0.1 * np.arange(8.0)[:, None], np.zeros(8), np.zeros((8, 2)))
+        return begin.Begin(frame, np.eye(2), np.zeros(()), np.asarray(climbed), np.zeros(1), starts)
+
+    found = places.starts(None, None, about(np.zeros(2)), 4, about).u
+    np.testing.assert_allclose(found[:, 0], [0.0, 0.1, 20.2, 10.3])
+    found = places.starts(None, None, about(np.zeros(2), True), 4, about).u
+    np.testing.assert_allclose(found[:, 0], [0.0, 0.1, 0.2, 0.3])
