@@ -39,6 +39,7 @@ TRIED = 32  # draws of the normal at the mode, by which it is judged
 UNLIKE, ALIKE = 10.0, 1.0
 CAREFUL = (0.95, 0.99)  # acceptance probabilities of runs that are to be more careful
 APART = 1.1  # R-hat beyond which chains that hold next to nothing of the posterior are looked for
+FAR = 4.0  # standard deviations from all draws at which the mean of a chain is elsewhere
 SPENT = 6  # times the gradients of the first run that all runs together may take
 BRIEF = 300  # iterations of warm-up, and draws, of one of many data sets, at the most
 METHODS = (None, "parallel", "vectorized", "sequential")
@@ -227,6 +228,10 @@ class NUTS(Engine):
             if new.iterations < self.warmup + self.draws:
                 notes.append(f"sampling again {why} took too long and was stopped")
                 break
+            if verdict.r_hat > APART and lost(run.z[np.unique(at)], new.z):
+                notes.append(f"sampled again {why}, after which no chain was where some had "
+                             f"stayed: the draws before are kept")
+                break
             how = [f"target_accept={careful:g}"] * (careful > target) + (
                 [f"{wanted} times the iterations"] * (wanted > longer))
             notes += [f"sampled again with {' and '.join(how)} {why}", *notes_of_places]
@@ -299,13 +304,29 @@ class NUTS(Engine):
         else:
             begun = begin.measured(plan, held, params, known, rows, spread, others, steps)
         begin.check(plan, begun, params, known, "NUTS")
-        return known, begun, lambda u: begin.measured(
-            plan, held, unflat(plan, placed(u), known), known, rows, spread, others, 0)
+
+        def measure(u: np.ndarray, steps: int = 0) -> begin.Begin:
+            return begin.measured(plan, held, unflat(plan, placed(u), known), known, rows, spread,
+                                  others, steps)
+
+        # closed forms lead to one mode, whatever the prior is; where something is hidden, EM has
+        # had restarts, and above a spread that stays where it is each climb ends elsewhere
+        if others is None and steps and plan.complete and not (held or coordinates.centring):
+            begun = begun._replace(ends=places.climbed(problem, known, begun, measure))
+        return known, begun, measure
 
     def _spread(self, problem: Problem, size: int) -> np.ndarray:
         """Standard normal numbers, of which the starts of chains are made."""
         return np.random.default_rng([problem.seed, 7]).standard_normal(
             (max(self.chains, TRIED), size))
+
+
+def lost(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether draws (chains, iterations, d) are far from where some earlier chain had stayed, as at
+    one of two modes after a chain left the other in its warm-up."""
+    every = after.reshape(-1, after.shape[-1])
+    away = np.abs(before.mean(1) - every.mean(0)) / np.maximum(every.std(0), 1e-30)
+    return bool((away > FAR).any())
 
 
 class Read(NamedTuple):

@@ -13,6 +13,7 @@ from numpyro import factor, plate, sample
 
 import probml
 from compilations import counted
+from probml.engines import nuts
 from probml.engines.sampling import places
 from probml.engines.start import begin
 from probml.numerics.curvature import Frame, Starts
@@ -45,6 +46,15 @@ def two_means():
     with probml.rows():
         halves = dist.Categorical(jnp.array([0.5, 0.5]))
         sample("y", dist.MixtureSameFamily(halves, dist.Normal(mean, 1.0)))
+
+
+@probml.model
+def two_priors():
+    """Rows whose form is a closed one, under a prior of two peaks."""
+    halves = dist.Categorical(jnp.array([0.5, 0.5]))
+    mean = sample("mean", dist.MixtureSameFamily(halves, dist.Normal(jnp.array([-4.0, 4.0]), 0.5)))
+    with probml.rows():
+        sample("y", dist.Normal(mean, 30.0))
 
 
 @probml.model
@@ -97,7 +107,8 @@ def test_where_nothing_is_wrong_the_draws_are_those_of_one_run():
     pytest.param(two_means(), "mean", {"y": np.append(RANDOM.normal(-2, 1, 30),
                                                       RANDOM.normal(2, 1, 50))},
                  marks=pytest.mark.slow),
-], ids=["folded", "mixture"])
+    (two_priors(), "mean", {"y": np.array([1.0, -2.0, 0.5])}),
+], ids=["folded", "mixture", "prior"])
 def test_two_modes_that_no_chain_goes_between_are_both_met_and_said(model, name, data):
     fit = model.fit(data, probml.NUTS(draws=200, warmup=200))
     found = np.asarray(fit.drawn.values[name]).reshape(4, 200, -1)[..., 0].mean(1)
@@ -139,6 +150,16 @@ def test_a_chain_that_never_moves_is_said():
     z[:, :, 1] = 1e-9  # all of them, so that they agree
     still = diagnostics.judged({"v": z}, z, stats, 0.8, 10)
     assert "chain 1, 2, 3, 4 never moved" in still.wrong[0] and still.steep and still.short
+
+
+def test_a_mode_that_a_chain_leaves_before_the_second_run_is_not_forgotten():
+    peaks = np.array([-4.0, -4.0, -4.0, 4.0])[:, None, None] + RANDOM.normal(size=(4, 500, 2))
+    assert nuts.lost(peaks, peaks[:3]) and not nuts.lost(peaks, peaks)
+    assert not nuts.lost(peaks[:3, :20], peaks[:3])
+    engine = probml.NUTS(draws=100, warmup=20, target_accept=0.9)
+    with pytest.warns(RuntimeWarning, match="R-hat of 'mean'.*the draws before are kept"):
+        fit = two_priors().fit({"y": np.array([1.0, -2.0, 0.5])}, engine, seed=2)
+    assert fit.drawn.values["mean"].min() < -3 and fit.drawn.values["mean"].max() > 3
 
 
 def test_energies_that_hardly_change_from_draw_to_draw_are_said():

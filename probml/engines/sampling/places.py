@@ -3,6 +3,7 @@ of the prior where no mode was found. Chains that begin apart and end together h
 any of them saw; chains that begin at one place agree whatever else there is."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ from probml.device.rows import Known
 from probml.engines.engine import Problem
 from probml.engines.start import begin
 from probml.engines.start.prior import UNDRAWABLE, noise_of, prior_draws
-from probml.numerics.curvature import Starts
+from probml.numerics.curvature import SQUARE, Starts
 
 LOWER = 7.0  # nats below the largest mass at which a mode's is left out: 0.1%
 
@@ -32,6 +33,19 @@ def starts(problem: Problem, known: Known, begun: begin.Begin, chains: int,
         for part, found in zip(out, there, strict=True):
             part[chain] = found[chain]
     return out
+
+
+def climbed(problem: Problem, known: Known, begun: begin.Begin,
+            measure: Callable[[np.ndarray, int], begin.Begin]) -> begin.Ends | None:
+    """Where climbs end that begin at draws of the prior; None where there are none, or where there
+    are so many coordinates that their curvature is dear."""
+    if begun.frame.centre.size > SQUARE:
+        return None
+    found = [jax.device_get(measure(u, begin.STEPS)) for seed in (problem.seed, problem.seed + 1)
+             for u in _prior_places(replace(problem, seed=seed), known, begun.frame.centre.size)]
+    return begin.Ends(*(np.stack(part) for part in zip(
+        *((end.frame.centre, end.value, end.climbed) for end in found), strict=True))
+    ) if found else None
 
 
 def other_modes(begun: begin.Begin, measure: Measure) -> list[np.ndarray]:
