@@ -163,7 +163,7 @@ class SVI(Engine):
         size = density.size(plan, known)
         if plan.carried:
             params = begin.compiled_prior_point(plan, known)
-            begun = carrying.begun(problem, np.zeros((1, size + carried.size(plan, rows))))
+            begun = carrying.begun(problem, known, np.zeros((1, size + carried.size(plan, rows))))
         else:
             near = standing(problem) if problem.in_parts and self.batch_rows else problem
             params = begin.rough(near)
