@@ -16,6 +16,7 @@ from probml.engines.climbing.climbs import curved
 from probml.engines.engine import MOST, Engine, Outcome, Problem, Status, check_settings
 from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
+from probml.engines.sampling.reliance import improper
 from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin, ridges
 from probml.engines.start.labelling import hidden
@@ -181,9 +182,16 @@ class Laplace(Engine):
         """
         if problem.in_parts:
             return _approximated(problem, known, modes[0], None, "", out)
+        if why := improper(problem, known, _normal(modes[0])):
+            if problem.asked:
+                raise Refusal(f"Laplace cannot fit {problem}: {why}")
+            return _approximated(problem, known, modes[0], None, why, out)._replace(onward="")
         found, why = self._weighted(problem, known, modes, height)
         if why or found.normal:
             return _approximated(problem, known, modes[0], found, why, out)
+        if len(modes) > 1:
+            out = out._replace(notes=(f"{len(modes)} modes were found, which are drawn from by "
+                                      f"their mass",))
         return _posterior(problem, known, found, self.draws, out)
 
     def _weighted(self, problem: Problem, known: Known, modes: list[Component],
@@ -202,10 +210,10 @@ class Laplace(Engine):
             if rounding > importance.ROUNDED or count * MORE < ENOUGH:
                 return found, _unlike(found)
         found = importance.weighted(densities, modes, self.draws, problem.seed)
-        if not found.reliable:
-            return found, _unlike(found)
         heavy, power = importance.heavy_tail(densities, mode, problem.seed)
-        return found, "" if heavy < 0 else _heavy(density.owners(plan, known)[heavy], power)
+        if heavy >= 0 and (power or found.reliable):
+            return found, _heavy(density.owners(plan, known)[heavy], power)
+        return found, "" if found.reliable else _unlike(found)
 
     def _part(self, problem: Problem) -> Outcome:
         """The normal of some parameters, the others given at the mode of all."""
@@ -327,21 +335,31 @@ def _posterior(problem: Problem, known: Known, found: Weighted, draws: int,
     worth = {"ess": round(found.effective, 1), "k_hat": found.k}
     belief = with_states(plan, Draws(values, None, {}, worth=worth), known, problem.rows,
                          problem.seed)
-    flat = [name for name in plan.free if plan.structure.sites[name].entry.improper]
     params = mean({name: belief.values[name] for name in (*plan.free, *plan.effects)})
     notes = (f"importance weights pass (Pareto k-hat {max(found.k, 0.0):.2f}; "
              f"{len(found.weights)} draws worth {found.effective:.0f} independent ones)",)
-    return out._replace(params=params, status=Status.WEIGHTED, notes=(*notes, *out.notes),
-                        posterior=belief, log_evidence=None if flat else found.log_evidence,
-                        evidence_error=None if flat else found.error)
+    return _with_evidence(out, plan, found)._replace(
+        params=params, status=Status.WEIGHTED, notes=(*notes, *out.notes), posterior=belief)
+
+
+def _with_evidence(out: Outcome, plan: Plan, found: Weighted) -> Outcome:
+    """With the evidence that the weights estimate, where all priors are proper and no hidden states
+    could be numbered otherwise."""
+    flat = any(plan.structure.sites[name].entry.improper for name in plan.free)
+    return out if flat or hidden(plan) else out._replace(log_evidence=found.log_evidence,
+                                                         evidence_error=found.error)
+
+
+def _normal(mode: Component) -> Normal:
+    kind = jnp.result_type(float)
+    return Normal(mode.centre.astype(kind), np.zeros(len(mode.centre), kind),
+                  mode.root.astype(kind))
 
 
 def _approximated(problem: Problem, known: Known, mode: Component, found: Weighted | None, why: str,
                   out: Outcome) -> Outcome:
     """The outcome of the normal at the mode."""
-    plan, seed, kind = problem.plan, problem.seed, jnp.result_type(float)
-    normal = Normal(mode.centre.astype(kind), np.zeros(len(mode.centre), kind),
-                    mode.root.astype(kind))
+    plan, seed, normal = problem.plan, problem.seed, _normal(mode)
     point = jax.device_get(normal._replace(factor=normal.factor * 0).draw(plan, known, 1, OWN))
     params = {name: value[0] for name, value in point.items()}
     belief = settled(plan, normal, known, problem.rows, seed)
@@ -358,7 +376,7 @@ def _approximated(problem: Problem, known: Known, mode: Component, found: Weight
         said = ("a normal distribution, which was not compared with the density, since rows are "
                 "read in parts")
     else:
-        out = out._replace(status=Status.WEIGHTED)
+        out = _with_evidence(out._replace(status=Status.WEIGHTED), plan, found)
         said = (f"a normal distribution (compared with the density at {len(found.weights)} "
                 f"points)")
     return out._replace(params=params, posterior=belief, notes=(said, *out.notes))
