@@ -134,13 +134,12 @@ class Laplace(Engine):
             return found
         known, begun, spread, others = _near_mode(problem)
         mode, away = _newton(begun)
-        adrift, left = False, away
         if away > AWAY:
-            begun, left = begin.settled(plan, begun, known, rows, spread, others)
-            near, (begun, left) = begun, ridges.told(problem, begun, left, spread)
-            # a ridge costs digits that float32 has not
-            adrift = begun is not near and begun.frame.centre.dtype == np.float32
-            mode, _ = _newton(begun)
+            begun, away = begin.settled(plan, begun, known, rows, spread, others)
+        near, (begun, _) = begun, ridges.told(problem, begun, away, spread)
+        # a ridge costs digits that float32 has not
+        adrift = begun is not near and begun.frame.centre.dtype == np.float32
+        mode, _ = _newton(begun)
         if (why := _no_mode(begun)) and not problem.asked:
             return Outcome({}, np.zeros(0), Status.COLLAPSED, 0, onward=why)
         if why:
