@@ -118,9 +118,9 @@ def true(truth: Mapping[str, Any], name: str) -> Moments:
 
 
 def moments(fit: Any, labels: bool = False) -> dict[str, Moments]:
-    """Of every site of a fit: of draws where its posterior has them, else its point and the standard
-    errors of its summary; in ascending order where labels are exchangeable."""
-    if fit.belief.varies:
+    """Of every site of a fit: of draws where its posterior has all of them, else its point and standard
+    errors as in its summary; in ascending order where labels are exchangeable."""
+    if fit.belief.varies and not getattr(fit.belief, "partly", ()):
         return of_draws(fit, labels)
     table, out = fit.summary(), {}
     for name, value in fit.params.items():
