@@ -137,7 +137,13 @@ def density(case: tabled_models.Case) -> Potential:
         raise Skipped("its truth is stored by new_truths.py")
     if case.user is not None:
         own = case.user
+        begun = dict(vars(own))
+        jax.eval_shape(lambda: own.prior and None)  # shapes and supports, with nothing compiled
         supports = {name: site["fn"].support for name, site in own.free.items()}
+        if any(map(_varies, supports.values())):
+            vars(own).clear()  # what was traced is computed
+            vars(own).update(begun)
+            supports = {name: site["fn"].support for name, site in own.free.items()}
         if any(map(_varies, supports.values())):
             raise Skipped("the support of a site is computed")
         return Potential(own.density(), {name: biject_to(own) for name, own in supports.items()},
