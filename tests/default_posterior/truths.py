@@ -137,6 +137,7 @@ def density(case: tabled_models.Case) -> Potential:
         raise Skipped("its truth is stored by new_truths.py")
     if case.user is not None:
         own = case.user
+        own.inputs, own.arrays  # noqa: B018 (kept, as arrays)
         begun = dict(vars(own))
         jax.eval_shape(lambda: own.prior and None)  # shapes and supports, with nothing compiled
         supports = {name: site["fn"].support for name, site in own.free.items()}
