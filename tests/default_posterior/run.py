@@ -20,11 +20,9 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
-os.environ.setdefault("PROBML_CACHE", "0")
-
-import numpy as np  # noqa: E402
-import tabled_models  # noqa: E402
-from judge import Moments, compared, moments, refused, said  # noqa: E402
+import numpy as np
+import tabled_models
+from judge import Moments, compared, moments, refused, said
 
 HERE = Path(__file__).parent
 FORGET = 25  # cases, after which compiled programs are let go
@@ -143,6 +141,7 @@ def main() -> None:
         return
     import jax
 
+    os.environ.setdefault("PROBML_CACHE", "0")
     jax.config.update("jax_enable_x64", False)
     table = json.loads(asked.out.read_text()) if asked.out and asked.out.exists() else {}
     number = 0
