@@ -150,8 +150,12 @@ def density(case: tabled_models.Case) -> Potential:
         return Potential(own.density(), {name: biject_to(own) for name, own in supports.items()},
                          {name: np.shape(site["value"]) for name, site in own.free.items()})
     function, arguments = case.plain()
-    found = sites(function, arguments, shapes=True)
-    if any(site.support.is_discrete or _varies(site.support) for site in found.values()):
+    try:
+        found = sites(function, arguments, shapes=True)
+    except NotImplementedError:  # an improper prior, of which NumPyro draws nothing
+        found = None
+    if found is None or any(site.support.is_discrete or _varies(site.support)
+                            for site in found.values()):
         found = sites(function, arguments)
     states = {name: (site.shape, site.values) for name, site in found.items() if site.values}
     free = {name: site for name, site in found.items() if not site.values}
