@@ -11,9 +11,9 @@ something discrete is hidden, it is summed over all joint values by brute force.
 is called. What user_truths.json and hierarchy_truths.json hold already is taken from there.
 
 Stored of a case: "mean", "sd" and "error" (the Monte Carlo error of the mean) and "sd_error" (that of
-the sd) of every continuous site, "r_hat" (the largest), "divergences", and "labels": true where
-chains disagree only about the numbers of exchangeable states: then all four are those of a site's
-entries in ascending order. "skipped" is the reason why there are none.
+the sd) of every continuous site, "r_hat" (the largest), "divergences", and "aligned": true where
+chains disagree only about the numbers of exchangeable states: then all states bear the numbers of the
+first chain, and judge.py compares a fit in whichever numbering is nearest. "skipped" is the reason why there are none.
 """
 
 import argparse
@@ -38,6 +38,7 @@ import tabled_models  # makes the tables importable
 import hierarchy_models
 import jax
 import jax.numpy as jnp
+import judge
 import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.distributions import biject_to
@@ -286,15 +287,27 @@ def compiled(potential: Potential) -> Callable[[float], tuple[dict, int]]:
 
 
 def summarised(draws: Mapping[str, np.ndarray], diverged: int) -> dict[str, Any]:
-    """Means, standard deviations, their errors and R-hat; of sorted entries where only these
-    agree."""
+    """Means, standard deviations, their errors and R-hat; with one numbering of exchangeable states in
+    all chains where that makes them agree."""
     out = {"divergences": diverged, **moments(draws)}
     if out["r_hat"] <= AGREE:
         return out
-    in_order = {name: np.sort(value.reshape(*value.shape[:2], -1), -1)
-                for name, value in draws.items()}
-    sorted_ = {"divergences": diverged, "labels": True, **moments(in_order)}
-    return sorted_ if sorted_["r_hat"] <= AGREE else out
+    one = {"divergences": diverged, "aligned": True, **moments(aligned(draws))}
+    if one["r_hat"] <= AGREE:
+        return one
+    return out
+
+
+def aligned(draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Draws of which every chain numbers exchangeable states as the first one does."""
+    out = {}
+    for name, value in draws.items():
+        first = judge.Moments(value[0].mean(0).ravel(), value[0].std(0).ravel(), None, None)
+        flat = value.reshape(*value.shape[:2], -1)
+        out[name] = np.stack([
+            own[:, judge.alignment(own.mean(0), first, value.shape[2:])] for own in flat
+        ]).reshape(value.shape)
+    return out
 
 
 def moments(draws: Mapping[str, np.ndarray]) -> dict[str, Any]:
