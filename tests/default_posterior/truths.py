@@ -70,7 +70,9 @@ def store(found: Mapping[str, Any]) -> None:
     """Adds to truths.json, one line a case."""
     every = {**stored(), **found}
     lines = [f"{json.dumps(key)}: {json.dumps(every[key])}" for key in sorted(every)]
-    STORED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    whole = STORED.with_suffix(".part")
+    whole.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    whole.replace(STORED)  # at once: run.py may read it meanwhile
 
 
 def known() -> dict[str, Any]:
