@@ -1,5 +1,6 @@
 """Whether a fit has the posterior means and standard deviations of a long run of NumPyro's NUTS."""
 
+import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -11,6 +12,7 @@ MEAN, SD = 0.2, 0.15  # posterior standard deviations; share of one
 NOISE = 3.0  # Monte Carlo errors
 DRAWS = 4000
 FEWEST = 1000  # effective draws of a truth whose Monte Carlo errors are not stored
+LABELS = 4  # of one site at the most
 PARTS = 8  # batches of draws, by which the error of a standard deviation is known
 SAID = re.compile(r"not to be (trusted|relied on)|[Cc]ompare with NUTS|[Uu]se NUTS|"
                   r"not the posterior mean|far from the normal|maxima|several modes|heavy tail|"
@@ -77,6 +79,9 @@ def compared(found: Mapping[str, Moments], truth: Mapping[str, Any], doubted: bo
               and found[name].mean.size == np.size(truth["mean"][name])]
     for name in common:
         own, want = found[name], true(truth, name)
+        if truth.get("aligned"):
+            own = Moments(*(value[alignment(own.mean, want, np.shape(truth["mean"][name]))]
+                            for value in own))
         moves = want.sd > 1e-6 * (1e-6 + np.abs(want.mean))
         if not moves.any():
             continue
@@ -101,6 +106,17 @@ def compared(found: Mapping[str, Moments], truth: Mapping[str, Any], doubted: bo
     return Judgement(verdict, farthest, ratio, site)
 
 
+def alignment(mean: np.ndarray, want: Moments, shape: tuple) -> np.ndarray:
+    """The order of a site's entries, flat, under which its means are nearest to those wanted, of all
+    that permute its axes of few entries: labels are exchangeable."""
+    places = np.arange(mean.size).reshape(shape)
+    scale = np.where(want.sd > 0, want.sd, 1.0)
+    ways = [list(itertools.permutations(range(size))) if size <= LABELS else [tuple(range(size))]
+            for size in shape]
+    orders = [places[np.ix_(*way)].ravel() for way in itertools.product(*ways)] or [places.ravel()]
+    return min(orders, key=lambda order: np.sum(((mean[order] - want.mean) / scale) ** 2))
+
+
 def _largest(values: np.ndarray) -> float:
     return math.inf if np.isnan(values).any() else float(values.max())
 
@@ -118,9 +134,9 @@ def true(truth: Mapping[str, Any], name: str) -> Moments:
 
 
 def moments(fit: Any, labels: bool = False) -> dict[str, Moments]:
-    """Of every site of a fit: of draws where its posterior has them, else its point and the standard
-    errors of its summary; in ascending order where labels are exchangeable."""
-    if fit.belief.varies:
+    """Of every site of a fit: of draws where its posterior has all of them, else its point and standard
+    errors as in its summary; in ascending order where labels are exchangeable."""
+    if fit.belief.varies and not getattr(fit.belief, "partly", ()):
         return of_draws(fit, labels)
     table, out = fit.summary(), {}
     for name, value in fit.params.items():

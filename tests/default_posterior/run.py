@@ -20,15 +20,21 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
-os.environ.setdefault("PROBML_CACHE", "0")
+import numpy as np
+import tabled_models
+from judge import Moments, compared, moments, refused, said
 
-import numpy as np  # noqa: E402
-import tabled_models  # noqa: E402
-from judge import Moments, compared, moments, refused, said  # noqa: E402
-
-TRUTHS = Path(__file__).with_name("truths.json")
+HERE = Path(__file__).parent
 FORGET = 25  # cases, after which compiled programs are let go
 LARGEST = 2000  # entries of a site whose moments are kept
+
+
+def stored() -> dict:
+    """The truths of all cases by name, also those that new_truths.py keeps."""
+    own = HERE / "new_truths.json"
+    new = json.loads(own.read_text()) if own.exists() else {}
+    return json.loads((HERE / "truths.json").read_text()) | {
+        f"new/{name}": truth for name, truth in new.items()}
 
 
 def measured(case: tabled_models.Case, warm: bool) -> dict:
@@ -74,6 +80,8 @@ def judged(row: dict, truth: dict | None) -> dict:
         return row | {"verdict": "failed"}
     if truth is None or "mean" not in truth:
         return row | {"verdict": "no truth"}
+    if "hopeless" in truth:
+        return row | {"verdict": "said" if row["said"] else "wrong", "why": truth["hopeless"]}
     if truth.get("r_hat", 1.0) > 1.05:
         return row | {"verdict": "no truth", "why": f"R-hat of the truth {truth['r_hat']}"}
     found = {name: Moments(*(np.asarray(value, float) for value in own))
@@ -122,7 +130,7 @@ def main() -> None:
     parser.add_argument("--no-warm", action="store_true", help="each is fitted but once")
     parser.add_argument("--judge", type=Path, help="a table to be judged anew; nothing is fitted")
     asked = parser.parse_args()
-    truths = json.loads(TRUTHS.read_text())
+    truths = stored()
     if asked.judge:
         table = {name: judged(row, truths.get(name))
                  for name, row in json.loads(asked.judge.read_text()).items()}
@@ -133,6 +141,7 @@ def main() -> None:
         return
     import jax
 
+    os.environ.setdefault("PROBML_CACHE", "0")
     jax.config.update("jax_enable_x64", False)
     table = json.loads(asked.out.read_text()) if asked.out and asked.out.exists() else {}
     number = 0

@@ -6,6 +6,7 @@ A name is its table and the function: "stan_guide/change_point". Tables: tests/u
 ("hierarchies"), and new_models.py of this folder ("new"), where it is there.
 """
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -42,7 +43,7 @@ class Case:
         build: () → the bound model that is fitted.
         read: () → the data of `fit`.
         plain: () → (a NumPyro function with its observations, its arguments by name): what NumPyro
-            samples. None: `user` says its density.
+            samples. None: `user` says its density, or the table has truths of its own.
         user: of a case of user_models.py, its own density by brute force.
     """
 
@@ -67,8 +68,8 @@ def every() -> dict[str, Case]:
             for name, pair in hierarchy_models.MODELS.items()]
     if importlib.util.find_spec("new_models") is not None:
         new = importlib.import_module("new_models")
-        out += [_of_a_function("new", name, *pair[:2], getattr(new, "BY_HAND", {}).get(name))
-                for name, pair in new.MODELS.items()]
+        out += [Case(f"new/{name}", functools.partial(_bound, pair[0]),
+                     functools.partial(dict, pair[1]), None) for name, pair in new.MODELS.items()]
     return {case.name: case for case in out}
 
 
@@ -82,6 +83,10 @@ def chosen(names: list[str], source: str | None, shard: str | None = None) -> li
         return found
     part, parts = map(int, shard.split("/"))
     return found[part::parts]
+
+
+def _bound(function: Callable) -> Any:
+    return probml.model(function)()
 
 
 def _of_a_user(case: user_truth.Case) -> Case:

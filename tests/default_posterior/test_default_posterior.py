@@ -3,7 +3,6 @@ standard deviations of a long run of NumPyro's NUTS, or says that it is not to b
 
 run.py of this folder runs and counts all of them in float32; truths.py adds a case's truth."""
 
-import json
 import sys
 import warnings
 from pathlib import Path
@@ -18,20 +17,28 @@ if str(HERE) not in sys.path:
 import judge  # noqa: E402
 import tabled_models  # noqa: E402
 
-TRUTHS = json.loads((HERE / "truths.json").read_text())
+import run  # noqa: E402
+
+TRUTHS = run.stored()
 CASES = {name: case for name, case in tabled_models.every().items()
-         if "mean" in TRUTHS.get(name, {}) and TRUTHS[name].get("r_hat", 1.0) <= 1.05}
-QUICK = ("users/kidscore", "users/change_point", "users/ordered_mixture",
-         "stan_guide/linear_regression", "hierarchies/five_rows", "hierarchies/folded",
-         "hierarchies/changepoint_smooth", "hierarchies/rates_of_rates")
+         if "mean" in TRUTHS.get(name, {}) and TRUTHS[name].get("r_hat", 1.0) <= 1.05
+         and "hopeless" not in TRUTHS[name]}
+QUICK = ("users/kidscore", "users/normal_inverse_gamma", "users/logistic", "users/change_point",
+         "users/ordered_mixture", "hierarchies/five_rows", "hierarchies/folded",
+         "hierarchies/bradley_terry")
+# wrong without a word, as run.py counts them: name → what is wrong; the aim is none
+WRONG: dict[str, str] = {}
 
 
-def named(names):
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-            for name in names]
+def marked(name):
+    """The name, slow unless it is one of the quick ones, and expected to fail where it is known."""
+    marks = [] if name in QUICK else [pytest.mark.slow]
+    if name in WRONG:
+        marks.append(pytest.mark.xfail(reason=WRONG[name], raises=AssertionError))
+    return pytest.param(name, marks=marks)
 
 
-@pytest.mark.parametrize("name", named(CASES))
+@pytest.mark.parametrize("name", [marked(name) for name in CASES])
 def test_the_default_has_the_posterior_or_says_that_it_has_not(name):
     case = CASES[name]
     with warnings.catch_warnings(record=True) as caught:

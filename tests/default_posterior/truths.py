@@ -11,20 +11,26 @@ something discrete is hidden, it is summed over all joint values by brute force.
 is called. What user_truths.json and hierarchy_truths.json hold already is taken from there.
 
 Stored of a case: "mean", "sd" and "error" (the Monte Carlo error of the mean) and "sd_error" (that of
-the sd) of every continuous site, "r_hat" (the largest), "divergences", and "labels": true where
-chains disagree only about the numbers of exchangeable states: then all four are those of a site's
-entries in ascending order. "skipped" is the reason why there are none.
+the sd) of every continuous site, "r_hat" (the largest), "divergences", and "aligned": true where
+chains disagree only about the numbers of exchangeable states: then all states bear the numbers of the
+first chain, and judge.py compares a fit in whichever numbering is nearest. "skipped" is the reason why there are none.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import math
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+# operations one by one are each a program to compile
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 "
+                      "--xla_cpu_parallel_codegen_split_count=1")
 
 import tabled_models  # makes the tables importable
 
@@ -32,6 +38,7 @@ import tabled_models  # makes the tables importable
 import hierarchy_models
 import jax
 import jax.numpy as jnp
+import judge
 import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.distributions import biject_to
@@ -42,6 +49,7 @@ import user_truth
 from plain_numpyro import met
 
 STORED = Path(__file__).with_name("truths.json")
+NEW = STORED.with_name("new_truths.json")
 CHAINS, WARMUP, DRAWS = 4, 1000, 2000
 TARGETS = (0.9, 0.98)
 WELL, AGREE = 1.02, 1.05  # R-hat: no second run; not to be compared
@@ -62,22 +70,26 @@ def store(found: Mapping[str, Any]) -> None:
     """Adds to truths.json, one line a case."""
     every = {**stored(), **found}
     lines = [f"{json.dumps(key)}: {json.dumps(every[key])}" for key in sorted(every)]
-    STORED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    whole = STORED.with_suffix(".part")
+    whole.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    whole.replace(STORED)  # at once: run.py may read it meanwhile
 
 
 def known() -> dict[str, Any]:
     """What other tables hold of posteriors, in the form of truths.json."""
-    out = {}
+    out, models = {}, tabled_models.every()
     for name, own in user_truth.stored().items():
         if "means" in own:
             out[f"users/{name}"] = {"mean": own["means"], "sd": own["deviations"],
                                     "error": own["errors"], "divergences": own["divergent"]}
     for name, own in json.loads(hierarchy_models.TRUTHS.read_text()).items():
-        free = sites(*tabled_models.every()[f"hierarchies/{name}"].plain())
+        free = sites(*models[f"hierarchies/{name}"].plain(), shapes=True)
         out[f"hierarchies/{name}"] = {
             "mean": {site: own["mean"][site] for site in own["mean"] if site in free},
             "sd": {site: own["sd"][site] for site in own["sd"] if site in free},
             "r_hat": own["r_hat"]}
+    if NEW.exists():
+        out |= {f"new/{name}": own for name, own in json.loads(NEW.read_text()).items()}
     return {name: rounded(own) for name, own in out.items()}
 
 
@@ -124,15 +136,30 @@ class Potential(NamedTuple):
 
 def density(case: tabled_models.Case) -> Potential:
     """What is sampled of a case: NumPyro's density, hidden discrete sites summed out."""
+    if case.plain is None and case.user is None:
+        raise Skipped("its truth is stored by new_truths.py")
     if case.user is not None:
         own = case.user
+        own.inputs, own.arrays  # noqa: B018 (kept, as arrays)
+        begun = dict(vars(own))
+        jax.eval_shape(lambda: own.prior and None)  # shapes and supports, with nothing compiled
         supports = {name: site["fn"].support for name, site in own.free.items()}
+        if any(map(_varies, supports.values())):
+            vars(own).clear()  # what was traced is computed
+            vars(own).update(begun)
+            supports = {name: site["fn"].support for name, site in own.free.items()}
         if any(map(_varies, supports.values())):
             raise Skipped("the support of a site is computed")
         return Potential(own.density(), {name: biject_to(own) for name, own in supports.items()},
                          {name: np.shape(site["value"]) for name, site in own.free.items()})
     function, arguments = case.plain()
-    found = sites(function, arguments)
+    try:
+        found = sites(function, arguments, shapes=True)
+    except NotImplementedError:  # an improper prior, of which NumPyro draws nothing
+        found = None
+    if found is None or any(site.support.is_discrete or _varies(site.support)
+                            for site in found.values()):
+        found = sites(function, arguments)
     states = {name: (site.shape, site.values) for name, site in found.items() if site.values}
     free = {name: site for name, site in found.items() if not site.values}
     moving = [name for name, site in free.items() if _varies(site.support)]
@@ -161,19 +188,20 @@ class Unobserved(NamedTuple):
     values: list | None
 
 
-def sites(function: Callable, arguments: Mapping[str, Any],
-          seed: int = 1) -> dict[str, Unobserved]:
-    """The unobserved sample sites of a plain function."""
+def sites(function: Callable, arguments: Mapping[str, Any], seed: int = 1,
+          shapes: bool = False) -> dict[str, Unobserved]:
+    """The unobserved sample sites of a plain function; `shapes`: nothing is computed, and values of
+    discrete ones are not listed."""
     def ask(site):
         if site["type"] != "sample" or site["is_observed"]:
             return None
-        if not site["fn"].support.is_discrete:
+        if not site["fn"].support.is_discrete or shapes:
             return site["fn"].support, None
         if not site["fn"].has_enumerate_support:
             raise Skipped(f"'{site['name']}' is discrete without a finite list of values")
         return None, np.ravel(site["fn"].enumerate_support(expand=False)).tolist()
 
-    found = met(function, (), arguments, seed, ask)
+    found = met(function, (), arguments, seed, ask, draw=not shapes)
     if weights := [name for name, site in found.items() if site.kind == "param"]:
         raise Skipped(f"{weights} have no prior: there is no posterior")
     return {name: Unobserved(np.shape(site.value), *site.told) for name, site in found.items()
@@ -218,7 +246,7 @@ def run(case: tabled_models.Case, seconds: float) -> dict[str, Any]:
         start = time.time()
         draws, diverged = sampler(target)
         found = summarised({name: np.asarray(value, float) for name, value in draws.items()},
-                           int(diverged))
+                           diverged)
         if best is None or (found["r_hat"], found["divergences"]) < (best["r_hat"],
                                                                       best["divergences"]):
             best = found
@@ -229,47 +257,59 @@ def run(case: tabled_models.Case, seconds: float) -> dict[str, Any]:
     return best
 
 
-def compiled(potential: Potential) -> Callable[[float], tuple[dict, jax.Array]]:
-    """Target acceptance → draws (chains, draws, ...) of every site and how many steps diverged: all
-    chains of NumPyro's NUTS in one program."""
-    kept = WARMUP + DRAWS
-
-    @jax.jit
-    def run(target, tried):
+def compiled(potential: Potential) -> Callable[[float], tuple[dict, int]]:
+    """Target acceptance → draws (chains, draws, ...) of every site and how many steps diverged: a
+    chain of NumPyro's NUTS in one program, of all chains one after another (all at once would wait
+    for the longest path of each step, and take twice as long to compile)."""
+    @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 3})
+    def chain(key, tried, target):
         init, step = hmc(potential.value, algo="NUTS")
+        values = jax.lax.map(potential.value, tried)
+        best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
+        start = {name: u[best] for name, u in tried.items()}
+        state = init(start, num_warmup=WARMUP, target_accept_prob=target, rng_key=key)
 
-        def chain(key, tried):
-            values = jax.lax.map(potential.value, tried)
-            best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
-            start = {name: u[best] for name, u in tried.items()}
-            state = init(start, num_warmup=WARMUP, target_accept_prob=target, rng_key=key)
+        def one(state, _):
+            state = step(state)
+            return state, (state.z, state.diverging)
 
-            def one(state, _):
-                state = step(state)
-                return state, (state.z, state.diverging)
+        _, (u, diverging) = jax.lax.scan(one, state, None, WARMUP + DRAWS)
+        late = {name: value[WARMUP:] for name, value in u.items()}
+        return jax.lax.map(potential.params, late), diverging[WARMUP:].sum()
 
-            _, (u, diverging) = jax.lax.scan(one, state, None, kept)
-            late = {name: value[WARMUP:] for name, value in u.items()}
-            return jax.lax.map(potential.params, late), diverging[WARMUP:].sum()
+    keys, tried = jax.random.split(jax.random.key(14), CHAINS), potential.random(CHAINS * TRIED)
 
-        draws, diverged = jax.vmap(chain)(jax.random.split(jax.random.key(14), CHAINS), tried)
-        return draws, diverged.sum()
+    def sampled(target: float) -> tuple[dict, int]:
+        found = [jax.device_get(chain(keys[c], {name: u[c::CHAINS] for name, u in tried.items()},
+                                      target)) for c in range(CHAINS)]
+        draws = {name: np.stack([own[name] for own, _ in found]) for name in potential.shapes}
+        return draws, sum(int(count) for _, count in found)
 
-    tried = {name: u.reshape(CHAINS, TRIED, *u.shape[1:])
-             for name, u in potential.random(CHAINS * TRIED).items()}
-    return lambda target: jax.device_get(run(target, tried))
+    return sampled
 
 
 def summarised(draws: Mapping[str, np.ndarray], diverged: int) -> dict[str, Any]:
-    """Means, standard deviations, their errors and R-hat; of sorted entries where only these
-    agree."""
+    """Means, standard deviations, their errors and R-hat; with one numbering of exchangeable states in
+    all chains where that makes them agree."""
     out = {"divergences": diverged, **moments(draws)}
     if out["r_hat"] <= AGREE:
         return out
-    in_order = {name: np.sort(value.reshape(*value.shape[:2], -1), -1)
-                for name, value in draws.items()}
-    sorted_ = {"divergences": diverged, "labels": True, **moments(in_order)}
-    return sorted_ if sorted_["r_hat"] <= AGREE else out
+    one = {"divergences": diverged, "aligned": True, **moments(aligned(draws))}
+    if one["r_hat"] <= AGREE:
+        return one
+    return out
+
+
+def aligned(draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Draws of which every chain numbers exchangeable states as the first one does."""
+    out = {}
+    for name, value in draws.items():
+        first = judge.Moments(value[0].mean(0).ravel(), value[0].std(0).ravel(), None, None)
+        flat = value.reshape(*value.shape[:2], -1)
+        out[name] = np.stack([
+            own[:, judge.alignment(own.mean(0), first, value.shape[2:])] for own in flat
+        ]).reshape(value.shape)
+    return out
 
 
 def moments(draws: Mapping[str, np.ndarray]) -> dict[str, Any]:
