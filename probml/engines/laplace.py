@@ -207,12 +207,13 @@ class Laplace(Engine):
             if found.off <= importance.NEARLY:
                 return found, ""
             if rounding > importance.ROUNDED or count * MORE < ENOUGH:
-                return found, _unlike(found)
-        found = importance.weighted(densities, modes, self.draws, problem.seed)
+                return found, _unlike(found, [])
+        found = importance.weighted(densities, modes, self.draws, problem.seed,
+                                    functools.partial(_values, plan, known))
         heavy, power = importance.heavy_tail(densities, mode, problem.seed)
         if heavy >= 0 and (power or found.reliable):
             return found, _heavy(density.owners(plan, known)[heavy], power)
-        return found, "" if found.reliable else _unlike(found)
+        return found, "" if found.reliable else _unlike(found, _entries(plan))
 
     def _part(self, problem: Problem) -> Outcome:
         """The normal of some parameters, the others given at the mode of all."""
@@ -329,7 +330,7 @@ def _posterior(problem: Problem, known: Known, found: Weighted, draws: int,
                out: Outcome) -> Outcome:
     """The outcome of weighted draws that stand for the posterior."""
     plan = problem.plan
-    u = found.resampled(draws, problem.seed)[None].astype(jnp.result_type(float))
+    u = found.resampled(max(draws, len(found.weights)), problem.seed)[None].astype(jnp.result_type(float))
     values = jax.device_get(constrained(plan, known, u))
     worth = {"ess": round(found.effective, 1), "k_hat": found.k}
     belief = with_states(plan, Draws(values, None, {}, worth=worth), known, problem.rows,
@@ -407,8 +408,24 @@ def _volumes(plan: Plan, u: jax.Array, known: Known):
     return jax.value_and_grad(total)(u)
 
 
-def _unlike(found: Weighted) -> str:
+def _values(plan: Plan, known: Known, points: np.ndarray) -> np.ndarray:
+    """Parameters in their own coordinates at points, (n, p)."""
+    found = jax.device_get(constrained(plan, known, points.astype(jnp.result_type(float))))
+    return np.concatenate([np.asarray(found[name], float).reshape(len(points), -1)
+                           for name in plan.free], 1)
+
+
+def _entries(plan: Plan) -> list[str]:
+    """The names of the numbers that `_values` has."""
+    return [f"{name}[{', '.join(map(str, index))}]" if index else name for name in plan.free
+            for index in np.ndindex(plan.structure.sites[name].shape)]
+
+
+def _unlike(found: Weighted, entries: list[str]) -> str:
     limit = k_limit(len(found.weights))
+    if found.k <= limit and found.doubtful >= 0:
+        return (f"the posterior of '{entries[found.doubtful]}' has so long a tail that weighted "
+                f"draws do not tell its standard deviation (Pareto k-hat {found.spread:.1f})")
     if found.k > limit:
         return (f"the posterior is far from the normal distribution at its mode (Pareto k-hat "
                 f"{found.k:.1f} of importance weights, above {limit:.1f})")
