@@ -27,7 +27,7 @@ from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 from probml.posteriors.pareto import k_hat, k_limit, smoothed
 
-DEGREES = 7.0  # of freedom of the Student t; half as many as coordinates, if those are more
+DEGREES = 4.0  # of freedom of the Student t; half as many as coordinates, if those are more
 ROUNDS = 3  # of moving the proposal, at the most
 EFFECTIVE = 200  # independent draws that the weighted ones must be worth
 SURE = 0.08  # relative standard error that the standard deviation of a parameter may have
