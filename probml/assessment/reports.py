@@ -64,6 +64,8 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
         out["note"] = out["note"].fillna("")
     if widths is not None and (widths.root or fit.errors):
         out.attrs["sd"] = WORDS
+    if widths is not None and widths.posterior:
+        out.attrs["posterior"] = widths.posterior
     return out
 
 

@@ -52,7 +52,7 @@ from probml.errors import Refusal
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
 from probml.numerics.tiers import ONCE
-from probml.plan import hierarchy, still, unbounded
+from probml.plan import still
 from probml.plan.blocks import blocks, climbed_on_rows, directions
 from probml.plan.integrals import words
 from probml.plan.plan import Plan
@@ -169,8 +169,6 @@ class EM(Engine):
             raise Refusal(f"{where}: '{plan.effects[0]}', effects of groups, are integrated out "
                           f"{words(plan.groupings)}, of which no M-step is known", ("MAP",))
         still.judge(plan, "EM")
-        hierarchy.judge(plan, problem.size, "EM", not problem.asked)
-        unbounded.judge(plan, problem.size, "EM", not problem.asked)
         if problem.asked or not plan.free:
             return
         if plan.groupings and not plan.variables:
@@ -192,6 +190,10 @@ class EM(Engine):
         if names := climbed_on_rows(plan, self.prior):
             raise Refusal(f"{where} faster than MAP: '{names[0]}' has no closed form, so that each "
                           f"step of an M-step would pass over all rows", ("MAP",))
+
+    def passed_over(self, problem: Problem) -> str:
+        return "nothing is hidden, and a posterior can be had" if (
+            problem.plan.complete and problem.plan.free and not problem.point_wanted) else ""
 
     def run(self, problem: Problem) -> Outcome:
         with one_thread(problem.plan.matrix):

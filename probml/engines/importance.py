@@ -35,6 +35,7 @@ BATCH, TOGETHER = 256, 2**18  # densities of a device call; numbers that are wor
 # widths at which tails are looked at; nats by which a density with a variance falls in between
 OUT, HEAVY, WAYS = (10.0, 20.0), 2.2, 50
 BEYOND = (100.0, 1000.0)  # widths between which that of a power law goes on
+WORK = 2**25  # numbers of the data that the densities of a round of draws may meet together
 ROUNDED = 0.1  # nats of rounding beyond which weights mean nothing
 
 Densities = Callable[[np.ndarray], np.ndarray]  # points (n, d) → log densities (n,)

@@ -37,9 +37,9 @@ from probml.posteriors.posterior import OWN
 
 POINTS = 32  # about the mode, of which the density is measured together with the curvature
 AWAY = 0.1  # standard deviations from the mode at which a proposal begins well enough
-# numbers of the data that the densities of a round of draws meet together: where these are fewer
-# draws than ENOUGH, few are compared with the normal; so many numbers more where that is not it
-WORK, MORE, ENOUGH, FEWEST = 2**25, 16, 400, 16
+# where so many numbers are met by fewer draws than ENOUGH, few are compared with the normal; so
+# many numbers more are met where that is not it
+MORE, ENOUGH, FEWEST = 16, 400, 16
 EACH = 16  # rows a parameter, beyond which MAP's mode and curvature are near the density's own
 SAMPLED = 2**16  # numbers of the data up to which the thousands of gradients of NUTS are affordable
 
@@ -194,7 +194,7 @@ class Laplace(Engine):
         numbers = sum(np.size(leaf) for leaf in jax.tree.leaves((rows, known))) * max(plan.work, 1)
         mode, rounding = modes[0], 4 * float(jnp.finfo(jnp.result_type(float)).eps) * abs(height)
         densities = importance.densities_of(plan, known, rows)
-        count = int(np.clip(WORK // (numbers + 1), FEWEST, self.draws))
+        count = int(np.clip(importance.WORK // (numbers + 1), FEWEST, self.draws))
         if count < min(ENOUGH, self.draws) or rounding > importance.ROUNDED:
             found = importance.nearly_normal(densities, mode, count, problem.seed)
             if found.off <= importance.NEARLY:
@@ -234,12 +234,14 @@ class Laplace(Engine):
 def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
     """The posterior about an optimum that EM found, in its numbering of hidden states; the optimum
     where that would cost more than the fit, or where rows are so many that its standard errors are
-    as good; with a warning, where weighted draws about it do not stand for the posterior."""
+    as good. Where weighted draws about it do not stand for the posterior, the optimum with a
+    warning; of a hierarchy, whose joint mode is no answer, the ladder's next engine is asked."""
     plan, known, rows = problem.plan, problem.known, problem.rows
     size = density.size(plan, known)
     numbers = sum(np.size(leaf) for leaf in jax.tree.leaves((rows, known))) * max(plan.work, 1)
     if (outcome.status is not Status.CONVERGED or plan.carried or not 0 < size <= MOST
-        or problem.point_wanted or problem.size > EACH * size or ENOUGH * numbers > WORK):
+        or problem.point_wanted or ENOUGH * numbers > importance.WORK
+        or problem.size > EACH * size and not begin.hyper(plan)):
         return outcome
     engine, spread = Laplace(), np.zeros((POINTS, size))
     begun = begin.measured(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
@@ -248,7 +250,8 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
         found, why = engine._weighted(problem, known, [_newton(begun)[0]], float(begun.value))
     if not why:
         return _posterior(problem, known, found, engine.draws, out)
-    return outcome._replace(notes=(*outcome.notes, f"{why}. Compare with NUTS()"))
+    return outcome._replace(notes=(*outcome.notes, f"{why}. Compare with NUTS()"),
+                            onward=why if begin.hyper(plan) and numbers <= SAMPLED else "")
 
 
 def _near_mode(problem: Problem) -> tuple[Known, begin.Begin, np.ndarray, dict | None]:

@@ -32,7 +32,7 @@ from probml.engines.start.prior import compiled_prior_point, given_start, need_p
 from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import placed, placed_all
-from probml.plan import effects, hierarchy, unbounded
+from probml.plan import effects, hierarchy
 from probml.plan.blocks import blocks
 
 STARTS = 4  # of the ladder, where a start decides which hidden state is which
@@ -165,15 +165,11 @@ class MAP(Engine):
         return self if self.optimizer is None or self.batch_rows else replace(self, batch_rows=rows)
 
     def refuse(self, problem: Problem) -> None:
-        """In the ladder MAP refuses a hierarchy whose effects are not integrated out; asked for by
-        name it warns of one."""
         if self.restricted:
             self._refuse_restricted(problem)
         check_batch(self, problem)
         check_distinct(problem.data, problem.plan)
         need_prior(problem.plan, "MAP", self.prior)
-        hierarchy.judge(problem.plan, problem.size, "MAP", not problem.asked)
-        unbounded.judge(problem.plan, problem.size, "MAP", not problem.asked)
 
     def passed_over(self, problem: Problem) -> str:
         return "" if problem.point_wanted else "it finds a point, and a posterior can be had"
@@ -218,8 +214,7 @@ class MAP(Engine):
             notes = ("a scale went to 0, as of rows that are all alike or of a component on one of "
                      "them: the density rises for ever. Give it a prior that vanishes at 0 "
                      "(LogNormal, InverseGamma) with prior=True",)
-        unheld = hierarchy.unheld(plan, problem.size, not problem.asked)
-        outcome = outcome._replace(notes=(*unheld, *outcome.notes, *alike(problem, outcome.params)))
+        outcome = outcome._replace(notes=(*outcome.notes, *alike(problem, outcome.params)))
         if notes:
             return outcome._replace(status=Status.RUNAWAY, notes=(*outcome.notes, *notes))
         if self.optimizer:

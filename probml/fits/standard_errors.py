@@ -32,6 +32,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device.load import load
 from probml.device.rows import Known, Rows
+from probml.engines import importance
 from probml.engines.climbing.climbs import smooth
 from probml.engines.climbing.coordinates import flat
 from probml.engines.climbing.identifiability import FEW, direction, of_domains
@@ -62,6 +63,7 @@ SHORT = 0.125  # nats, half a standard error, that may be left to gain
 HALF = 0.3  # nats that the fall one width away may differ from half of one
 HELD = 2**22  # numbers of the rows that a fit of a point holds on to: 32 MiB
 WIDE = 2**26  # numbers of all ways of all that is told
+LOOKED, AWAY = 400, 0.5  # draws of a look at the posterior; deviations that its mean may be away
 WORK = 2**28  # numbers that differences pass over unasked: some ten seconds
 
 
@@ -87,10 +89,13 @@ class Widths(NamedTuple):
         root: name → (k, *shape), columns of a root of the joint covariance (posteriors/units.py),
             NaN where there is none; of effects of groups the part that coefficients add to their
             covariance given these. why: name → why, in words; "": of all.
+        posterior: that the posterior is far from the normal distribution at the point, or its mean
+            from the point, in words; "": neither, or it was not asked.
     """
 
     root: Mapping[str, np.ndarray]
     why: Mapping[str, str]
+    posterior: str = ""  # how the posterior differs from the normal at the point, in words
 
 
 def kept(engine: Engine, first: Engine, data: Data, weights: np.ndarray | None) -> Again | None:
@@ -159,7 +164,31 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
             return Widths({}, {"": f"{told:,} numbers of {u.size:,} parameters are too many"})
         beside = ways.along.T * _elements(plan, known, _coefficients(plan))
         found = jax.device_get(_moved(plan, computed, u, ways.along.T, beside, known, rows))
-        return _widths(ways_in_units(units, found), ways)
+        return _widths(ways_in_units(units, found), ways)._replace(
+            posterior=_posterior(plan, known, rows, top, ways) if engine.held else "")
+
+
+def _posterior(plan: Plan, known: Known, rows: Rows, top: Top, ways: "_Ways") -> str:
+    """How far the posterior is from the normal distribution at the point, in words, by weighted
+    draws of it (engines/importance.py): nothing where rows are many, or a direction has no width.
+
+    Cost: `LOOKED` densities, four times as many at the most.
+    """
+    numbers = sum(np.size(leaf) for leaf in jax.tree.leaves((rows, known))) * max(plan.work, 1)
+    if not ways.told.all() or LOOKED * numbers > importance.WORK or plan.globals:
+        return ""
+    mode = importance.proposal(top.u, ways.along / np.sqrt(ways.curvature))
+    found = importance.weighted(importance.densities_of(plan, known, rows), [mode], LOOKED)
+    if not found.reliable:
+        return (f"the posterior is far from the normal distribution at this point (Pareto k-hat "
+                f"{found.k:.1f} of importance weights): the standard errors may mislead. Compare "
+                f"with NUTS()")
+    deviation = np.sqrt(found.weights @ (found.points - found.mean) ** 2)
+    away = np.abs(found.mean - top.u) / deviation
+    worst = int(np.argmax(away))
+    return "" if away[worst] < AWAY else (
+        f"the posterior mean of '{density.owners(plan, known)[worst]}' is {away[worst]:.1f} "
+        f"posterior standard deviations from this point: for means and intervals use Laplace()")
 
 
 class _Ways(NamedTuple):

@@ -204,7 +204,7 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
 
 
 TIES = {"spread": "its spread is unseen", "product": "its spread is a factor",
-        "incidental": "few rows for each member", "grown": "as many as what tells them"}
+        "incidental": "few rows for each member"}
 
 
 def _tied(held: dataset.Data, plan: Plan | None, name: str) -> str:

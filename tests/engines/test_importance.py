@@ -140,7 +140,9 @@ def test_the_default_has_the_posterior_mean_and_a_mode_that_is_asked_for_is_the_
     assert fit.engine.startswith("Laplace") and "importance weights pass" in fit.status
     assert fit.params["sigma"] > 1.1 * mode.params["sigma"]
     assert set(fit.summary().columns) >= {"mean", "sd", "5%", "95%", "ess", "k_hat"}
+    assert "posterior mean of 'sigma' is" in mode.summary().attrs["posterior"]
     many = line().fit({"x": x, "y": x.sum(1) + noise})
+    assert "posterior" not in many.summary().attrs
     np.testing.assert_allclose(many.params["beta"], 1.0, atol=0.2)
 
 
