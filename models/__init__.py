@@ -243,6 +243,9 @@ _ELSEWHERE = {  # what other libraries call it → what does it here
     "glm": "GeneralizedLinearModel, with formula(text, table)", "GLM": "GeneralizedLinearModel",
     "OLS": "BayesianLinearRegression", "lmer": "MixedModel, with formula(text, table)",
     "glmer": "MixedModel(family=), with formula(text, table)", "MixedLM": "MixedModel",
+    "stan_glm": "GeneralizedLinearModel(engine='bayes')",
+    "brm": "formula(text, table).fit(engine='bayes')",
+    "stan_lmer": "MixedModel(engine='bayes')", "stan_glmer": "MixedModel(family=, engine='bayes')",
     "BayesianNetwork": "bayesian_network", "DiscreteBayesianNetwork": "bayesian_network",
     "BIFReader": "read_bif", "BIFWriter": "write_bif", "HillClimbSearch": "learn_structure",
 }

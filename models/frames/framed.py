@@ -60,14 +60,17 @@ class Framed(Complete):
         return coef, bias - coef @ self._centre
 
     _level, _spread = 0.0, 1.0  # of the y of `fit_`: where its 0 lies, and its unit
+    _base, _slope = None, None  # of x β + b there, where they are not those of y
 
     def _told(self, fit: Fit) -> dict[str, Unit]:
         point = fit.point
-        out = plane("beta", "bias", self._centre, self._unit, np.ndim(point["beta"]), self._level,
-                    self._spread, self._column_names)
+        base, slope = ((self._level, self._spread) if self._slope is None
+                       else (self._base, self._slope))
+        out = plane("beta", "bias", self._centre, self._unit, np.ndim(point["beta"]), base, slope,
+                    self._column_names)
         # the scales that go with slopes and noise, where they were not given
-        out |= {"weight_scale": Unit(self._spread / self._unit),
-                "variance": Unit(self._spread**2)}
+        out |= {"weight_scale": Unit(slope / self._unit), "variance": Unit(self._spread**2),
+                "noise": Unit(self._spread)}
         return {name: unit for name, unit in out.items() if name in point} | of_rows(
             x=(self._centre, self._unit), y=(self._level, self._spread))
 

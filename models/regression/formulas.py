@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from probml import DataError, ModelError
+from probml import DataError, ModelError, models
 
 EFFECT = re.compile(r"\(\s*([^()|]+?)\s*(\|\|?)\s*([^()|]+?)\s*\)")
 INTERCEPT = "Intercept"
@@ -21,8 +21,9 @@ INTERCEPT = "Intercept"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Formula:
-    """A formula that has met a table: `MixedModel(f.effects).fit(f.X, f.y)`, or
-    `linear_regression().fit(f.data)`.
+    """A formula that has met a table: `f.fit(family="poisson", engine="bayes")` is a regression or
+    a mixed model; `MixedModel(f.effects).fit(f.X, f.y)` is one by hand, `linear_regression().fit(
+    f.data)` a function.
 
     Attributes:
         text: as it was written.
@@ -48,6 +49,31 @@ class Formula:
         x = self.X.drop(columns=list(self.effects or ()))
         return {"x": x.to_numpy(float)} if self.y is None else {"x": x.to_numpy(float),
                                                                 "y": self.y}
+
+    def fit(self, family: str = "normal", *, sample_weight: Any = None, offset: Any = None,
+            trials: Any = None, **settings: Any) -> Any:
+        """The estimator of the formula, fitted to the rows of its table: MixedModel where it has
+        effects of groups, else GeneralizedLinearModel. `model.predict(f.of(new))` answers for other
+        rows.
+
+        Args:
+            family, sample_weight, offset, trials: see there.
+            settings: parameters of the estimator, such as link="probit", or engine="bayes", a
+                posterior under default priors.
+
+        Raises:
+            ModelError: a formula without a left side, or with effects and without an intercept.
+            DataError, ValueError: as of the estimator.
+        """
+        if self.y is None:
+            raise ModelError(f"fit: formula({self.text!r}) has no left side: write 'y ~ ...'")
+        if self.effects and not self.intercept:
+            raise ModelError(f"fit: formula({self.text!r}) has no intercept, which MixedModel "
+                             f"always has: leave '0 +' out")
+        model = (models.MixedModel(self.effects, family=family, correlated=self.correlated,
+                                   **settings) if self.effects else
+                 models.GeneralizedLinearModel(family, fit_intercept=self.intercept, **settings))
+        return model.fit(self.X, self.y, sample_weight=sample_weight, offset=offset, trials=trials)
 
     def of(self, table: Any) -> Any:
         """X of other rows, categories coded as at first.

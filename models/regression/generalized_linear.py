@@ -80,7 +80,7 @@ def softmax_regression(x, states, weight_scale=1.0, bias_scale=10.0):
 @probml.model
 def generalized_linear(
     x, offset, trials, family="poisson", link=None, weight_scale=None, bias_scale=None, noise=None,
-    concentration=None
+    concentration=None, noise_scale=None, concentration_scale=100.0
 ):
     """y of any family of this page. Inputs `x` (n, d), `offset` (n,), `trials` (n,), site `y` in
     every row; sites `beta` (d,), `bias` ().
@@ -95,23 +95,30 @@ def generalized_linear(
             function by itself.
         weight_scale, bias_scale: as in logistic_regression, in units of the link; of a normal whose
             noise is unknown weight_scale is in units of the noise.
-        noise: σ of the normal; None: a site `variance` ~ InverseGamma(0.5, 0.005).
-        concentration: of gamma and negative binomial; None: a site `concentration` ~ Gamma(1,
-            0.01).
+        noise: σ of the normal; None: a site `variance` ~ InverseGamma(0.5, 0.005), or by
+            noise_scale.
+        concentration: of gamma and negative binomial; None: a site `concentration`, exponential
+            with the mean concentration_scale.
+        noise_scale: a number: σ is a site `noise`, exponential with this mean, and weight_scale is
+            in units of y.
 
     Raises:
         ModelError: an unknown family or link.
     """
     unit = 1.0
     if family == "normal" and noise is None:
-        noise = unit = jnp.sqrt(sample("variance", dist.InverseGamma(0.5, 0.005)))
+        if noise_scale is None:
+            noise = unit = jnp.sqrt(sample("variance", dist.InverseGamma(0.5, 0.005)))
+        else:
+            noise = sample("noise", dist.Exponential(1 / noise_scale))
     eta = linear_predictor(x, (), weight_scale, bias_scale, unit) + offset
-    seen = family_of(eta, trials, family, link, noise, concentration)
+    seen = family_of(eta, trials, family, link, noise, concentration, concentration_scale)
     with probml.rows():
         sample("y", seen)
 
 
-def family_of(eta, trials, family, link=None, noise=None, concentration=None):
+def family_of(eta, trials, family, link=None, noise=None, concentration=None,
+              concentration_scale=100.0):
     """The distribution of y, of a family whose mean is the link's inverse of eta; arguments as of
     generalized_linear, outside rows().
 
@@ -125,7 +132,7 @@ def family_of(eta, trials, family, link=None, noise=None, concentration=None):
         raise probml.ModelError(f"link={link!r}: expected one of {list(LINKS)}")
     mean = LINKS[link](eta)
     if family in ("gamma", "negative binomial") and concentration is None:
-        concentration = sample("concentration", dist.Gamma(1.0, 0.01))
+        concentration = sample("concentration", dist.Gamma(1.0, 1 / concentration_scale))
     if family in ("bernoulli", "binomial") and link == "logit":
         return (dist.Bernoulli(logits=eta) if family == "bernoulli"
                 else dist.Binomial(trials, logits=eta))
@@ -142,7 +149,9 @@ def family_of(eta, trials, family, link=None, noise=None, concentration=None):
 
 def linear_predictor(x, event: tuple[int, ...], weight_scale, bias_scale, unit=1.0):
     """x β + b with their priors as sites `beta` (d, *event) and `bias` event; see
-    logistic_regression. `unit`: in which weight_scale is."""
+    logistic_regression. `unit`: in which weight_scale is. x None: b alone."""
+    if x is None:
+        return sample("bias", _prior(bias_scale, event))
     d = x.shape[-1]
     if isinstance(weight_scale, str):
         if weight_scale != "each":

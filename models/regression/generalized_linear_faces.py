@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import xlogy
 
-from probml import EM, MAP, DataError
+from probml import EM, MAP, DataError, ModelError
 from probml.estimators.face import regiven
 from probml.estimators.rules import ENGINE, FLAG, SEED, number, one_of, optional, parameter, whole
 from probml.estimators.validation import (
@@ -19,8 +19,17 @@ from probml.estimators.validation import (
 )
 from probml.models.frames.framed import Numeric, counted, unpenalised
 from probml.models.regression.generalized_linear import FAMILIES, LINKS, generalized_linear
+from probml.models.regression.posterior_answers import is_posterior, posterior_rows, predicted
 from probml.models.regression.robust_regression import robust_regression
 from probml.models.regression.targets import COUNTS, beside, check_targets
+from probml.models.regression.weak_priors import (
+    BAYES,
+    ENGINE_OR_BAYES,
+    WEAK,
+    middle_and_spread,
+    refuse_exact,
+    units_of,
+)
 from probml.posteriors.units import ways_in_units
 
 try:
@@ -39,8 +48,11 @@ class GeneralizedLinearModel(Numeric):
 
     The function is probml.models.generalized_linear. penalty=0 is maximum likelihood; else β ~ N(0,
     1/penalty), of a normal y N(0, σ²/penalty) (ridge), the intercept flat (scikit-learn's
-    PoissonRegressor has alpha = penalty / n). engine=probml.Laplace() or NUTS() gives a posterior,
-    over which predictions are averaged, of a normal y of the noise σ too.
+    PoissonRegressor has alpha = penalty / n). engine="bayes" gives a posterior under weakly
+    informative priors that the data scale, those of rstanarm (models/regression/weak_priors.py):
+    where classes are separated, or columns are more than rows, it has an answer too.
+    engine=probml.Laplace() or NUTS() gives a posterior under flat priors, or that of the penalty.
+    Predictions are averaged over a posterior.
 
     Args:
         family: "normal", "bernoulli" (y is 0 or 1), "binomial" (y successes of `trials`),
@@ -51,17 +63,19 @@ class GeneralizedLinearModel(Numeric):
         fit_intercept: with b.
         max_iter: Newton's or L-BFGS iterations.
         random_state: seed of a sampler; None is 0.
-        engine: an engine's value; by default MAP().
+        engine: an engine's value; by default MAP(). "bayes": default priors, and the engine that
+            Model.fit chooses where none is named.
 
     Attributes:
-        coef_ (d,), intercept_; dispersion_: φ, 1 of counts, else Pearson's χ² / (n − p), p the rank
-        of the columns; covariance_ (p, p) of (b, β) and standard_errors_ (p,), which the summary of
-        fit_ has too: from Fisher's information at the penalty, times φ; of a posterior its own. A
-        coefficient that the rows do not tell, of a column
-        that is the sum of others, has a standard error of ∞, and covariance_ is that of the
-        shortest coefficients that fit as well; deviance_, null_deviance_; concentration_ of gamma
-        and negative binomial (its maximum of likelihood); n_iter_, converged_, history_, fit_: the
-        probml Fit, whose data are those of as_data.
+        coef_ (d,), intercept_, of a posterior the means; dispersion_: φ, 1 of counts, else
+        Pearson's χ² / (n − p), p the rank of the columns; covariance_ (p, p) of (b, β) and
+        standard_errors_ (p,), which the summary of fit_ has too: from Fisher's information at the
+        penalty, times φ; of a posterior its covariance and standard deviations. A coefficient that
+        the rows do not tell, of a column that is the sum of others, has a standard error of ∞, and
+        covariance_ is that of the shortest coefficients that fit as well; deviance_,
+        null_deviance_, of a posterior those at its means; concentration_ of gamma and negative
+        binomial; n_iter_, converged_, history_, fit_: the probml Fit, whose data are those of
+        as_data.
 
     Separated classes without penalty are warned of. Cost: as probml.MAP; then one product of the
     rows for the information.
@@ -74,7 +88,7 @@ class GeneralizedLinearModel(Numeric):
     fit_intercept: bool = parameter(True, FLAG)
     max_iter: int = parameter(1000, whole(1))
     random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    engine: Any = parameter(None, ENGINE_OR_BAYES)
 
     def fit(self, X, y, sample_weight=None, offset=None, trials=None):
         """Learn from rows X (n, d) and y (n,).
@@ -93,32 +107,37 @@ class GeneralizedLinearModel(Numeric):
         offset, trials = (beside(offset, "offset", count, rows),
                           beside(trials, "trials", count, rows))
         check_targets(self.family, y, trials, rows)
-        self._link = self.link or FAMILIES[self.family]
-        x, normal = self._frame(X, weights), self.family == "normal"
-        self._level, self._spread = 0.0, 1.0
-        if normal and self._link == "identity":
-            self._level, self._spread = middle_and_spread(y, weights, self.fit_intercept)
+        self._link, weak = self.link or FAMILIES[self.family], self.engine == BAYES
+        if weak and self.penalty:
+            raise ModelError(f"GeneralizedLinearModel(penalty={self.penalty}, engine='bayes'): the "
+                             f"penalty is a prior of coefficients, and so has 'bayes': take one")
+        x, normal = self._frame(X, weights, always=weak), self.family == "normal"
+        (self._level, self._spread), (self._base, self._slope) = units_of(
+            self.family, self._link, y, weights, self.fit_intercept, weak)
+        if weak and normal and self._link == "identity":
+            refuse_exact(x, self._about(y), self.fit_intercept)
         data = {"x": x, "y": y.astype(int) if self.family in COUNTS else self._about(y),
-                "offset": None if offset is None else offset / self._spread, "trials": trials}
+                "offset": None if offset is None else offset / self._slope, "trials": trials}
         data = {name: value for name, value in data.items() if value is not None}
         fixed = {name: value for name, value in (("offset", 0.0), ("trials", 1))
                  if name not in data}
-        model = generalized_linear(
-            family=self.family, link=self._link, weight_scale="each" if self.penalty else None,
-            bias_scale=None if self.fit_intercept else 0, **fixed
-        )
-        engine = unpenalised(self.engine or MAP(steps=int(self.max_iter)), self.penalty)
+        priors = WEAK if weak else {"weight_scale": "each" if self.penalty else None,
+                                    "bias_scale": None}
+        fixed |= priors if self.fit_intercept else {**priors, "bias_scale": 0}
+        model = generalized_linear(family=self.family, link=self._link, **fixed)
+        engine = None if weak else unpenalised(self.engine or MAP(steps=int(self.max_iter)),
+                                               self.penalty)
         data |= {"weight_scale": self._unit / np.sqrt(self.penalty)} if self.penalty else {}
         # a point has the same coefficients whatever the noise
-        data |= {"variance": 1.0} if normal and engine.finds == "point" else {}
+        data |= {"variance": 1.0} if normal and engine and engine.finds == "point" else {}
         level = self._first_level(self._about(y), weights, trials)
         start = {"beta": np.zeros(X.shape[1])} | ({"bias": level} if self.fit_intercept else {})
         self._found(model.fit(data, engine, weights=counted(weights), seed=self._seed(),
                               start=start))
         params = self.fit_.params
-        coef, intercept = self._planes(params["beta"][:, None] * self._spread,
-                                       np.reshape(params.get("bias", 0.0), -1) * self._spread)
-        self.coef_, self.intercept_ = coef[0], float(intercept[0]) + self._level
+        coef, intercept = self._planes(params["beta"][:, None] * self._slope,
+                                       np.reshape(params.get("bias", 0.0), -1) * self._slope)
+        self.coef_, self.intercept_ = coef[0], float(intercept[0]) + self._base
         if "concentration" in params:
             self.concentration_ = float(params["concentration"])
         self._judge_fit(X, y, weights, 0.0 if offset is None else offset,
@@ -177,14 +196,14 @@ class GeneralizedLinearModel(Numeric):
         """
         first, fit = int(self.fit_intercept), self.fit_
         planes = ("bias", "beta")[1 - first :]
-        if fit.belief.varies:
+        if fit.belief.varies or self.engine == BAYES:
             self.covariance_ = fit._covariance(planes)
             self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
             return
         if self.family == "normal" and 0 < self.dispersion_ < np.inf:
             fit = regiven(fit, {"variance": self.dispersion_ / self._spread**2})
-        ways = {"beta": root[:, first:] / self._spread}
-        ways |= {"bias": root[:, 0] / self._spread} if first else {}
+        ways = {"beta": root[:, first:] / self._slope}
+        ways |= {"bias": root[:, 0] / self._slope} if first else {}
         ways = ways_in_units(fit.units, ways)
         root = np.column_stack([ways[name] for name in planes])
         self.covariance_ = root.T @ root
@@ -223,22 +242,24 @@ class GeneralizedLinearModel(Numeric):
             )
         return float(2 * (weights * parts).sum())
 
-    def predict(self, X, offset=None):
-        """E[y | x], (n,), of the binomial the rate; averaged over a posterior, where there is
-        one."""
+    def predict(self, X, offset=None, interval=None, trials=None):
+        """E[y | x], (n,), of the binomial the rate; averaged over a posterior, where there is one.
+
+        Args:
+            interval: a probability, such as 0.9: answer with an Interval (value, lower, upper), the
+                bounds of a new y, of the binomial of its rate in so many `trials`, (n,) (1).
+
+        Raises:
+            ModelError: an interval of y that is 0 or 1; no probability.
+        """
         check_is_fitted(self, "coef_")
         X = self._whole(X, reset=False)
-        offset = beside(offset, "offset", len(X))
-        if self.fit_.drawn is None:
+        offset, trials = beside(offset, "offset", len(X)), beside(trials, "trials", len(X))
+        if interval is None and not is_posterior(self.fit_):
             return self._means(X, 0.0 if offset is None else offset)[0]
-        data = {"x": self._framed(X)}
-        data |= {} if offset is None else {"offset": offset / self._spread}
-        data |= {name: np.ones(len(X)) for name in self.fit_.model.inputs if name not in data
-                 and name == "trials"}
-        data |= {name: np.zeros(len(X)) for name in self.fit_.model.inputs if name not in data}
-        if self.family == "bernoulli":
-            return self.fit_.predict_proba(data, "y")[:, 1]
-        return self.fit_.predict(data, "y") * self._spread + self._level
+        inputs = {"x": self._framed(X), "trials": trials,
+                  "offset": None if offset is None else offset / self._slope}
+        return predicted(self.fit_, self.family, inputs, (self._level, self._spread), interval)
 
     def score(self, X, y, sample_weight=None):
         """D², the share of the null deviance that is explained; R² of the normal."""
@@ -252,18 +273,21 @@ class GeneralizedLinearModel(Numeric):
 
     def table(self):
         """A pandas table: a row for the intercept and each column; estimate, standard error, z,
-        two-sided p of the normal."""
+        two-sided p of the normal; of a posterior mean, sd, 5%, 95%."""
         import pandas as pd
         from scipy.stats import norm
 
         check_is_fitted(self, "coef_")
         names = list(getattr(self, "feature_names_in_",
                              [f"x{j}" for j in range(self.n_features_in_)]))
+        names = ["intercept"] * int(self.fit_intercept) + names
+        if is_posterior(self.fit_):
+            return posterior_rows(self.fit_, ("bias", "beta")[1 - int(self.fit_intercept) :], names)
         estimate = np.concatenate([[self.intercept_] * int(self.fit_intercept), self.coef_])
         z = estimate / self.standard_errors_
         columns = {"estimate": estimate, "standard error": self.standard_errors_, "z": z,
                    "p": 2 * norm.sf(np.abs(z))}
-        return pd.DataFrame(columns, index=["intercept"] * int(self.fit_intercept) + names)
+        return pd.DataFrame(columns, index=names)
 
 
 @dataclass(eq=False, repr=False)
@@ -357,14 +381,6 @@ class RobustRegression(Numeric):
         near 0 for outliers."""
         residual = (np.asarray(y, float) - self.predict(X)) / self.scale_
         return (self.df_ + 1) / (self.df_ + residual**2)
-
-
-def middle_and_spread(y: np.ndarray, weights: np.ndarray, centred: bool) -> tuple[float, float]:
-    """The mean of y, 0 where there is no intercept, and the standard deviation about it; 1 if
-    there is none."""
-    middle = np.average(y, weights=weights) if centred else 0.0
-    spread = float(np.sqrt(np.average((y - middle) ** 2, weights=weights)))
-    return float(middle), spread or 1.0
 
 
 def _directions(rows: np.ndarray, digits: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -19,15 +19,20 @@ from typing import Any
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro import plate, sample
-from numpyro.distributions import constraints
 
 import probml
 from probml.models.regression.generalized_linear import family_of, linear_predictor
 
+SCALE_PRIORS = {
+    "half-normal": dist.HalfNormal,
+    "exponential": lambda scale: dist.Exponential(1 / scale),
+}
+
 
 @probml.model
 def mixed_model(x, z, member, offset, trials, effects: Mapping, family="normal", link=None,
-                correlated=True, spread_scale=10.0, noise_scale=10.0):
+                correlated=True, spread_scale=10.0, noise_scale=10.0, weight_scale=None,
+                bias_scale=None, concentration_scale=100.0, scale_prior="half-normal"):
     """Inputs `x` (n, d), `z` (n, columns of all groupings behind one another), `member` (n,
     groupings), the number of the member of each grouping that a row belongs to, `offset` (n,),
     `trials` (n,); site `y` in every row. Sites `beta` (d,), `bias` (), and of each grouping its
@@ -43,24 +48,29 @@ def mixed_model(x, z, member, offset, trials, effects: Mapping, family="normal",
         family, link: as of generalized_linear.
         correlated: the effects of a member of several columns have a covariance; False: spreads
             alone.
-        spread_scale, noise_scale: of the half-normal priors of spreads and noise.
+        spread_scale, noise_scale: scales of the priors of spreads and noise, which are
+            "half-normal" or "exponential" by scale_prior.
+        weight_scale, bias_scale: prior standard deviations of β and b; None: flat.
+        concentration_scale: as in generalized_linear.
 
     Raises:
-        ModelError: an unknown family or link; no grouping.
+        ModelError: an unknown family, link or prior; no grouping.
     """
     if not effects:
         raise probml.ModelError("mixed_model(effects={}): expected at least one grouping, such as "
                                 "{'subject': (18, 2)}: 18 members with 2 columns each")
-    level = sample("bias", dist.ImproperUniform(constraints.real, (), ())) if x is None else (
-        linear_predictor(x, (), None, None))
-    eta, start = level + offset, 0
+    if scale_prior not in SCALE_PRIORS:
+        raise probml.ModelError(f"mixed_model(scale_prior={scale_prior!r}): expected one of "
+                                f"{list(SCALE_PRIORS)}")
+    scaled = SCALE_PRIORS[scale_prior]
+    eta, start = linear_predictor(x, (), weight_scale, bias_scale) + offset, 0
     for k, (name, (members, columns)) in enumerate(effects.items()):
-        own = _effects(name, members, columns, correlated, spread_scale)[member[..., k]]
+        own = _effects(name, members, columns, correlated, scaled(spread_scale))[member[..., k]]
         part = z[..., start : start + columns]
         eta = eta + (own * part[..., 0] if columns == 1 else (own * part).sum(-1))
         start += columns
-    noise = sample("noise", dist.HalfNormal(noise_scale)) if family == "normal" else None
-    seen = family_of(eta, trials, family, link, noise)
+    noise = sample("noise", scaled(noise_scale)) if family == "normal" else None
+    seen = family_of(eta, trials, family, link, noise, None, concentration_scale)
     with probml.rows():
         sample("y", seen)
 
@@ -82,13 +92,13 @@ def effect_sites(groupings: Iterable) -> dict[Any, str]:
     return out
 
 
-def _effects(name: str, members: int, columns: int, correlated: bool, scale: float):
+def _effects(name: str, members: int, columns: int, correlated: bool, prior):
     """The effects of a grouping, (members,) or (members, columns)."""
     if columns == 1:
-        spread = sample(f"{name}_spread", dist.HalfNormal(scale))
+        spread = sample(f"{name}_spread", prior)
         with plate(f"{name}_members", members):
             return sample(name, dist.Normal(0.0, spread))
-    spread = sample(f"{name}_spread", dist.HalfNormal(scale).expand([columns]).to_event(1))
+    spread = sample(f"{name}_spread", prior.expand([columns]).to_event(1))
     if not correlated:
         with plate(f"{name}_members", members):
             return sample(name, dist.Normal(jnp.zeros(columns), spread).to_event(1))

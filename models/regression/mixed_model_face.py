@@ -11,7 +11,6 @@ import numpy as np
 from probml import MAP, DataError, Fit, ModelError
 from probml.estimators.face import Face
 from probml.estimators.rules import (
-    ENGINE,
     FLAG,
     SEED,
     Rule,
@@ -32,10 +31,19 @@ from probml.models.frames.complete import Unsure
 from probml.models.regression.generalized_linear import FAMILIES, LINKS
 from probml.models.regression.mixed_columns import labels_of, numbers_of, table_of
 from probml.models.regression.mixed_model import effect_sites, mixed_model
-from probml.models.regression.targets import beside, check_targets
+from probml.models.regression.posterior_answers import is_posterior, posterior_rows, predicted
+from probml.models.regression.targets import COUNTS, beside, check_targets
+from probml.models.regression.weak_priors import (
+    BAYES,
+    ENGINE_OR_BAYES,
+    WEAK,
+    refuse_exact,
+    units_of,
+)
 from probml.posteriors.units import Unit, of_rows, plane
 
 ONE = "1"  # the column of an intercept
+DRAWS = 4000  # of a posterior, for the mean of what is computed from parameters
 
 
 def _is_effects(value: Any) -> bool:
@@ -57,7 +65,8 @@ class MixedModel(Unsure, RegressorMixin, Face):
 
     The function is probml.models.mixed_model. Every column of X that is no grouping is a column of
     x. Spreads, noise and coefficients are those of (restricted) maximum likelihood, effects their
-    modes given these.
+    modes given these. engine="bayes" gives a posterior of all of them under weakly informative
+    priors that the data scale, near those of rstanarm (models/regression/weak_priors.py).
 
     Args:
         effects: grouping, a column of X, → the columns whose coefficients differ among its members,
@@ -70,7 +79,8 @@ class MixedModel(Unsure, RegressorMixin, Face):
         nodes: of the quadrature that integrates one effect of one grouping out, where y is not
             normal: 1 is Laplace's approximation (glmer's nAGQ); None: 25.
         random_state: seed of a sampler; None is 0.
-        engine: an engine's value; by default MAP(prior=False).
+        engine: an engine's value; by default MAP(prior=False). "bayes": default priors, and the
+            engine that Model.fit chooses where none is named; reml and nodes are not used.
 
     Attributes:
         coef_ (d,), intercept_, covariance_ (p, p) of (b, β) and standard_errors_, those of the
@@ -81,6 +91,8 @@ class MixedModel(Unsure, RegressorMixin, Face):
         column; correlations_: of those with several columns; noise_ of the normal; loglik_: the
         (restricted) log likelihood, natural, with all constants; groups_: grouping → labels;
         n_iter_, converged_, fit_: the probml Fit, in units of its own (as_data).
+        Of a posterior, estimates are means and errors standard deviations, of effects too, and
+        loglik_ is None.
 
     Cost: as probml.MAP; then the covariance, but with REML, four gradients a parameter.
     """
@@ -93,7 +105,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
     correlated: bool = parameter(True, FLAG)
     nodes: int | None = parameter(None, optional(whole(1)))
     random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    engine: Any = parameter(None, ENGINE_OR_BAYES)
 
     def fit(self, X, y, sample_weight=None, offset=None, trials=None):
         """Learn from rows X, a DataFrame or an array (n, columns), and y (n,).
@@ -113,25 +125,30 @@ class MixedModel(Unsure, RegressorMixin, Face):
         check_consistent_length(y, *table.values())
         offset, trials = beside(offset, "offset", len(y)), beside(trials, "trials", len(y))
         check_targets(self.family, y, trials, np.arange(len(y)))
-        self._learn_columns(table)
-        normal = self._plain()
-        self._centre_y, self._unit_y = (y.mean(), y.std() or 1.0) if normal else (0.0, 1.0)
-        restricted = self.reml and normal
-        data = {**self._as_data(table, reset=True), "y": (y - self._centre_y) / self._unit_y
-                if normal else y if self.family in ("normal", "gamma") else y.astype(int)}
-        data |= {name: value for name, value in (("offset", offset), ("trials", trials))
-                 if value is not None}
+        weights, kept = self._weigh(y[:, None], sample_weight)
+        each = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, float)
+        self._learn_columns(table, each)
+        weak, restricted = self.engine == BAYES, self.reml and self._plain()
+        self._y, self._eta = units_of(self.family, self.link or FAMILIES[self.family], y, each,
+                                      True, weak)
+        data = {**self._as_data(table), "y": y.astype(int) if self.family in COUNTS
+                else self._about(y)}
+        if weak and self._plain():
+            refuse_exact(data.get("x"), data["y"], True)
+        data |= {} if offset is None else {"offset": offset / self._eta[1]}
+        data |= {} if trials is None else {"trials": trials}
         fixed = {name: value for name, value in (("x", None), ("offset", 0.0), ("trials", 1))
                  if name not in data}
         model = mixed_model(
             effects={self._sites[name]: (len(self.groups_[name]), len(columns))
                      for name, columns in self.effects.items()},
-            family=self.family, link=self.link, correlated=self.correlated, spread_scale=1.0,
-            noise_scale=1.0, **fixed)
-        weights, kept = self._weigh(y[:, None], sample_weight)
+            family=self.family, link=self.link, correlated=self.correlated,
+            spread_scale=1.0, **({"scale_prior": "exponential", **WEAK} if weak
+                                 else {"noise_scale": 1.0}), **fixed)
         if kept is not None:
             data = {name: value[kept] for name, value in data.items()}
-        engine = self.engine or MAP(prior=False, nodes=self.nodes, restricted=restricted)
+        engine = None if weak else self.engine or MAP(prior=False, nodes=self.nodes,
+                                                      restricted=restricted)
         fit = model.fit(data, engine, weights=weights, seed=self._seed())
         fit, planes = replace(fit, units=self._told(fit)), ("bias", "beta")[: 1 + bool(self._fixed)]
         self.covariance_ = fit._covariance(planes, data, weights)
@@ -145,7 +162,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
         """Whether y is normal with the identity link."""
         return self.family == "normal" and self.link in (None, "identity")
 
-    def _learn_columns(self, table: Mapping) -> None:
+    def _learn_columns(self, table: Mapping, weights: np.ndarray) -> None:
         """Which columns are groupings and which x; the labels of those, the units of these."""
         if self.effects is None:
             raise ModelError(f"MixedModel(effects=None): expected {EFFECTS[0]}; without effects "
@@ -163,17 +180,25 @@ class MixedModel(Unsure, RegressorMixin, Face):
                 raise DataError(f"grouping {name!r} has one member, {labels.tolist()[0]!r}, which "
                                 f"tells no spread of effects: leave it out of effects=")
         x = numbers_of(table, self._fixed)
-        spread = x.std(0)
-        for name, wide in zip(self._fixed, spread, strict=True):
+        self._centre = np.average(x, 0, weights)
+        self._unit = np.sqrt(np.average((x - self._centre) ** 2, 0, weights))
+        for name, wide in zip(self._fixed, np.ptp(x[weights > 0], 0), strict=True):
             if not wide > 0:
                 raise DataError(f"column {name!r} is the same in every row: it cannot be told from "
                                 f"the intercept, drop it")
-        self._centre, self._unit = x.mean(0), spread
         self._z_units = {name: np.array([1.0 if c == ONE else self._unit[self._fixed.index(c)]
                                          for c in columns])
                          for name, columns in self.effects.items()}
 
-    def _as_data(self, table: Mapping, reset: bool = False) -> dict[str, np.ndarray]:
+    def _as_data(self, table: Mapping, new: bool = False) -> dict[str, np.ndarray]:
+        """Rows as the data of `fit_`, without y.
+
+        Args:
+            new: members that were not there when it was fitted get the number behind the last.
+
+        Raises:
+            DataError: a member that is new, where none may be.
+        """
         x = numbers_of(table, self._fixed)
         columns = dict(zip(self._fixed, x.T, strict=True))
         z, member = [], []
@@ -181,12 +206,12 @@ class MixedModel(Unsure, RegressorMixin, Face):
             z += [np.ones(len(x)) / u if c == ONE else columns[c] / u
                   for c, u in zip(own, self._z_units[name], strict=True)]
             code = self._codes(table, name)
-            if (code < 0).any():
+            if (code < 0).any() and not new:
                 row = int(np.argmax(code < 0))
                 raise DataError(f"grouping {name!r} has a member that was not there when it was "
                                 f"fitted, {labels_of(table, name).tolist()[row]!r} in row {row}: "
                                 f"only predict() answers for it")
-            member.append(code)
+            member.append(np.where(code < 0, len(self.groups_[name]), code))
         data = {"z": np.column_stack(z), "member": np.column_stack(member)}
         return {"x": (x - self._centre) / self._unit, **data} if self._fixed else data
 
@@ -209,7 +234,12 @@ class MixedModel(Unsure, RegressorMixin, Face):
             return data
         y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
                         ensure_all_finite="allow-nan", input_name="y")
-        return {**data, "y": (y - self._centre_y) / self._unit_y}
+        return {**data, "y": self._about(y)}
+
+    def _about(self, y: np.ndarray) -> np.ndarray:
+        """y in the units in which it is fitted."""
+        level, unit = self._y
+        return (y - level) / unit
 
     def _known(self, X) -> dict:
         table = table_of(X)
@@ -219,10 +249,10 @@ class MixedModel(Unsure, RegressorMixin, Face):
         return table
 
     def _told(self, fit: Fit) -> dict[str, Unit]:
-        unit, point = self._unit_y, fit.point
-        out = {"noise": Unit(unit), "bias": Unit(unit, self._centre_y)}
+        (level, unit), point = self._eta, fit.point
+        out = {"noise": Unit(self._y[1]), "bias": Unit(unit, level)}
         if self._fixed:
-            out |= plane("beta", "bias", self._centre, self._unit, 1, self._centre_y, unit,
+            out |= plane("beta", "bias", self._centre, self._unit, 1, level, unit,
                          tuple(map(str, self._fixed)))
         for name, read in self.effects.items():
             key, back = self._sites[name], unit / self._z_units[name]
@@ -234,7 +264,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
                                         names={0: own} if several else {})
             out[f"{key}_turn"] = Unit(names={0: own, 1: own})
         z = np.concatenate([self._z_units[name] for name in self.effects])
-        rows = of_rows(y=(self._centre_y, unit), z=(0.0, z), **(
+        rows = of_rows(y=self._y, z=(0.0, z), **(
             {"x": (self._centre, self._unit)} if self._fixed else {}))
         return {name: each for name, each in out.items() if name in point} | rows
 
@@ -242,13 +272,14 @@ class MixedModel(Unsure, RegressorMixin, Face):
         """The numbers that were learnt, in the user's units."""
         import pandas as pd
 
-        p, unit_y = self.fit_.params, self._unit_y
+        p, (level, unit) = self.fit_.params, self._eta
         beta = np.asarray(p["beta"]) if self._fixed else np.zeros(0)
-        self.coef_ = beta * unit_y / self._unit
-        self.intercept_ = float(p["bias"] * unit_y + self._centre_y - self.coef_ @ self._centre)
+        self.coef_ = beta * unit / self._unit
+        self.intercept_ = float(p["bias"] * unit + level - self.coef_ @ self._centre)
+        turns = self.fit_.draws(DRAWS) if is_posterior(self.fit_) else p
         self.effects_, self.effect_errors_, self.spreads_, self.correlations_ = {}, {}, {}, {}
         for name, columns in self.effects.items():
-            key, back = self._sites[name], unit_y / self._z_units[name]
+            key, back = self._sites[name], unit / self._z_units[name]
             shape = (len(self.groups_[name]), len(columns))
             for out, value in ((self.effects_, np.reshape(p[key], shape) * back),
                                (self.effect_errors_, self.fit_.errors[key].reshape(shape))):
@@ -257,16 +288,18 @@ class MixedModel(Unsure, RegressorMixin, Face):
             self.spreads_[name] = pd.Series(np.ravel(p[f"{key}_spread"]) * back,
                                             index=list(columns))
             if f"{key}_turn" in p:
-                turn = np.asarray(p[f"{key}_turn"])
-                self.correlations_[name] = pd.DataFrame(turn @ turn.T, list(columns),
-                                                        list(columns))
+                turn = np.asarray(turns[f"{key}_turn"]).reshape(-1, shape[1], shape[1])
+                self.correlations_[name] = pd.DataFrame(
+                    (turn @ np.swapaxes(turn, 1, 2)).mean(0), list(columns), list(columns))
         if "noise" in p:
-            self.noise_ = float(p["noise"] * unit_y)
+            self.noise_ = float(p["noise"] * self._y[1])
         if "concentration" in p:
             self.concentration_ = float(p["concentration"])
-        self.loglik_ = float(self.fit_.history[-1]) - weights.sum() * np.log(unit_y)
+        self.loglik_ = float(self.fit_.history[-1]) - weights.sum() * np.log(self._y[1])
         if restricted:  # coefficients have a density of 1 in their own units
-            self.loglik_ += np.log(unit_y) + np.log(unit_y / self._unit).sum()
+            self.loglik_ += np.log(unit) + np.log(unit / self._unit).sum()
+        if is_posterior(self.fit_) or self.engine == BAYES:
+            self.loglik_ = None  # the history is of the posterior density
 
     def _means(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """μ and dμ/dη."""
@@ -275,13 +308,27 @@ class MixedModel(Unsure, RegressorMixin, Face):
             mean, slope = jax.jvp(inverse, (jnp.asarray(eta),), (jnp.ones(len(eta)),))
         return np.asarray(mean, float), np.asarray(slope, float)
 
-    def predict(self, X, offset=None):
+    def predict(self, X, offset=None, interval=None, trials=None):
         """E[y | x, effects at their modes], (n,), of the binomial the rate; of a member that is new
-        the effects are 0, the mean of all members."""
+        the effects are 0, the mean of all members. Of a posterior the mean over it, effects of new
+        members drawn.
+
+        Args:
+            interval: a probability, such as 0.9: answer with an Interval (value, lower, upper), the
+                bounds of a new y, of the binomial of its rate in so many `trials`, (n,) (1).
+
+        Raises:
+            ModelError: an interval of y that is 0 or 1; no probability.
+        """
         check_is_fitted(self, "fit_")
         table = self._known(X)
         x = numbers_of(table, self._fixed)
-        offset = beside(offset, "offset", len(x))
+        offset, trials = beside(offset, "offset", len(x)), beside(trials, "trials", len(x))
+        # a mean that is linear in all parameters is that at their means
+        if interval is not None or is_posterior(self.fit_) and not self._plain():
+            inputs = {**self._as_data(table, new=True), "trials": trials,
+                      "offset": None if offset is None else offset / self._eta[1]}
+            return predicted(self.fit_, self.family, inputs, self._y, interval)
         eta = self.intercept_ + x @ self.coef_ + (0.0 if offset is None else offset)
         columns = dict(zip(self._fixed, x.T, strict=True))
         for name, own in self.effects.items():
@@ -292,24 +339,29 @@ class MixedModel(Unsure, RegressorMixin, Face):
 
     def table(self):
         """A pandas table: a row for the intercept and each column of x; estimate, standard error,
-        z, two-sided p of the normal."""
+        z, two-sided p of the normal; of a posterior mean, sd, 5%, 95%."""
         import pandas as pd
         from scipy.stats import norm
 
         check_is_fitted(self, "fit_")
+        names = ["intercept", *map(str, self._fixed)]
+        if is_posterior(self.fit_):
+            return posterior_rows(self.fit_, ("bias", "beta")[: 1 + bool(self._fixed)], names)
         estimate = np.concatenate([[self.intercept_], self.coef_])
         z = estimate / self.standard_errors_
         return pd.DataFrame({"estimate": estimate, "standard error": self.standard_errors_, "z": z,
-                             "p": 2 * norm.sf(np.abs(z))},
-                            index=["intercept", *map(str, self._fixed)])
+                             "p": 2 * norm.sf(np.abs(z))}, index=names)
 
     def effects_table(self):
         """A pandas table: a row for each effect, by grouping, member and column; its conditional
-        mode and standard error."""
+        mode and standard error; of a posterior mean, sd, 5%, 95%."""
         import pandas as pd
 
         check_is_fitted(self, "fit_")
-        return pd.concat({
-            name: pd.DataFrame({"mode": modes.stack(),
-                                "standard error": self.effect_errors_[name].stack()})
-            for name, modes in self.effects_.items()}, names=["grouping", "member", "column"])
+        found = {name: pd.DataFrame({"mode": modes.stack(),
+                                     "standard error": self.effect_errors_[name].stack()})
+                 for name, modes in self.effects_.items()}
+        if is_posterior(self.fit_):
+            found = {name: posterior_rows(self.fit_, [self._sites[name]], each.index)
+                     for name, each in found.items()}
+        return pd.concat(found, names=["grouping", "member", "column"])

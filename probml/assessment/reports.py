@@ -301,7 +301,7 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
     if stats:
         steps = np.asarray(stats["steps"])
         stats = {"lp": stats["log_density"], "diverging": stats["diverging"], "n_steps": steps,
-                 "acceptance_rate": stats["accept"]}
+                 "acceptance_rate": stats["accept"], "energy": stats["energy"]}
         stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
         groups["sample_stats"] = group({name: np.asarray(value) for name, value in stats.items()},
                                        lambda name: (), units={})

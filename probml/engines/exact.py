@@ -59,7 +59,7 @@ class Exact(Engine):
         if plan.groupings:
             raise Refusal(f"{where}: '{plan.effects[0]}' is integrated out given the parameters, "
                           f"which leaves '{plan.free[0]}' without a closed form",
-                          ("EM", "MAP", "NUTS"))
+                          ("EM", "Laplace", "NUTS"))
         torn = next((name for name in plan.observed if plan.pattern.get(name) == "torn"), None)
         if torn is not None:
             raise Refusal(
@@ -69,7 +69,7 @@ class Exact(Engine):
         if unseen is not None:
             raise Refusal(
                 f"{where}: site '{unseen}' ({sites[unseen].kind}) is a number inside rows() that "
-                f"is unseen, beside unknown parameters", ("EM", "MAP", "NUTS"))
+                f"is unseen, beside unknown parameters", ("EM", "Laplace", "NUTS"))
         hidden = [v for v in (*plan.variables, *plan.hidden) if sites[v].rows]
         if hidden:
             state = "unseen in some rows" if hidden[0] in plan.pattern else "unseen"
@@ -92,7 +92,7 @@ class Exact(Engine):
                     why = block.why or "its prior is improper"
                     raise Refusal(
                         f"{where}: parameter '{block.names[0]}' ({sites[block.names[0]].kind}) has "
-                        f"no conjugate update: {why}", ("EM", "MAP"))
+                        f"no conjugate update: {why}", ("EM", "Laplace"))
         single = {b.names[0] for stage in blocks(plan, True) for b in stage if not b.form.joint}
         for name in plan.free:
             above = next((p for uses in sites[name].uses.values() for p in uses if p in single),
@@ -100,7 +100,7 @@ class Exact(Engine):
             if name in single and above is not None:
                 raise Refusal(
                     f"{where}: parameter '{above}' stands in the prior of '{name}': together their "
-                    f"posterior has no closed form. Give '{above}' in the data", ("EM", "MAP"))
+                    f"posterior has no closed form. Give '{above}' in the data", ("EM", "Laplace"))
         for block in (b for stage in blocks(plan, True) for b in stage if b.form.joint):
             scales = coupling(plan, block)
             if block.stacked and any(scales) and any(sites[name].family.event
@@ -143,7 +143,7 @@ class Exact(Engine):
             raise Refusal(
                 f"Exact cannot fit model '{plan.structure.model.name}': its closed form was "
                 f"checked at two points, "
-                f"where the log evidence differs by {float(mismatch):.3g} nats", ("EM", "MAP"))
+                f"where the log evidence differs by {float(mismatch):.3g} nats", ("EM", "Laplace"))
         return Outcome(posterior.mean, np.array([float(evidence)]), Status.EXACT, 0, (), posterior,
                        float(evidence))
 

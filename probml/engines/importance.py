@@ -30,6 +30,8 @@ from probml.posteriors.pareto import k_hat, k_limit, smoothed
 DEGREES = 7.0  # of freedom of the Student t; half as many as coordinates, if those are more
 ROUNDS = 3  # of moving the proposal, at the most
 EFFECTIVE = 200  # independent draws that the weighted ones must be worth
+SURE = 0.08  # relative standard error that the standard deviation of a parameter may have
+ALIKE = 1e-2  # nats by which a density and the normal at its mode may differ from draw to draw
 NEARLY = 0.3  # standard deviations by which means may be off where too few draws are made for k
 BATCH, TOGETHER = 256, 2**18  # densities of a device call; numbers that are worked on at once
 # widths at which tails are looked at; nats by which a density with a variance falls in between
@@ -39,6 +41,7 @@ WORK = 2**25  # numbers of the data that the densities of a round of draws may m
 ROUNDED = 0.1  # nats of rounding beyond which weights mean nothing
 
 Densities = Callable[[np.ndarray], np.ndarray]  # points (n, d) → log densities (n,)
+Values = Callable[[np.ndarray], np.ndarray]  # points (n, d) → parameters (n, p)
 
 
 class Component(NamedTuple):
@@ -75,6 +78,8 @@ class Weighted(NamedTuple):
         points, weights: (S, d), (S,) the weights smoothed, of sum 1.
         k: Pareto's k of the weights; −∞ where they are all alike.
         log_evidence, error: log of the integral of the density, and its standard error.
+        spread, doubtful: the largest Pareto's k of what a parameter's variance is the mean of, and
+            that parameter's number where its standard deviation is not to be relied on; −1: none.
     """
 
     points: np.ndarray
@@ -82,7 +87,9 @@ class Weighted(NamedTuple):
     k: float
     log_evidence: float
     error: float
-    normal: bool = False  # few draws of a normal, which itself is the answer
+    normal: bool = False  # the density is so near the normal at its mode that this is the answer
+    spread: float = 0.0
+    doubtful: int = -1
 
     @property
     def effective(self) -> float:
@@ -97,7 +104,8 @@ class Weighted(NamedTuple):
     @property
     def reliable(self) -> bool:
         """Whether the weighted draws stand for the posterior."""
-        return self.k <= k_limit(len(self.weights)) and self.effective >= EFFECTIVE
+        return (self.k <= k_limit(len(self.weights)) and self.effective >= EFFECTIVE
+                and self.doubtful < 0)
 
     @property
     def mean(self) -> np.ndarray:
@@ -118,19 +126,21 @@ def proposal(centre: np.ndarray, root: np.ndarray) -> Component:
                      max(DEGREES, len(centre) / 2))
 
 
-def weighted(densities: Densities, modes: Sequence[Component], count: int,
-             seed: int = 0) -> Weighted:
-    """Weighted draws of a posterior, of proposals that are moved until their weights pass.
+def weighted(densities: Densities, modes: Sequence[Component], count: int, seed: int = 0,
+             values: Values = np.asarray) -> Weighted:
+    """Weighted draws of a posterior, of proposals that are moved until their weights pass, and so
+    do those of every parameter's variance.
 
     Args:
-        modes: where to begin, a component a mode. count: draws of each round.
+        modes: where to begin, a component a mode. count: draws of each round. values: points (n, d)
+            → parameters in their own coordinates (n, p).
 
     Cost: `count` densities a round, between one and 1 + ROUNDS.
     """
     random = np.random.default_rng([seed, 17])
     components: list[Component] = []
     sizes: list[int] = []
-    points, heights = np.zeros((0, len(modes[0].centre))), np.zeros(0)
+    points, heights, own = np.zeros((0, len(modes[0].centre))), np.zeros(0), []
     new, best = list(modes), None
     for _ in range(1 + ROUNDS):
         each = [count // len(new) + (i < count % len(new)) for i in range(len(new))]
@@ -138,11 +148,15 @@ def weighted(densities: Densities, modes: Sequence[Component], count: int,
         components, sizes = components + new, sizes + each
         points = np.concatenate([points, fresh])
         heights = np.concatenate([heights, densities(fresh)])
+        own.append(values(fresh))
         parts = np.stack([np.log(n / len(points)) + c.log_density(points)
                           for c, n in zip(components, sizes, strict=True)])
         mixture = np.logaddexp.reduce(parts, axis=0)
-        found = _weigh(points, heights - mixture)
-        if best is None or found.k < best.k or found.reliable:
+        found = _precise(_weigh(points, heights - mixture), np.concatenate(own))
+        if len(modes) == 1 and len(components) == 1:
+            apart = heights - modes[0]._replace(degrees=np.inf).log_density(points)
+            found = found._replace(normal=bool(np.ptp(apart) < ALIKE))
+        if best is None or found.k < best.k or found.reliable or found.doubtful < 0:
             best = found
         if found.reliable or found.effective < 2:
             break
@@ -170,6 +184,21 @@ def _weigh(points: np.ndarray, logs: np.ndarray) -> Weighted:
     total = float(top + np.log(np.mean(np.exp(logs - top))))
     error = math.sqrt(max(float(np.sum(weights**2)) - 1 / len(weights), 0.0))
     return Weighted(points, weights, k_hat(logs), total, error)
+
+
+def _precise(found: Weighted, values: np.ndarray) -> Weighted:
+    """With the parameter whose standard deviation the weighted draws do not tell, by its standard
+    error and by Pareto's k of (x − mean)² (Vehtari et al. 2024, section 3)."""
+    w = found.weights
+    with np.errstate(all="ignore"):
+        away = (values - w @ values) ** 2
+        variance = w @ away
+        error = np.sqrt(w**2 @ (away - variance) ** 2) / (2 * variance)
+        tails = np.log(w)[:, None] + np.log(away)
+    k = np.array([k_hat(tail) if np.isfinite(tail).any() else -np.inf for tail in tails.T])
+    bad = (k > k_limit(len(w))) | (error > SURE)
+    worst = int(np.argmax(np.where(bad, k, -np.inf))) if bad.any() else -1
+    return found._replace(spread=float(k.max(initial=-np.inf)), doubtful=worst)
 
 
 def _moved(old: Component, points: np.ndarray, weights: np.ndarray) -> Component:

@@ -16,7 +16,7 @@ from probml.engines.svi import SVI
 from probml.engines.vb import VB
 from probml.errors import ModelError, Refusal
 
-KINDS: tuple[type[Engine], ...] = (Exact, EM, MAP, NUTS, Laplace, SVI, VB, EmpiricalBayes)
+KINDS: tuple[type[Engine], ...] = (Exact, EM, Laplace, NUTS, MAP, SVI, VB, EmpiricalBayes)
 _OFFERED = [engine for kind in KINDS if (engine := kind.unasked()) is not None]
 # from the first that is asked to the last
 LADDER = tuple(sorted((engine for engine in _OFFERED if engine.rung is not None),

@@ -16,6 +16,7 @@ from probml.engines.climbing.climbs import curved
 from probml.engines.engine import MOST, Engine, Outcome, Problem, Status, check_settings
 from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
+from probml.engines.sampling.reliance import improper
 from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin, ridges
 from probml.engines.start.labelling import hidden
@@ -133,13 +134,12 @@ class Laplace(Engine):
             return found
         known, begun, spread, others = _near_mode(problem)
         mode, away = _newton(begun)
-        adrift, left = False, away
         if away > AWAY:
-            begun, left = begin.settled(plan, begun, known, rows, spread, others)
-            near, (begun, left) = begun, ridges.told(problem, begun, left, spread)
-            # a ridge costs digits that float32 has not
-            adrift = begun is not near and begun.frame.centre.dtype == np.float32
-            mode, _ = _newton(begun)
+            begun, away = begin.settled(plan, begun, known, rows, spread, others)
+        near, (begun, _) = begun, ridges.told(problem, begun, away, spread)
+        # a ridge costs digits that float32 has not
+        adrift = begun is not near and begun.frame.centre.dtype == np.float32
+        mode, _ = _newton(begun)
         if (why := _no_mode(begun)) and not problem.asked:
             return Outcome({}, np.zeros(0), Status.COLLAPSED, 0, onward=why)
         if why:
@@ -181,9 +181,16 @@ class Laplace(Engine):
         """
         if problem.in_parts:
             return _approximated(problem, known, modes[0], None, "", out)
+        if why := improper(problem, known, _normal(modes[0])):
+            if problem.asked:
+                raise Refusal(f"Laplace cannot fit {problem}: {why}")
+            return _approximated(problem, known, modes[0], None, why, out)._replace(onward="")
         found, why = self._weighted(problem, known, modes, height)
         if why or found.normal:
             return _approximated(problem, known, modes[0], found, why, out)
+        if len(modes) > 1:
+            out = out._replace(notes=(f"{len(modes)} modes were found, which are drawn from by "
+                                      f"their mass",))
         return _posterior(problem, known, found, self.draws, out)
 
     def _weighted(self, problem: Problem, known: Known, modes: list[Component],
@@ -200,12 +207,13 @@ class Laplace(Engine):
             if found.off <= importance.NEARLY:
                 return found, ""
             if rounding > importance.ROUNDED or count * MORE < ENOUGH:
-                return found, _unlike(found)
-        found = importance.weighted(densities, modes, self.draws, problem.seed)
-        if not found.reliable:
-            return found, _unlike(found)
+                return found, _unlike(found, [])
+        found = importance.weighted(densities, modes, self.draws, problem.seed,
+                                    functools.partial(_values, plan, known))
         heavy, power = importance.heavy_tail(densities, mode, problem.seed)
-        return found, "" if heavy < 0 else _heavy(density.owners(plan, known)[heavy], power)
+        if heavy >= 0 and (power or found.reliable):
+            return found, _heavy(density.owners(plan, known)[heavy], power)
+        return found, "" if found.reliable else _unlike(found, _entries(plan))
 
     def _part(self, problem: Problem) -> Outcome:
         """The normal of some parameters, the others given at the mode of all."""
@@ -322,26 +330,36 @@ def _posterior(problem: Problem, known: Known, found: Weighted, draws: int,
                out: Outcome) -> Outcome:
     """The outcome of weighted draws that stand for the posterior."""
     plan = problem.plan
-    u = found.resampled(draws, problem.seed)[None].astype(jnp.result_type(float))
+    u = found.resampled(max(draws, len(found.weights)), problem.seed)[None].astype(jnp.result_type(float))
     values = jax.device_get(constrained(plan, known, u))
     worth = {"ess": round(found.effective, 1), "k_hat": found.k}
     belief = with_states(plan, Draws(values, None, {}, worth=worth), known, problem.rows,
                          problem.seed)
-    flat = [name for name in plan.free if plan.structure.sites[name].entry.improper]
     params = mean({name: belief.values[name] for name in (*plan.free, *plan.effects)})
     notes = (f"importance weights pass (Pareto k-hat {max(found.k, 0.0):.2f}; "
              f"{len(found.weights)} draws worth {found.effective:.0f} independent ones)",)
-    return out._replace(params=params, status=Status.WEIGHTED, notes=(*notes, *out.notes),
-                        posterior=belief, log_evidence=None if flat else found.log_evidence,
-                        evidence_error=None if flat else found.error)
+    return _with_evidence(out, plan, found)._replace(
+        params=params, status=Status.WEIGHTED, notes=(*notes, *out.notes), posterior=belief)
+
+
+def _with_evidence(out: Outcome, plan: Plan, found: Weighted) -> Outcome:
+    """With the evidence that the weights estimate, where all priors are proper and no hidden states
+    could be numbered otherwise."""
+    flat = any(plan.structure.sites[name].entry.improper for name in plan.free)
+    return out if flat or hidden(plan) else out._replace(log_evidence=found.log_evidence,
+                                                         evidence_error=found.error)
+
+
+def _normal(mode: Component) -> Normal:
+    kind = jnp.result_type(float)
+    return Normal(mode.centre.astype(kind), np.zeros(len(mode.centre), kind),
+                  mode.root.astype(kind))
 
 
 def _approximated(problem: Problem, known: Known, mode: Component, found: Weighted | None, why: str,
                   out: Outcome) -> Outcome:
     """The outcome of the normal at the mode."""
-    plan, seed, kind = problem.plan, problem.seed, jnp.result_type(float)
-    normal = Normal(mode.centre.astype(kind), np.zeros(len(mode.centre), kind),
-                    mode.root.astype(kind))
+    plan, seed, normal = problem.plan, problem.seed, _normal(mode)
     point = jax.device_get(normal._replace(factor=normal.factor * 0).draw(plan, known, 1, OWN))
     params = {name: value[0] for name, value in point.items()}
     belief = settled(plan, normal, known, problem.rows, seed)
@@ -358,9 +376,9 @@ def _approximated(problem: Problem, known: Known, mode: Component, found: Weight
         said = ("a normal distribution, which was not compared with the density, since rows are "
                 "read in parts")
     else:
-        out = out._replace(status=Status.WEIGHTED)
-        said = (f"a normal distribution (from which the density differs by {found.off:.0%} at "
-                f"{len(found.weights)} draws of it)")
+        out = _with_evidence(out._replace(status=Status.WEIGHTED), plan, found)
+        said = (f"a normal distribution (compared with the density at {len(found.weights)} "
+                f"points)")
     return out._replace(params=params, posterior=belief, notes=(said, *out.notes))
 
 
@@ -390,8 +408,24 @@ def _volumes(plan: Plan, u: jax.Array, known: Known):
     return jax.value_and_grad(total)(u)
 
 
-def _unlike(found: Weighted) -> str:
+def _values(plan: Plan, known: Known, points: np.ndarray) -> np.ndarray:
+    """Parameters in their own coordinates at points, (n, p)."""
+    found = jax.device_get(constrained(plan, known, points.astype(jnp.result_type(float))))
+    return np.concatenate([np.asarray(found[name], float).reshape(len(points), -1)
+                           for name in plan.free], 1)
+
+
+def _entries(plan: Plan) -> list[str]:
+    """The names of the numbers that `_values` has."""
+    return [f"{name}[{', '.join(map(str, index))}]" if index else name for name in plan.free
+            for index in np.ndindex(plan.structure.sites[name].shape)]
+
+
+def _unlike(found: Weighted, entries: list[str]) -> str:
     limit = k_limit(len(found.weights))
+    if found.k <= limit and found.doubtful >= 0:
+        return (f"the posterior of '{entries[found.doubtful]}' has so long a tail that weighted "
+                f"draws do not tell its standard deviation (Pareto k-hat {found.spread:.1f})")
     if found.k > limit:
         return (f"the posterior is far from the normal distribution at its mode (Pareto k-hat "
                 f"{found.k:.1f} of importance weights, above {limit:.1f})")

@@ -1,32 +1,22 @@
 """NUTS: NumPyro's sampler on the posterior density, discrete sites summed out, in coordinates that
 the mode's curvature made round."""
 
-import os
+import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known
+from probml.engines.climbing.coordinates import unflat
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status, check_settings
-from probml.engines.progress import Held, Progress, Turn, in_threads, iterate
-from probml.engines.sampling import carrying
-from probml.engines.sampling.nuts_kernel import (
-    HELD,
-    LASTING,
-    LASTS,
-    MANY,
-    OFTEN,
-    QUICK,
-    SAID,
-    Settings,
-    first,
-    rows_work,
-)
+from probml.engines.progress import Progress
+from probml.engines.sampling import carrying, places
+from probml.engines.sampling.chains import Chains, Limit, Run
 from probml.engines.sampling.nuts_many import chain_each
 from probml.engines.sampling.states import with_states
 from probml.engines.start import begin
@@ -34,11 +24,9 @@ from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import carried, centring, density
 from probml.language import given
-from probml.numerics.curvature import SQUARE, Frame, Starts
-from probml.numerics.outside.checkpoint import Grown
-from probml.numerics.transfer import placed, random_key, rows_of
+from probml.numerics.curvature import SQUARE, Frame
+from probml.numerics.transfer import placed
 from probml.plan import hierarchy
-from probml.plan.plan import Plan
 from probml.plan.squares import squared
 from probml.posteriors import diagnostics
 from probml.posteriors import drawn as beliefs
@@ -49,7 +37,10 @@ TRIED = 32  # draws of the normal at the mode, by which it is judged
 # nats by which its density and the posterior's differ, from draw to draw: so many that its
 # coordinates are left, so few that it serves everywhere
 UNLIKE, ALIKE = 10.0, 1.0
-PAUSE = 0.5  # seconds a device call should take: progress shows and Ctrl-C works in between
+CAREFUL = (0.95, 0.99)  # acceptance probabilities of runs that are to be more careful
+APART = 1.1  # R-hat beyond which chains that hold next to nothing of the posterior are looked for
+FAR = 4.0  # standard deviations from all draws at which the mean of a chain is elsewhere
+SPENT = 6  # times the gradients of the first run that all runs together may take
 BRIEF = 300  # iterations of warm-up, and draws, of one of many data sets, at the most
 METHODS = (None, "parallel", "vectorized", "sequential")
 
@@ -82,6 +73,14 @@ class NUTS(Engine):
             devices share the rows).
         progress: show a progress bar at once; else it comes after five seconds, in a terminal or a
             notebook.
+        retries: how often the chains are run again where draws diverge, chains do not agree,
+            effective draws are few or E-BFMI is low: from where they are, with a new warm-up, with
+            target_accept 0.95, then 0.99, or with more iterations, of which `draws` are kept,
+            evenly. All runs together take at most six times the gradients of the first. `status`
+            says what was done, and whether it helped. 0: never.
+        seconds: no iteration begins so many seconds after the run began, compiling included;
+            what was drawn by then is kept. None: no limit. With a limit that is reached, draws
+            depend on the speed of the machine.
 
     Raises:
         ModelError: a setting out of range. Refusal: rows that are read in parts, of which each
@@ -100,6 +99,8 @@ class NUTS(Engine):
     relabel: bool = True
     chain_method: str | None = None
     progress: bool = False
+    retries: int = 2
+    seconds: float | None = None
 
     rung: ClassVar = 5
     statistics: ClassVar = True
@@ -107,7 +108,11 @@ class NUTS(Engine):
 
     def __post_init__(self):
         check_settings(self, positive=("draws", "chains", "max_tree_depth"),
-                       nonnegative=("warmup",))
+                       nonnegative=("warmup", "retries"))
+        if self.seconds is not None and not (isinstance(self.seconds, int | float)
+                                             and self.seconds > 0 and self.seconds is not True):
+            raise ModelError(f"NUTS(seconds={self.seconds!r}): expected a number of seconds above "
+                             f"0, or None")
         if not (isinstance(self.target_accept, int | float) and 0 < self.target_accept < 1):
             raise ModelError(f"NUTS(target_accept={self.target_accept!r}): expected a probability "
                              f"between 0 and 1, such as 0.9")
@@ -147,7 +152,7 @@ class NUTS(Engine):
     def repeated(self) -> tuple["NUTS", str]:
         """One short chain a data set, all integrated out that can be."""
         brief = replace(self, chains=1, warmup=min(self.warmup, BRIEF), integrate="all",
-                        draws=min(self.draws, BRIEF), relabel=False, progress=False)
+                        draws=min(self.draws, BRIEF), relabel=False, progress=False, retries=0)
         return brief, f"one chain of {brief.warmup} + {brief.draws} iterations"
 
     def many(self, problems: Sequence[Problem], draws: int) -> Many | None:
@@ -159,142 +164,196 @@ class NUTS(Engine):
         return Many(chain_each(self, problems), True, "")
 
     def run(self, problem: Problem) -> Outcome:
+        deadline = np.inf if self.seconds is None else time.monotonic() + self.seconds
         with Progress("NUTS", (self.warmup + self.draws) * self.chains, self.progress) as bar:
-            return self._run(bar, problem)
+            return self._run(bar, problem, deadline)
 
-    def _run(self, bar: Progress, problem: Problem) -> Outcome:
+    def _run(self, bar: Progress, problem: Problem, deadline: float) -> Outcome:
         plan, rows, seed = problem.plan, problem.rows, problem.seed
         carrying.check(problem, "NUTS", self.draws * self.chains)
-        known, begun = (self._begun_with_rows if plan.carried else self._begun)(problem)
+        known, begun, measure = (self._begun_with_rows if plan.carried else self._begun)(problem)
         begun = jax.device_get(begun)
+        starts = places.starts(problem, known, begun, self.chains, measure)
         frame = rounded(begun)
-        begun = begun._replace(starts=jax.tree.map(lambda leaf: leaf[: self.chains], begun.starts))
-        z, stats = self._sampled(bar, plan, frame, begun.starts, known, rows, seed)
-        u = frame.points(z)
-        first = density.size(plan, known)
-        values = jax.device_get(beliefs.constrained(plan, known, u[..., :first]))
-        inside, last = {}, rows
+        chains = Chains(self, plan, frame, known, rows)
+        run = chains.run(bar, chains.begin(starts, seed), self.target_accept, self.draws,
+                         Limit(deadline))
+        run, read, verdict, notes = self._cared_for(bar, chains, run, Limit(deadline))
+        wrong = list(verdict.wrong)
+        if run.iterations < self.warmup + self.draws:
+            stopped = (f"stopped after seconds={self.seconds:g}, with {run.z.shape[1]} of "
+                       f"{self.draws} draws a chain")
+            (notes if run.iterations > self.warmup else wrong).append(
+                stopped if run.iterations > self.warmup else f"{stopped}, made in the warm-up")
+        notes += verdict.notes
+        if read.moved:
+            named = ", ".join(repr(exchange.site) for exchange in read.exchanges)
+            notes.append(f"the states of {named} are exchangeable: {read.moved} draws were "
+                         f"renumbered (relabel=False leaves them)")
+        stats = thinned(run.stats, self.draws)
+        draws = with_states(plan, Draws(read.values, None, stats, read.inside), known, rows, seed)
+        if read.inside:
+            draws = draws._replace(inside=carrying.unloaded(problem, read.inside))
+        history = np.concatenate([_finite(begun.trail), stats["log_density"].mean(0)])
+        return Outcome(
+            beliefs.mean({n: draws.values[n] for n in (*plan.free, *plan.effects)}), history,
+            Status.DOUBTFUL if wrong else Status.SAMPLED, self.draws, (*wrong, *notes),
+            posterior=draws
+        )
+
+    def _cared_for(self, bar: Progress, chains: Chains, run: Run, limit: Limit) -> tuple[
+            Run, "Read", diagnostics.Verdict, list[str]]:
+        """The last whole run of the first and of those that its diagnostics call for, the draws
+        that are kept of it, what they are worth, and what was done."""
+        target, longer, last, notes = self.target_accept, 1, np.inf, []
+        budget = SPENT * run.gradients
+        read, verdict = self._read(chains, run, target)
+        for _ in range(self.retries):
+            budget -= run.gradients
+            apart = verdict.r_hat > APART and verdict.r_hat - 1 > 0.5 * (last - 1)
+            if apart or not (verdict.steep or verdict.short):
+                break  # where chains come no nearer, more draws will not help
+            careful = min((at for at in CAREFUL if at > target and verdict.steep), default=target)
+            most = min((budget * run.iterations / run.gradients - self.warmup) / self.draws,
+                       carrying.MOST / run.z[:, : self.draws].size)
+            wanted = min(2 * longer if verdict.short or careful == target else longer, int(most))
+            if wanted < 1 or (careful, wanted) <= (target, longer):
+                break
+            at, notes_of_places = self._places(run, verdict)
+            total = (self.warmup + wanted * self.draws) * self.chains
+            with Progress(f"NUTS again, target_accept={careful:g}", total, self.progress) as inner:
+                new = chains.run(inner, chains.again(run.states, at), careful, wanted * self.draws,
+                                 limit._replace(gradients=budget))
+            why = f"because {', '.join(verdict.causes)}"
+            if new.iterations < self.warmup + self.draws:
+                notes.append(f"sampling again {why} took too long and was stopped")
+                break
+            if verdict.r_hat > APART and lost(run.z[np.unique(at)], new.z):
+                notes.append(f"sampled again {why}, after which no chain was where some had "
+                             f"stayed: the draws before are kept")
+                break
+            how = [f"target_accept={careful:g}"] * (careful > target) + (
+                [f"{wanted} times the iterations"] * (wanted > longer))
+            notes += [f"sampled again with {' and '.join(how)} {why}", *notes_of_places]
+            last, target, longer, run = verdict.r_hat, careful, wanted, new
+            read, verdict = self._read(chains, run, target)
+        return run, read, verdict, notes
+
+    def _places(self, run: Run, verdict: diagnostics.Verdict) -> tuple[np.ndarray, list[str]]:
+        """The chain from whose end each goes on: from another's where next to nothing of the
+        posterior is where it has stayed; and what is to be said of that."""
+        own = np.arange(self.chains)
+        if not verdict.r_hat > APART:
+            return own, []
+        mass = diagnostics.log_mass(run.z, run.stats["log_density"])
+        left = mass < mass.max() - places.LOWER
+        return np.where(left, np.argmax(mass), own), [
+            f"{left.sum()} of the chains then began where another was, since they had stayed "
+            f"where the posterior has less than 0.1% of its mass"] * bool(left.any())
+
+    def _read(self, chains: Chains, run: Run, target: float) -> tuple["Read", diagnostics.Verdict]:
+        """The draws that are kept of a run, and what they are worth."""
+        plan, known, rows = chains.plan, chains.known, chains.rows
+        u = chains.frame.points(thinned({"z": run.z}, self.draws)["z"])
+        values = jax.device_get(beliefs.constrained(plan, known, u[..., : density.size(plan,
+                                                                                       known)]))
+        inside, last, found, moved = {}, rows, [], 0
         if plan.carried:
             inside = carrying.drawn(plan, known, rows, u)
             last = carried.placed(plan, rows, {n: placed(v[0, -1]) for n, v in inside.items()})
-        found = []
         if self.relabel:
             # any draw will do to find what is exchangeable: the density is asked there
             found = exchanges(plan, {name: value[0, -1] for name, value in values.items()}, known,
                               last)
             values, moved = relabelled(found, values)
-        wrong, notes = diagnostics.complaints(values, stats, vars(self))
-        if found and moved:
-            named = ", ".join(repr(exchange.site) for exchange in found)
-            notes.append(f"the states of {named} are exchangeable: {moved} draws were renumbered "
-                         f"(relabel=False leaves them)")
-        draws = with_states(plan, Draws(values, None, stats, inside), known, rows, seed)
-        if inside:
-            draws = draws._replace(inside=carrying.unloaded(problem, inside))
-        status = Status.DOUBTFUL if wrong else Status.SAMPLED
-        history = np.concatenate([_finite(begun.trail), stats["log_density"].mean(0)])
-        return Outcome(
-            beliefs.mean({n: draws.values[n] for n in (*plan.free, *plan.effects)}), history,
-            status, self.draws, (*wrong, *notes), posterior=draws
-        )
+        return (Read(values, inside, found, moved if found else 0),
+                diagnostics.judged(values, run.z, run.stats, target, self.max_tree_depth))
 
-    def _begun_with_rows(self, problem: Problem) -> tuple[Known, begin.Begin]:
-        """Where chains begin over parameters and rows' own numbers, and the curvature there."""
-        plan, known = problem.plan, problem.known
-        size = density.size(plan, known) + carried.size(plan, problem.rows)
-        spread = np.random.default_rng([problem.seed, 7]).standard_normal(
-            (max(self.chains, TRIED), size))
-        begun = carrying.begun(problem, spread)
+    def _begun_with_rows(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
+        """Where chains begin over parameters and rows' own numbers, the curvature there, and what
+        measures it elsewhere."""
+        plan = problem.plan
+        known = problem.known._replace(centring=centring.none(plan))
+        measure = functools.partial(carrying.begun, problem, known, self._spread(
+            problem, density.size(plan, known) + carried.size(plan, problem.rows)))
+        begun = measure()
         begin.check(plan, begun, begin.compiled_prior_point(plan, known), known, "NUTS")
-        return known, begun
+        return known, begun, measure
 
-    def _begun(self, problem: Problem) -> tuple[Known, begin.Begin]:
+    def _begun(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
         """The same over the parameters alone; away from where a climb ended that found no mode, as
         on a spike over a scale of 0, which no chain would leave."""
-        known, begun = self._near_mode(problem)
+        found = self._near_mode(problem)
+        begun = found[1]
         if problem.astray or bool(begun.climbed) or np.isfinite(unlikeness(begun)):
-            return known, begun
+            return found
         return self._near_mode(replace(problem, astray=True))
 
-    def _near_mode(self, problem: Problem) -> tuple[Known, begin.Begin]:
-        plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
-        params = begin.rough(problem)
-        spread = np.random.default_rng([seed, 7]).standard_normal(
-            (max(self.chains, TRIED), density.size(plan, known))
-        )
+    def _near_mode(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
+        plan, rows, known = problem.plan, problem.rows, problem.known
+        params, spread = begin.rough(problem), self._spread(problem, density.size(plan, known))
         incidental = problem.astray or any(tie.kind in ("incidental", "grown")
                                            for tie in hierarchy.ties(plan, problem.size))
         steps = 0 if incidental else begin.STEPS  # a climb would end at the joint mode
         coordinates = known._replace(centring=centring.none(plan))
-        others = None if incidental else begin.elsewhere(plan, coordinates, seed, problem.start)
+        others = None if incidental else begin.elsewhere(plan, coordinates, problem.seed,
+                                                         problem.start)
+        held = () if coordinates.centring else begin.hyper(plan)
         if coordinates.centring:
             known, begun = begin.balanced(plan, params, coordinates, rows, spread, others, steps)
         else:
-            begun = begin.measured(plan, begin.hyper(plan), params, known, rows, spread, others,
-                                   steps)
+            begun = begin.measured(plan, held, params, known, rows, spread, others, steps)
         begin.check(plan, begun, params, known, "NUTS")
-        return known, begun
 
-    def _sampled(
-        self, bar: Progress, plan: Plan, frame: Frame, starts: Starts, known: Known, rows: Rows,
-        seed: int
-    ) -> tuple[np.ndarray, dict]:
-        """Draws z (chains, draws, d) after the warm-up, and what the sampler says of each."""
-        settings = Settings(self.warmup, self.target_accept, self.max_tree_depth)
-        method = self.chain_method or ("parallel" if rows.lanes == 1
-                                       and jax.default_backend() == "cpu" else "vectorized")
-        if rows.joint and method == "parallel":
-            method = "sequential"  # devices would meet in the passes of different chains
-        # on the host: no program of theirs has to know how systems are solved
-        moved = Starts(frame.inverse(starts.u), starts.value, frame.pull(starts.gradient))
-        states = first(plan, settings, frame, moved, random_key(seed), known, rows)
-        total, together = self.warmup + self.draws, method == "vectorized"
-        programs = (LASTING if rows_work(plan, rows) >= LASTS
-                    else OFTEN if total * self.chains >= MANY else QUICK)
-        advance, axis = programs[together], 1 if together else 0
+        def measure(u: np.ndarray, steps: int = 0) -> begin.Begin:
+            return begin.measured(plan, held, unflat(plan, placed(u), known), known, rows, spread,
+                                  others, steps)
 
-        def walk(chain):
-            number, state = chain
-            # a first iteration may take 2^depth gradients: who knows how long they are?
-            out, size = [], 1
+        # closed forms lead to one mode, whatever the prior is; where something is hidden, EM has
+        # had restarts, and above a spread that stays where it is each climb ends elsewhere
+        if others is None and steps and plan.complete and not (held or coordinates.centring):
+            begun = begun._replace(ends=places.climbed(problem, known, begun, measure))
+        return known, begun, measure
 
-            def turn(done: int) -> Turn:
-                nonlocal state, size
-                count = min(size, HELD, total - done)
-                began = time.perf_counter()
-                state, trail = advance(plan, settings, frame, state, known, rows, count)
-                keep = (slice(None),) * axis + (slice(count),)
-                out.append(jax.tree.map(lambda leaf: np.asarray(leaf)[keep], trail))
-                took = max(time.perf_counter() - began, 1e-6)
-                most = HELD if rows.joint else count * PAUSE / took
-                size = int(np.clip(most, 1, 8 * count))
-                return Turn(count, float(np.mean(out[-1]["log_density"])))
+    def _spread(self, problem: Problem, size: int) -> np.ndarray:
+        """Standard normal numbers, of which the starts of chains are made."""
+        return np.random.default_rng([problem.seed, 7]).standard_normal(
+            (max(self.chains, TRIED), size))
 
-            def write(held: dict[str, Any]) -> None:
-                nonlocal state
-                state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
-                out.extend(held["out"])
 
-            lead = np.shape(state.num_steps)  # chains, where they go together
-            drawn = dict.fromkeys(SAID, (*lead, None)) | {
-                "z": (*lead, None, np.shape(state.z)[-1])}
-            held = Held(lambda: {"state": jax.tree.leaves(state), "out": list(out)}, write,
-                        {"out": Grown(drawn, 0)})
-            iterate(bar, total, turn, self.chains if together else 1, held, str(number))
-            return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis), *out)
+def lost(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether draws (chains, iterations, d) are far from where some earlier chain had stayed, as at
+    one of two modes after a chain left the other in its warm-up."""
+    every = after.reshape(-1, after.shape[-1])
+    away = np.abs(before.mean(1) - every.mean(0)) / np.maximum(every.std(0), 1e-30)
+    return bool((away > FAR).any())
 
-        if together:
-            found = walk((0, states))
-        else:
-            leaves, treedef = jax.tree.flatten(states)
-            held = [rows_of(leaf) for leaf in leaves]
-            apart = [jax.tree.unflatten(treedef, [leaf[c] for leaf in held])
-                     for c in range(self.chains)]
-            workers = min(self.chains, os.cpu_count() or 1) if method == "parallel" else 1
-            found = jax.tree.map(lambda *leaves: np.stack(leaves),
-                                 *in_threads(bar, walk, list(enumerate(apart)), workers))
-        kept = {name: value[:, self.warmup :] for name, value in found.items()}
-        return kept.pop("z"), kept
+
+class Read(NamedTuple):
+    """What is kept of a run.
+
+    Args:
+        values: of the parameters, (chains, draws, ...). inside: of rows' numbers. exchanges: the
+            hidden states that are exchangeable. moved: draws that were renumbered for them.
+    """
+
+    values: dict[str, Any]
+    inside: dict[str, np.ndarray]
+    exchanges: list
+    moved: int
+
+
+def thinned(drawn: Mapping[str, np.ndarray], draws: int) -> dict[str, np.ndarray]:
+    """So many of the draws of each chain, evenly; a draw for which one of those diverged that it
+    stands for counts as diverged."""
+    every = max(len(next(iter(drawn.values()))[0]) // draws, 1)
+    if every == 1:
+        return {name: value[:, :draws] for name, value in drawn.items()}
+    out = {name: value[:, every - 1 : every * draws : every] for name, value in drawn.items()}
+    if "diverging" in drawn:
+        whole = drawn["diverging"][:, : every * draws]
+        out["diverging"] = whole.reshape(len(whole), draws, every).any(2)
+    return out
 
 
 def rounded(begun: begin.Begin) -> Frame:

@@ -24,7 +24,7 @@ from probml.engines.engine import (
 )
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.sampling import carrying, guided
-from probml.engines.sampling.reliance import check_proper, doubts, rising
+from probml.engines.sampling.reliance import doubts, improper, rising
 from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin
 from probml.engines.start.standing import standing
@@ -163,7 +163,7 @@ class SVI(Engine):
         size = density.size(plan, known)
         if plan.carried:
             params = begin.compiled_prior_point(plan, known)
-            begun = carrying.begun(problem, np.zeros((1, size + carried.size(plan, rows))))
+            begun = carrying.begun(problem, known, np.zeros((1, size + carried.size(plan, rows))))
         else:
             near = standing(problem) if problem.in_parts and self.batch_rows else problem
             params = begin.rough(near)
@@ -209,7 +209,8 @@ class SVI(Engine):
         else:
             normal = Normal(*jax.device_get(_normal(plan, static, frame, state, known, rows)))
             if status is Status.APPROXIMATED:
-                check_proper(problem, normal, "SVI")
+                if why := improper(problem, known, normal):
+                    raise Refusal(f"SVI cannot fit {problem}: {why}")
                 notes += doubts(problem, normal, self._worth(total),
                                 "width" if self.guide != "lowrank" else "mean")
             found = (_drawn(problem, normal) if plan.carried

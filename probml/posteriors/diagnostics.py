@@ -1,8 +1,8 @@
-"""Whether chains agree and how many independent draws they are worth: NumPyro's measures on
-ranks."""
+"""Whether chains agree, how many independent draws they are worth (NumPyro's measures on ranks),
+and whether their steps follow the density."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,6 +10,8 @@ import numpy as np
 LEAST = 100
 # R-hat up to which chains agree; of fewer draws, by the noise of their means, up to LOOSELY
 AGREED, FEW, LOOSELY = 1.01, 400, 1.05
+DIVERGING = 1e-3  # share of draws up to which divergences leave a posterior to be trusted
+ENERGY = 0.3  # E-BFMI below which a chain hardly moves between low and high densities
 
 
 def _ranked(x: np.ndarray) -> np.ndarray:
@@ -66,54 +68,141 @@ def effective(x: np.ndarray, tail: bool = False) -> np.ndarray:
         return np.fmin(*(np.asarray(effective_sample_size(v)) for v in beyond))
 
 
-def complaints(values: Mapping[str, Any], stats: Mapping[str, Any],
-               settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """What a user should know of a run: what is wrong with it, in words that say what to do, and
-    what is missing."""
-    chains, draws = np.shape(stats["diverging"])
-    wrong, missing = [], []
-    count = int(np.sum(stats["diverging"]))
-    if count:
+def energy_fraction(energy: np.ndarray) -> np.ndarray:
+    """E-BFMI of each chain, (chains, draws) → (chains,): the variance of the change of the energy
+    from draw to draw over that of the energy; NaN of fewer than LEAST draws or a constant.
+
+    Source: Betancourt (2016), Diagnosing suboptimal cotangent disintegrations in HMC.
+    """
+    energy = np.asarray(energy, float)
+    if energy.shape[1] < LEAST:
+        return np.full(len(energy), np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (np.diff(energy, axis=1) ** 2).mean(1) / energy.var(1)
+
+
+def log_mass(z: np.ndarray, log_density: np.ndarray) -> np.ndarray:
+    """The logarithm of the posterior mass where each chain is, (chains,), up to a constant, as of a
+    normal with the mean log density and the covariance of its draws.
+
+    Args:
+        z: (chains, draws, d) in the coordinates of the density. log_density: (chains, draws).
+
+    Of fewer than 4 d draws the covariances are left out.
+    """
+    count, d = z.shape[1:]
+    out = np.asarray(log_density, float).mean(1)
+    for i, own in enumerate(np.asarray(z, float)):
+        own = own - own.mean(0)
+        if count >= 4 * d:
+            values = np.linalg.svd(own, compute_uv=False)
+        else:
+            values = np.sqrt((own**2).sum(0))
+        out[i] += np.log(np.maximum(values / np.sqrt(count), np.finfo(float).tiny)).sum()
+    return out
+
+
+class Verdict(NamedTuple):
+    """What a run of chains is worth.
+
+    Args:
+        wrong: why it is not to be trusted, in words that say what to do. notes: what else a user
+            should know. causes: the same as `wrong`, as short as a status needs it.
+        steep: smaller steps may help. short: more draws may. r_hat: the largest; NaN of one chain.
+    """
+
+    wrong: list[str]
+    notes: list[str]
+    causes: list[str]
+    steep: bool
+    short: bool
+    r_hat: float
+
+
+def judged(values: Mapping[str, Any], z: np.ndarray, stats: Mapping[str, Any],
+           target_accept: float, max_tree_depth: int) -> Verdict:
+    """What a user should know of a run.
+
+    Args:
+        values: draws that are kept, name → (chains, draws, ...). z: all of the sampler, in its
+            coordinates, (chains, iterations, d). stats: of these, (chains, iterations).
+    """
+    wrong, notes, causes = [], [], []
+    diverging = np.asarray(stats["diverging"])
+    chains, count = len(diverging), int(diverging.sum())
+    draws = np.shape(next(iter(values.values()), diverging))[1]
+    still = (z == z[:, :1]).all(1).any(1) & (z.shape[1] >= 4)
+    stuck = ", ".join(str(chain + 1) for chain in np.flatnonzero(still))
+    if stuck:
+        causes.append(f"chain {stuck} never moved")
         wrong.append(
-            f"{count} of {chains * draws} draws diverged: the sampler left the density there, so "
-            f"that regions may be missing. Raise "
-            f"target_accept (now {settings['target_accept']:g}); if they stay, give scales and "
-            f"heavy tails priors that hold them"
+            f"chain {stuck} never moved: every proposal was rejected, as happens near a scale of "
+            f"0. Give fit(start=) or a prior that excludes 0"
         )
-    full = float(np.mean(np.asarray(stats["steps"]) >= 2 ** settings["max_tree_depth"] - 1))
+    said = f"{count} of {diverging.size} draws diverged"
+    steep = count > DIVERGING * diverging.size or bool(stuck)
+    if count > DIVERGING * diverging.size:
+        causes.append(said)
+        wrong.append(
+            f"{said}: regions of strong curvature may be missing. Raise target_accept (now "
+            f"{target_accept:g}), or give scales and heavy tails tighter priors"
+        )
+    elif count:
+        notes.append(f"{said}, few enough not to matter")
+    low = energy_fraction(stats["energy"])
+    least = float(np.min(low, initial=np.inf, where=~np.isnan(low)))
+    if least < ENERGY:
+        steep = True
+        causes.append(f"E-BFMI was {least:.2f}")
+        wrong.append(
+            f"E-BFMI is {least:.2f}, below {ENERGY}: tails may be missing. Use a non-centred "
+            f"parametrisation, or give scales tighter priors"
+        )
+    full = float(np.mean(np.asarray(stats["steps"]) >= 2**max_tree_depth - 1))
     if full > 0.01:
         wrong.append(
-            f"{full:.0%} of the draws took all 2^{settings['max_tree_depth']} − 1 steps they may: "
-            f"the density is long and narrow. "
-            "Centre and scale the inputs, drop one of two parameters that stand for each other, or "
-            "raise max_tree_depth"
+            f"{full:.0%} of the draws reached the maximum tree depth, {max_tree_depth}: the "
+            f"posterior is long and narrow. Centre and scale the inputs, drop one of two "
+            f"parameters that stand for each other, or raise max_tree_depth"
         )
     every = {name: np.asarray(value, float) for name, value in values.items()} | {
         "log density": np.asarray(stats["log_density"], float)
     }
+    short, apart = bool(stuck), np.nan
     if chains == 1:
-        missing.append(
+        notes.append(
             "R-hat is missing: it compares chains and there is one; use chains=2 or more"
         )
     else:
         worst = {name: np.max(found, initial=1.0, where=~np.isnan(found))
                  for name, value in every.items() if (found := r_hat(value)).size}
         name = max(worst, key=lambda n: worst[n])
-        limit = AGREED if draws >= FEW else LOOSELY
-        if worst[name] > limit:
+        limit, apart = AGREED if draws >= FEW else LOOSELY, float(worst[name])
+        if apart > limit:
+            short = True
+            causes.append(f"R-hat of '{name}' was {apart:.3f}")
+            means = _means(every[name])
             wrong.append(
-                f"the chains do not agree: R-hat of '{name}' is {worst[name]:.3f}, more than "
-                f"{limit}. Sample longer (warmup=, draws=); "
-                "if that does not help, the posterior has several modes or directions that the "
-                "data do not tell"
+                f"the chains do not agree: R-hat of '{name}' is {apart:.3f}, above {limit}; its "
+                f"mean is {means.min():.3g} in one chain and {means.max():.3g} in another. Raise "
+                f"warmup and draws; if that does not help, the posterior has several modes or "
+                f"parameters that are not identified"
             )
-    least = {n: np.fmin(effective(v), effective(v, tail=True)) for n, v in every.items()}
+    fewest = {n: np.fmin(effective(v), effective(v, tail=True)) for n, v in every.items()}
     counts = {n: np.min(found, initial=np.inf, where=~np.isnan(found))
-              for n, found in least.items()}
+              for n, found in fewest.items()}
     name = min(counts, key=lambda n: counts[n])
     if counts[name] < LEAST * chains and draws >= 2 * LEAST:
+        short = True
+        causes.append(f"'{name}' had {counts[name]:.0f} effective draws")
         wrong.append(
             f"'{name}' has {counts[name]:.0f} effective draws, fewer than {LEAST} a chain: its "
             f"mean and quantiles are rough. Raise draws="
         )
-    return wrong, missing
+    return Verdict(wrong, notes, causes, steep, short, apart)
+
+
+def _means(x: np.ndarray) -> np.ndarray:
+    """By chain, of the element whose R-hat is the largest."""
+    worst = int(np.argmax(np.nan_to_num(r_hat(x), nan=0.0)))
+    return x.reshape(*x.shape[:2], -1)[..., worst].mean(1)

@@ -145,10 +145,11 @@ def test_sampler_statistics_have_arvizs_names(exported, table):
               for name, value in fit.params.items()}
     steps = np.array([[1, 3, 7], [15, 3, 3]])
     said = {"log_density": rng.normal(size=(2, 3)), "diverging": steps > 7, "steps": steps,
-            "accept": rng.random((2, 3))}
+            "accept": rng.random((2, 3)), "energy": rng.normal(size=(2, 3))}
     data = dataclasses.replace(fit, belief=Draws(values, None, said)).to_arviz(table)
     assert data.posterior["mean"].shape == (2, 3, 2, 2)
-    assert set(data.sample_stats) == {"lp", "diverging", "n_steps", "tree_depth", "acceptance_rate"}
+    assert set(data.sample_stats) == {"lp", "diverging", "n_steps", "tree_depth",
+                                      "acceptance_rate", "energy"}
     np.testing.assert_array_equal(data.sample_stats["tree_depth"], [[1, 2, 3], [4, 2, 2]])
     assert data.sample_stats["diverging"].values.sum() == 1
 

@@ -36,10 +36,11 @@ def test_what_is_no_engine_of_ours_is_not_read_from_a_file(text):
 
 
 def test_the_ladder_is_climbed_from_exact_to_samples():
-    assert [type(engine).__name__ for engine in ladder.LADDER] == ["Exact", "EM", "MAP", "NUTS"]
+    assert [type(engine).__name__ for engine in ladder.LADDER] == ["Exact", "EM", "Laplace", "MAP",
+                                                                   "NUTS"]
     assert ladder.LADDER[-1].target_accept == 0.9  # nobody asked for it: the more careful steps
-    assert [engine.finds for engine in ladder.LADDER] == ["posterior", "point", "point",
-                                                          "posterior"]
+    assert [engine.finds for engine in ladder.LADDER] == ["posterior", "point", "posterior",
+                                                          "point", "posterior"]
 
 
 def test_a_class_that_does_not_run_is_no_engine():

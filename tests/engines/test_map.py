@@ -133,8 +133,8 @@ def penalised():
 
 @pytest.mark.filterwarnings("ignore:Desired error not necessarily achieved")
 def test_map_of_logistic_regression_equals_scipy():
-    fit = logistic(d=2).fit(votes())
-    assert "MAP" in fit.engine and fit.converged
+    fit = logistic(d=2).fit(votes(), probml.MAP())
+    assert fit.converged
     close(fit.params["beta"], penalised(), 1e-5)
     close(fit.predict_proba({"x": votes()["x"]}, "y")[:, 1],
           special.expit(votes()["x"] @ penalised()), 1e-5)
@@ -170,7 +170,7 @@ def test_map_of_a_poisson_regression_equals_scipy():
     rng = np.random.default_rng(4)
     x = rng.normal(size=60)
     n = rng.poisson(np.exp(0.5 + 0.8 * x))
-    fit = counts().fit({"x": x, "n": n})
+    fit = counts().fit({"x": x, "n": n}, probml.MAP())
     loss = lambda b: b @ b / 8 - stats.poisson(np.exp(b[0] + b[1] * x)).logpmf(n).sum()  # noqa: E731
     found = optimize.minimize(loss, np.zeros(2), method="Nelder-Mead",
                               options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 5000}).x

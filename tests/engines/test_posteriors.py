@@ -99,11 +99,7 @@ def test_a_bounded_parameter_agrees_with_its_beta_posterior(name):
     assert 0 < draws.min() and draws.max() < 1
     np.testing.assert_allclose(draws.mean(), exact.mean(), atol=0.15 * exact.std())
     np.testing.assert_allclose(draws.std(), exact.std(), rtol=0.12)
-    if name == "laplace":  # the mode of the density of logit p: (a, b) itself, not (a − 1, b − 1)
-        np.testing.assert_allclose(fit.params["p"], exact.mean(), atol=1e-6)
-        np.testing.assert_allclose(np.asarray(
-            fit.posterior("p").sample(jax.random.key(0), (4000,))
-        ).mean(), draws.mean(), atol=0.02)
+    np.testing.assert_allclose(fit.params["p"], exact.mean(), atol=0.15 * exact.std())
 
 
 def test_the_density_of_unbounded_coordinates_is_numpyros_own():
@@ -291,7 +287,7 @@ def test_a_run_says_what_is_wrong_with_it_and_what_to_do():
         with probml.rows():
             sample("y", dist.Normal(effect.sum(), 10.0))
 
-    with pytest.warns(RuntimeWarning, match="diverged.*target_accept.*priors that hold them"):
+    with pytest.warns(RuntimeWarning, match="diverged.*target_accept.*tighter priors"):
         fit = wall().fit({"y": np.zeros(3)},
                          probml.NUTS(draws=100, warmup=20, chains=2, max_tree_depth=6), seed=0)
     assert not fit.converged and "diverged" in fit.status
@@ -457,16 +453,18 @@ def level_and_width():
         sample("y", dist.Normal(level, jnp.exp(log)))
 
 
-def test_laplace_ends_at_the_mode_also_where_it_climbs_by_lbfgs():
+def test_laplace_has_the_posterior_mean_also_where_it_climbs_by_lbfgs():
     y = np.random.default_rng(4).normal(20.0, 3.0, 30)
     fit = level_and_width().fit({"y": y}, probml.Laplace())
-    level, log = fit.params["level"], fit.params["log"]
-    away = y - level
-    slope = np.array([away.sum() * np.exp(-2 * log) - level / 9,
-                      (away**2).sum() * np.exp(-2 * log) - len(y) - log / 4])
-    deviations = np.array([np.exp(log) / np.sqrt(len(y)), 1 / np.sqrt(2 * len(y))])
-    np.testing.assert_array_less(np.abs(slope * deviations), 1e-6)
-    assert "from the mode" not in fit.status
+    log, level = np.meshgrid(np.linspace(-1, 4, 801), np.linspace(10, 30, 801))
+    away = y[:, None, None] - level
+    density = (-(away**2).sum(0) * np.exp(-2 * log) / 2 - 30 * log - level**2 / 18 - log**2 / 8)
+    weight = np.exp(density - density.max())
+    for name, grid in (("level", level), ("log", log)):
+        mean = (weight * grid).sum() / weight.sum()
+        deviation = np.sqrt((weight * (grid - mean) ** 2).sum() / weight.sum())
+        assert abs(fit.params[name] - mean) < 0.12 * deviation
+        assert fit.draws(1000)[name].std() == pytest.approx(deviation, rel=0.12)
 
 
 # Whether a normal stands for the posterior
@@ -499,5 +497,5 @@ def heavy():
                                    marks=pytest.mark.slow)])
 def test_a_normal_in_the_place_of_heavy_tails_is_not_to_be_relied_on(engine):
     fit = heavy().fit({"y": np.zeros(4)}, engine)
-    assert "not to be relied on: the posterior has more in its tails" in fit.status
-    assert "k-hat" not in regression().fit(LINE, engine, seed=1).status
+    assert "not to be relied on: the posterior" in fit.status
+    assert "not to be relied on" not in regression().fit(LINE, engine, seed=1).status

@@ -9,8 +9,6 @@ from numpyro import deterministic, plate, sample
 from scipy import stats
 
 import probml
-from probml.engines.climbing import identifiability
-from probml.engines.climbing.top import Top
 from probml.engines.sampling.reliance import FAR, rising, tails, unarrived
 from probml.numerics.curvature import differences
 
@@ -151,13 +149,6 @@ def test_a_bound_that_still_rises_is_told_and_noise_is_not():
     assert "not arrived" in said and "rose by 9.9 nats" in said
     assert rising(-10.0 + 30 * noise) == rising(-10.0 + noise) == rising(noise[:90]) == ()
     assert rising(np.r_[noise, np.nan]) == ()  # that is said otherwise
-
-
-def test_what_goes_in_steps_is_found_and_what_nothing_tells_is_not():
-    def evaluate(u):  # a slope, a step at 0.3, and a number of which nothing is told
-        return -((u[0] - 1.0) ** 2) + 2.0 * (u[1] < 0.3), np.array([2.0 * (u[0] - 1.0), 0.0, 0.0])
-
-    assert identifiability.stepped(Top.of(evaluate, np.array([1.0, 0.0, 5.0]))) == [1]
 
 
 @pytest.mark.slow

@@ -339,12 +339,12 @@ def kinds_of_waits(x):
 
 
 @pytest.mark.parametrize("model", [zero_inflated, kinds_of_counts, kinds_of_waits])
-def test_what_an_m_step_would_climb_on_the_rows_is_left_to_map_and_by_name_has_few_starts(model):
+def test_what_an_m_step_would_climb_on_the_rows_is_left_to_laplace_and_by_name_has_few_starts(model):
     """32 starts of such steps took 550 s of 644 rows."""
     random = np.random.default_rng(0)
     y = 1 + random.poisson(3.0, 644)
     data, plan = held(model(), {"x": random.normal(size=644), "y": y})
-    assert choose(data)[0] == probml.MAP()
+    assert choose(data)[0] == probml.Laplace()
     assert probml.EM().starts(data, plan, {}) < race.LEAST
 
 

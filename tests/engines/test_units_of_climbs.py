@@ -127,7 +127,8 @@ def test_a_posterior_is_begun_at_the_priors_point_where_draws_have_no_density():
     y, x = np.arange(12) % 5, np.arange(12.0) + 20_000  # exp(−0.1 · 20,000) is 0
     fit = rates().fit({"x": x, "y": y}, probml.Laplace())
     mode = rates().fit({"x": x, "y": y}, probml.MAP())
-    assert fit.params["slope"] == pytest.approx(mode.params["slope"], rel=1e-3)
+    deviation = fit.draws(1000)["slope"].std()
+    assert abs(fit.params["slope"] - mode.params["slope"]) < 0.1 * deviation
 
 
 def test_laplace_has_the_same_widths_beside_dates_as_about_their_middle():
@@ -139,7 +140,7 @@ def test_laplace_has_the_same_widths_beside_dates_as_about_their_middle():
             fit = line().fit({"x": X + at, **y}, probml.Laplace())
             far = fit.draws(2000, seed=0)
         assert "from the mode" not in fit.status and "rely" not in fit.status
-        for name, tolerance in (("slope", 0.05), ("noise", 0.1)):
+        for name, tolerance in (("slope", 0.1), ("noise", 0.1)):
             assert np.std(far[name]) == pytest.approx(np.std(near[name]), rel=tolerance)
             assert np.mean(far[name]) == pytest.approx(np.mean(near[name]), rel=0.01)
 

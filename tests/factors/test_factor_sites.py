@@ -67,7 +67,7 @@ def test_a_loss_is_minimised_as_the_peer_does():
     from sklearn.svm import LinearSVC
 
     x, y = classes()
-    fit = squared_hinge(c=0.5).fit({"x": x, "y": y})
+    fit = squared_hinge(c=0.5).fit({"x": x, "y": y}, probml.MAP())
     peer = LinearSVC(C=0.5, tol=1e-12, max_iter=10**6, intercept_scaling=1e4, random_state=0).fit(x,
                                                                                                   y)
     assert fit.converged
@@ -91,7 +91,7 @@ def test_what_needs_a_normalised_likelihood_refuses_a_loss_by_name():
 
 def test_a_fit_answers_with_a_loss_as_it_is_written():
     x, y = classes(20)
-    fit = squared_hinge().fit({"x": x, "y": y})
+    fit = squared_hinge().fit({"x": x, "y": y}, probml.MAP())
     side = x @ np.asarray(fit.params["weights"]) + float(fit.params["bias"])
     logs = np.log(0.5) - np.maximum(1 - np.array([-1.0, 1.0]) * side[:, None], 0.0) ** 2
     np.testing.assert_allclose(fit.log_prob({"x": x, "y": y}), logs[np.arange(20), y], atol=1e-5)
@@ -194,7 +194,7 @@ def test_a_factor_of_several_cells_wants_a_plate_or_a_sum():
     with pytest.raises(probml.ModelError, match="'loss'.*Sum it"):
         a_loss_a_cell().fit({"x": x[:, :2], "y": x[:, :2]})
     labels = np.column_stack([y, 1 - y, y])
-    fit = a_plate_of_losses().fit({"x": x, "y": labels})
+    fit = a_plate_of_losses().fit({"x": x, "y": labels}, probml.MAP())
     for item in range(3):  # three machines that share nothing
         alone = np.asarray(fit.params["weights"])[item]
         np.testing.assert_allclose(alone, fit.params["weights"][0] * (-1) ** item, atol=1e-5)

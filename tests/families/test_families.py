@@ -604,8 +604,7 @@ def test_a_rate_in_the_prior_of_rates_is_maximised_in_turn_and_refused_by_exact(
     with pytest.raises(probml.Refusal, match="'slow'.*prior of 'rate'"):
         partially_pooled(k=3).fit({"x": x, "z": z}, probml.Exact())
     # a joint mode, asked for by name
-    with pytest.warns(RuntimeWarning, match="'slow', can run away. Try NUTS"):
-        fit = partially_pooled(k=3).fit({"x": x, "z": z}, probml.EM(tolerance=1e-14))
+    fit = partially_pooled(k=3).fit({"x": x, "z": z}, probml.EM(tolerance=1e-14))
     assert fit.converged
     slow, rate = fit.params["slow"], fit.params["rate"]
     total, n = np.bincount(z, x), np.bincount(z)

@@ -85,3 +85,25 @@ def test_a_point_is_all_other_columns_but_those_of_groupings():
     assert list(formula("y ~ .", table).X) == ["x", "g[T.b]"]
     assert list(formula("y ~ . + (1 | g)", table).X) == ["x", "g"]
     assert list(formula("y ~ x * np.where(x == 1, 0, x)", table).X)[0] == "x"
+
+
+@pytest.mark.parametrize(("text", "kind"), [("y ~ dose", "GeneralizedLinearModel"),
+                                            ("y ~ 0 + dose", "GeneralizedLinearModel"),
+                                            pytest.param("y ~ dose + (1 | ward)", "MixedModel",
+                                                         marks=pytest.mark.slow)])
+def test_a_formula_is_fitted_by_its_estimator(text, kind):
+    found = formula(text, TABLE)
+    face = found.fit(engine="bayes")
+    assert type(face).__name__ == kind and face.engine == "bayes"
+    assert list(face.table().index) == ["intercept"] * found.intercept + ["dose"]
+    new = pd.DataFrame({"dose": [1.0, 2.0], "ward": ["a", "z"]})
+    assert np.isfinite(face.predict(found.of(new))).all()
+
+
+def test_a_formula_that_cannot_be_fitted_says_why():
+    with pytest.raises(probml.ModelError, match="no left side"):
+        formula("dose", TABLE).fit()
+    with pytest.raises(probml.ModelError, match="no intercept, which MixedModel"):
+        formula("y ~ 0 + dose + (1 | ward)", TABLE).fit()
+    with pytest.raises(probml.ModelError, match="None, 'bayes' or an engine's value"):
+        formula("y ~ dose", TABLE).fit(engine="baye")

@@ -73,8 +73,7 @@ def test_answers_keep_labels_and_new_members_have_the_mean_of_all(face):
     own = modes.loc["cyd", "1"] + modes.loc["cyd", "day"] * some["day"].iloc[0]
     np.testing.assert_allclose(face.predict(some), plane + [own, 0.0])
     np.testing.assert_allclose(
-        face.fit_.predict(face.as_data(X)) * face._unit_y + face._centre_y, face.predict(X),
-        rtol=1e-6)
+        face.fit_.predict(face.as_data(X)) * face._y[1] + face._y[0], face.predict(X), rtol=1e-6)
     told = face.effects_table()
     assert told.loc[("who", "eve", "day"), "mode"] == modes.loc["eve", "day"]
     assert list(face.table().index) == ["intercept", "day", "x"]

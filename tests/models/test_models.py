@@ -47,9 +47,10 @@ def test_every_update_of_a_mixture_is_in_closed_form_and_its_engine_follows_from
     unseen, seen = model.explain({"x": x}), model.explain({"x": x, "z": z})
     assert {record["parameter"] for record in unseen.updates} == {"weights", "mean", "precision"}
     assert all("closed form" in record["update (EM, MAP-EM)"] for record in unseen.updates)
-    assert ([record[""] for record in unseen.engines[1:3]] == ["chosen", "possible"]
-            and "'z'" in unseen.engines[0][""])
-    assert [record[""] for record in seen.engines[:3]] == ["chosen", "possible", "possible"]
+    words = [record[""].split(",")[0].split(";")[0] for record in unseen.engines[1:3]]
+    assert words == ["chosen", "possible"] and "'z'" in unseen.engines[0][""]
+    words = [record[""].split(",")[0].split(";")[0] for record in seen.engines[:3]]
+    assert words == ["chosen", "possible", "possible"]
 
 
 def test_an_unknown_covariance_is_refused_by_name():

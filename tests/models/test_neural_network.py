@@ -50,7 +50,7 @@ def test_its_probabilities_are_those_of_the_layers_by_hand(moons):
 
 
 def test_a_network_without_hidden_layers_is_softmax_regression():
-    fit = neural_network(states=2, hidden=(), weight_scale=2.0).fit({"x": X, "y": Y})
+    fit = neural_network(states=2, hidden=(), weight_scale=2.0).fit({"x": X, "y": Y}, probml.MAP())
     difference = fit.params["weights0"][:, 1] - fit.params["weights0"][:, 0]
     # two columns of variance s²/d, and their difference
     peer = LogisticRegression(C=2 * 2.0**2 / 2, tol=1e-12).fit(X, Y)

@@ -382,7 +382,7 @@ def test_effects_have_the_inverse_of_the_joint_information(double, function):
     names, y, close = EFFECTS[function]
     model, data = probml.model(function)(), {"g": G, "x": Z[:, 0], "y": y}
     data = {name: value for name, value in data.items() if name in (*model.inputs, "y")}
-    fit = model.fit(data)
+    fit = model.fit(data, probml.MAP())
     point = {name: np.asarray(value, float) for name, value in fit.point.items()}
     flat, back = jax.flatten_util.ravel_pytree([point[name] for name in names])
     covariance = inverse_information(lambda u: model.log_density(data, {

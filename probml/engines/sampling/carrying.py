@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,9 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device import layout, load
 from probml.device.rows import Known, Resident
+from probml.engines.climbing.coordinates import unflat
 from probml.engines.engine import Problem
-from probml.engines.start.begin import AWAY, STEPS, Begin
+from probml.engines.start.begin import AWAY, STEPS, Begin, Ends
 from probml.engines.start.prior import compiled_prior_point, given_start
 from probml.errors import Refusal
 from probml.evidence import carried, density
@@ -93,36 +95,47 @@ def check(problem: Problem, engine: str, draws: int) -> None:
                       f"or integrate=\"all\"", ("EM",))
 
 
-def begun(problem: Problem, spread: np.ndarray) -> Begin:
+def begun(problem: Problem, known: Known, spread: np.ndarray,
+          point: np.ndarray | None = None) -> Begin:
     """A mode of parameters and rows' coordinates together, standardised by their priors where that
-    can be, so that it is one; and the curvature there."""
-    plan, known = problem.plan, problem.known
-    point = {**compiled_prior_point(plan, known), **given_start(plan, problem.start)}
+    can be, so that it is one; and the curvature there.
+
+    Args:
+        point: coordinates that are measured themselves, in the place of a mode.
+    """
+    plan, size = problem.plan, density.size(problem.plan, known)
+    if point is not None:
+        away = np.concatenate([0 * point[:size], point[size:]])
+        return _begun(plan, unflat(plan, placed(point[:size]), known), known, problem.rows,
+                      placed(np.tile(away, (CLIMBS, 1))), jnp.asarray(spread), 0)
+    params = {**compiled_prior_point(plan, known), **given_start(plan, problem.start)}
     noise = np.random.default_rng([problem.seed, 3]).standard_normal((CLIMBS, spread.shape[1]))
     noise[0] = 0.0
-    return _begun(plan, point, known, problem.rows, jnp.asarray(noise * ABOUT), jnp.asarray(spread))
+    return _begun(plan, params, known, problem.rows, jnp.asarray(noise * ABOUT),
+                  jnp.asarray(spread), STEPS)
 
 
 @functools.partial(jit, static_argnums=0)
 def _begun(plan: Plan, params: Mapping, known: Known, rows: Resident, noise: jax.Array,
-           spread: jax.Array) -> Begin:
+           spread: jax.Array, steps: Any) -> Begin:
     first = density.flat(plan, params, known)
     start = jnp.concatenate([first, jnp.zeros(carried.size(plan, rows), first.dtype)])
     both = density.posterior(plan, known, rows)
 
     def climb(u):
         top, least, _, trail, slope, *_ = lbfgs(
-            lambda u: jax.tree.map(jnp.negative, both(u)), u, STEPS, 1e-9, trail=STEPS)
+            lambda u: jax.tree.map(jnp.negative, both(u)), u, steps, 1e-9, trail=STEPS)
         return top, -least, -trail, slope
 
     tops, values, trails, slopes = jax.lax.map(climb, start + noise.astype(start.dtype))
     best = jnp.argmax(jnp.where(jnp.isfinite(values), values, -jnp.inf))
     top = jnp.where(jnp.isfinite(values[best]), tops[best], start)
-    widest = _widest(plan, known, len(start)).astype(start.dtype)
+    widest = _widest(plan, known, len(top)).astype(top.dtype)
     frame, hessian, starts = curvature.measure(both, top, spread.astype(top.dtype),
                                                jnp.zeros(len(top), bool), widest)
-    left = jnp.sqrt(jnp.sum(frame.pull(slopes[best]) ** 2))
-    return Begin(frame, hessian, values[best], left < AWAY, trails[best], starts)
+    left = jnp.sqrt(jnp.sum(frame.pull(slopes) ** 2, 1)) < AWAY
+    return Begin(frame, hessian, values[best], left[best], trails[best], starts,
+                 Ends(tops, values, left))
 
 
 def _widest(plan: Plan, known: Known, total: int) -> jax.Array:

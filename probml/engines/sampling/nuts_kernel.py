@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
@@ -20,11 +21,13 @@ MANY = 4000  # iterations of all chains from which on a slower compilation to qu
 LASTS = 2**11  # exponentials of a density from which a slower compilation to quicker ones pays
 
 
+TARGET = 0.8  # acceptance probability, where none matters: in a state that takes no step yet
+
+
 class Settings(NamedTuple):
     """What a compiled sampler depends on."""
 
     warmup: int
-    target_accept: float
     max_tree_depth: int
 
 
@@ -43,13 +46,13 @@ def _sampler(settings: Settings, plan: Plan, frame: Frame):
     return hmc(potential_fn_gen=potential, algo="NUTS")
 
 
-def _init(settings: Settings, init, z, value, gradient, key, arguments):
+def _init(settings: Settings, init, target, z, value, gradient, key, arguments):
     from numpyro.infer.util import ParamInfo
 
     return init(
         ParamInfo(z, -value, -gradient),
         num_warmup=settings.warmup,
-        target_accept_prob=settings.target_accept,
+        target_accept_prob=target,
         max_tree_depth=settings.max_tree_depth,
         model_args=arguments,
         rng_key=key,
@@ -69,22 +72,28 @@ def begin_chains(plan: Plan, settings: Settings, frame: Frame, starts: Starts, k
     best = jnp.argmax(jnp.where(good, values, -jnp.inf))
     index = jnp.where(good, jnp.arange(len(z)), best)
     return jax.lax.map(
-        lambda at: _init(settings, init, *at, (frame, known, rows)),
+        lambda at: _init(settings, init, TARGET, *at, (frame, known, rows)),
         (z[index], values[index], gradients[index], keys)
     )
 
 
 # what is said of every draw, beside the draw itself
-SAID = ("log_density", "diverging", "steps", "accept")
+SAID = ("log_density", "energy", "diverging", "steps", "accept")
 
 
-def advance(plan: Plan, settings: Settings, frame: Frame, state, known: Known, rows: Rows, count):
+def advance(plan: Plan, settings: Settings, frame: Frame, target, state, known: Known, rows: Rows,
+            count):
     """`count` iterations of one chain, at most HELD: its state, and what was drawn, the rest
-    blank."""
+    blank.
+
+    Args:
+        target: the acceptance probability that the step size is tuned to in the warm-up.
+    """
     init, step = _sampler(settings, plan, frame)
     arguments = (frame, known, rows)
     # sets the schedule of the warm-up
-    _init(settings, init, state.z, -state.potential_energy, -state.z_grad, state.rng_key, arguments)
+    _init(settings, init, target, state.z, -state.potential_energy, -state.z_grad, state.rng_key,
+          arguments)
 
     def once(i, carry):
         state, trail = carry
@@ -92,6 +101,7 @@ def advance(plan: Plan, settings: Settings, frame: Frame, state, known: Known, r
         drawn = {
             "z": state.z,
             "log_density": -state.potential_energy,
+            "energy": state.energy,
             "diverging": state.diverging,
             "steps": state.num_steps,
             "accept": state.accept_prob,
@@ -102,6 +112,7 @@ def advance(plan: Plan, settings: Settings, frame: Frame, state, known: Known, r
     blank = {
         "z": jnp.zeros((HELD, state.z.size), dtype),
         "log_density": jnp.zeros(HELD, dtype),
+        "energy": jnp.zeros(HELD, dtype),
         "diverging": jnp.zeros(HELD, bool),
         "steps": jnp.zeros(HELD, state.num_steps.dtype),
         "accept": jnp.zeros(HELD, dtype),
@@ -117,11 +128,27 @@ def first(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key, kno
     return begin_chains(plan, settings, frame, starts, keys, known, rows)
 
 
-def advance_all(plan: Plan, settings: Settings, frame: Frame, states, known: Known, rows: Rows,
-                count):
+def advance_all(plan: Plan, settings: Settings, frame: Frame, target, states, known: Known,
+                rows: Rows, count):
     """The same of all chains at once."""
-    return rows.beside(lambda state: advance(plan, settings, frame, state, known, rows, count),
-                       states)
+    return rows.beside(
+        lambda state: advance(plan, settings, frame, target, state, known, rows, count), states)
+
+
+def before_warmup(state):
+    """A state on the host from which the warm-up is run anew, from its position, step size and
+    masses."""
+    adapted = state.adapt_state
+    *averages, centre = adapted.ss_state
+    centre = np.log(10 * np.asarray(adapted.step_size)).astype(centre.dtype)
+    return state._replace(
+        i=np.zeros_like(state.i),
+        mean_accept_prob=np.zeros_like(state.mean_accept_prob),
+        adapt_state=adapted._replace(
+            ss_state=(*map(np.zeros_like, averages), centre),
+            mm_state=jax.tree.map(np.zeros_like, adapted.mm_state),
+            window_idx=np.zeros_like(adapted.window_idx)),
+    )
 
 
 def rows_work(plan: Plan, rows: Rows | Summary) -> int:

@@ -29,7 +29,8 @@ def chain_each(engine: "NUTS", problems: Sequence[Problem]) -> dict[int, dict[st
     """One chain a data set, all of them advanced together: number → the draws of its parameters,
     (draws, ...)."""
     out, plan, seed = {}, problems[0].plan, problems[0].seed
-    settings = nuts.Settings(engine.warmup, engine.target_accept, engine.max_tree_depth)
+    settings = nuts.Settings(engine.warmup, engine.max_tree_depth)
+    target = jnp.asarray(engine.target_accept, jnp.result_type(float))
     loaded = [(problem.rows, problem.known) for problem in problems]
     total = engine.warmup + engine.draws
     for members, (rows, known) in alike(loaded):
@@ -42,7 +43,7 @@ def chain_each(engine: "NUTS", problems: Sequence[Problem]) -> dict[int, dict[st
         def turn(done: int, known=known, rows=rows, frames=frames, trails=trails) -> Turn:
             nonlocal states
             count = min(nuts.HELD, total - done)
-            states, trail = _advanced(plan, settings, frames, states, known, rows, count)
+            states, trail = _advanced(plan, settings, frames, target, states, known, rows, count)
             trails.append(np.asarray(trail["z"])[:, :count])
             return Turn(count, float("nan"))
 
@@ -73,8 +74,8 @@ def _begun(plan: Plan, settings: nuts.Settings, params, known, rows, keys):
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _advanced(plan: Plan, settings: nuts.Settings, frames, states, known, rows, count):
-    return jax.vmap(lambda f, s, k, r: nuts.advance(plan, settings, f, s, k, r, count))(
+def _advanced(plan: Plan, settings: nuts.Settings, frames, target, states, known, rows, count):
+    return jax.vmap(lambda f, s, k, r: nuts.advance(plan, settings, f, target, s, k, r, count))(
         frames, states, known, rows
     )
 

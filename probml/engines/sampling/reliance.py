@@ -10,8 +10,8 @@ import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Problem
+from probml.engines.importance import densities_of
 from probml.engines.start.draws import Noise, Source, draw
-from probml.errors import Refusal
 from probml.evidence import density
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
@@ -64,8 +64,7 @@ def doubts(problem: Problem, normal: Normal, most: float = MOST, best: str = "")
     loc = np.asarray(normal.loc, float)
     far = np.concatenate([loc[None], *(loc + side * step * ways for step in FAR
                                        for side in (1, -1))]).astype(points.dtype)
-    found = np.asarray(_densities(problem.plan, np.concatenate([points, far]), problem.known,
-                                  problem.rows), float)
+    found = densities_of(problem.plan, problem.known, problem.rows)(np.concatenate([points, far]))
     found, far = found[:count], found[count:]
     if not np.isfinite(found).any():
         return ()
@@ -220,17 +219,18 @@ def rising(history: np.ndarray) -> tuple[str, ...]:
             f"fifth of the steps to the last. Raise steps, or take another optimizer",)
 
 
-def check_proper(problem: Problem, normal: Normal, engine: str) -> None:
-    """Refuse a posterior that has no integral along a parameter of a flat prior: far out from the
-    normal it must fall faster than one over the distance.
+def improper(problem: Problem, known: Known, normal: Normal) -> str:
+    """That a posterior has no integral along a parameter of a flat prior, in words: far out from
+    the normal it must fall faster than one over the distance, which it does not where classes are
+    separated. "": it falls.
 
-    Raises:
-        Refusal: it does not, as where classes are separated.
+    Args:
+        known: of the coordinates of the normal.
     """
-    plan, known = problem.plan, problem.known
+    plan = problem.plan
     flat = {name for name in plan.free if plan.structure.sites[name].entry.improper}
     if not flat or problem.in_parts:
-        return
+        return ""
     owners = density.owners(plan, known)
     at = [i for i, owner in enumerate(owners) if owner.partition("[")[0] in flat]
     loc, scale, factor = (np.asarray(part, float) for part in normal)
@@ -241,21 +241,17 @@ def check_proper(problem: Problem, normal: Normal, engine: str) -> None:
     together[at] = loc[at]  # what runs away has run some way already
     ways = np.concatenate([ways, -ways, together[None]])[:MOST // 2]
     points = loc + np.concatenate([step * ways for step in OUT])
-    found = np.asarray(_densities(plan, points.astype(np.asarray(normal.loc).dtype), known,
-                                  problem.rows), float)
-    near, far = np.split(found, 2)
+    near, far = np.split(densities_of(plan, known, problem.rows)(points), 2)
     least = np.log(OUT[1] / OUT[0])  # where it falls as one over the distance
     slow = np.isfinite(near) & np.isfinite(far) & (near - far < least) & (ways != 0).any(1)
-    if slow.any():
-        worst = int(np.flatnonzero(slow)[0])
-        name = owners[at[worst % len(at)]] if worst < 2 * len(at) else ", ".join(sorted(flat))
-        raise Refusal(
-            f"{engine} cannot fit {problem}: its posterior is improper: along '{name}', whose "
-            f"prior is flat (ImproperUniform), the density falls by "
-            f"{near[worst] - far[worst]:.2g} nats from {OUT[0]:g} to {OUT[1]:g} standard "
-            f"deviations away, as where it rises for ever (classes that are separated). Give it a "
-            f"proper prior, such as dist.Normal(0, 10)"
-        )
+    if not slow.any():
+        return ""
+    worst = int(np.flatnonzero(slow)[0])
+    name = owners[at[worst % len(at)]] if worst < 2 * len(at) else ", ".join(sorted(flat))
+    return (f"its posterior is improper: along '{name}', whose prior is flat (ImproperUniform), "
+            f"the density falls by {near[worst] - far[worst]:.2g} nats from {OUT[0]:g} to "
+            f"{OUT[1]:g} standard deviations away, as where it rises for ever (classes that are "
+            f"separated). Give it a proper prior, such as dist.Normal(0, 10)")
 
 
 def _ways(normal: Normal, seed: int) -> tuple[np.ndarray, list[int]]:
@@ -288,13 +284,6 @@ def _drawn(normal: Normal, count: int, seed: int) -> tuple[np.ndarray, np.ndarra
     deviation = np.sqrt(scale**2 + (factor**2).sum(1))
     unit = shared if wholly else away / np.where(deviation > 0, deviation, 1.0)
     return (loc + away).astype(np.asarray(normal.loc).dtype), square, unit
-
-
-@functools.partial(jit, static_argnums=0)
-def _densities(plan: Plan, points: jax.Array, known: Known, rows: Rows | Summary) -> jax.Array:
-    """The log posterior density of unbounded coordinates, up to a constant, one after another."""
-    both = density.posterior(plan, known, rows)
-    return jax.lax.map(lambda u: both(u)[0], points)
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)

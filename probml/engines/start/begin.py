@@ -3,6 +3,7 @@ there."""
 
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ from probml.engines.climbing.coordinates import unflat
 from probml.engines.climbing.identifiability import direction
 from probml.engines.em import EM
 from probml.engines.engine import Problem, Status
+from probml.engines.map import MAP
 from probml.engines.start.closed import closed_start
 from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import (
@@ -37,7 +39,7 @@ from probml.numerics.curvature import Frame, Starts
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
-from probml.plan.blocks import blocks
+from probml.plan.blocks import blocks, climbed_on_rows
 from probml.plan.plan import Plan
 
 STEPS = 300  # of the climb
@@ -102,8 +104,8 @@ def rough(problem: Problem) -> dict[str, jax.Array]:
     # latents or effects alone: the mode over their spreads may be 0, where no sampler begins
     if not plan.complete and (hidden(plan) or plan.cellwise and not plan.numbers
                               or not (plan.latents or plan.groupings)):
-        found = EM(restarts=RESTARTS, max_iterations=200,
-                   tolerance=1e-6).run(problem)
+        found = (MAP().climbed(replace(problem, asked=False)) if climbed_on_rows(plan, True)
+                 else EM(restarts=RESTARTS, max_iterations=200, tolerance=1e-6).run(problem))
         if found.status is not Status.COLLAPSED:
             return placed_all(dict(found.params))
     first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)

@@ -1,0 +1,104 @@
+"""Weakly informative priors of regressions and mixed models, scaled by the data: what
+engine="bayes" puts in the place of flat ones.
+
+| parameter | prior |
+|---|---|
+| coefficient of a column x_j | Normal(0, 2.5 · unit / sd(x_j)) |
+| intercept, at the means of the columns | Normal(level, 2.5 · unit) |
+| σ of the normal family | Exponential, of mean sd(y) |
+| concentration of gamma and negative binomial | Exponential(1) |
+| standard deviation of random effects of an intercept | Exponential, of mean unit |
+| the same of the effects of a column x_j | Exponential, of mean unit / sd(x_j) |
+| correlations of random effects | LKJ(1): uniform |
+
+For the normal family with the identity link, level and unit are mean and standard deviation of y;
+for other families they are 0 and 1 on the scale of the link. These are the defaults of rstanarm,
+but for two points. A y that has a unit, gamma, or normal with the log or inverse link, is first
+divided by its root mean square, so that a change of units changes no answer. Standard deviations of
+random effects have priors of their own, in the place of rstanarm's one for their whole covariance.
+Without an intercept, columns are not centred, and the root mean square of y is its sd. Standard
+deviations have the divisor n.
+
+The priors are numbers, the same for all data: y and columns are fitted in these units.
+
+Sources: Goodrich, Gabry, Ali & Brilleman (2024), "rstanarm: Bayesian applied regression modeling
+via Stan", vignette "Prior distributions for rstanarm models"; Gelman, Jakulin, Pittau & Su (2008),
+"A weakly informative default prior distribution for logistic and other regression models".
+"""
+
+import numpy as np
+
+from probml import DataError, ModelError
+from probml.estimators.rules import ENGINE, Rule
+from probml.models.regression.targets import COUNTS
+
+BAYES = "bayes"
+ENGINE_OR_BAYES: Rule = (
+    "None, 'bayes' or an engine's value, such as probml.NUTS()",
+    lambda value: ENGINE[1](value) or isinstance(value, str) and value == BAYES,
+)
+WEAK = {"weight_scale": 2.5, "bias_scale": 2.5, "noise_scale": 1.0, "concentration_scale": 1.0}
+
+# link → where the linear predictor has its 0, and its unit, if y is divided by a number
+DIVIDED = {
+    "identity": lambda unit: (0.0, unit),
+    "log": lambda unit: (float(np.log(unit)), 1.0),
+    "inverse": lambda unit: (0.0, 1 / unit),
+}
+
+Affine = tuple[float, float]
+
+
+def units_of(family: str, link: str, y: np.ndarray, weights: np.ndarray, centred: bool,
+             weak: bool) -> tuple[Affine, Affine]:
+    """(level, unit) of y and of the linear predictor, in which a regression is fitted.
+
+    Args:
+        centred: the regression has an intercept.
+        weak: it has the priors of this page, which are stated in these units.
+
+    Raises:
+        ModelError: weak priors where the linear predictor is in units of y, a count.
+    """
+    if family == "normal" and link == "identity":
+        return (moved := middle_and_spread(y, weights, centred)), moved
+    if not weak or link not in DIVIDED:
+        return (0.0, 1.0), (0.0, 1.0)
+    if family not in COUNTS:
+        unit = middle_and_spread(y, weights, False)[1]
+        return (0.0, unit), DIVIDED[link](unit)
+    if link != "log":
+        raise ModelError(f"engine='bayes' has no default priors for family {family!r} with link "
+                         f"{link!r}, whose coefficients are in units of y: take link='log' or "
+                         f"'logit', or a function with priors of your own")
+    return (0.0, 1.0), (0.0, 1.0)
+
+
+def refuse_exact(x: np.ndarray | None, y: np.ndarray, intercept: bool) -> None:
+    """
+    Args:
+        x, y: as they are fitted; x None: no columns.
+
+    Raises:
+        DataError: a plane goes through every row of y, and rows are more than its coefficients:
+            the posterior of σ under an exponential prior is then no distribution, all of it at 0.
+    """
+    design = np.ones((len(y), int(intercept)))
+    design = design if x is None else np.column_stack([design, x])
+    few = 16 * (design.shape[1] + 1)
+    for step in dict.fromkeys((max(len(y) // few, 1), 1)):  # some rows that are off are enough
+        some, told = design[::step], y[::step]
+        beta, _, rank, _ = np.linalg.lstsq(some, told)
+        if len(told) <= rank or np.sqrt(np.mean((told - some @ beta) ** 2)) > 1e-10:
+            return
+    raise DataError("a plane goes through every row of y, as where y is the same in all: nothing "
+                    "tells the standard deviation about it, and engine='bayes' has no posterior. "
+                    "Take engine=None, or check y")
+
+
+def middle_and_spread(y: np.ndarray, weights: np.ndarray, centred: bool) -> Affine:
+    """The mean of y, 0 where there is no intercept, and the standard deviation about it; 1 if
+    there is none."""
+    middle = np.average(y, weights=weights) if centred else 0.0
+    spread = float(np.sqrt(np.average((y - middle) ** 2, weights=weights)))
+    return float(middle), spread or 1.0

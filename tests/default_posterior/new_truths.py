@@ -1,0 +1,205 @@
+"""References of the sixty new models: long runs of NumPyro's own NUTS on the plain functions.
+
+    python tests/default_posterior/new_truths.py            # what is not stored yet
+    python tests/default_posterior/new_truths.py NAME …     # these, again
+
+Nothing here calls an engine of probml. Discrete latent sites are summed out by hand (BY_HAND). Where
+"labels" is true, numbers are those of a site's entries in ascending order; sites of one number, which
+change with the labels, are left out.
+"""
+
+import inspect
+import json
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from new_models import BY_HAND, HOPELESS, LABELS, MODELS
+from numpyro import handlers
+from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
+from numpyro.distributions import biject_to
+from numpyro.infer import init_to_uniform
+from numpyro.infer.hmc import hmc
+from numpyro.infer.util import constrain_fn, potential_energy
+
+import probml
+
+STORED = Path(__file__).with_name("new_truths.json")
+CHAINS, WARMUP, DRAWS = 4, 1000, 2000
+ACCEPT = (0.9, 0.99)  # the second where the first run diverges or its chains disagree
+DENSE = 20  # numbers at most whose covariance is adapted as a whole
+DISAGREE = 1.02  # R-hat of any number
+STARTS = 10  # random places, of which a chain begins at the best
+SECONDS = 150.0  # of a model at most
+
+
+def plain(name: str) -> Callable[[], Any]:
+    """The model of that name as a function of nothing, its data observed, for any tool of NumPyro."""
+    function = MODELS[name][0]
+    data = {key: jnp.asarray(value) for key, value in MODELS[name][1].items()}
+    if name in BY_HAND:
+        return lambda: BY_HAND[name](**data)
+    inputs = {key: data[key] for key in inspect.signature(function).parameters}
+    outcomes = {key: data[key] for key in data if key not in inputs}
+    if not outcomes:
+        return lambda: function(**inputs)
+    rows = len(next(iter(data.values())))
+    model = handlers.condition(probml.model(function)(), data=outcomes)
+    return lambda: model(rows=rows, **inputs)
+
+
+def shapes(name: str) -> dict[str, tuple[int, ...]]:
+    """Latent site → the shape of its numbers without bounds."""
+    found: dict[str, tuple[int, ...]] = {}
+
+    def look():
+        model = handlers.substitute(handlers.seed(plain(name), 0), substitute_fn=init_to_uniform)
+        for site, entry in handlers.trace(model).get_trace().items():
+            if entry["type"] == "sample" and not entry["is_observed"]:
+                found[site] = biject_to(entry["fn"].support).inverse_shape(entry["value"].shape)
+
+    jax.eval_shape(look)
+    return found
+
+
+def sampler(name: str) -> Callable[[float], tuple[dict[str, np.ndarray], int]]:
+    """Target acceptance → draws of the latent sites (chains, draws, …), and how many transitions
+    diverged. A chain is one program."""
+    model, free = plain(name), shapes(name)
+    numbers = sum(int(np.prod(shape)) for shape in free.values())
+
+    def potential(u):
+        return potential_energy(model, (), {}, u)
+
+    @jax.jit
+    def chain(key, tried, accept):
+        init, step = hmc(potential, algo="NUTS")
+        values = jax.lax.map(potential, tried)
+        best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
+        state = init({site: u[best] for site, u in tried.items()}, num_warmup=WARMUP, rng_key=key,
+                     target_accept_prob=accept, dense_mass=numbers <= DENSE)
+
+        def one(state, _):
+            state = step(state)
+            return state, (state.z, state.diverging)
+
+        _, (u, diverging) = jax.lax.scan(one, state, None, WARMUP + DRAWS)
+        late = {site: value[WARMUP:] for site, value in u.items()}
+        return jax.lax.map(lambda u: constrain_fn(model, (), {}, u), late), diverging[WARMUP:].sum()
+
+    def run(accept: float) -> tuple[dict[str, np.ndarray], int]:
+        random, found = np.random.default_rng(41), []
+        for key in jax.random.split(jax.random.key(41), CHAINS):
+            tried = {site: random.uniform(-2, 2, (STARTS, *shape)) for site, shape in free.items()}
+            found.append(jax.device_get(chain(key, tried, accept)))
+        return ({site: np.stack([draws[site] for draws, _ in found]) for site in free},
+                sum(int(count) for _, count in found))
+
+    return run
+
+
+def truth(name: str) -> dict[str, Any]:
+    """The entry of a model: means, standard deviations, Monte Carlo errors, and diagnostics."""
+    run = sampler(name)
+    for accept in ACCEPT[:1] if name in HOPELESS else ACCEPT:
+        draws, divergences = run(accept)
+        if name in LABELS:  # as judge.py compares them
+            draws = {site: np.sort(values.reshape(*values.shape[:2], -1), -1)
+                     for site, values in draws.items() if values.ndim > 2}
+        with np.errstate(all="ignore"):
+            hats = {site: np.asarray(split_gelman_rubin(values)) for site, values in draws.items()}
+        hat = max(float(np.nanmax(values)) for values in hats.values())
+        if not divergences and hat <= DISAGREE:
+            break
+    found: dict[str, Any] = {"mean": {}, "sd": {}, "error": {}, "sd_error": {}}
+    for site, values in draws.items():
+        flat = values.reshape(-1, *values.shape[2:])
+        with np.errstate(all="ignore"):
+            effective = np.asarray(effective_sample_size(values))
+            error = np.where(flat.std(0) > 0, flat.std(0) / np.sqrt(effective), 0.0)
+        for key, value in (("mean", flat.mean(0)), ("sd", flat.std(0)), ("error", error),
+                           ("sd_error", error_of_sd(values))):
+            found[key][site] = rounded(value)
+    found.update(r_hat=rounded(hat), divergences=divergences, target_accept=accept)
+    if name in LABELS:
+        found["labels"] = True
+    if name in HOPELESS:
+        found["hopeless"] = HOPELESS[name]
+    return found
+
+
+def error_of_sd(draws: np.ndarray) -> np.ndarray:
+    """The Monte Carlo error of the standard deviation of draws (chains, n, …), by halves of chains."""
+    halves = np.concatenate(np.split(draws, 2, axis=1))
+    return halves.std(1).std(0, ddof=1) / np.sqrt(len(halves))
+
+
+def rounded(value: Any) -> Any:
+    """Nested lists with four significant digits."""
+    return (float(f"{float(value):.4g}") if np.ndim(value) == 0
+            else [rounded(each) for each in np.asarray(value)])
+
+
+def stored() -> dict[str, Any]:
+    return json.loads(STORED.read_text()) if STORED.exists() else {}
+
+
+def store(name: str, found: dict[str, Any]) -> None:
+    """The file is written anew, a line a case."""
+    table = {**stored(), name: found}
+    lines = [f"{json.dumps(key)}: {json.dumps(table[key])}" for key in MODELS if key in table]
+    STORED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def work(names: Any, answers: Any) -> None:
+    """Of a process of its own: the entries of names, until there are no more."""
+    jax.config.update("jax_enable_x64", True)
+    while (name := names.get()) is not None:
+        try:
+            found = truth(name)
+        except Exception as error:  # the others go on, and this one stays missing
+            found = {"failed": f"{error!r:.300}"}
+        jax.clear_caches()
+        answers.put(found)
+
+
+def answered(worker: Any, answers: Any) -> dict[str, Any] | None:
+    """The next answer of a process; None where it takes too long or has died."""
+    end = time.time() + SECONDS
+    while time.time() < end and worker.is_alive():
+        try:
+            return answers.get(timeout=1.0)
+        except Exception:  # queue.Empty
+            continue
+    return None
+
+
+def main() -> None:
+    context, worker = multiprocessing.get_context("spawn"), None
+    for name in sys.argv[1:] or [name for name in MODELS if name not in stored()]:
+        if worker is None:
+            names, answers = context.Queue(), context.Queue()
+            worker = context.Process(target=work, args=(names, answers), daemon=True)
+            worker.start()
+        begin = time.time()
+        names.put(name)
+        found = answered(worker, answers) or {"failed": f"not done in {SECONDS:.0f} s"}
+        if "failed" in found:
+            worker.kill()
+            worker = None
+        else:
+            store(name, found)
+        print(name, f"{time.time() - begin:.0f} s", {key: found[key] for key in found if key not in (
+            "mean", "sd", "error", "sd_error")}, flush=True)
+    if worker is not None:
+        names.put(None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""What nobody who names no engine is told in silence: the default answer has the posterior means and
+standard deviations of a long run of NumPyro's NUTS, or says that it is not to be trusted.
+
+run.py of this folder runs and counts all of them in float32; truths.py adds a case's truth."""
+
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+HERE = Path(__file__).parent
+if str(HERE) not in sys.path:
+    sys.path.insert(0, str(HERE))
+
+import judge  # noqa: E402
+import tabled_models  # noqa: E402
+
+import run  # noqa: E402
+
+TRUTHS = run.stored()
+CASES = {name: case for name, case in tabled_models.every().items()
+         if "mean" in TRUTHS.get(name, {}) and TRUTHS[name].get("r_hat", 1.0) <= 1.05
+         and "hopeless" not in TRUTHS[name]}
+QUICK = ("users/kidscore", "users/normal_inverse_gamma", "users/logistic", "users/change_point",
+         "users/ordered_mixture", "hierarchies/five_rows", "hierarchies/folded",
+         "hierarchies/bradley_terry")
+# wrong without a word, as run.py counts them: name → what is wrong; the aim is none
+WRONG: dict[str, str] = {}
+
+
+def marked(name):
+    """The name, slow unless it is one of the quick ones, and expected to fail where it is known."""
+    marks = [] if name in QUICK else [pytest.mark.slow]
+    if name in WRONG:
+        marks.append(pytest.mark.xfail(reason=WRONG[name], raises=AssertionError))
+    return pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("name", [marked(name) for name in CASES])
+def test_the_default_has_the_posterior_or_says_that_it_has_not(name):
+    case = CASES[name]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            fit = case.build().fit(case.read(), seed=0)
+        except Exception as error:
+            assert judge.refused(error) == "refused"
+            return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = judge.judge(fit, TRUTHS[name], [str(one.message) for one in caught])
+    assert found.verdict != "wrong", f"{found}: {fit.status}"
+
+
+def moments(mean, sd):
+    return {"a": judge.Moments(np.array([mean]), np.array([sd]), np.zeros(1), np.zeros(1))}
+
+
+TRUTH = {"mean": {"a": 1.0}, "sd": {"a": 2.0}, "error": {"a": 0.0}, "sd_error": {"a": 0.0}}
+
+
+@pytest.mark.parametrize("mean, sd, verdict", [
+    (1.3, 2.2, "right"), (1.5, 2.0, "wrong"), (1.0, 2.5, "wrong"), (1.0, np.nan, "wrong")])
+def test_a_mean_too_far_or_a_width_too_wide_is_wrong(mean, sd, verdict):
+    assert judge.compared(moments(mean, sd), TRUTH, False).verdict == verdict
+    assert judge.compared(moments(mean, sd), TRUTH, True).verdict == (
+        "said" if verdict == "wrong" else verdict)
+
+
+def test_monte_carlo_errors_are_allowed_for():
+    few = {"a": judge.Moments(np.array([1.5]), np.array([2.0]), np.array([0.2]), np.zeros(1))}
+    assert judge.compared(few, TRUTH, False).verdict == "right"
