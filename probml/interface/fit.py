@@ -49,8 +49,9 @@ class Fit(Questions):
 
     Attributes:
         model: the Model.
-        point: the value of every free parameter, name → array: the posterior mean for Exact, NUTS
-            and SVI, the maximum for EM, MAP and Laplace.
+        point: the value of every free parameter, name → array: the posterior mean for Exact, NUTS,
+            SVI and VB, for Laplace whose importance weights pass, and for EM where no engine was
+            named and the posterior about its optimum passes the same test; else the maximum.
         params: `point`, and what the model computes outside rows (numpyro.deterministic,
             reparametrised sites): its value at the point for EM and MAP; where there is a posterior
             (Laplace too) its mean over the draws, of a closed form or a normal over 1000; likewise
@@ -63,7 +64,10 @@ class Fit(Questions):
         converged: whether the engine ended as it should.
         iterations: that it took.
         status: how it ended, and what is in doubt, in a sentence.
-        log_evidence: log p(data), exact for Exact, else None.
+        log_evidence: log p(data): exact for Exact; an estimate by importance weights for Laplace,
+            where these pass and no prior is flat; else None.
+        evidence_error: the standard error of such an estimate; None: log_evidence is exact, or
+            there is none.
         bound: a lower bound of it, where the engine maximises one, as VB does; else None.
     """
 
@@ -72,15 +76,19 @@ class Fit(Questions):
 
     def summary(self, data: Any = None, *, weights: Any = None):
         """A pandas table: a row per parameter element; its value, or of a posterior mean and sd; of
-        draws the 5% and 95% quantiles, the effective numbers of draws and R-hat (which is missing
-        where there is one chain), of Vehtari et al. (2021). Entries bear the names of columns,
+        draws the 5% and 95% quantiles; of chains the effective numbers of draws and R-hat (which is
+        missing where there is one), of Vehtari et al. (2021); of weighted draws the number of
+        independent draws that they are worth (`ess`) and Pareto's k of the weights (`k_hat`), of
+        Vehtari et al. (2024). Entries bear the names of columns,
         members of groups and labels: w[smoke]. Of the `fit_` of a face of probml.models it is in
         the units of the user's columns, whatever those of `params`.
 
         Of a point (EM, MAP) `sd` is a standard error: the square root of the diagonal of the
         inverse of the observed information, the curvature of what was maximised, all that is unseen
         summed or integrated out, each number in its own coordinate by the delta method. It is not
-        the width of a posterior: for that take Laplace() or NUTS(). Of coefficients beside effects
+        the width of a posterior: for that take Laplace() or NUTS(); `summary().attrs` has under
+        "posterior" a warning, where the posterior is far from this point and these errors. Of
+        coefficients beside effects
         of groups, and of these effects, it is that of both together given their spreads, as lme4's;
         of a face that has standard_errors_ it is these. Where there is none it is NaN,
         and a column `note` says why: a number at an end of its support, a direction that the data

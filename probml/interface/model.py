@@ -172,8 +172,11 @@ class Model(Bound):
                 dataset/source.py: an object with `parts()`, or a function that makes an iterator
                 of tables; each pass reads them again. An input that the function uses as an index,
                 as in `alpha[group]`, may hold labels; its codes are checked against the axis.
-            engine: Exact(), EM(), MAP(), NUTS(), Laplace(), SVI(); None takes the first of the
-                first three that does not refuse.
+            engine: Exact(), EM(), MAP(), NUTS(), Laplace(), SVI(), ...; None tries Exact, EM,
+                Laplace, MAP (only where a point is wanted: more than 512 parameters, rows read in
+                parts or in batches, numpyro.param, flat priors alone) and NUTS in this order, and
+                takes the first that does not refuse and whose answer passes its test (Pareto k-hat
+                of importance weights); `Fit.status` says which, and how the test came out.
             weights: one non-negative weight a row, shape (n,), or the name of their column in the
                 data, by which a source has them; weight 2 equals the row twice.
             seed: seeds every random choice: a whole number, a JAX key, or a NumPy generator.

@@ -29,7 +29,9 @@ ENGINES = {  # the name of an engine's class → its works
              "Vehtari, Gelman, Simpson, Carpenter & Bürkner (2021), Rank-normalization, folding, "
              "and localization: an improved R-hat"),
     "Laplace": ("Tierney & Kadane (1986), Accurate approximations for posterior moments and "
-                "marginal densities",),
+                "marginal densities",
+                "Vehtari, Simpson, Gelman, Yao & Gabry (2024), Pareto smoothed importance "
+                "sampling"),
     "SVI": ("Hoffman, Blei, Wang & Paisley (2013), Stochastic variational inference",
             "Kucukelbir, Tran, Ranganath, Gelman & Blei (2017), Automatic differentiation "
             "variational inference"),
