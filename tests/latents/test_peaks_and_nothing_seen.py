@@ -52,7 +52,7 @@ def test_whole_numbers_are_locations_of_latents_like_others():
             sample("x", dist.Normal(load * u[..., None], scale).to_event(1))
 
     x = np.array([[1.0, 2.0], [-1.0, 0.5], [0.3, -0.4], [2.0, 1.5]])
-    fit = factor().fit({"x": x})
+    fit = factor().fit({"x": x}, probml.EM())
     load, scale = fit.params["load"], fit.params["scale"]
     joint = stats.multivariate_normal(np.zeros(2), np.outer(load, load) + scale**2 * np.eye(2))
     np.testing.assert_allclose(fit.log_prob({"x": x}), joint.logpdf(x), rtol=1e-10)
