@@ -162,16 +162,27 @@ def test_the_mean_of_a_precision_is_that_of_its_gamma_distribution():
     assert fit.params["tau"] == pytest.approx(3.0 / (rest / 2), rel=0.15)
 
 
-@probml.model
-def unknown_mean():
-    mu = sample("mu", dist.Normal(1.0, 2.0))
-    with probml.rows():
-        sample("y", dist.Normal(mu, 0.7))
+CONJUGATE = {
+    "normal": (dist.Normal(1.0, 2.0), lambda p: dist.Normal(p, 0.7), RANDOM.normal(size=11)),
+    "coin": (dist.Beta(2.0, 3.0), dist.Bernoulli, RANDOM.integers(0, 2, 6)),
+    "counts": (dist.Gamma(2.0, 1.0), dist.Poisson, RANDOM.poisson(3.0, 40)),
+    "waits": (dist.Gamma(3.0, 2.0), dist.Exponential, RANDOM.exponential(0.7, 6)),
+    "dice": (dist.Dirichlet(np.array([1.5, 2.0, 3.0])), dist.Categorical, RANDOM.integers(0, 3, 9)),
+    "tries": (dist.Beta(2.0, 2.0), dist.GeometricProbs, RANDOM.geometric(0.3, 30) - 1),
+}
 
 
-def test_the_estimated_evidence_is_the_exact_one_within_its_standard_error():
-    data = {"y": RANDOM.normal(size=11)}
-    exact, estimated = (unknown_mean().fit(data, engine)
+@pytest.mark.parametrize("name", CONJUGATE)
+def test_the_estimated_evidence_is_the_exact_one_within_its_standard_error(name):
+    prior, likelihood, y = CONJUGATE[name]
+
+    @probml.model
+    def conjugate():
+        p = sample("p", prior)
+        with probml.rows():
+            sample("y", likelihood(p))
+
+    exact, estimated = (conjugate().fit({"y": y}, engine)
                         for engine in (probml.Exact(), probml.Laplace()))
     assert abs(estimated.log_evidence - exact.log_evidence) < 4 * estimated.evidence_error < 0.2
 
