@@ -1,5 +1,5 @@
-"""Data and an engine in, what was found out: the ladder Exact → EM → Laplace → MAP → NUTS where none
-is named, sizes side by side, parts put together."""
+"""Data and an engine in, what was found out: the ladder Exact → EM → Laplace → MAP → NUTS where
+none is named, sizes side by side, parts put together."""
 
 import contextlib
 from collections.abc import Mapping
