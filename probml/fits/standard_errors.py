@@ -49,6 +49,7 @@ from probml.numerics.transfer import placed_all
 from probml.plan import decide, effects
 from probml.plan.plan import Plan
 from probml.plan.spreads import spreads
+from probml.posteriors.pareto import k_limit
 from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
 
@@ -179,7 +180,7 @@ def _posterior(plan: Plan, known: Known, rows: Rows, top: Top, ways: "_Ways") ->
         return ""
     mode = importance.proposal(top.u, ways.along / np.sqrt(ways.curvature))
     found = importance.weighted(importance.densities_of(plan, known, rows), [mode], LOOKED)
-    if not found.reliable:
+    if found.k > k_limit(len(found.weights)):
         return (f"the posterior is far from the normal distribution at this point (Pareto k-hat "
                 f"{found.k:.1f} of importance weights): the standard errors may mislead. Compare "
                 f"with NUTS()")

@@ -440,7 +440,7 @@ def test_exact_refuses_what_is_not_conjugate_and_names_it():
     for prior, word in (("conjugate", "'mean'"), ("lognormal", "'scale'")):
         with pytest.raises(probml.Refusal, match=word) as refusal:
             uncoupled(prior).fit({"x": [0.0, 1.0]}, probml.Exact())
-        assert refusal.value.instead and set(refusal.value.instead) <= {"EM", "MAP"}
+        assert refusal.value.instead and set(refusal.value.instead) <= {"EM", "Laplace"}
 
 
 def test_exact_refuses_an_unseen_class_beside_unknown_tables():

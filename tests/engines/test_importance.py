@@ -199,7 +199,7 @@ def two_noises():
 
 
 def test_few_rows_of_components_have_a_posterior_about_ems_optimum_or_a_warning():
-    far, noise = 6.0 * (np.arange(400) % 2), np.random.default_rng(5).normal(size=400)
+    far, noise = 6.0 * (np.arange(800) % 2), np.random.default_rng(5).normal(size=800)
     few = {"y": (far + noise)[:12]}
     fit = two_noises().fit(few)
     assert fit.engine.startswith("EM")
