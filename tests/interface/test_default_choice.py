@@ -84,7 +84,7 @@ def test_a_point_of_codes_and_weights_without_a_prior_says_why_it_is_one():
 @pytest.mark.slow
 def test_a_spread_of_paths_that_ends_next_to_zero_is_told():
     case = CASES["population_by_state_space"]
-    fit = probml.model(case.function)().fit(case.data)
+    fit = probml.model(case.function)().fit(case.data, probml.MAP())
     assert fit.params["sigma.proc"] < 1e-3 and "'sigma.proc' is at its boundary" in fit.status
 
 
@@ -101,4 +101,5 @@ def test_a_line_through_a_few_points_of_a_mixture_is_told():
 @pytest.mark.parametrize("name", ["holt_winters", "supervised_topics", "recapture_fixed"])
 def test_a_mode_at_an_end_of_a_support_is_told(name):
     case = CASES[name]
-    assert "boundar" in probml.model(case.function)(**case.settings).fit(case.data).status
+    fit = probml.model(case.function)(**case.settings).fit(case.data, probml.MAP())
+    assert "boundar" in fit.status

@@ -142,7 +142,7 @@ def test_members_within_members_are_a_joint_normal():
             half_normal(s, 5) for s in (wide, narrow, noise))
 
     data = {"school": np.array(list("tuvwxyz"))[school], "district": district, "y": y}
-    fit = schools(members=7, districts=3).fit(data)
+    fit = schools(members=7, districts=3).fit(data, probml.MAP())
     top = at_its_top(density, fit.params, ("wide", "narrow", "noise", "mean"))
     assert fit.history[-1] == pytest.approx(top, abs=1e-6)
 
@@ -269,7 +269,7 @@ def test_counts_of_a_single_member_are_integrated_as_by_quadrature():
             sample("n", dist.Bernoulli(logits=alpha[group]))
 
     n, group = np.array([1.0, 1, 0, 1, 1, 0, 0]), np.array(["b"] * 4 + ["d"] * 3)
-    fit = counts().fit({"group": group, "n": n})
+    fit = counts().fit({"group": group, "n": n}, probml.MAP())
     grid = np.linspace(-8, 8, 4001)
 
     def density(p):
