@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from probml import DataError, ModelError, models
+from probml import DataError, ModelError
+from probml.models.regression.generalized_linear_faces import GeneralizedLinearModel
+from probml.models.regression.mixed_model_face import MixedModel
 
 EFFECT = re.compile(r"\(\s*([^()|]+?)\s*(\|\|?)\s*([^()|]+?)\s*\)")
 INTERCEPT = "Intercept"
@@ -70,9 +72,9 @@ class Formula:
         if self.effects and not self.intercept:
             raise ModelError(f"fit: formula({self.text!r}) has no intercept, which MixedModel "
                              f"always has: leave '0 +' out")
-        model = (models.MixedModel(self.effects, family=family, correlated=self.correlated,
-                                   **settings) if self.effects else
-                 models.GeneralizedLinearModel(family, fit_intercept=self.intercept, **settings))
+        model = (MixedModel(self.effects, family=family, correlated=self.correlated, **settings)
+                 if self.effects else
+                 GeneralizedLinearModel(family, fit_intercept=self.intercept, **settings))
         return model.fit(self.X, self.y, sample_weight=sample_weight, offset=offset, trials=trials)
 
     def of(self, table: Any) -> Any:

@@ -25,7 +25,7 @@ from probml.evidence import density
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
-from probml.posteriors.pareto import k_hat, k_limit, smoothed
+from probml.posteriors.pareto import k_hat, k_limit, k_of_variance, smoothed
 
 DEGREES = 4.0  # of freedom of the Student t; half as many as coordinates, if those are more
 ROUNDS = 3  # of moving the proposal, at the most
@@ -78,7 +78,8 @@ class Weighted(NamedTuple):
         points, weights: (S, d), (S,) the weights smoothed, of sum 1.
         k: Pareto's k of the weights; −∞ where they are all alike.
         log_evidence, error: log of the integral of the density, and its standard error.
-        spread, doubtful: the largest Pareto's k of what a parameter's variance is the mean of, and
+        normal: the density is so near the normal at its mode that this is the answer.
+        tail, doubtful: the largest Pareto's k of what a parameter's variance is the mean of, and
             that parameter's number where its standard deviation is not to be relied on; −1: none.
     """
 
@@ -87,8 +88,8 @@ class Weighted(NamedTuple):
     k: float
     log_evidence: float
     error: float
-    normal: bool = False  # the density is so near the normal at its mode that this is the answer
-    spread: float = 0.0
+    normal: bool = False
+    tail: float = 0.0
     doubtful: int = -1
 
     @property
@@ -187,18 +188,17 @@ def _weigh(points: np.ndarray, logs: np.ndarray) -> Weighted:
 
 
 def _precise(found: Weighted, values: np.ndarray) -> Weighted:
-    """With the parameter whose standard deviation the weighted draws do not tell, by its standard
-    error and by Pareto's k of (x − mean)² (Vehtari et al. 2024, section 3)."""
+    """With the parameter whose standard deviation the weighted draws do not determine, by its
+    standard error and by Pareto's k of (x − mean)²."""
     w = found.weights
     with np.errstate(all="ignore"):
         away = (values - w @ values) ** 2
         variance = w @ away
         error = np.sqrt(w**2 @ (away - variance) ** 2) / (2 * variance)
-        tails = np.log(w)[:, None] + np.log(away)
-    k = np.array([k_hat(tail) if np.isfinite(tail).any() else -np.inf for tail in tails.T])
+    k = k_of_variance(values, w)
     bad = (k > k_limit(len(w))) | (error > SURE)
     worst = int(np.argmax(np.where(bad, k, -np.inf))) if bad.any() else -1
-    return found._replace(spread=float(k.max(initial=-np.inf)), doubtful=worst)
+    return found._replace(tail=float(k.max(initial=-np.inf)), doubtful=worst)
 
 
 def _moved(old: Component, points: np.ndarray, weights: np.ndarray) -> Component:
@@ -247,6 +247,16 @@ def heavy_tail(densities: Densities, mode: Component, seed: int = 0) -> tuple[in
         return -1, False
     on = falls(ways[least : least + 1], BEYOND)[0]
     return int(at[least % len(at)]), bool(on < HEAVY * np.log2(BEYOND[1] / BEYOND[0]))
+
+
+def numbers(known: Known, rows: Rows | Summary) -> int:
+    """The numbers of the data that a density meets."""
+    return sum(np.size(leaf) for leaf in jax.tree.leaves((rows, known)))
+
+
+def work(plan: Plan, known: Known, rows: Rows | Summary) -> int:
+    """The same, each as often as hidden states have combinations."""
+    return numbers(known, rows) * max(plan.work, 1)
 
 
 def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:

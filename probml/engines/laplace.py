@@ -3,20 +3,19 @@ itself by importance sampling about it."""
 
 import functools
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
-from probml.device.rows import Known, Rows, Summary
+from probml.device.rows import Known
 from probml.engines import importance
 from probml.engines.climbing.climbs import curved
 from probml.engines.engine import MOST, Engine, Outcome, Problem, Status, check_settings
 from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
-from probml.engines.sampling.reliance import improper
+from probml.engines.sampling.reliance import doubts, improper
 from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin, ridges
 from probml.engines.start.labelling import hidden
@@ -128,58 +127,17 @@ class Laplace(Engine):
         return self.over is None
 
     def run(self, problem: Problem) -> Outcome:
-        plan, rows = problem.plan, problem.rows
-        if self.over is not None and set(self.over) != set(plan.free):
+        if self.over is not None and set(self.over) != set(problem.plan.free):
             return self._part(problem)
-        if (found := self._of_regression(problem)) is not None:
-            return found
-        known, begun, spread, others = _near_mode(problem)
-        mode, away = _newton(begun)
-        if away > AWAY:
-            begun, away = begin.settled(plan, begun, known, rows, spread, others)
-        near, (begun, _) = begun, ridges.told(problem, begun, away, spread)
-        # a ridge costs digits that float32 has not
-        adrift = begun is not near and begun.frame.centre.dtype == np.float32
-        mode, _ = _newton(begun)
-        if (why := _no_mode(begun)) and not problem.asked:
-            return Outcome({}, np.zeros(0), Status.COLLAPSED, 0, onward=why)
-        if why:
-            raise Refusal(f"Laplace cannot fit {problem}: {why}", ("NUTS",))
-        history = np.asarray(begun.trail)
-        history = history[np.isfinite(history)]
-        out = Outcome({}, history, Status.APPROXIMATED, len(history) - 1, adrift=adrift)
-        return self._about(problem, known, [mode, *_others(plan, begun, known, rows, problem)],
-                           float(begun.value), out)
-
-    def _of_regression(self, problem: Problem) -> Outcome | None:
-        """The same where MAP takes Newton's steps, whose curvature is then known: of very many rows
-        that of a sample of them. None: it does not, or ends at no mode."""
-        plan, known = problem.plan, problem.known
-        size = density.size(plan, known)
-        if not curved(plan, known) or begin.hyper(plan) or problem.size <= EACH * size:
-            return None
-        found = MAP().climbed(problem)
-        if found.status is not Status.CONVERGED or found.top is None or found.notes:
-            return None
-        u, volume = np.asarray(found.top.u, float), functools.partial(_volume, plan, known)
-        height, slope, bent = volume(found.top.u)
-        hessian = found.top.hessian + bent
-        root = whitened(hessian, curvature.TOLD[np.dtype(found.top.u.dtype)])
-        if root is None:
-            return None
-        step = root.T @ (root @ -slope)  # from the mode of the parameters' own density
-        mode = proposal(u + step, root.T)
-        out = Outcome({}, found.history, Status.APPROXIMATED, found.iterations,
-                      adrift=found.adrift)
-        return self._about(problem, known, [mode], float(found.history[-1]) + height, out)
+        found = _located(problem)
+        if isinstance(found, str) and not problem.asked:
+            return Outcome({}, np.zeros(0), Status.COLLAPSED, 0, onward=found)
+        return self._about(problem, *_or_refused(problem, found))
 
     def _about(self, problem: Problem, known: Known, modes: list[Component], height: float,
                out: Outcome) -> Outcome:
-        """The posterior about its modes by weighted draws, or the normal at the first.
-
-        Args:
-            height: the log density there. out: how the climb ended.
-        """
+        """The posterior about its modes by weighted draws, or the normal at the first; arguments as
+        of `Located`."""
         if problem.in_parts:
             return _approximated(problem, known, modes[0], None, "", out)
         if why := improper(problem, known, _normal(modes[0])):
@@ -199,10 +157,10 @@ class Laplace(Engine):
         """Weighted draws, and why they do not stand for the posterior, in words; few draws of the
         normal where rows are many."""
         plan, rows = problem.plan, problem.rows
-        numbers = sum(np.size(leaf) for leaf in jax.tree.leaves((rows, known))) * max(plan.work, 1)
         mode, rounding = modes[0], 4 * float(jnp.finfo(jnp.result_type(float)).eps) * abs(height)
         densities = importance.densities_of(plan, known, rows)
-        count = int(np.clip(importance.WORK // (numbers + 1), FEWEST, self.draws))
+        count = int(np.clip(importance.WORK // (importance.work(plan, known, rows) + 1), FEWEST,
+                            self.draws))
         if count < min(ENOUGH, self.draws) or rounding > importance.ROUNDED:
             found = importance.nearly_normal(densities, mode, count, problem.seed)
             if found.off <= importance.NEARLY:
@@ -223,21 +181,29 @@ class Laplace(Engine):
         mode = {name: jnp.asarray(value) for name, value in top.params.items()}
         others = {name: value for name, value in mode.items() if name not in self.over}
         some = decide.make(plan.structure, plan.pattern, (*plan.given, *others))
-        given = known._replace(given={**known.given, **others})
-        start = {name: np.asarray(mode[name]) for name in self.over}
-        found = Laplace().run(replace(problem, plan=some, known=given, start=start))
-        if found.posterior.chains is not None:
+        if some.globals:
             raise Refusal(f"Laplace(over=...): {problem} has discrete "
                           f"sites outside rows; take all parameters")
+        given = known._replace(given={**known.given, **others})
+        start = {name: np.asarray(mode[name]) for name in self.over}
+        part = replace(problem, plan=some, known=given, start=start)
+        found = _or_refused(part, _located(part, centred=False))
+        normal = _normal(found.modes[0])
+        if why := improper(part, given, normal):
+            raise Refusal(f"Laplace cannot fit {problem}: {why}")
+        notes = doubts(part, normal)
+        if len(found.modes) > 1:
+            notes += (f"about one of {len(found.modes)} modes that were found",)
         owner = np.concatenate([np.full(spec.size, name in self.over)
                                 for name, spec in sorted(density.shapes(plan, known).items())])
-        loc, root = (np.asarray(density.flat(plan, mode, known)).copy(),
-                     np.asarray(found.posterior.factor))
-        loc[owner] = found.posterior.loc
-        factor = np.zeros((len(loc), root.shape[-1]), loc.dtype)
-        factor[owner] = root if root.ndim == 2 else np.diag(root)
-        params = {**{name: np.asarray(value) for name, value in mode.items()}, **found.params}
-        return found._replace(params=params, posterior=Normal(loc, np.zeros_like(loc), factor))
+        loc = np.asarray(density.flat(plan, mode, known)).copy()
+        loc[owner] = normal.loc
+        factor = np.zeros((len(loc), len(normal.loc)), loc.dtype)
+        factor[owner] = normal.factor
+        params = {**{name: np.asarray(value) for name, value in mode.items()},
+                  **_centre(some, given, normal)}
+        return found.out._replace(params=params, notes=notes,
+                                  posterior=Normal(loc, np.zeros_like(loc), factor))
 
 
 def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
@@ -247,23 +213,98 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
     warning; of a hierarchy, whose joint mode is no answer, the ladder's next engine is asked."""
     plan, known, rows = problem.plan, problem.known, problem.rows
     size = density.size(plan, known)
-    numbers = sum(np.size(leaf) for leaf in jax.tree.leaves((rows, known))) * max(plan.work, 1)
+    work = importance.work(plan, known, rows)
     if (outcome.status is not Status.CONVERGED or plan.carried or not 0 < size <= MOST
-        or problem.point_wanted or ENOUGH * numbers > importance.WORK
+        or problem.point_wanted or ENOUGH * work > importance.WORK
         or problem.size > FEW * size and not begin.hyper(plan)):
         return outcome
     engine, spread = Laplace(), np.zeros((POINTS, size))
     begun = begin.measured(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
-    why, out = _no_mode(begun), outcome
+    why = _no_mode(begun)
     if not why:
         found, why = engine._weighted(problem, known, [_newton(begun)[0]], float(begun.value))
     if not why:
-        return _posterior(problem, known, found, engine.draws, out)
+        return _posterior(problem, known, found, engine.draws, outcome)
     return outcome._replace(notes=(*outcome.notes, f"{why}. Compare with NUTS()"),
-                            onward=why if begin.hyper(plan) and numbers <= SAMPLED else "")
+                            onward=why if begin.hyper(plan) and work <= SAMPLED else "")
 
 
-def _near_mode(problem: Problem) -> tuple[Known, begin.Begin, np.ndarray, dict | None]:
+class Located(NamedTuple):
+    """The modes of a posterior.
+
+    Args:
+        known: what rows share, with the coordinates in which the modes are. modes: a proposal
+            about each, the highest first. height: the log density there. out: how the climb ended.
+    """
+
+    known: Known
+    modes: list[Component]
+    height: float
+    out: Outcome
+
+
+def _or_refused(problem: Problem, found: Located | str) -> Located:
+    """
+    Raises:
+        Refusal: there is no mode.
+    """
+    if isinstance(found, str):
+        raise Refusal(f"Laplace cannot fit {problem}: {found}", ("NUTS",))
+    return found
+
+
+def _located(problem: Problem, centred: bool = True) -> Located | str:
+    """The modes of the density of unbounded coordinates; why there is none, in words.
+
+    Args:
+        centred: effects of hierarchies may have coordinates that are nearly independent of their
+            standard deviation.
+    """
+    if (found := _of_regression(problem)) is not None:
+        return found
+    plan, rows = problem.plan, problem.rows
+    known, begun, spread, others = _near_mode(problem, centred)
+    away = _newton(begun)[1]
+    if away > AWAY:
+        begun, away = begin.settled(plan, begun, known, rows, spread, others)
+    near, (begun, _) = begun, ridges.told(problem, begun, away, spread)
+    # a ridge costs digits that float32 has not
+    adrift = begun is not near and begun.frame.centre.dtype == np.float32
+    if why := _no_mode(begun):
+        return why
+    history = np.asarray(begun.trail)
+    history = history[np.isfinite(history)]
+    out = Outcome({}, history, Status.APPROXIMATED, len(history) - 1, adrift=adrift)
+    modes = [begun]
+    if not hidden(plan):  # states that are renumbered make the same mode again
+        modes += [at for u in begin.further_modes(begun) if bool(np.min(np.asarray((
+            at := begin.measured(plan, (), density.unflat(plan, jnp.asarray(u), known)[0], known,
+                                 rows, spread, others, 0)).frame.curvature)) > curvature.FLAT)]
+    return Located(known, [_newton(at)[0] for at in modes], float(begun.value), out)
+
+
+def _of_regression(problem: Problem) -> Located | None:
+    """The same where MAP takes Newton's steps, whose curvature is then known: of very many rows
+    that of a sample of them. None: it does not, or ends at no mode."""
+    plan, known = problem.plan, problem.known
+    if (not curved(plan, known) or begin.hyper(plan)
+            or problem.size <= EACH * density.size(plan, known)):
+        return None
+    found = MAP().climbed(problem)
+    if found.status is not Status.CONVERGED or found.top is None or found.notes:
+        return None
+    height, slope, bent = _volume(plan, known, found.top.u)
+    root = whitened(found.top.hessian + bent, curvature.TOLD[np.dtype(found.top.u.dtype)])
+    if root is None:
+        return None
+    step = root.T @ (root @ -slope)  # from the mode of the parameters' own density
+    out = Outcome({}, found.history, Status.APPROXIMATED, found.iterations, adrift=found.adrift)
+    return Located(known, [proposal(np.asarray(found.top.u, float) + step, root.T)],
+                   float(found.history[-1]) + height, out)
+
+
+def _near_mode(problem: Problem,
+               centred: bool) -> tuple[Known, begin.Begin, np.ndarray, dict | None]:
     """The density about its mode, in coordinates in which scales and effects of hierarchies are
     nearly independent, as NUTS begins."""
     plan, rows, seed = problem.plan, problem.rows, problem.seed
@@ -271,7 +312,9 @@ def _near_mode(problem: Problem) -> tuple[Known, begin.Begin, np.ndarray, dict |
     size = density.size(plan, problem.known)
     spread = np.random.default_rng([seed, 7]).standard_normal((POINTS, size))
     spread[0] = 0.0  # the mode itself
-    known = problem.known._replace(centring=centring.none(plan))
+    known = problem.known
+    if centred:
+        known = known._replace(centring=centring.none(plan))
     others = begin.elsewhere(plan, known, seed, problem.start)
     if known.centring:
         known, begun = begin.balanced(plan, params, known, rows, spread, others, begin.STEPS)
@@ -307,26 +350,6 @@ def _no_mode(begun: begin.Begin) -> str:
             f"another parameter's prior can shrink for ever")
 
 
-def _others(plan: Plan, begun: begin.Begin, known: Known, rows: Rows | Summary,
-            problem: Problem) -> list[Component]:
-    """Proposals about the other modes that are hardly lower, but where hidden states can be
-    renumbered: these are the same mode again."""
-    if begun.ends is None or hidden(plan):
-        return []
-    found, spread = [], np.zeros((POINTS, len(begun.frame.centre)))
-    for u in begin.further_modes(begun):
-        u = jnp.asarray(u)
-        blank = {name: np.zeros(spec.shape, u.dtype)
-                 for name, spec in density.shapes(plan, known).items()}
-        same = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], begin.DRAWN, 0),
-                            ravel_pytree(blank)[1](u))
-        at = begin.measured(plan, (), density.unflat(plan, u, known)[0], known, rows, spread,
-                            same, 0)
-        if bool(np.min(np.asarray(at.frame.curvature)) > curvature.FLAT):
-            found.append(_newton(at)[0])
-    return found
-
-
 def _posterior(problem: Problem, known: Known, found: Weighted, draws: int,
                out: Outcome) -> Outcome:
     """The outcome of weighted draws that stand for the posterior."""
@@ -357,22 +380,27 @@ def _normal(mode: Component) -> Normal:
                   mode.root.astype(kind))
 
 
+def _centre(plan: Plan, known: Known, normal: Normal) -> dict[str, np.ndarray]:
+    """The parameters at the mode."""
+    at = jax.device_get(normal._replace(factor=normal.factor * 0).draw(plan, known, 1, OWN))
+    return {name: value[0] for name, value in at.items()}
+
+
 def _approximated(problem: Problem, known: Known, mode: Component, found: Weighted | None, why: str,
                   out: Outcome) -> Outcome:
     """The outcome of the normal at the mode."""
     plan, seed, normal = problem.plan, problem.seed, _normal(mode)
-    point = jax.device_get(normal._replace(factor=normal.factor * 0).draw(plan, known, 1, OWN))
-    params = {name: value[0] for name, value in point.items()}
+    params = _centre(plan, known, normal)
     belief = settled(plan, normal, known, problem.rows, seed)
     if known.centring and belief is normal:
         drawn = normal.draw(plan, known, 1000, seed)
         belief = Draws({name: np.asarray(value)[None] for name, value in drawn.items()}, None, {})
     if why:
-        numbers = sum(np.size(leaf) for leaf in jax.tree.leaves((problem.rows, known)))
         return out._replace(
             params=params, posterior=belief, notes=(
                 *out.notes, f"not to be relied on: {why}. Compare with NUTS()"),
-            onward="" if problem.asked or numbers > SAMPLED else why)
+            onward="" if problem.asked or importance.numbers(known, problem.rows) > SAMPLED
+            else why)
     if found is None:
         said = ("a normal distribution, which was not compared with the density, since rows are "
                 "read in parts")
@@ -426,7 +454,7 @@ def _unlike(found: Weighted, entries: list[str]) -> str:
     limit = k_limit(len(found.weights))
     if found.k <= limit and found.doubtful >= 0:
         return (f"the posterior of '{entries[found.doubtful]}' has so long a tail that weighted "
-                f"draws do not tell its standard deviation (Pareto k-hat {found.spread:.1f})")
+                f"draws do not determine its standard deviation (Pareto k-hat {found.tail:.1f})")
     if found.k > limit:
         return (f"the posterior is far from the normal distribution at its mode (Pareto k-hat "
                 f"{found.k:.1f} of importance weights, above {limit:.1f})")

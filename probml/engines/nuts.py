@@ -17,6 +17,7 @@ from probml.engines.engine import Engine, Many, Outcome, Problem, Status, check_
 from probml.engines.progress import Progress
 from probml.engines.sampling import carrying, places
 from probml.engines.sampling.chains import Chains, Limit, Run
+from probml.engines.sampling.nuts_kernel import Settings
 from probml.engines.sampling.nuts_many import chain_each
 from probml.engines.sampling.states import with_states
 from probml.engines.start import begin
@@ -161,7 +162,9 @@ class NUTS(Engine):
         cheaper)."""
         if jax.default_backend() == "cpu":
             return None
-        return Many(chain_each(self, problems), True, "")
+        settings = Settings(self.warmup, self.max_tree_depth)
+        return Many(chain_each(problems, settings, self.target_accept, self.draws, self.progress),
+                    True, "")
 
     def run(self, problem: Problem) -> Outcome:
         deadline = np.inf if self.seconds is None else time.monotonic() + self.seconds
@@ -175,7 +178,8 @@ class NUTS(Engine):
         begun = jax.device_get(begun)
         starts = places.starts(problem, known, begun, self.chains, measure)
         frame = rounded(begun)
-        chains = Chains(self, plan, frame, known, rows)
+        chains = Chains(plan, frame, known, rows, Settings(self.warmup, self.max_tree_depth),
+                        self.chains, self.draws, self.chain_method)
         run = chains.run(bar, chains.begin(starts, seed), self.target_accept, self.draws,
                          Limit(deadline))
         run, read, verdict, notes = self._cared_for(bar, chains, run, Limit(deadline))
@@ -292,7 +296,7 @@ class NUTS(Engine):
     def _near_mode(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
         plan, rows, known = problem.plan, problem.rows, problem.known
         params, spread = begin.rough(problem), self._spread(problem, density.size(plan, known))
-        incidental = problem.astray or any(tie.kind in ("incidental", "grown")
+        incidental = problem.astray or any(tie.kind == "incidental"
                                            for tie in hierarchy.ties(plan, problem.size))
         steps = 0 if incidental else begin.STEPS  # a climb would end at the joint mode
         coordinates = known._replace(centring=centring.none(plan))

@@ -96,7 +96,7 @@ class Widths(NamedTuple):
 
     root: Mapping[str, np.ndarray]
     why: Mapping[str, str]
-    posterior: str = ""  # how the posterior differs from the normal at the point, in words
+    posterior: str = ""
 
 
 def kept(engine: Engine, first: Engine, data: Data, weights: np.ndarray | None) -> Again | None:
@@ -175,8 +175,8 @@ def _posterior(plan: Plan, known: Known, rows: Rows, top: Top, ways: "_Ways") ->
 
     Cost: `LOOKED` densities, four times as many at the most.
     """
-    numbers = sum(np.size(leaf) for leaf in jax.tree.leaves((rows, known))) * max(plan.work, 1)
-    if not ways.told.all() or LOOKED * numbers > importance.WORK or plan.globals:
+    if (not ways.told.all() or plan.globals
+            or LOOKED * importance.work(plan, known, rows) > importance.WORK):
         return ""
     mode = importance.proposal(top.u, ways.along / np.sqrt(ways.curvature))
     found = importance.weighted(importance.densities_of(plan, known, rows), [mode], LOOKED)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from probml.posteriors.pareto import k_hat, k_limit
+from probml.posteriors.pareto import k_limit, k_of_variance
 
 # effective draws a chain, below which means and tails are not to be trusted (Vehtari et al. 2021)
 LEAST = 100
@@ -210,13 +210,11 @@ def judged(values: Mapping[str, Any], z: np.ndarray, stats: Mapping[str, Any],
 
 def _long_tail(values: Mapping[str, np.ndarray]) -> tuple[str, float] | None:
     """The number with the heaviest tail, and Pareto's k of its squares about the mean, where draws
-    do not tell its standard deviation; None: they tell all."""
+    do not determine its standard deviation; None: they determine all."""
     worst = {}
     for name, value in values.items():
         flat = value.reshape(-1, int(np.prod(value.shape[2:])))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = 2 * np.log(np.abs(flat - flat.mean(0)))
-        worst[name] = max((k_hat(one) for one in logs.T if np.isfinite(one).any()), default=-np.inf)
+        worst[name] = float(k_of_variance(flat).max(initial=-np.inf))
     name = max(worst, key=lambda name: worst[name], default="")
     return (name, worst[name]) if name and worst[name] > k_limit(len(flat)) else None
 

@@ -28,6 +28,21 @@ def k_hat(logs: np.ndarray) -> float:
     return np.inf if len(tail) < FEWEST else _shape(tail)[0]
 
 
+def k_of_variance(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """Pareto's k of (x − mean)², of which the variance is the mean, for each of p numbers, (p,):
+    above its limit draws do not determine their standard deviation. −∞ of a constant.
+
+    Args:
+        values: (S, p) draws. weights: (S,) of sum 1; None: all alike.
+
+    Source: Vehtari et al. (2024), section 3.
+    """
+    weights = np.full(len(values), 1 / len(values)) if weights is None else weights
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(weights)[:, None] + 2 * np.log(np.abs(values - weights @ values))
+    return np.array([k_hat(each) if np.isfinite(each).any() else -np.inf for each in logs.T])
+
+
 def k_limit(count: int) -> float:
     """The k up to which so many draws are enough (Vehtari et al. 2024, equation 11)."""
     return min(BAD, 1.0 - 1.0 / np.log10(max(count, 2)))

@@ -27,6 +27,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer import init_to_uniform
 from numpyro.infer.hmc import hmc
 from numpyro.infer.util import constrain_fn, potential_energy
+from truths import waited
 
 import probml
 
@@ -169,17 +170,6 @@ def work(names: Any, answers: Any) -> None:
         answers.put(found)
 
 
-def answered(worker: Any, answers: Any) -> dict[str, Any] | None:
-    """The next answer of a process; None where it takes too long or has died."""
-    end = time.time() + SECONDS
-    while time.time() < end and worker.is_alive():
-        try:
-            return answers.get(timeout=1.0)
-        except Exception:  # queue.Empty
-            continue
-    return None
-
-
 def main() -> None:
     context, worker = multiprocessing.get_context("spawn"), None
     for name in sys.argv[1:] or [name for name in MODELS if name not in stored()]:
@@ -189,7 +179,7 @@ def main() -> None:
             worker.start()
         begin = time.time()
         names.put(name)
-        found = answered(worker, answers) or {"failed": f"not done in {SECONDS:.0f} s"}
+        found = waited(worker, answers, SECONDS) or {"failed": f"not done in {SECONDS:.0f} s"}
         if "failed" in found:
             worker.kill()
             worker = None

@@ -146,6 +146,17 @@ def test_the_default_has_the_posterior_mean_and_a_mode_that_is_asked_for_is_the_
     np.testing.assert_allclose(many.params["beta"], 1.0, atol=0.2)
 
 
+def test_parameters_that_are_named_vary_and_the_others_stay_at_the_mode():
+    x = RANDOM.normal(size=(40, 3))
+    data = {"x": x, "y": x.sum(1) + RANDOM.normal(size=40)}
+    mode, fit = line().fit(data, probml.MAP()), line().fit(data, probml.Laplace(over=("beta",)))
+    whole, draws = line().fit(data, probml.Laplace()).draws(2000), fit.draws(2000)
+    np.testing.assert_allclose(draws["sigma"], mode.params["sigma"], rtol=1e-5)
+    np.testing.assert_allclose(draws["beta"].mean(0), mode.params["beta"],
+                               atol=0.15 * whole["beta"].std(0).max())
+    np.testing.assert_allclose(draws["beta"].std(0), whole["beta"].std(0), rtol=0.25)
+
+
 @probml.model
 def precise(x):
     beta = sample("beta", dist.Normal(0.0, 100.0).expand([3]).to_event(1))

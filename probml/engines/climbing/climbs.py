@@ -39,7 +39,6 @@ SURE = 0.5
 ASKED = 1e-12
 WORK = 2**22  # rows times coordinates up to which the curvature at an end is taken by differences
 LOOKED = 2**24  # rows times squared coordinates up to which it is, where no prior holds these
-STEPPED = 2**14  # rows up to which it is asked whether the objective goes in steps
 LOST = 1e-3  # nats that a climb in float32 may miss, of which double finds more
 TAKEN = 0.1  # of what a step of Newton's promises, what may be left after it where it leads to 0
 

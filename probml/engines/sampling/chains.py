@@ -3,7 +3,7 @@ the programs of the first time."""
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,6 @@ from probml.numerics.curvature import Frame, Starts
 from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.transfer import random_key, rows_of
 from probml.plan.plan import Plan
-
-if TYPE_CHECKING:
-    from probml.engines.nuts import NUTS
 
 PAUSE = 0.5  # seconds a device call should take: progress shows and Ctrl-C works in between
 
@@ -49,16 +46,18 @@ class Chains:
     probability to which the step size is tuned are their arguments.
     """
 
-    def __init__(self, engine: "NUTS", plan: Plan, frame: Frame, known: Known, rows: Rows):
-        self.engine, self.plan, self.frame, self.known, self.rows = engine, plan, frame, known, rows
-        self.settings = kernel.Settings(engine.warmup, engine.max_tree_depth)
-        method = engine.chain_method or ("parallel" if rows.lanes == 1
-                                         and jax.default_backend() == "cpu" else "vectorized")
+    def __init__(self, plan: Plan, frame: Frame, known: Known, rows: Rows,
+                 settings: kernel.Settings, count: int, draws: int, method: str | None):
+        """Args: count: of chains. draws: that a chain is to keep. method: NUTS.chain_method."""
+        self.plan, self.frame, self.known, self.rows = plan, frame, known, rows
+        self.settings, self.count = settings, count
+        method = method or ("parallel" if rows.lanes == 1
+                            and jax.default_backend() == "cpu" else "vectorized")
         if rows.joint and method == "parallel":
             method = "sequential"  # devices would meet in the passes of different chains
         self.together = method == "vectorized"
-        self.workers = min(engine.chains, os.cpu_count() or 1) if method == "parallel" else 1
-        total = (engine.warmup + engine.draws) * engine.chains
+        self.workers = min(count, os.cpu_count() or 1) if method == "parallel" else 1
+        total = (settings.warmup + draws) * count
         programs = (kernel.LASTING if kernel.rows_work(plan, rows) >= kernel.LASTS
                     else kernel.OFTEN if total >= kernel.MANY else kernel.QUICK)
         self.advance = programs[self.together]
@@ -76,7 +75,7 @@ class Chains:
         leaves, treedef = jax.tree.flatten(states)
         held = [rows_of(leaf) for leaf in leaves]
         return [jax.tree.unflatten(treedef, [leaf[c] for leaf in held])
-                for c in range(self.engine.chains)]
+                for c in range(self.count)]
 
     def again(self, states: list, places: np.ndarray) -> list:
         """The states before a new warm-up, each with random numbers of its own.
@@ -92,8 +91,8 @@ class Chains:
 
     def run(self, bar: Progress, states: list, target: float, draws: int, limit: Limit) -> Run:
         """A warm-up and so many draws a chain, or as many as every chain made within the limit."""
-        total, axis = self.engine.warmup + draws, 1 if self.together else 0
-        lanes = self.engine.chains if self.together else 1
+        total, axis = self.settings.warmup + draws, 1 if self.together else 0
+        lanes = self.count if self.together else 1
         target = np.asarray(target, jnp.result_type(float))
 
         def walk(chain):
@@ -137,7 +136,7 @@ class Chains:
         # where chains were stopped is a matter of their gradients, not of when it was looked at
         spent = np.cumsum(every["steps"], 1, dtype=float)
         made = max(int((spent <= limit.gradients).all(0).sum()), 1)
-        first = min(self.engine.warmup, made // 2)
+        first = min(self.settings.warmup, made // 2)
         kept = {name: value[:, first:made] for name, value in every.items()}
         return Run([state for state, _ in found], kept.pop("z"), kept, made,
                    float(spent[:, made - 1].max()))

@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -21,18 +20,15 @@ from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.posteriors.drawn import Draws
 
-if TYPE_CHECKING:
-    from probml.engines.nuts import NUTS
 
-
-def chain_each(engine: "NUTS", problems: Sequence[Problem]) -> dict[int, dict[str, np.ndarray]]:
+def chain_each(problems: Sequence[Problem], settings: nuts.Settings, target_accept: float,
+               draws: int, progress: bool) -> dict[int, dict[str, np.ndarray]]:
     """One chain a data set, all of them advanced together: number → the draws of its parameters,
-    (draws, ...)."""
+    (draws, ...). The arguments are the settings of NUTS."""
     out, plan, seed = {}, problems[0].plan, problems[0].seed
-    settings = nuts.Settings(engine.warmup, engine.max_tree_depth)
-    target = jnp.asarray(engine.target_accept, jnp.result_type(float))
+    target = jnp.asarray(target_accept, jnp.result_type(float))
     loaded = [(problem.rows, problem.known) for problem in problems]
-    total = engine.warmup + engine.draws
+    total = settings.warmup + draws
     for members, (rows, known) in alike(loaded):
         points = [begin.rough(replace(problems[i], seed=seed + i)) for i in members]
         params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
@@ -47,9 +43,9 @@ def chain_each(engine: "NUTS", problems: Sequence[Problem]) -> dict[int, dict[st
             trails.append(np.asarray(trail["z"])[:, :count])
             return Turn(count, float("nan"))
 
-        with Progress("NUTS", total, engine.progress) as bar:
+        with Progress("NUTS", total, progress) as bar:
             iterate(bar, total, turn)
-        z = np.concatenate(trails, 1)[:, engine.warmup :]
+        z = np.concatenate(trails, 1)[:, settings.warmup :]
         values = jax.device_get(_placed(plan, frames, known, z))
         for j, i in enumerate(members):
             single = Draws({name: value[j][None] for name, value in values.items()}, None, {})

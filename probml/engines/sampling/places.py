@@ -50,16 +50,10 @@ def climbed(problem: Problem, known: Known, begun: begin.Begin,
 
 def other_modes(begun: begin.Begin, measure: Measure) -> list[np.ndarray]:
     """Where other climbs ended that hold a share of the posterior, (d,) each, the largest first."""
-    if begun.ends is None or not bool(begun.climbed) or begun.frame.centre.size == 0:
+    if begun.ends is None or not bool(begun.climbed):
         return []
-    ends, frame = jax.device_get((begun.ends, begun.frame))
-    found: list[tuple[float, np.ndarray]] = []
-    for i in np.argsort(-np.asarray(ends.value)):
-        near = [frame.inverse(ends.u[i] - u + frame.centre) for u in
-                (frame.centre, *(u for _, u in found))]
-        if not ends.climbed[i] or min(np.linalg.norm(z) for z in near) <= begin.FURTHER:
-            continue
-        found.append((_log_mass(jax.device_get(measure(ends.u[i]))), ends.u[i]))
+    found = [(_log_mass(jax.device_get(measure(u))), u)
+             for u in (np.asarray(begun.ends.u[i]) for i in begin.distinct_ends(begun))]
     most = max([_log_mass(begun), *(mass for mass, _ in found)])
     return [u for mass, u in sorted(found, key=lambda each: -each[0]) if mass > most - LOWER]
 

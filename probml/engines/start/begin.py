@@ -300,44 +300,47 @@ def _chords(plan: Plan, frame: Frame, known: Known, rows: Rows):
     return frame.point(z), value, size, jnp.sqrt(jnp.sum(z**2))
 
 
-def further_modes(begun: Begin) -> list[np.ndarray]:
-    """The ends of other climbs, in unbounded coordinates, each at another mode that is hardly
-    lower."""
+def distinct_ends(begun: Begin) -> list[int]:
+    """The numbers of other climbs that ended at modes, far from this one and from one another, the
+    highest first."""
     if begun.ends is None or begun.frame.centre.size == 0:
         return []
     ends, frame = jax.device_get((begun.ends, begun.frame))
-    value = np.where(ends.climbed & np.isfinite(ends.value), ends.value, -np.inf)
     z = frame.inverse(np.concatenate([frame.centre[None], ends.u]))
     found = [0]
-    for i in np.argsort(-value):
+    for i in np.argsort(-np.asarray(ends.value)):
         near = min(np.linalg.norm(z[i + 1] - z[j]) for j in found)
-        if value[i] > max(value.max(), float(begun.value)) - LOWER and near > FURTHER:
+        if ends.climbed[i] and np.isfinite(ends.value[i]) and near > FURTHER:
             found.append(i + 1)
-    return [ends.u[i - 1] for i in found[1:]]
+    return [i - 1 for i in found[1:]]
+
+
+def further_modes(begun: Begin) -> list[np.ndarray]:
+    """The unbounded coordinates of those that are hardly lower than the highest."""
+    ends, found = begun.ends, distinct_ends(begun)
+    if ends is None or not found:
+        return []
+    least = max(float(ends.value[found[0]]), float(begun.value)) - LOWER
+    return [np.asarray(ends.u[i]) for i in found if float(ends.value[i]) > least]
 
 
 def other_modes(plan: Plan, begun: Begin, known: Known) -> tuple[str, ...]:
     """What is to be said of a mode where another climb has ended at another one that is hardly
     lower."""
-    if begun.ends is None or begun.frame.centre.size == 0:
+    found = further_modes(begun)
+    if not found:
         return ()
     ends, frame = jax.device_get((begun.ends, begun.frame))
-    if not ends.climbed.any():
-        return ()
-    away = np.linalg.norm(frame.inverse(ends.u), axis=1)
-    value = np.where(ends.climbed, ends.value, -np.inf)
-    lower = value.max() - value
-    others = np.flatnonzero(ends.climbed & (lower < LOWER) & (away > FURTHER))
-    if not others.size:
-        return ()
-    best = others[np.argmin(lower[others])]
+    best = distinct_ends(begun)[0]
+    lower = ends.value[ends.climbed].max() - ends.value[best]
+    away = np.linalg.norm(frame.inverse(ends.u[best]))
     moved = np.abs(ends.u[best] - frame.centre)
     most, names = int(np.argmax(moved / frame.diagonal().root)), density.owners(plan, known)
     where = (f"'{names[most]}' is {ends.u[best][most]:.3g} there and {frame.centre[most]:.3g} here"
              if plan.structure.sites[names[most].partition("[")[0]].domain.unbounded
              else f"'{names[most]}' differs most")
-    return (f"one of several modes: from another start the climb ended {max(lower[best], 0):.2g} "
-            f"nats lower, {away[best]:.2g} standard deviations away ({where}); this is about one "
+    return (f"one of several modes: from another start the climb ended {max(lower, 0):.2g} "
+            f"nats lower, {away:.2g} standard deviations away ({where}); this is about one "
             f"of them alone. Compare with NUTS(), or give a prior or bounds that leave one",)
 
 
