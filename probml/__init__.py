@@ -22,7 +22,8 @@ inferred.
 | | `model.check_density`: is what an engine evaluates the model's own density? |
 | keep | `fit.save(path)`, `load(path)` |
 | tell | `show_versions()`, `cite(model, engine)`; the command line `probml --help` |
-| errors | `DataError`, `ModelError`, `Refusal` |
+| errors | `DataError`, `ModelError`, `Refusal`; warnings: `ConvergenceWarning`, |
+| | `ReliabilityWarning` |
 
 `probml.models` is the zoo: functions, and classes with scikit-learn's manners.
 """
@@ -40,9 +41,11 @@ from probml.engines import VB as VB
 from probml.engines import EmpiricalBayes as EmpiricalBayes
 from probml.engines import Exact as Exact
 from probml.engines import Laplace as Laplace
+from probml.errors import ConvergenceWarning as ConvergenceWarning
 from probml.errors import DataError as DataError
 from probml.errors import ModelError as ModelError
 from probml.errors import Refusal as Refusal
+from probml.errors import ReliabilityWarning as ReliabilityWarning
 from probml.errors import meant as _meant
 from probml.interface.fit import Fit as Fit
 from probml.interface.loading import load as load
@@ -59,10 +62,11 @@ from probml.numerics.outside.watching import watch as watch
 
 __version__ = "0.1.0"
 __all__ = [
-    "Calibration", "Checkpoint", "DataError", "EM", "EmpiricalBayes", "Exact", "Fit",
-    "GaussianChain", "Laplace", "MAP", "MarkovChain", "Model", "ModelError", "NUTS", "Refusal",
-    "SVI", "StickBreaking", "VB", "calibration", "cite", "compare", "decide", "dirichlet_process",
-    "load", "model", "rows", "show_versions", "stationary", "watch",
+    "Calibration", "Checkpoint", "ConvergenceWarning", "DataError", "EM", "EmpiricalBayes",
+    "Exact", "Fit", "GaussianChain", "Laplace", "MAP", "MarkovChain", "Model", "ModelError",
+    "NUTS", "Refusal", "ReliabilityWarning", "SVI", "StickBreaking", "VB", "calibration", "cite",
+    "compare", "decide", "dirichlet_process", "load", "model", "rows", "show_versions",
+    "stationary", "watch",
 ]  # fmt: skip
 
 

@@ -43,13 +43,19 @@ class DataError(ValueError):
     """Data that the model cannot take: what and where, expected and got, what to do."""
 
 
-class NotConverged(RuntimeWarning):
-    """An optimisation, or a sampler, that stopped before it converged."""
+class ConvergenceWarning(UserWarning, RuntimeWarning):
+    """An optimisation that stopped before it converged, or that has no maximum; filters of earlier
+    versions, on RuntimeWarning, find it, too."""
 
-    kind: ClassVar[type["NotConverged"]]  # what is warned by, which estimators refine
+    kind: ClassVar[type["ConvergenceWarning"]]  # what is issued; estimators refine it
 
 
-NotConverged.kind = NotConverged
+ConvergenceWarning.kind = ConvergenceWarning
+
+
+class ReliabilityWarning(UserWarning):
+    """An answer that may be wrong, though its computation ended as it should: estimates at a
+    boundary, parameters that are not identified, draws that do not represent the posterior."""
 
 
 class KindError(DataError, TypeError):

@@ -20,7 +20,7 @@ ROWS = 110  # with one row more the padded size stays 112: seven chunks of sixte
 def fitted(model, data, engine=None, **more):
     """A fit whose warning that it stopped at the iteration limit is expected."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(EM|MAP) of model", RuntimeWarning)
+        warnings.filterwarnings("ignore", "(EM|MAP) of model", UserWarning)
         return model.fit(data, engine, **more)
 
 

@@ -34,7 +34,8 @@ TIMES = os.environ.get("TEST_TIMES")  # where to write how long every test takes
 
 def pytest_configure(config):
     """JAX and all of ours are imported where tests run, and not where they are only dealt out: the
-    workers are waiting for that process."""
+    workers are waiting for that process. Findings are read from the fit, where a test wants them."""
+    config.addinivalue_line("filterwarnings", "ignore::probml.errors.ReliabilityWarning")
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         return
     import jax

@@ -108,7 +108,7 @@ def expectations() -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:NUTS of model:RuntimeWarning")  # a hundred draws
+@pytest.mark.filterwarnings("ignore:NUTS of model:probml.ConvergenceWarning")  # a hundred draws
 @pytest.mark.parametrize("section", expectations())
 def test_what_is_expected_holds(section, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -143,7 +143,7 @@ def test_the_gallery_draws_what_it_shows(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:MAP of model:RuntimeWarning")  # of few steps
+@pytest.mark.filterwarnings("ignore:MAP of model:probml.ConvergenceWarning")  # of few steps
 def test_the_code_about_sizes_runs(tmp_path, monkeypatch):
     """Its blocks say `model`, and read a folder of files; steps are fewer here."""
     dataset, parquet = pytest.importorskip("pyarrow.dataset"), pytest.importorskip("pyarrow.parquet")

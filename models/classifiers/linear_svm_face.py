@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from probml import MAP, DataError
-from probml.errors import NotConverged
 from probml.estimators.rules import (
     CLASS_WEIGHT,
     ENGINE,
@@ -18,6 +17,7 @@ from probml.estimators.rules import (
     parameter,
     whole,
 )
+from probml.estimators.validation import ConvergenceWarning
 from probml.models.classifiers.linear_classification import linear_support_vector_machine
 from probml.models.frames.framed import counted
 from probml.models.kernels.interior_point import Solution, hinge, solution
@@ -137,7 +137,7 @@ class LinearSVM(Planes):
             warnings.warn(
                 f"LinearSVM stopped after {self.n_iter_} turns, {max(e.gap for e in found):.2g} of "
                 f"the loss from its least: standardise the columns, lower C={self.C:g}, or raise "
-                f"max_iter={self.max_iter}", NotConverged.kind, stacklevel=3)
+                f"max_iter={self.max_iter}", ConvergenceWarning, stacklevel=3)
         self.coef_, self.intercept_ = self._planes(beta, bias)
         fit = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()},
                        {"y": tuple(self.classes_.tolist())})

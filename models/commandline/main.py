@@ -105,6 +105,7 @@ def fit(data: str, model: str, target: str | None, engine: str | None, seed: int
     if as_json:
         files.write_json({"file": out, "model": repr(inner.model), "engine": inner.engine,
                           "status": inner.status, "converged": inner.converged,
+                          "warnings": [found.record() for found in inner.warnings],
                           "rows": len(table)})
     else:
         click.echo(f"{answers.title(found)}\nwritten to {out}", err=True)
@@ -261,7 +262,8 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
     if as_json:
         inner = answers.fit_of(found)
         files.write_json({"model": repr(inner.model), "engine": inner.engine,
-                          "status": inner.status, "parameters": table})
+                          "status": inner.status, "parameters": table,
+                          "warnings": [found.record() for found in inner.warnings]})
     else:
         click.echo(f"{answers.title(found)}\n\n{table.to_string(index=False)}")
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from probml import Fit, ModelError
-from probml.errors import NotConverged
+from probml.errors import ConvergenceWarning as NotConverged
 from probml.estimators.face import Face
 from probml.estimators.rules import CLASS_WEIGHT, Rule, number, one_of, parameter, whole
 from probml.estimators.validation import (

@@ -146,7 +146,7 @@ def _values(engine: Engine, ran: _Ran, seed: int, draws: int) -> tuple[dict[str,
     """Draws of one posterior, and whether they are a chain."""
     plan, rows, known, outcome = ran
     if outcome.status is Status.COLLAPSED:
-        raise Refusal(f"{type(engine).__name__}: {outcome.status.message}")
+        raise Refusal(f"{type(engine).__name__}: {outcome.status.headline}")
     found = fitting.posterior(plan, outcome, known, rows)
     if found.stats:
         flat = {name: np.asarray(value) for name, value in found.chains.items()}

@@ -64,8 +64,9 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
         out["note"] = out["note"].fillna("")
     if widths is not None and (widths.root or fit.errors):
         out.attrs["sd"] = WORDS
-    if widths is not None and widths.posterior:
-        out.attrs["posterior"] = widths.posterior
+    found = (*fit.warnings, *([widths.posterior] if widths and widths.posterior else []))
+    if found:
+        out.attrs["warnings"] = tuple(map(str, found))
     return out
 
 
@@ -283,7 +284,9 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
         sizes = {dim: size for array in arrays.values() for dim, size in array.sizes.items()}
         coords |= {dim: np.arange(sizes[dim]) for dim in lead if dim in used}
         return xarray.Dataset(arrays, coords, {"inference_library": "probml",
-                                               "model": repr(fit.model), "engine": fit.engine})
+                                               "model": repr(fit.model), "engine": fit.engine,
+                                               "status": fit.ending,
+                                               "warnings": list(map(str, fit.warnings))})
 
     latents = row_latents(fit, draws) if data is None else {}
     inside, more = row_values(fit, held, draws, latents) | latents, along(draws)

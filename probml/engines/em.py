@@ -36,7 +36,7 @@ from probml.engines.start.race import (
     Effort,
     Race,
     effort,
-    ends,
+    of_restarts,
     promising,
     sample,
 )
@@ -49,6 +49,7 @@ from probml.engines.start.start import (
     tells_apart,
 )
 from probml.errors import Refusal
+from probml.findings import Code, Finding
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
 from probml.numerics.tiers import ONCE
@@ -201,7 +202,7 @@ class EM(Engine):
             batches = self.batch_rows is not None and not isinstance(problem.rows, Summary)
             outcome = stepwise.run(self, problem) if batches else self._found(problem)
         if outcome.status is not Status.COLLAPSED and (gone := infinite(outcome.params)):
-            outcome = outcome._replace(status=Status.RUNAWAY, notes=(*outcome.notes, *gone))
+            outcome = outcome._replace(status=Status.RUNAWAY).noting(*gone)
         return outcome
 
     def _found(self, problem: Problem) -> Outcome:
@@ -230,8 +231,8 @@ class EM(Engine):
         if outcome.status is Status.FELL:
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
             again = self._climb(plan, Start(point, None, {}), rows, known, closed=False)[0]
-            note = "a closed form lowered the objective, so the M-step went on by L-BFGS"
-            outcome = again.after(outcome)._replace(notes=(*outcome.notes, note))
+            outcome = again.after(outcome)._replace(findings=outcome.findings).noting(
+                Finding.of(Code.WITHOUT_CLOSED_FORM))
         if not self.hard:
             ascent = Ascent(self.prior, self.progress,
                             max(self.max_iterations - outcome.iterations, 0))
@@ -313,11 +314,10 @@ class EM(Engine):
                 return []
             alive = (status[members] != Status.COLLAPSED) & np.isfinite(value[members])
             where = f" on {shown[0]} of {shown[1]} {'steps' if steps else 'rows'}"
-            said = ends(value[members], alive & (status[members] != Status.LEFT), alive, best[0],
-                        ALIKE * total, where)
-            words.append(f"{said}; the best "
-                         f"{'end was' if len(best) == 1 else f'{len(best)} ends were'} finished "
-                         f"on all")
+            then = (f"; the best {'one was' if len(best) == 1 else f'{len(best)} were'} continued "
+                    f"on all rows")
+            words.append(of_restarts(value[members], alive & (status[members] != Status.LEFT),
+                                     alive, best[0], ALIKE * total, where, then))
             chosen.append(members[best])
             lost.append(int((~alive).sum()) if 2 * alive.sum() < len(alive) else 0)
         # two programs at the most, whatever the ends are
@@ -332,7 +332,7 @@ class EM(Engine):
                                race=Race(groups, 1, SETTLE, made.large))
         if any(outcome.status is Status.COLLAPSED for outcome in outcomes):
             return []
-        return [outcome._replace(notes=(said,), lost=gone)
+        return [outcome._replace(findings=(said,), lost=gone)
                 for outcome, said, gone in zip(outcomes, words, lost, strict=True)]
 
     def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,

@@ -31,6 +31,7 @@ from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.status import Status
 from probml.errors import ModelError, meant
+from probml.findings import Finding
 from probml.language.language import Bound
 from probml.plan import effects
 from probml.plan.plan import Plan
@@ -46,7 +47,7 @@ class Outcome(NamedTuple):
         params: every free parameter at one point, in its own coordinate: a mode, or a mean.
         history: (iterations + 1,) the objective, its start included.
         status, iterations: how it ended, and after how many.
-        notes: what a user should know, in words; they stand behind the status.
+        findings: what it found out about its own answer.
         posterior: what is known beyond the point: a closed form, draws, a normal; else itself.
         log_evidence: log p(data), exact or estimated. evidence_error: the standard error of such an
             estimate; None: it is exact.
@@ -59,14 +60,15 @@ class Outcome(NamedTuple):
         model: that was fitted, where the engine chose settings of it.
         shown: what all rows were expected to show, statistics from which further ones go on.
         top: the end of a climb, for those who judge it on the way (climbing/top.py).
-        onward: why its point is no answer, so that the ladder's next engine is asked.
+        onward: why its answer is not to be relied on, so that the next engine is asked; None: it
+            is the answer.
     """
 
     params: dict[str, Any]
     history: np.ndarray
     status: Status
     iterations: int
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     posterior: Posterior = Point()
     log_evidence: float | None = None
     held_out: np.ndarray | None = None
@@ -79,8 +81,12 @@ class Outcome(NamedTuple):
     model: Bound | None = None
     shown: Any = None
     top: Any = None
-    onward: str = ""
+    onward: Finding | None = None
     evidence_error: float | None = None
+
+    def noting(self, *findings: Finding | None) -> "Outcome":
+        """With further findings, where there are some."""
+        return self._replace(findings=(*self.findings, *(f for f in findings if f is not None)))
 
     def after(self, before: "Outcome") -> "Outcome":
         """The same, of a climb that went on from where another had ended: history and iterations

@@ -23,6 +23,7 @@ from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import centring, density
 from probml.factors.prior import log_prior
+from probml.findings import Code, Finding
 from probml.language import given
 from probml.numerics import curvature
 from probml.numerics.compiling import jit
@@ -130,7 +131,7 @@ class Laplace(Engine):
         if self.over is not None and set(self.over) != set(problem.plan.free):
             return self._part(problem)
         found = _located(problem)
-        if isinstance(found, str) and not problem.asked:
+        if isinstance(found, Finding) and not problem.asked:
             return Outcome({}, np.zeros(0), Status.COLLAPSED, 0, onward=found)
         return self._about(problem, *_or_refused(problem, found))
 
@@ -139,23 +140,22 @@ class Laplace(Engine):
         """The posterior about its modes by weighted draws, or the normal at the first; arguments as
         of `Located`."""
         if problem.in_parts:
-            return _approximated(problem, known, modes[0], None, "", out)
+            return _approximated(problem, known, modes[0], None, None, out)
         if why := improper(problem, known, _normal(modes[0])):
             if problem.asked:
                 raise Refusal(f"Laplace cannot fit {problem}: {why}")
-            return _approximated(problem, known, modes[0], None, why, out)._replace(onward="")
+            return _approximated(problem, known, modes[0], None, why, out)._replace(onward=None)
         found, why = self._weighted(problem, known, modes, height)
         if why or found.normal:
             return _approximated(problem, known, modes[0], found, why, out)
         if len(modes) > 1:
-            out = out._replace(notes=(f"{len(modes)} modes were found, which are drawn from by "
-                                      f"their mass",))
+            out = out.noting(Finding.of(Code.MODES_COMBINED, count=len(modes)))
         return _posterior(problem, known, found, self.draws, out)
 
     def _weighted(self, problem: Problem, known: Known, modes: list[Component],
-                  height: float) -> tuple[Weighted, str]:
-        """Weighted draws, and why they do not stand for the posterior, in words; few draws of the
-        normal where rows are many."""
+                  height: float) -> tuple[Weighted, Finding | None]:
+        """Weighted draws, and why they do not represent the posterior, None where they do; few
+        draws of the normal where rows are many."""
         plan, rows = problem.plan, problem.rows
         mode, rounding = modes[0], 4 * float(jnp.finfo(jnp.result_type(float)).eps) * abs(height)
         densities = importance.densities_of(plan, known, rows)
@@ -164,7 +164,7 @@ class Laplace(Engine):
         if count < min(ENOUGH, self.draws) or rounding > importance.ROUNDED:
             found = importance.nearly_normal(densities, mode, count, problem.seed)
             if found.off <= importance.NEARLY:
-                return found, ""
+                return found, None
             if rounding > importance.ROUNDED or count * MORE < ENOUGH:
                 return found, _unlike(found, [])
         found = importance.weighted(densities, modes, self.draws, problem.seed,
@@ -172,7 +172,7 @@ class Laplace(Engine):
         heavy, power = importance.heavy_tail(densities, mode, problem.seed)
         if heavy >= 0 and (power or found.reliable):
             return found, _heavy(density.owners(plan, known)[heavy], power)
-        return found, "" if found.reliable else _unlike(found, _entries(plan))
+        return found, None if found.reliable else _unlike(found, _entries(plan))
 
     def _part(self, problem: Problem) -> Outcome:
         """The normal of some parameters, the others given at the mode of all."""
@@ -191,9 +191,9 @@ class Laplace(Engine):
         normal = _normal(found.modes[0])
         if why := improper(part, given, normal):
             raise Refusal(f"Laplace cannot fit {problem}: {why}")
-        notes = doubts(part, normal)
+        findings = doubts(part, normal)
         if len(found.modes) > 1:
-            notes += (f"about one of {len(found.modes)} modes that were found",)
+            findings += (Finding.of(Code.ONE_MODE, count=len(found.modes)),)
         owner = np.concatenate([np.full(spec.size, name in self.over)
                                 for name, spec in sorted(density.shapes(plan, known).items())])
         loc = np.asarray(density.flat(plan, mode, known)).copy()
@@ -202,7 +202,7 @@ class Laplace(Engine):
         factor[owner] = normal.factor
         params = {**{name: np.asarray(value) for name, value in mode.items()},
                   **_centre(some, given, normal)}
-        return found.out._replace(params=params, notes=notes,
+        return found.out._replace(params=params, findings=findings,
                                   posterior=Normal(loc, np.zeros_like(loc), factor))
 
 
@@ -221,12 +221,12 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
     engine, spread = Laplace(), np.zeros((POINTS, size))
     begun = begin.measured(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
     why = _no_mode(begun)
-    if not why:
+    if why is None:
         found, why = engine._weighted(problem, known, [_newton(begun)[0]], float(begun.value))
-    if not why:
+    if why is None:
         return _posterior(problem, known, found, engine.draws, outcome)
-    return outcome._replace(notes=(*outcome.notes, f"{why}. Compare with NUTS()"),
-                            onward=why if begin.hyper(plan) and work <= SAMPLED else "")
+    onward = why if begin.hyper(plan) and work <= SAMPLED else None
+    return outcome.noting(why)._replace(onward=onward)
 
 
 class Located(NamedTuple):
@@ -243,18 +243,18 @@ class Located(NamedTuple):
     out: Outcome
 
 
-def _or_refused(problem: Problem, found: Located | str) -> Located:
+def _or_refused(problem: Problem, found: Located | Finding) -> Located:
     """
     Raises:
         Refusal: there is no mode.
     """
-    if isinstance(found, str):
-        raise Refusal(f"Laplace cannot fit {problem}: {found}", ("NUTS",))
+    if isinstance(found, Finding):
+        raise Refusal(f"Laplace cannot fit {problem}: {found.problem}", ("NUTS",))
     return found
 
 
-def _located(problem: Problem, centred: bool = True) -> Located | str:
-    """The modes of the density of unbounded coordinates; why there is none, in words.
+def _located(problem: Problem, centred: bool = True) -> Located | Finding:
+    """The modes of the density of unbounded coordinates; why there is none.
 
     Args:
         centred: effects of hierarchies may have coordinates that are nearly independent of their
@@ -291,7 +291,7 @@ def _of_regression(problem: Problem) -> Located | None:
             or problem.size <= EACH * density.size(plan, known)):
         return None
     found = MAP().climbed(problem)
-    if found.status is not Status.CONVERGED or found.top is None or found.notes:
+    if found.status is not Status.CONVERGED or found.top is None or found.findings:
         return None
     height, slope, bent = _volume(plan, known, found.top.u)
     root = whitened(found.top.hessian + bent, curvature.TOLD[np.dtype(found.top.u.dtype)])
@@ -336,18 +336,16 @@ def _newton(begun: begin.Begin) -> tuple[Component, float]:
     return proposal(centre + root @ step * min(1.0, 1 / max(away, 1e-9)), root), away
 
 
-def _no_mode(begun: begin.Begin) -> str:
-    """Why where the climb ended is no mode with a width; "": it is one."""
+def _no_mode(begun: begin.Begin) -> Finding | None:
+    """Why where the optimisation ended is no mode with a curvature; None: it is one."""
     low = float(np.min(np.asarray(begun.frame.curvature), initial=np.inf))
     if bool(begun.climbed) and low > 0 and np.isfinite(low):
-        return ""
+        return None
     worst = ("its curvature is not positive in every direction" if bool(begun.climbed)
-             else "the climb found no end")
+             else "the optimisation did not converge")
     if not jax.config.jax_enable_x64:
-        worst += (", in float32: jax.config.update('jax_enable_x64', True) tells small "
-                  "ones from none")
-    return (f"its density of unbounded coordinates has no mode ({worst}): a scale that stands in "
-            f"another parameter's prior can shrink for ever")
+        worst += ", in float32: jax.config.update('jax_enable_x64', True) resolves small ones"
+    return Finding.of(Code.NO_MODE, problem=worst)
 
 
 def _posterior(problem: Problem, known: Known, found: Weighted, draws: int,
@@ -360,10 +358,10 @@ def _posterior(problem: Problem, known: Known, found: Weighted, draws: int,
     belief = with_states(plan, Draws(values, None, {}, worth=worth), known, problem.rows,
                          problem.seed)
     params = mean({name: belief.values[name] for name in (*plan.free, *plan.effects)})
-    notes = (f"importance weights pass (Pareto k-hat {max(found.k, 0.0):.2f}; "
-             f"{len(found.weights)} draws worth {found.effective:.0f} independent ones)",)
+    passed = Finding.of(Code.WEIGHTS_PASS, k=max(found.k, 0.0), draws=len(found.weights),
+                        effective=found.effective)
     return _with_evidence(out, plan, found)._replace(
-        params=params, status=Status.WEIGHTED, notes=(*notes, *out.notes), posterior=belief)
+        params=params, status=Status.WEIGHTED, findings=(passed, *out.findings), posterior=belief)
 
 
 def _with_evidence(out: Outcome, plan: Plan, found: Weighted) -> Outcome:
@@ -386,29 +384,24 @@ def _centre(plan: Plan, known: Known, normal: Normal) -> dict[str, np.ndarray]:
     return {name: value[0] for name, value in at.items()}
 
 
-def _approximated(problem: Problem, known: Known, mode: Component, found: Weighted | None, why: str,
-                  out: Outcome) -> Outcome:
-    """The outcome of the normal at the mode."""
+def _approximated(problem: Problem, known: Known, mode: Component, found: Weighted | None,
+                  why: Finding | None, out: Outcome) -> Outcome:
+    """The outcome of the normal at the mode; `why`: it does not represent the posterior."""
     plan, seed, normal = problem.plan, problem.seed, _normal(mode)
     params = _centre(plan, known, normal)
     belief = settled(plan, normal, known, problem.rows, seed)
     if known.centring and belief is normal:
         drawn = normal.draw(plan, known, 1000, seed)
         belief = Draws({name: np.asarray(value)[None] for name, value in drawn.items()}, None, {})
-    if why:
-        return out._replace(
-            params=params, posterior=belief, notes=(
-                *out.notes, f"not to be relied on: {why}. Compare with NUTS()"),
-            onward="" if problem.asked or importance.numbers(known, problem.rows) > SAMPLED
-            else why)
-    if found is None:
-        said = ("a normal distribution, which was not compared with the density, since rows are "
-                "read in parts")
-    else:
+    if why is not None:
+        stays = problem.asked or importance.numbers(known, problem.rows) > SAMPLED
+        return out.noting(why)._replace(params=params, posterior=belief,
+                                        onward=None if stays else why)
+    compared = Finding.of(Code.NORMAL_UNTESTED)
+    if found is not None:
         out = _with_evidence(out._replace(status=Status.WEIGHTED), plan, found)
-        said = (f"a normal distribution (compared with the density at {len(found.weights)} "
-                f"points)")
-    return out._replace(params=params, posterior=belief, notes=(said, *out.notes))
+        compared = Finding.of(Code.NORMAL_COMPARED, count=len(found.weights))
+    return out._replace(params=params, posterior=belief, findings=(compared, *out.findings))
 
 
 def _volume(plan: Plan, known: Known, u: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -450,22 +443,15 @@ def _entries(plan: Plan) -> list[str]:
             for index in np.ndindex(plan.structure.sites[name].shape)]
 
 
-def _unlike(found: Weighted, entries: list[str]) -> str:
+def _unlike(found: Weighted, entries: list[str]) -> Finding:
+    """Why weighted draws do not represent the posterior."""
     limit = k_limit(len(found.weights))
     if found.k <= limit and found.doubtful >= 0:
-        return (f"the posterior of '{entries[found.doubtful]}' has so long a tail that weighted "
-                f"draws do not determine its standard deviation (Pareto k-hat {found.tail:.1f})")
+        return Finding.of(Code.LONG_TAIL, entries[found.doubtful], k=found.tail)
     if found.k > limit:
-        return (f"the posterior is far from the normal distribution at its mode (Pareto k-hat "
-                f"{found.k:.1f} of importance weights, above {limit:.1f})")
-    return (f"the posterior is far from the normal distribution at its mode ({len(found.weights)} "
-            f"weighted draws are worth {found.effective:.0f} independent ones)")
+        return Finding.of(Code.K_HAT, k=found.k, limit=limit)
+    return Finding.of(Code.FEW_EFFECTIVE, draws=len(found.weights), effective=found.effective)
 
 
-def _heavy(owner: str, power: bool) -> str:
-    if not power:
-        return (f"the posterior of '{owner}' is far wider than the normal distribution at its "
-                f"mode, as with further modes")
-    return (f"the posterior of '{owner}' has a heavy tail, as a Cauchy distribution has: its mean "
-            f"and standard deviation need not exist. Ask for its median and quantiles, or give it "
-            f"a prior with lighter tails")
+def _heavy(owner: str, power: bool) -> Finding:
+    return Finding.of(Code.HEAVY_TAIL if power else Code.WIDER, owner)

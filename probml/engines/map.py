@@ -12,7 +12,7 @@ from probml.engines.climbing import training
 from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved, told
 from probml.engines.climbing.coordinates import objective, to_coordinates
 from probml.engines.climbing.edges import edges, off_edge
-from probml.engines.climbing.ends import at_ends, inside
+from probml.engines.climbing.ends import at_boundary, at_ends, inside
 from probml.engines.climbing.gaps import alike, apart
 from probml.engines.climbing.mirrored import other_side
 from probml.engines.climbing.preconditioned import by_strands, strung
@@ -31,6 +31,7 @@ from probml.engines.start.closed import closed_start
 from probml.engines.start.prior import compiled_prior_point, given_start, need_prior
 from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import ModelError, Refusal
+from probml.findings import Code, Finding
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import effects, hierarchy
 from probml.plan.blocks import blocks
@@ -206,24 +207,21 @@ class MAP(Engine):
         paths = hierarchy.paths(plan)
         begun = {**jax.device_get(compiled_prior_point(plan, problem.known)),
                  **problem.start} if paths or hierarchy.ties(plan) else {}
-        notes = hierarchy.vanished(plan, begun, outcome.params)
-        if paths and not notes:
-            outcome = outcome._replace(notes=(*outcome.notes, *hierarchy.next_to_zero(
+        gone = hierarchy.vanished(plan, begun, outcome.params)
+        if paths and not gone:
+            outcome = outcome.noting(*(at_boundary(name, "0") for name in hierarchy.next_to_zero(
                 plan, begun, outcome.params)))
-        if not notes and lost(problem, outcome.params):
-            notes = ("a scale went to 0, as of rows that are all alike or of a component on one of "
-                     "them: the density rises for ever. Give it a prior that vanishes at 0 "
-                     "(LogNormal, InverseGamma) with prior=True",)
-        outcome = outcome._replace(notes=(*outcome.notes, *alike(problem, outcome.params)))
-        if notes:
-            return outcome._replace(status=Status.RUNAWAY, notes=(*outcome.notes, *notes))
+        gone = gone or lost(problem, outcome.params)[:1]
+        outcome = outcome.noting(*alike(problem, outcome.params))
+        if gone:
+            return outcome._replace(status=Status.RUNAWAY).noting(
+                *(Finding.of(Code.SCALE_TO_ZERO, name) for name in gone))
         if self.optimizer:
             return outcome
         outcome = at_ends(problem, self.prior, outcome)
         if problem.asked or not problem.point_wanted:
             return outcome
-        return outcome._replace(notes=(*outcome.notes, f"a point and no posterior, since "
-                                       f"{problem.point_wanted}"))
+        return outcome.noting(Finding.of(Code.POINT, reason=problem.point_wanted))
 
     def climbed(self, problem: Problem) -> Outcome:
         """Where the climb ended, before it is looked at."""

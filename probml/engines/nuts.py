@@ -24,6 +24,7 @@ from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import carried, centring, density
+from probml.findings import Code, Finding, quoted
 from probml.language import given
 from probml.numerics.curvature import SQUARE, Frame
 from probml.numerics.transfer import placed
@@ -182,18 +183,16 @@ class NUTS(Engine):
                         self.chains, self.draws, self.chain_method)
         run = chains.run(bar, chains.begin(starts, seed), self.target_accept, self.draws,
                          Limit(deadline))
-        run, read, verdict, notes = self._cared_for(bar, chains, run, Limit(deadline))
-        wrong = list(verdict.wrong)
+        run, read, verdict, done = self._cared_for(bar, chains, run, Limit(deadline))
+        findings = [*verdict.findings, *done]
         if run.iterations < self.warmup + self.draws:
-            stopped = (f"stopped after seconds={self.seconds:g}, with {run.z.shape[1]} of "
-                       f"{self.draws} draws a chain")
-            (notes if run.iterations > self.warmup else wrong).append(
-                stopped if run.iterations > self.warmup else f"{stopped}, made in the warm-up")
-        notes += verdict.notes
+            late = run.iterations > self.warmup
+            findings.append(Finding.of(
+                Code.TIME_LIMIT if late else Code.TIME_LIMIT_WARMUP, seconds=self.seconds,
+                draws=run.z.shape[1], asked=self.draws))
         if read.moved:
-            named = ", ".join(repr(exchange.site) for exchange in read.exchanges)
-            notes.append(f"the states of {named} are exchangeable: {read.moved} draws were "
-                         f"renumbered (relabel=False leaves them)")
+            findings.append(Finding.of(Code.RELABELLED, count=read.moved, names=quoted(
+                exchange.site for exchange in read.exchanges)))
         stats = thinned(run.stats, self.draws)
         draws = with_states(plan, Draws(read.values, None, stats, read.inside), known, rows, seed)
         if read.inside:
@@ -201,15 +200,15 @@ class NUTS(Engine):
         history = np.concatenate([_finite(begun.trail), stats["log_density"].mean(0)])
         return Outcome(
             beliefs.mean({n: draws.values[n] for n in (*plan.free, *plan.effects)}), history,
-            Status.DOUBTFUL if wrong else Status.SAMPLED, self.draws, (*wrong, *notes),
-            posterior=draws
+            Status.DOUBTFUL if any(f.warns and f.code is not Code.DRAWS_TAIL for f in findings)
+            else Status.SAMPLED, self.draws, tuple(findings), posterior=draws
         )
 
     def _cared_for(self, bar: Progress, chains: Chains, run: Run, limit: Limit) -> tuple[
-            Run, "Read", diagnostics.Verdict, list[str]]:
+            Run, "Read", diagnostics.Verdict, list[Finding]]:
         """The last whole run of the first and of those that its diagnostics call for, the draws
         that are kept of it, what they are worth, and what was done."""
-        target, longer, last, notes = self.target_accept, 1, np.inf, []
+        target, longer, last, done = self.target_accept, 1, np.inf, list[Finding]()
         budget = SPENT * run.gradients
         read, verdict = self._read(chains, run, target)
         for _ in range(self.retries):
@@ -223,37 +222,35 @@ class NUTS(Engine):
             wanted = min(2 * longer if verdict.short or careful == target else longer, int(most))
             if wanted < 1 or (careful, wanted) <= (target, longer):
                 break
-            at, notes_of_places = self._places(run, verdict)
+            at, moved = self._places(run, verdict)
             total = (self.warmup + wanted * self.draws) * self.chains
             with Progress(f"NUTS again, target_accept={careful:g}", total, self.progress) as inner:
                 new = chains.run(inner, chains.again(run.states, at), careful, wanted * self.draws,
                                  limit._replace(gradients=budget))
-            why = f"because {', '.join(verdict.causes)}"
+            why = ", ".join(finding.problem for finding in verdict.findings if finding.warns)
             if new.iterations < self.warmup + self.draws:
-                notes.append(f"sampling again {why} took too long and was stopped")
+                done.append(Finding.of(Code.AGAIN_STOPPED, why=why))
                 break
             if verdict.r_hat > APART and lost(run.z[np.unique(at)], new.z):
-                notes.append(f"sampled again {why}, after which no chain was where some had "
-                             f"stayed: the draws before are kept")
+                done.append(Finding.of(Code.AGAIN_LEFT, why=why))
                 break
             how = [f"target_accept={careful:g}"] * (careful > target) + (
                 [f"{wanted} times the iterations"] * (wanted > longer))
-            notes += [f"sampled again with {' and '.join(how)} {why}", *notes_of_places]
+            done += [Finding.of(Code.SAMPLED_AGAIN, how=" and ".join(how), why=why), *moved]
             last, target, longer, run = verdict.r_hat, careful, wanted, new
             read, verdict = self._read(chains, run, target)
-        return run, read, verdict, notes
+        return run, read, verdict, done
 
-    def _places(self, run: Run, verdict: diagnostics.Verdict) -> tuple[np.ndarray, list[str]]:
+    def _places(self, run: Run, verdict: diagnostics.Verdict) -> tuple[np.ndarray, list[Finding]]:
         """The chain from whose end each goes on: from another's where next to nothing of the
-        posterior is where it has stayed; and what is to be said of that."""
+        posterior is where it has stayed; and a finding that says so."""
         own = np.arange(self.chains)
         if not verdict.r_hat > APART:
             return own, []
         mass = diagnostics.log_mass(run.z, run.stats["log_density"])
         left = mass < mass.max() - places.LOWER
         return np.where(left, np.argmax(mass), own), [
-            f"{left.sum()} of the chains then began where another was, since they had stayed "
-            f"where the posterior has less than 0.1% of its mass"] * bool(left.any())
+            Finding.of(Code.CHAINS_MOVED, count=left.sum())] * bool(left.any())
 
     def _read(self, chains: Chains, run: Run, target: float) -> tuple["Read", diagnostics.Verdict]:
         """The draws that are kept of a run, and what they are worth."""

@@ -2,9 +2,11 @@
 
 import enum
 
+from probml.findings import Code
+
 
 class Status(enum.IntEnum):
-    """How a run ended; `message` says it in words."""
+    """How a run ended."""
 
     RUNNING = 0
     CONVERGED = 1
@@ -27,36 +29,34 @@ class Status(enum.IntEnum):
     WEIGHTED = 18
 
     @property
-    def message(self) -> str:
-        return {
-            Status.RUNNING: "still running",
-            Status.CONVERGED: "converged: the objective gained less than the tolerance",
-            Status.MAX_ITERATIONS: "stopped at the iteration limit before it converged: raise "
-            "max_iterations or steps, or the tolerance",
-            Status.FELL: "stopped: the objective fell, which it must not; the best point is kept, "
-            "please report the model",
-            Status.COLLAPSED: "collapsed: a component's scale went to zero or the objective was "
-            "not finite",
-            Status.STALLED: "stopped: no ascent was found, but the gradient is not zero; the "
-            "objective may be unbounded, badly scaled, or "
-            "have a kink there",
-            Status.EXACT: "exact",
-            Status.RUNAWAY: "stopped: there is no maximum, parameters run away",
-            Status.EARLY: "stopped early, as asked: the held-out rows had gained nothing for a "
-            "while; their best point is kept",
-            Status.WANDERED: "stopped at the step limit: the objective no longer rises, but the "
-            "steps still wander about; more of "
-            "them gain nothing: lower the learning rate, let it decay "
-            "(optax.cosine_decay_schedule), or take MAP() without an optimizer",
-            Status.LIMIT: "stopped: there is no maximum, a parameter tends to its limit",
-            Status.SLOW: "stopped before it converged: a step gains less than the tolerance, but "
-            "steps shrink so slowly that much is left",
-            Status.LEFT: "left: other starts were far ahead",
-            Status.MOVED: "moved by further rows, one step of EM for each part of them: more of "
-            "them, or the same again, may move it on",
-            Status.SAMPLED: "sampled",
-            Status.DOUBTFUL: "sampled, but not to be trusted yet",
-            Status.APPROXIMATED: "approximated by a distribution that need not be the posterior",
-            Status.WEIGHTED: "posterior by Laplace's approximation",
-            Status.KNOWN: "parameters were given, nothing was fitted",
-        }[self]
+    def headline(self) -> str:
+        """How it ended, in a few words."""
+        return HEADLINES.get(self, "Not converged")
+
+    @property
+    def code(self) -> Code | None:
+        """The finding that this ending is by itself; None: none, or what was found says more."""
+        return ENDINGS.get(self)
+
+
+HEADLINES = {
+    Status.RUNNING: "Still running",
+    Status.CONVERGED: "Converged",
+    Status.COLLAPSED: "Collapsed: a scale went to 0, or the objective was not finite",
+    Status.EXACT: "Exact posterior",
+    Status.KNOWN: "Parameters were given, nothing was fitted",
+    Status.SAMPLED: "Sampled",
+    Status.DOUBTFUL: "Sampled, but not to be relied on yet",
+    Status.APPROXIMATED: "Approximate posterior",
+    Status.EARLY: "Stopped early, as asked: the held-out rows had gained nothing for a while; the "
+    "best point is returned",
+    Status.LEFT: "Stopped: other starts were far ahead",
+    Status.MOVED: "Updated with further rows, one step of EM for each batch of them",
+    Status.WEIGHTED: "Posterior by Laplace's approximation",
+}
+ENDINGS = {
+    Status.MAX_ITERATIONS: Code.MAX_ITERATIONS,
+    Status.FELL: Code.OBJECTIVE_FELL,
+    Status.STALLED: Code.NO_ASCENT,
+    Status.WANDERED: Code.STEPS_TOO_LARGE,
+}

@@ -199,9 +199,9 @@ class SVI(Engine):
             iterate(bar, self.steps, turn, held=kept)
         history = -np.concatenate(losses)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
-        notes = begin.other_modes(plan, begun, known)
+        findings = begin.other_modes(plan, begun, known)
         if callable(self.guide):
-            notes += rising(history)
+            findings += rising(history)
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
                                             apart(random_key(seed), Use.GUIDED)))
             found: Any = with_states(plan, Draws({n: v[None] for n, v in values.items()}, None, {}),
@@ -211,14 +211,14 @@ class SVI(Engine):
             if status is Status.APPROXIMATED:
                 if why := improper(problem, known, normal):
                     raise Refusal(f"SVI cannot fit {problem}: {why}")
-                notes += doubts(problem, normal, self._worth(total),
-                                "width" if self.guide != "lowrank" else "mean")
+                findings += doubts(problem, normal, self._worth(total),
+                                   "width" if self.guide != "lowrank" else "mean")
             found = (_drawn(problem, normal) if plan.carried
                      else settled(plan, normal, known, rows, seed))
         point = drawn.mean({n: np.asarray(v)[None]
                             for n, v in found.draw(plan, known, KEPT, OWN).items()
                             if n in (*plan.free, *plan.effects)})
-        return Outcome(point, history, status, self.steps, notes, posterior=found)
+        return Outcome(point, history, status, self.steps, findings, posterior=found)
 
     def _worth(self, total: int) -> float:
         """Evidences of all rows that are worth their time: where batches are taken, of `total`

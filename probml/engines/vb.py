@@ -18,9 +18,10 @@ from probml.engines.engine import Engine, Outcome, Problem, Status, check_settin
 from probml.engines.restarting.sizes import narrowed
 from probml.engines.sampling.reliance import doubts_of_blocks
 from probml.engines.start.labelling import hidden
-from probml.engines.start.race import ALIKE, SHORT, Race, ends
+from probml.engines.start.race import ALIKE, SHORT, Race, of_restarts
 from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import Refusal
+from probml.findings import Code, Finding
 from probml.numerics.process.threads import one_thread
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
@@ -183,8 +184,8 @@ class VB(Engine):
         closed, history, status, shown = stochastic.run(problem, brief, int(self.batch_rows or 0),
                                                  self.max_iterations, self.tolerance, self.progress)
         found = jax.device_get(finished(problem.plan, closed, problem.known))
-        note = f"stochastic, in batches of {self.batch_rows} rows"
-        return Outcome(found.mean, history, status, len(history) - 1, (note,), found,
+        batches = Finding.of(Code.BATCHES, kind="stochastic", rows=self.batch_rows)
+        return Outcome(found.mean, history, status, len(history) - 1, (batches,), found,
                        bound=float(np.nanmax(history)), shown=shown)
 
     def _found(self, problem: Problem) -> Outcome:
@@ -201,8 +202,7 @@ class VB(Engine):
             return found
         few = isinstance(rows, Summary) or (problem.size or 0) <= FEW
         worth = np.inf if few else SHARE * float(np.asarray(run.count).sum())
-        return found._replace(notes=(*found.notes,
-                                     *doubts_of_blocks(problem, found.posterior, worth)))
+        return found.noting(doubts_of_blocks(problem, found.posterior, worth))
 
 
 def _fewer(plan: Plan, restarts: int) -> dict[str, np.ndarray]:
@@ -231,13 +231,13 @@ def _best(plan: Plan, run: Run, trail: np.ndarray, known, close: float) -> Outco
                          * np.abs(reached.max())))
     final = Status(int(status[best])) if ended[best] else Status.COLLAPSED
     found = jax.device_get(finished(plan, jax.tree.map(lambda leaf: leaf[best], run.closed), known))
-    notes = (ends(value, ended, alive, best, close),) if ended.any() and len(value) > 1 else ()
+    told = ended.any() and len(value) > 1
     return Outcome(
         found.mean,
         trail[best][np.isfinite(trail[best])],
         Status.MAX_ITERATIONS if final is Status.RUNNING else final,
         max(int(np.asarray(run.count)[best]) - 1, 0),
-        notes,
+        (of_restarts(value, ended, alive, best, close),) if told else (),
         found,
         lost=int((~alive).sum()) if alive.any() and 2 * alive.sum() < len(value) else 0,
         bound=float(value[best]),

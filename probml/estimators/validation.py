@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from probml.errors import DataError, KindError, NotConverged, shortly
+from probml import errors
+from probml.errors import DataError, KindError, shortly
 from probml.numerics.process.cores import finite
 
 try:
@@ -61,11 +62,11 @@ __all__ = [
 ]
 
 
-class ConvergenceWarning(NotConverged, exceptions.ConvergenceWarning):
-    """The same by scikit-learn's name: a filter on either class, or on RuntimeWarning, finds it."""
+class ConvergenceWarning(errors.ConvergenceWarning, exceptions.ConvergenceWarning):
+    """The same by scikit-learn's name: a filter on either class finds it."""
 
 
-NotConverged.kind = ConvergenceWarning
+errors.ConvergenceWarning.kind = ConvergenceWarning
 
 
 def validate_data(face: Any, X: Any, **settings: Any) -> Any:

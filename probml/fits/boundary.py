@@ -1,6 +1,7 @@
-"""What a fit with latents has to say of itself: spreads found at the edge of their support, 0, and
-correlations at theirs, ±1, as a mixed model that is singular (Bates et al. 2015); columns without
-noise, as a Heywood case of factor analysis; and integrals to which twice the nodes would add."""
+"""Findings of fits with latents: standard deviations at the edge of their support, 0, and
+correlations at theirs, ±1, as in a singular mixed model (Bates et al. 2015); columns without
+residual variance, as a Heywood case of factor analysis; and integrals that twice the nodes would
+change."""
 
 import functools
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from probml.engines.climbing.edges import LESS, edges, singular
 from probml.engines.engine import Outcome, Status
 from probml.evidence.effect_modes import gap
 from probml.evidence.passes import log_evidence
+from probml.findings import Code, Finding, quoted
 from probml.jaxpr.memo import memo
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
@@ -27,19 +29,18 @@ NEARER = 1e-3  # times itself: as good as 0
 LAPLACE, QUADRATURE = 0.01, 1e-4
 ALIKE = 0.01  # nats that tell a spread from 0 no better than rounding does
 STEEP = 0.1  # nats by which less of a width that is next to 0 is higher: there is no end to it
-ENDLESS = "there is no maximum"
 ONE = 0.998  # correlation that is next to 1
 
 
 def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
-    """An outcome of a plan with latents, and what is to be said of it."""
+    """An outcome of a plan with latents, with what is found about these."""
     params = {name: jnp.asarray(value) for name, value in outcome.params.items()}
-    notes = list(outcome.notes)
     if not outcome.posterior.varies:
-        said = _boundaries(plan, params, known, rows)
-        if any(ENDLESS in text for text in said) and outcome.status is Status.CONVERGED:
+        found = _boundaries(plan, params, known, rows)
+        endless = any(finding.code is Code.SCALE_TO_ZERO for finding in found)
+        if endless and outcome.status is Status.CONVERGED:
             outcome = outcome._replace(status=Status.RUNAWAY)
-        notes += said
+        outcome = outcome.noting(*found)
     rough = [group for group in plan.latents if group.kind.finer is not None]
     if rough and outcome.status is Status.FELL:
         # by what integrals that are near are off, an ascent may fall where nothing is left to climb
@@ -47,11 +48,11 @@ def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     if rough:
         gap = float(_evidence(_finer(plan), params, known, rows)
                     - _evidence(plan, params, known, rows))
-        said = (group.kind.doubt(group.names, gap, rows.weight) for group in rough)
-        notes += [text for text in dict.fromkeys(said) if text is not None]
+        outcome = outcome.noting(*dict.fromkeys(
+            group.kind.doubt(group.names, gap, rows.weight) for group in rough))
     if plan.groupings and plan.groupings[0].nodes:
-        notes += _near(plan, params, known, rows)
-    return outcome if len(notes) == len(outcome.notes) else outcome._replace(notes=tuple(notes))
+        outcome = outcome.noting(_near(plan, params, known, rows))
+    return outcome
 
 
 @memo(256)
@@ -66,18 +67,18 @@ def _finer(plan: Plan) -> Plan:
 _evidence = jit(log_evidence, static_argnums=0, seldom=ONCE)
 
 
-def _near(plan: Plan, params: dict, known: Known, rows: Rows) -> list[str]:
-    """What is to be said of an integral over effects that is not in closed form."""
-    named, one = ", ".join(f"'{name}'" for name in plan.effects), plan.groupings[0].nodes == 1
-    text = f"{named}: integrated out {integrals.words(plan.groupings)}"
+def _near(plan: Plan, params: dict, known: Known, rows: Rows) -> Finding | None:
+    """How near an integral over effects is that is not in closed form."""
+    names, one = quoted(plan.effects), plan.groupings[0].nodes == 1
+    method = integrals.words(plan.groupings)
     nodes = integrals.finer(plan.groupings)
-    if nodes is None:
-        return [text]
-    gap = float(_gap(plan, nodes, params, known, rows))
+    gap = 0.0 if nodes is None else float(_gap(plan, nodes, params, known, rows))
     if abs(gap) <= (LAPLACE if one else QUADRATURE) * sum(g.members for g in plan.groupings):
-        return [text] if one else []
-    count = f"{nodes} nodes" if plan.groupings[0].cells == 1 else "a nearer integral"
-    return [f"{text}, which {count} move by {gap:.2g} nats: compare with NUTS()"]
+        return Finding.of(Code.INTEGRATED, names=names, method=method) if (
+            one or nodes is None) else None
+    finer = (f"an integral with {nodes} nodes" if plan.groupings[0].cells == 1
+             else "a finer integral")
+    return Finding.of(Code.ROUGH_INTEGRAL, names=names, method=method, finer=finer, gap=gap)
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
@@ -85,9 +86,9 @@ def _gap(plan: Plan, nodes: int, params: dict, known: Known, rows: Rows) -> jax.
     return gap(plan, params, known, rows.total, nodes)
 
 
-def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[str]:
-    """The widths that the rows cannot tell from 0, and the correlations that they cannot tell from
-    ±1, in words."""
+def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[Finding]:
+    """The scales that the rows do not distinguish from 0, and the correlations that they do not
+    distinguish from ±1."""
     held = {name: np.asarray(value, float) if name in plan.free else np.asarray(value)
             for name, value in jax.device_get(params).items()}
     narrow, turned = edges(plan, known, held), singular(plan, held)
@@ -101,28 +102,19 @@ def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[str]
                for name, value in held.items()}
     values = np.asarray(_evidences(plan, placed_all(stacked), known, rows))
     idle = values[0] - values[1:] < ALIKE
-    notes = []
+    out = []
     for edge, alike, gain in zip(narrow, idle, values[1:] - values[0], strict=False):
         if not alike:
             continue
-        at = _cell(edge.width.name, edge.index)
-        if gain > STEEP:
-            notes.append(f"{ENDLESS}: the nearer '{at}' is to its boundary the higher the "
-                         f"likelihood, so that where the climb ended is no answer")
-            continue
-        way = "" if edge.width.plain and edge.width.power > 0 else f", where '{at}' has no bound"
-        notes.append(f"'{at}' is at its boundary: the rows tell no "
-                     f"{'noise' if edge.seen else 'spread'} from 0{way}"
-                     + (" (a Heywood case)" if edge.seen else ""))
-    for (name, index), alike in zip(turned, idle[len(narrow):], strict=True):
-        if alike:
-            notes.append(f"'{_cell(name, index[:-1])}' is at its boundary: the rows do not tell "
-                         + _correlated(plan, name, held[name], index))
-    return notes
-
-
-def _cell(name: str, index: tuple[int, ...]) -> str:
-    return name + (f"[{', '.join(map(str, index))}]" if index else "")
+        scale = edge.width.plain and edge.width.power > 0
+        code = (Code.SCALE_TO_ZERO if gain > STEEP else
+                Code.HEYWOOD if edge.seen else Code.ZERO_VARIANCE)
+        out.append(Finding.of(code, edge.width.name, edge.index,
+                              how="" if scale else ", at which the parameter is unbounded"))
+    out += [Finding.of(Code.SINGULAR_CORRELATION, name, index[:-1],
+                       what=_correlated(plan, name, held[name], index))
+            for (name, index), alike in zip(turned, idle[len(narrow):], strict=True) if alike]
+    return out
 
 
 def _summed(plan: Plan, name: str, value: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
@@ -138,14 +130,13 @@ def _summed(plan: Plan, name: str, value: np.ndarray, index: tuple[int, ...]) ->
 
 
 def _correlated(plan: Plan, name: str, value: np.ndarray, index: tuple[int, ...]) -> str:
-    """What correlations at their edge say, in words."""
+    """From what the rows do not distinguish correlations at their edge, in words."""
     factor, last = plan.structure.sites[name].domain.factor(value)[index[:-1]], index[-1]
     one = int(np.argmax(np.abs(factor[last, :last] @ factor[:last, :last].T)))
     share = float(factor[last] @ factor[one])
     if abs(share) > ONE:
-        return (f"the correlation of numbers {one} and {last} from {np.sign(share):.0f} (a "
-                f"singular fit)")
-    return f"number {last} from a sum of those before it (a singular fit)"
+        return f"the correlation of effects {one} and {last} from {np.sign(share):.0f}"
+    return f"effect {last} from a sum of those before it"
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)

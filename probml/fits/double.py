@@ -9,6 +9,7 @@ import numpy as np
 
 from probml.engines.engine import Outcome, Status
 from probml.errors import Refusal
+from probml.findings import Code, Finding
 
 Found = TypeVar("Found")
 FLAT = 64  # units of rounding, of the objective, that half a run's gain is at least if it is one
@@ -22,7 +23,7 @@ FAILED = {  # how a run in float32 ends whose digits may have run out, in words
 def precise(
     attempt: Callable[[], Found], outcome_of: Callable[[Found], Outcome], held: bool = True,
     lost: str | None = None
-) -> tuple[Found, str | None]:
+) -> tuple[Found, Finding | None]:
     """What an attempt found; of one that failed in float32, what it finds in double, as arrays of
     double on the host.
 
@@ -35,7 +36,7 @@ def precise(
         lost: why float32 need not be tried, in words: it has too few digits for the data.
 
     Returns:
-        what was found, and a note of why it is in double.
+        what was found, and a finding that says why it is in double.
 
     Raises:
         Refusal: of the attempt in double, or in float32 if that is not the reason.
@@ -44,7 +45,7 @@ def precise(
         return attempt(), None
     if lost is not None:
         with jax.enable_x64(True):
-            return _host(attempt(), outcome_of), f"in double, since in float32 {lost}"
+            return _host(attempt(), outcome_of), Finding.of(Code.IN_DOUBLE, reason=lost)
     try:
         found = attempt()
         why = _why(outcome_of(found), held)
@@ -57,7 +58,7 @@ def precise(
     if found is not None and outcome_of(again).status in FAILED and not _higher(outcome_of(again),
                                                                                 outcome_of(found)):
         return found, None
-    return again, f"in double, since in float32 it {why}"
+    return again, Finding.of(Code.IN_DOUBLE, reason=f"the fit {why}")
 
 
 def _host(found: Found, outcome_of: Callable[[Found], Outcome]) -> Found:
@@ -79,15 +80,15 @@ def _why(outcome: Outcome, held: bool) -> str | None:
     if outcome.lost and held:
         return f"lost {outcome.lost} of its restarts, which collapsed"
     if outcome.short:
-        return ("has a component that is narrow beside its distance from others, or from 0, whose "
-                "squares leave it few digits")
+        return ("has a component whose standard deviation is small compared with its distance from "
+                "0 or from other components, so that squares lose precision")
     if outcome.wide:
-        return ("has a chain whose first states are wide beside the noise in which they are seen, "
-                "which leaves smoothed spreads few digits")
+        return ("has a chain whose initial variance is large compared with the observation noise, "
+                "so that smoothed variances lose precision")
     if outcome.adrift:
-        return "ended on a ridge, along which rounding hides what its parameters gain"
+        return "ended on a ridge of the objective, along which gains are smaller than rounding"
     if outcome.status is Status.MAX_ITERATIONS and _level(outcome.history):
-        return "went on to the iteration limit, though what it gained was less than rounding"
+        return "reached the iteration limit with gains smaller than rounding"
     return None
 
 

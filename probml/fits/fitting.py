@@ -32,6 +32,7 @@ from probml.engines.start.prior import given_start
 from probml.errors import Refusal
 from probml.evidence.passes import global_posterior
 from probml.factors.digits import short, wide
+from probml.findings import Code, Finding
 from probml.fits import boundary, standard_errors
 from probml.fits.condensing import summarised
 from probml.fits.double import precise, worst
@@ -90,7 +91,7 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
         held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
                                     place_of(where, data))
     seen = held if held.survey is None else Seen(held.shapes, held.pattern, held.labels)
-    return Found(seen, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
+    return Found(seen, run.engine, run.outcome.noting(note), jax.device_get(run.known.given),
                  run.posterior, run.kept, note is not None, run.pattern, run.again)
 
 
@@ -225,10 +226,10 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                     outcome = boundary.noted(plan, outcome, known, rows)
                 if plan.groupings:
                     outcome = _with_effects(plan, outcome, known, rows)
-                    outcome = outcome._replace(notes=(
-                        *outcome.notes, *lone(plan, data, outcome.posterior, weight is not None),
+                    outcome = outcome.noting(
+                        lone(plan, data, outcome.posterior, weight is not None),
                         *singular(plan, outcome.posterior, outcome.params, known, rows),
-                        *(roughly(plan) if outcome.posterior.partly else ())))
+                        *(roughly(plan) if outcome.posterior.partly else ()))
                 break
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
@@ -251,8 +252,8 @@ def _further(held: dataset.Data, ladder: tuple, weight: Any, seed: int, place: P
         if not before.params:
             raise
         return None
-    return run._replace(outcome=_noted(
-        run.outcome, f"not by {type(first).__name__}(): {before.onward}"))
+    return run._replace(outcome=run.outcome.noting(Finding.of(
+        Code.PREVIOUS_ENGINE, engine=type(first).__name__, reason=before.onward.problem)))
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
@@ -266,9 +267,10 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
     if lost is not None:
         singular(plan, belief, outcome.params, known, rows)  # if that is why, it says so
         raise Refusal(f"model '{plan.structure.model.name}': the effects '{lost}' are no finite "
-                      f"numbers where the fit ended ({outcome.status.message}): weights, inputs or "
-                      f"cells are too large or too small for double precision, or a spread went "
-                      f"to 0; give them in other units, or spreads a prior that holds them")
+                      f"numbers where the fit ended ({outcome.status.headline}): weights, inputs "
+                      f"or cells are too large or too small for double precision, or a standard "
+                      f"deviation went to 0. Give them in other units, or a prior that vanishes "
+                      f"at 0")
     params = {**outcome.params, **belief.moments.mean}
     if outcome.posterior.varies:
         return outcome._replace(params=params)
@@ -396,14 +398,10 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
     for size, outcome in zip(sizes, found, strict=True):
         outcome = engine.narrowed(held.plan(), trace(models[size], held.shapes), outcome)
         own = held._replace(model=models[size], structure=trace(models[size], held.shapes))
-        out[size] = Found(held, engine, _noted(outcome, note), jax.device_get(known.given),
+        out[size] = Found(held, engine, outcome.noting(note), jax.device_get(known.given),
                           outcome.posterior, None, note is not None, held.pattern,
                           standard_errors.kept(engine, engine, own, weight))
     return out
-
-
-def _noted(outcome: Outcome, note: str | None) -> Outcome:
-    return outcome if note is None else outcome._replace(notes=(*outcome.notes, note))
 
 
 _global_posterior = jit(global_posterior, static_argnums=0, seldom=ONCE)

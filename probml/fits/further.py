@@ -127,8 +127,7 @@ def _again(fit: Fitted, part: tuple[Kept, Mapping]) -> Found:
 
     with Progress(type(kept.engine).__name__, None, False):
         outcome, note = precise(attempt, lambda found: found, kept.engine.held)
-    if note is not None:
-        outcome = outcome._replace(notes=(*outcome.notes, note))
+    outcome = outcome.noting(note)
     given = {name: np.asarray(value) for name, value in kept.known.given.items()}
     return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, given,
                  outcome.posterior, kept, fit.double or note is not None, pattern)

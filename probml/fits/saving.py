@@ -39,7 +39,7 @@ def told(fit: Fitted) -> dict[str, np.ndarray]:
         "identity": fit.model.identity, "read": bool(fit.model.generative.key),
         "engine": fit.engine, "outcome": int(fit.outcome), "iterations": fit.iterations,
         "log_evidence": fit.log_evidence, "evidence_error": fit.evidence_error,
-        "bound": fit.bound, "notes": fit.notes,
+        "bound": fit.bound, "findings": [found.record() for found in fit.findings],
         "names": {k: [_plain(x) for x in v] for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern,
         "posterior": None, "double": fit.double, "columns": fit.columns,

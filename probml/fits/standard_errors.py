@@ -42,6 +42,7 @@ from probml.engines.engine import Engine, planned
 from probml.engines.progress import Progress
 from probml.evidence import density
 from probml.evidence.effects import means
+from probml.findings import Code, Finding
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import MOST, TOLD, scaled, units
 from probml.numerics.tiers import ASKED
@@ -91,12 +92,12 @@ class Widths(NamedTuple):
             NaN where there is none; of effects of groups the part that coefficients add to their
             covariance given these. why: name → why, in words; "": of all.
         posterior: that the posterior is far from the normal distribution at the point, or its mean
-            from the point, in words; "": neither, or it was not asked.
+            from the point; None: neither, or it was not asked.
     """
 
     root: Mapping[str, np.ndarray]
     why: Mapping[str, str]
-    posterior: str = ""
+    posterior: Finding | None = None
 
 
 def kept(engine: Engine, first: Engine, data: Data, weights: np.ndarray | None) -> Again | None:
@@ -166,30 +167,28 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
         beside = ways.along.T * _elements(plan, known, _coefficients(plan))
         found = jax.device_get(_moved(plan, computed, u, ways.along.T, beside, known, rows))
         return _widths(ways_in_units(units, found), ways)._replace(
-            posterior=_posterior(plan, known, rows, top, ways) if engine.held else "")
+            posterior=_posterior(plan, known, rows, top, ways) if engine.held else None)
 
 
-def _posterior(plan: Plan, known: Known, rows: Rows, top: Top, ways: "_Ways") -> str:
-    """How far the posterior is from the normal distribution at the point, in words, by weighted
-    draws of it (engines/importance.py): nothing where rows are many, or a direction has no width.
+def _posterior(plan: Plan, known: Known, rows: Rows, top: Top,
+               ways: "_Ways") -> Finding | None:
+    """How far the posterior is from the normal distribution at the point, by weighted draws of it
+    (engines/importance.py): None where rows are many, or a direction has no width.
 
     Cost: `LOOKED` densities, four times as many at the most.
     """
     if (not ways.told.all() or plan.globals
             or LOOKED * importance.work(plan, known, rows) > importance.WORK):
-        return ""
+        return None
     mode = importance.proposal(top.u, ways.along / np.sqrt(ways.curvature))
     found = importance.weighted(importance.densities_of(plan, known, rows), [mode], LOOKED)
     if found.k > k_limit(len(found.weights)):
-        return (f"the posterior is far from the normal distribution at this point (Pareto k-hat "
-                f"{found.k:.1f} of importance weights): the standard errors may mislead. Compare "
-                f"with NUTS()")
+        return Finding.of(Code.K_HAT, k=found.k, limit=k_limit(len(found.weights)))
     deviation = np.sqrt(found.weights @ (found.points - found.mean) ** 2)
     away = np.abs(found.mean - top.u) / deviation
     worst = int(np.argmax(away))
-    return "" if away[worst] < AWAY else (
-        f"the posterior mean of '{density.owners(plan, known)[worst]}' is {away[worst]:.1f} "
-        f"posterior standard deviations from this point: for means and intervals use Laplace()")
+    return None if away[worst] < AWAY else Finding.of(
+        Code.MODE_FAR_FROM_MEAN, density.owners(plan, known)[worst], away=away[worst])
 
 
 class _Ways(NamedTuple):

@@ -1,6 +1,6 @@
-"""What data do not tell of a model with effects of groups, in words: members of one row each, whose
-spread and the rows' noise are told together alone; designs that are singular, in which rows read
-effects together that they never read apart; and spreads that few effects tell."""
+"""What data do not determine of a model with effects of groups: members of one row each, whose
+standard deviation and the residual one are not identified separately; singular designs, in which
+rows depend on sums of effects alone; and standard deviations of few effects."""
 
 import functools
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from probml.device.rows import Known, Rows
 from probml.errors import Refusal
 from probml.factors.effects import messages
 from probml.factors.effects.messages import Information
+from probml.findings import Code, Finding, quoted
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.plan import decide, hierarchy
@@ -28,19 +29,19 @@ LOADED = 0.05  # share of a direction from which a number is named
 FEW = 10  # numbers, by fewer of which a spread is told to worse than a quarter: 1 / √(2 (n − 1))
 
 
-def lone(plan: Plan, data: Data, found: Posterior, weighed: bool) -> tuple[str, ...]:
-    """A note where no member of the one grouping of a number has more than one row, all of which
-    say as much of it: then the likelihood knows spread² + noise² alone.
+def lone(plan: Plan, data: Data, found: Posterior, weighed: bool) -> Finding | None:
+    """A finding where no member of the one grouping has more than one row, all of them equally
+    informative: then the likelihood depends on the sum of both variances alone.
 
     Args:
         found: the effects given the rows. weighed: rows count otherwise than once.
     """
     if len(plan.groupings) != 1 or data.survey is not None or weighed:
-        return ()
+        return None
     (grouping,) = plan.groupings
     plain = grouping.cells == 1 and not grouping.nodes and not grouping.flat
     if grouping.index is None or not plain or not isinstance(found, Effects):
-        return ()
+        return None
     columns = [data.table.columns[name] for name in plan.grouped]
     shown = sum(np.ones(len(c.values), int) * np.prod(c.values.shape[1:], dtype=int)
                 if c.seen is None else c.seen.reshape(len(c.seen), -1).sum(1) for c in columns)
@@ -48,27 +49,25 @@ def lone(plan: Plan, data: Data, found: Posterior, weighed: bool) -> tuple[str, 
     codes = codes.reshape(len(codes), -1)[:, grouping.index.cells[0] if grouping.index.cells else 0]
     told = np.bincount(codes.astype(int), shown, minlength=1)
     if told.max(initial=0) > 1:
-        return ()
+        return None
     members = grouping.scale * np.flatnonzero(told) + grouping.offset
     lower = np.asarray(found.at.found.lower)[members, 0, 0]
     if not lower.size or np.ptp(lower) > ALIKE * np.abs(lower).max():
-        return ()
+        return None
     sites = plan.structure.sites
     wide = tuple(width.name for width in spreads(plan) if width.plain)
     noise = tuple(dict.fromkeys(
         p for name in plan.grouped for argument in sites[name].family.scatter
         for p in sites[name].uses.get(argument, ()) if p in plan.free and p not in wide))
     if not (wide and noise):
-        return ()
-    named, others = (", ".join(f"'{name}'" for name in names) for names in (wide, noise))
-    return (f"no member of '{grouping.index.input}' has more than one row: these tell {named} and "
-            f"{others} together and not apart, which the priors alone do. Give members several "
-            f"rows, or leave '{grouping.names[0]}' out",)
+        return None
+    return Finding.of(Code.ONE_ROW_PER_GROUP, grouping.index.input, names=quoted(wide),
+                      others=quoted(noise), effects=quoted(grouping.names[:1]))
 
 
-def roughly(plan: Plan) -> tuple[str, ...]:
-    """A note where few effects tell their spread, so that their own widths, which are those given
-    the spread that was found, leave out what is not known of it."""
+def roughly(plan: Plan) -> tuple[Finding, ...]:
+    """A finding for each standard deviation that few effects determine: the effects' own standard
+    errors, given its estimate, leave out that it is uncertain."""
     sites, own = plan.structure.sites, {width.name for width in spreads(plan)}
     whole, found = decide.make(plan.structure, plan.pattern, plan.given), {}
     for tie in hierarchy.ties(whole):
@@ -76,16 +75,15 @@ def roughly(plan: Plan) -> tuple[str, ...]:
             told = np.prod(sites[tie.name].shape) / np.prod(sites[other].shape)
             if other in own and tie.kind in ("spread", "product") and told < FEW:
                 found[other] = (tie.name, told)
-    return tuple(f"'{name}' has {told:.3g} numbers, which tell '{other}' to a factor of some "
-                 f"{np.exp(1 / np.sqrt(2 * max(told - 1, 0.5))):.2g}: widths of '{name}' are those "
-                 f"given '{other}' as it was found, and too narrow. NUTS() averages over it"
+    return tuple(Finding.of(Code.FEW_GROUPS, name, count=told, scale=quoted([other]),
+                            factor=np.exp(1 / np.sqrt(2 * max(told - 1, 0.5))))
                  for other, (name, told) in found.items())
 
 
 def singular(plan: Plan, found: Posterior, params: Mapping, known: Known,
-             rows: Rows) -> tuple[str, ...]:
-    """A note where all rows read some effects of a member together alone, so that the priors tell
-    their spreads.
+             rows: Rows) -> tuple[Finding, ...]:
+    """A finding where all rows depend on sums of some effects of a member alone, so that the priors
+    determine their standard deviations.
 
     Args:
         found: the effects given the rows. params: at the end of a fit.
@@ -103,7 +101,7 @@ def singular(plan: Plan, found: Posterior, params: Mapping, known: Known,
     point = {name: np.nan_to_num(np.asarray(value)) for name, value in point.items()}
     told = jax.device_get(_told(plan, placed_all({n: params[n] for n in plan.free}), known, rows,
                                 placed_all(point)))
-    parts, notes, begin = [(first, np.asarray(told.block, float).sum(0))], [], 0
+    parts, out, begin = [(first, np.asarray(told.block, float).sum(0))], [], 0
     for grouping in others:
         own = np.asarray(told.rest, float)[begin : begin + grouping.size,
                                            begin : begin + grouping.size]
@@ -123,8 +121,8 @@ def singular(plan: Plan, found: Posterior, params: Mapping, known: Known,
         text = None if grouping.flat or grouping.cells < 2 else _together(
             block, _numbers(grouping), _rounding(told))
         if text is not None:
-            notes.append(f"the rows {text}: of their spreads the priors alone tell")
-    return tuple(notes)
+            out.append(Finding.of(Code.COLLINEAR_EFFECTS, problem=text))
+    return tuple(out)
 
 
 def _suspect(plan: Plan, found: Effects) -> bool:
@@ -175,7 +173,7 @@ def _numbers(grouping: Grouping) -> list[str]:
 
 
 def _together(matrix: np.ndarray, names: list[str], least: float) -> str | None:
-    """What rows do not tell apart, in words, from Σ BᵀB of their slopes; None: they tell all.
+    """What rows do not determine, in words, from Σ BᵀB of their slopes; None: they determine all.
 
     Args:
         least: eigenvalue, in units of each number's own, that is none.
@@ -183,16 +181,15 @@ def _together(matrix: np.ndarray, names: list[str], least: float) -> str | None:
     diagonal = np.diagonal(matrix)
     nothing = [name for name, told in zip(names, diagonal, strict=True) if not told > 0]
     if nothing:
-        return "say nothing of " + ", ".join(f"'{name}'" for name in nothing)
+        return f"contain no information about {quoted(nothing)}"
     unit = diagonal**-0.5
     values, vectors = np.linalg.eigh(matrix * unit[:, None] * unit)
     if values[0] > least:
         return None
     share = np.abs(vectors[:, 0])
-    named = [f"'{name}'" for name, own in zip(names, share, strict=True)
-             if own > LOADED * share.max()]
-    return (f"tell {' and '.join(named)} together and not apart (a column that is constant, or the "
-            f"sum of others?)")
+    named = [name for name, own in zip(names, share, strict=True) if own > LOADED * share.max()]
+    return (f"determine {quoted(named)} only together (a column that is constant, or the sum of "
+            f"others?)")
 
 
 @functools.partial(jit, static_argnums=0)

@@ -63,7 +63,10 @@ class Fit(Questions):
             entry of history; else None.
         converged: whether the engine ended as it should.
         iterations: that it took.
-        status: how it ended, and what is in doubt, in a sentence.
+        status: how it ended, and what was found, in a line.
+        warnings: what to act on, a tuple of findings, each with `code`, `parameter`, `entry`,
+            `numbers`, `problem`, `consequence` and `remedies`; docs/how_to/warnings.md has a
+            section for each code. findings: these, and those for information.
         log_evidence: log p(data): exact for Exact; an estimate by importance weights for Laplace,
             where these pass and no prior is flat; else None.
         evidence_error: the standard error of such an estimate; None: log_evidence is exact, or
@@ -87,7 +90,7 @@ class Fit(Questions):
         inverse of the observed information, the curvature of what was maximised, all that is unseen
         summed or integrated out, each number in its own coordinate by the delta method. It is not
         the width of a posterior: for that take Laplace() or NUTS(); `summary().attrs` has under
-        "posterior" a warning, where the posterior is far from this point and these errors. Of
+        "warnings" those of the fit, and one where the posterior is far from this point. Of
         coefficients beside effects
         of groups, and of these effects, it is that of both together given their spreads, as lme4's;
         of a face that has standard_errors_ it is these. Where there is none it is NaN,

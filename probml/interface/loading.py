@@ -14,6 +14,7 @@ import numpy as np
 
 from probml.engines.engine import Status
 from probml.errors import ModelError
+from probml.findings import Finding
 from probml.fits import saving
 from probml.fits.plain import named, unpacked
 from probml.interface.fit import Fit
@@ -28,7 +29,7 @@ from probml.structure.portrait import difference
 # what stands beside the arrays of a file: name → the types that it may have
 WORDS: dict[str, tuple[type, ...]] = {
     "format": (int,), "model": (str,), "identity": (str,), "engine": (str,), "outcome": (int,),
-    "iterations": (int,), "log_evidence": (float, int, type(None)), "notes": (list,),
+    "iterations": (int,), "log_evidence": (float, int, type(None)),
     "names": (dict,), "shapes": (dict,), "pattern": (list,)}
 NUMBERS = ("params/", "given/", "closed/", "effects/", "states")  # arrays that hold no NaN
 PATTERNS = ("seen", "part", "torn", "likelihood", "carried")
@@ -116,7 +117,7 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
     fit = Fit(
         model, part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"),
         Status(meta["outcome"]), meta["iterations"],
-        meta["log_evidence"], tuple(meta["notes"]),
+        meta["log_evidence"], _findings(meta),
         {k: tuple(v) for k, v in meta["names"].items()}, part(arrays, "given/"),
         tuple((k, v) for k, v in meta["pattern"]),
         held_out=arrays.get("held_out"),
@@ -183,8 +184,18 @@ def _check_words(meta: Mapping[str, Any]) -> None:
     for name, kinds in WORDS.items():
         if not isinstance(meta[name], kinds) or isinstance(meta[name], bool):
             raise TypeError(f"its {name} is {meta[name]!r:.60}")
-    if not all(isinstance(note, str) for note in meta["notes"]):
-        raise TypeError(f"its notes are {meta['notes']!r:.60}")
+
+
+def _findings(meta: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """The findings of a file; earlier versions kept notes, which are texts.
+
+    Raises:
+        TypeError: they are not of the kind that Fit.save writes.
+    """
+    records = meta.get("findings", meta.get("notes"))
+    if not isinstance(records, list) or not all(isinstance(r, str | dict) for r in records):
+        raise TypeError(f"its findings are {records!r:.60}")
+    return tuple(map(Finding.read, records))
 
 
 def _check_sites(fit: Fit, path: Any) -> None:

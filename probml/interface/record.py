@@ -15,8 +15,9 @@ from probml.dataset import dataset, digits, frames, read
 from probml.dataset.coding.indices import REFUSE
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
-from probml.errors import ModelError, NotConverged, Refusal
+from probml.errors import ConvergenceWarning, ModelError, Refusal
 from probml.factors.digits import narrow
+from probml.findings import Finding
 from probml.fits import fitting
 from probml.fits.merging import Kept
 from probml.fits.standard_errors import Again
@@ -48,7 +49,7 @@ class Record:
     outcome: Status = Status.KNOWN
     iterations: int = 0
     log_evidence: float | None = None
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     names: dict[str, tuple] = field(default_factory=dict, repr=False)
     given: dict[str, Any] = field(default_factory=dict, repr=False)
     pattern: tuple = field(default=(), repr=False)
@@ -91,21 +92,23 @@ class Record:
         seen, engine, outcome = found.seen, found.engine, found.outcome
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
-                f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}. A "
-                f"component sits on a "
+                f"{type(engine).__name__} of model '{model.name}' collapsed: a scale went to 0, or "
+                f"the objective was not finite. A component sits on a "
                 "single point, a column is constant or "
                 "collinear with others, or the data are impossible: use a prior that vanishes at "
                 "zero scale "
                 "(LogNormal, InverseGamma, InverseWishart) with "
                 "prior=True, fewer components, or more restarts"
             )
-        if outcome.status in (Status.MAX_ITERATIONS, Status.FELL, Status.STALLED, Status.WANDERED):
-            warnings.warn(f"{type(engine).__name__} of model '{model.name}' "
-                          f"{outcome.status.message}", NotConverged.kind, stacklevel=3)
-        if outcome.status in (Status.DOUBTFUL, Status.RUNAWAY, Status.LIMIT, Status.SLOW):
-            text = "; ".join((outcome.status.message, *outcome.notes))
-            warnings.warn(f"{type(engine).__name__} of model '{model.name}': {text}",
-                          NotConverged.kind, stacklevel=3)
+        if outcome.status.code is not None:
+            outcome = outcome._replace(findings=(Finding.of(outcome.status.code),
+                                                 *outcome.findings))
+        for finding in outcome.findings:
+            if finding.code.warning is not None:
+                kind = finding.code.warning
+                kind = kind.kind if kind is ConvergenceWarning else kind
+                warnings.warn(f"{type(engine).__name__} of model '{model.name}': {finding}", kind,
+                              stacklevel=3)
         return cls(
             outcome.model or model,
             {name: _fixed(value) for name, value in outcome.params.items()},
@@ -115,7 +118,7 @@ class Record:
             outcome.status,
             outcome.iterations,
             outcome.log_evidence,
-            outcome.notes,
+            outcome.findings,
             seen.labels,
             found.given,
             tuple(sorted(found.pattern.items())),
@@ -164,14 +167,35 @@ class Record:
 
     @property
     def converged(self) -> bool:
-        """Whether the engine ended as it should; `status` says how."""
-        return self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN, Status.SAMPLED,
-                                Status.APPROXIMATED, Status.WEIGHTED, Status.EARLY)
+        """Whether the engine ended as it should, and its optimisation at an optimum."""
+        ended = self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN, Status.SAMPLED,
+                                 Status.APPROXIMATED, Status.WEIGHTED, Status.EARLY)
+        return ended and not any(found.code.warning is ConvergenceWarning
+                                 for found in self.findings)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What a user should act on: findings with a code, the parameter, numbers and remedies."""
+        return tuple(finding for finding in self.findings if finding.warns)
+
+    @property
+    def ending(self) -> str:
+        """How the engine ended, and what was found for information, in a line."""
+        name = self.engine.partition("(")[0]
+        steps = f", {self.iterations} iterations" * (self.iterations > 0 and self.certain)
+        engine = f" ({name}{steps})"
+        if self.outcome is Status.WEIGHTED:
+            engine = "" if name == "Laplace" else f" about the optimum of {name}"
+        elif self.outcome is Status.KNOWN:
+            engine = ""
+        told = "".join(f"; {found.problem}" for found in self.findings if not found.warns)
+        return f"{self.outcome.headline}{engine}{told}"
 
     @property
     def status(self) -> str:
-        """How the engine ended, and what is in doubt, in a sentence."""
-        return self.outcome.message + "".join(f"; {note}" for note in self.notes)
+        """The same, and the problem that each of `warnings` is about."""
+        return self.ending + "".join(f". Warning [{found.code.value}]: {found.problem}"
+                                     for found in self.warnings)
 
     @property
     def structure(self) -> Structure:

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
+from probml.findings import Finding
 from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
 from probml.latents.latent import SETTINGS, Group, Moments, Seen
@@ -53,7 +54,7 @@ class Gaussian:
     pools = exact = averages = True
     breadth, finer = 1, None
 
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
         return None
 
     def claims(self, structure: Structure, group: Group) -> str | None:

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.elimination.cellwise.by_cells import NONE, Part, Tangled, sum_out
+from probml.findings import Finding
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.memo import memo
 from probml.jaxpr.walk import jaxpr_of
@@ -45,7 +46,7 @@ class HiddenCells:
     averages = False
     breadth, finer = 1, None
 
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
         return None
 
     def claims(self, structure: Structure, group: Group) -> str | None:

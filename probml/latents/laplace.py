@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
+from probml.findings import Code, Finding, quoted
 from probml.latents import coordinates
 from probml.latents.coordinates import LOG_TWO_PI
 from probml.latents.inner import mode, moving
@@ -73,12 +74,10 @@ class Laplace:
     def finer(self) -> "Laplace | None":
         return None if self.points else replace(self, points=8 * POINTS)
 
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
-        named = ", ".join(f"'{name}'" for name in names)
-        text = f"{named}: integrated out by Laplace's approximation"
-        if not abs(gap) <= ROUGH * rows:
-            text += f", which importance sampling moves by {gap:.2g} nats: compare with NUTS()"
-        return text
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
+        rough = not abs(gap) <= ROUGH * rows
+        return Finding.of(Code.ROUGH_INTEGRAL if rough else Code.INTEGRATED, names=quoted(names),
+                          method="by Laplace's approximation", finer="importance sampling", gap=gap)
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         for name in group.names:

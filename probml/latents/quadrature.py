@@ -34,6 +34,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from numpyro.distributions import biject_to
 
+from probml.findings import Code, Finding, quoted
 from probml.latents import hidden_cells
 from probml.latents.coordinates import known_beforehand
 from probml.latents.latent import Group, Latent, Seen, over
@@ -88,8 +89,8 @@ class Quadrature:
     def finer(self) -> "Latent | None":
         return replace(self, nodes=2 * self.nodes)
 
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
-        return said_of_nodes(gap, rows)
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
+        return rough_quadrature(names, gap, rows)
 
     def everywhere(self, structure: Structure, group: Group, env: Mapping,
                    cells: int) -> tuple[jax.Array, jax.Array] | None:
@@ -147,11 +148,11 @@ class Quadrature:
         return jnp.where(live, moments.weights * jnp.where(live, logs, 0.0), 0.0).sum()
 
 
-def said_of_nodes(gap: float, rows: float) -> str | None:
-    """What is to be said where twice the nodes move the log evidence of so many rows by so much."""
-    if abs(gap) <= ROUGH * rows:
-        return None
-    return f"its quadrature is rough: twice the nodes move the log evidence by {gap:.2g} nats"
+def rough_quadrature(names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
+    """A finding where twice the nodes change the log evidence of so many rows by so much."""
+    return None if abs(gap) <= ROUGH * rows else Finding.of(
+        Code.ROUGH_INTEGRAL, names=quoted(names), method="by quadrature",
+        finer="twice the number of nodes", gap=gap)
 
 
 def joint_density(structure: Structure, group: Group, env: Mapping,

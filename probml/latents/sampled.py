@@ -3,6 +3,7 @@ own (engines/sampling/carrying.py) and for `explain`."""
 
 from typing import Any
 
+from probml.findings import Finding
 from probml.latents.latent import Group
 from probml.structure.structure import Structure
 
@@ -23,7 +24,7 @@ class Sampled:
     def claims(self, structure: Structure, group: Group) -> str | None:
         return None
 
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
         return None
 
     def _none(self, *_: Any) -> Any:

@@ -20,6 +20,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.special import digamma, gammaln
 
+from probml.findings import Finding
 from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
 from probml.latents.latent import Group, Seen, over
@@ -47,7 +48,7 @@ class Simplex:
     averages = True
     breadth, finer = 1, None
 
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
         return None
 
     def claims(self, structure: Structure, group: Group) -> str | None:

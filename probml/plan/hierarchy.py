@@ -123,22 +123,18 @@ def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
     return tuple(out)
 
 
-def vanished(plan: Plan, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> tuple[str, ...]:
-    """Spreads of a hierarchy that a climb carried towards 0, in words.
+def vanished(plan: Plan, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> list[str]:
+    """Scales of a hierarchy that an optimisation carried towards 0, where the density rises without
+    bound as the effects become equal.
 
     Args:
-        begun, ended: the parameters at the start and the end; nothing is said where there is no
+        begun, ended: the parameters at the start and the end; none is found where there is no
             start.
     """
     spreads = dict.fromkeys(name for tie in _spreads(plan) for name in tie.others if name in begun)
     spreads = [name for name in spreads if plan.structure.sites[name].domain.log_scale]
-    gone = [name for name in spreads
+    return [name for name in spreads
             if np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
-    if not gone:
-        return ()
-    named = ", ".join(f"'{name}'" for name in gone)
-    return (f"{named} shrinks for ever: the density rises without bound as the effects become all "
-            f"alike. Use NUTS()",)
 
 
 def paths(plan: Plan) -> bool:
@@ -149,12 +145,10 @@ def paths(plan: Plan) -> bool:
 
 
 def next_to_zero(plan: Plan, begun: Mapping[str, Any],
-                 ended: Mapping[str, Any]) -> tuple[str, ...]:
-    """Positive numbers, ranges from 0 included, that a climb over what paths share carried next to
-    0, in words; arguments as of `vanished`."""
-    low = [name for name in plan.free if name in begun
-           and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None
-           and np.all(np.asarray(plan.structure.sites[name].domain.bounds["lower_bound"]) == 0)
-           and np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
-    return tuple(f"'{name}' is at its boundary: what is seen does not tell it from 0"
-                 for name in low)
+                 ended: Mapping[str, Any]) -> list[str]:
+    """Positive parameters, ranges from 0 included, that an optimisation over what paths share
+    carried next to 0; arguments as of `vanished`."""
+    return [name for name in plan.free if name in begun
+            and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None
+            and np.all(np.asarray(plan.structure.sites[name].domain.bounds["lower_bound"]) == 0)
+            and np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]

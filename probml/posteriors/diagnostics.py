@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from probml.findings import Code, Finding
 from probml.posteriors.pareto import k_limit, k_of_variance
 
 # effective draws a chain, below which means and tails are not to be trusted (Vehtari et al. 2021)
@@ -108,14 +109,11 @@ class Verdict(NamedTuple):
     """What a run of chains is worth.
 
     Args:
-        wrong: why it is not to be trusted, in words that say what to do. notes: what else a user
-            should know. causes: the same as `wrong`, as short as a status needs it.
-        steep: smaller steps may help. short: more draws may. r_hat: the largest; NaN of one chain.
+        findings: those that warn first. steep: smaller steps may help. short: more draws may.
+        r_hat: the largest; NaN of one chain.
     """
 
-    wrong: list[str]
-    notes: list[str]
-    causes: list[str]
+    findings: list[Finding]
     steep: bool
     short: bool
     r_hat: float
@@ -123,89 +121,57 @@ class Verdict(NamedTuple):
 
 def judged(values: Mapping[str, Any], z: np.ndarray, stats: Mapping[str, Any],
            target_accept: float, max_tree_depth: int) -> Verdict:
-    """What a user should know of a run.
+    """What a run of chains is worth.
 
     Args:
         values: draws that are kept, name → (chains, draws, ...). z: all of the sampler, in its
             coordinates, (chains, iterations, d). stats: of these, (chains, iterations).
     """
-    wrong, notes, causes = [], [], []
+    found = []
     diverging = np.asarray(stats["diverging"])
     chains, count = len(diverging), int(diverging.sum())
     draws = np.shape(next(iter(values.values()), diverging))[1]
     still = (z == z[:, :1]).all(1).any(1) & (z.shape[1] >= 4)
     stuck = ", ".join(str(chain + 1) for chain in np.flatnonzero(still))
     if stuck:
-        causes.append(f"chain {stuck} never moved")
-        wrong.append(
-            f"chain {stuck} never moved: every proposal was rejected, as happens near a scale of "
-            f"0. Give fit(start=) or a prior that excludes 0"
-        )
-    said = f"{count} of {diverging.size} draws diverged"
-    steep = count > DIVERGING * diverging.size or bool(stuck)
-    if count > DIVERGING * diverging.size:
-        causes.append(said)
-        wrong.append(
-            f"{said}: regions of strong curvature may be missing. Raise target_accept (now "
-            f"{target_accept:g}), or give scales and heavy tails tighter priors"
-        )
-    elif count:
-        notes.append(f"{said}, few enough not to matter")
+        found.append(Finding.of(Code.STUCK_CHAIN, chains=stuck))
+    many = count > DIVERGING * diverging.size
+    if count:
+        found.append(Finding.of(Code.DIVERGENCES if many else Code.FEW_DIVERGENCES, count=count,
+                                draws=diverging.size, target=target_accept))
     low = energy_fraction(stats["energy"])
     least = float(np.min(low, initial=np.inf, where=~np.isnan(low)))
     if least < ENERGY:
-        steep = True
-        causes.append(f"E-BFMI was {least:.2f}")
-        wrong.append(
-            f"E-BFMI is {least:.2f}, below {ENERGY}: tails may be missing. Use a non-centred "
-            f"parametrisation, or give scales tighter priors"
-        )
+        found.append(Finding.of(Code.E_BFMI, value=least, limit=ENERGY))
     full = float(np.mean(np.asarray(stats["steps"]) >= 2**max_tree_depth - 1))
     if full > 0.01:
-        wrong.append(
-            f"{full:.0%} of the draws reached the maximum tree depth, {max_tree_depth}: the "
-            f"posterior is long and narrow. Centre and scale the inputs, drop one of two "
-            f"parameters that stand for each other, or raise max_tree_depth"
-        )
+        found.append(Finding.of(Code.TREE_DEPTH, share=full, depth=max_tree_depth))
     every = {name: np.asarray(value, float) for name, value in values.items()} | {
         "log density": np.asarray(stats["log_density"], float)
     }
     short, apart = bool(stuck), np.nan
     if chains == 1:
-        notes.append(
-            "R-hat is missing: it compares chains and there is one; use chains=2 or more"
-        )
+        found.append(Finding.of(Code.ONE_CHAIN))
     else:
-        worst = {name: np.max(found, initial=1.0, where=~np.isnan(found))
-                 for name, value in every.items() if (found := r_hat(value)).size}
+        worst = {name: np.max(value, initial=1.0, where=~np.isnan(value))
+                 for name, draw in every.items() if (value := r_hat(draw)).size}
         name = max(worst, key=lambda n: worst[n])
         limit, apart = AGREED if draws >= FEW else LOOSELY, float(worst[name])
         if apart > limit:
-            short = True
-            causes.append(f"R-hat of '{name}' was {apart:.3f}")
-            means = _means(every[name])
-            wrong.append(
-                f"the chains do not agree: R-hat of '{name}' is {apart:.3f}, above {limit}; its "
-                f"mean is {means.min():.3g} in one chain and {means.max():.3g} in another. Raise "
-                f"warmup and draws; if that does not help, the posterior has several modes or "
-                f"parameters that are not identified"
-            )
+            short, means = True, _means(every[name])
+            found.append(Finding.of(Code.R_HAT, name, value=apart, limit=limit,
+                                    least=means.min(), greatest=means.max()))
     fewest = {n: np.fmin(effective(v), effective(v, tail=True)) for n, v in every.items()}
-    counts = {n: np.min(found, initial=np.inf, where=~np.isnan(found))
-              for n, found in fewest.items()}
+    counts = {n: np.min(value, initial=np.inf, where=~np.isnan(value))
+              for n, value in fewest.items()}
     name = min(counts, key=lambda n: counts[n])
     if counts[name] < LEAST * chains and draws >= 2 * LEAST:
         short = True
-        causes.append(f"'{name}' had {counts[name]:.0f} effective draws")
-        wrong.append(
-            f"'{name}' has {counts[name]:.0f} effective draws, fewer than {LEAST} a chain: its "
-            f"mean and quantiles are rough. Raise draws="
-        )
+        found.append(Finding.of(Code.ESS, name, effective=counts[name], least=LEAST))
     if long := _long_tail({name: every[name] for name in values}):
-        name, k = long
-        notes.append(f"'{name}' has a heavy tail (Pareto k-hat {k:.1f} of its squares): its mean "
-                     f"and standard deviation are rough. Use its median and quantiles")
-    return Verdict(wrong, notes, causes, steep, short, apart)
+        found.append(Finding.of(Code.DRAWS_TAIL, long[0], k=long[1]))
+    found.sort(key=lambda finding: not finding.warns)
+    return Verdict(found, many or bool(stuck) or least < ENERGY, short, apart)
 
 
 def _long_tail(values: Mapping[str, np.ndarray]) -> tuple[str, float] | None:

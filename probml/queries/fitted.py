@@ -9,6 +9,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
+from probml.findings import Finding
 from probml.language.language import Bound
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Posterior
@@ -29,7 +30,7 @@ class Fitted(Protocol):
     iterations: int
     log_evidence: float | None
     evidence_error: float | None
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
     names: Mapping[str, tuple]
     given: Mapping[str, Any]
     pattern: tuple
@@ -57,6 +58,10 @@ class Fitted(Protocol):
     def converged(self) -> bool: ...
     @property
     def status(self) -> str: ...
+    @property
+    def ending(self) -> str: ...
+    @property
+    def warnings(self) -> tuple[Finding, ...]: ...
     @property
     def _plan(self) -> Plan: ...
 

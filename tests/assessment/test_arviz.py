@@ -181,7 +181,7 @@ def test_bad_requests_are_refused_by_name(exported, table, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:NUTS of model .* R-hat:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:NUTS of model .* R-hat:probml.ConvergenceWarning")
 @pytest.mark.parametrize("engine", [probml.NUTS(draws=600, warmup=300, chains=2),
                                     probml.SVI(steps=500), probml.Laplace()])
 def test_every_posterior_engine_exports_what_it_has(engine):

@@ -12,6 +12,7 @@ from numpyro import plate, sample
 from scipy.special import gammaln
 
 import probml
+from coded import codes
 from probml.dataset import digits, read
 from probml.engines.engine import Outcome, Status
 from probml.fits.double import precise
@@ -44,7 +45,7 @@ def single():
 def test_clusters_too_narrow_for_float32_are_fitted_in_double_and_it_is_said(single, tmp_path):
     data = narrow()
     fit = two_clusters().fit(data, probml.EM(restarts=4))
-    assert fit.converged and "in double, since in float32 it" in fit.status
+    assert fit.converged and "since in float32 it" in fit.status
     with jax.enable_x64(True):
         right = two_clusters().fit(data, probml.EM(restarts=4))
         logs = right.log_prob(data)
@@ -58,7 +59,7 @@ def test_clusters_too_narrow_for_float32_are_fitted_in_double_and_it_is_said(sin
 def test_what_fits_in_float32_stays_in_float32(single):
     data = {"y": np.random.default_rng(0).normal(size=50) + np.repeat([0.0, 6.0], 25)}
     fit = two_clusters().fit(data, probml.EM(restarts=4))
-    assert fit.converged and "double" not in fit.status
+    assert fit.converged and "float32-to-float64" not in codes(fit)
     assert fit.params["mean"].dtype == np.float32
 
 
@@ -67,7 +68,7 @@ def test_a_component_narrow_beside_its_distance_is_fitted_in_double(single):
     rng = np.random.default_rng(0)
     data = {"y": np.concatenate([rng.normal(-5, 1e-2, 20), rng.normal(5, 1e-2, 30)])}
     fit = two_clusters().fit(data, probml.EM(restarts=4))
-    assert "in double, since in float32 it has a component that is narrow" in fit.status
+    assert "since in float32 the fit has a component whose standard deviation is small" in fit.status
     order = np.argsort(fit.params["mean"])
     np.testing.assert_allclose(fit.params["mean"][order],
                                [data["y"][:20].mean(), data["y"][20:].mean()], rtol=1e-6)
@@ -87,7 +88,7 @@ def test_seconds_since_1970_are_not_held_by_float32_which_is_seen_before_the_fit
     t = np.arange(50.0)
     data = {"t": 1.6e9 + t, "y": 1.6e9 + 2 * t}
     fit = clock().fit(data)
-    assert ("in double, since in float32 'y' has too few digits: it lies about 1.6e+09 with a "
+    assert ("since in float32 'y' has too few digits: it lies about 1.6e+09 with a "
             "spread of 29" in fit.status)
     np.testing.assert_allclose(fit.params["rate"], 2.0, rtol=1e-4)
 
@@ -220,7 +221,7 @@ def test_what_lies_far_from_zero_is_fitted_and_asked_in_double(single):
 
     y = np.random.default_rng(0).normal(1.7e9, 2.0, 60)  # seconds of an epoch
     fit = normal().fit({"y": y}, probml.MAP())
-    assert "in double, since in float32 'y' has too few digits" in fit.status
+    assert "since in float32 'y' has too few digits" in fit.status
     np.testing.assert_allclose(fit.params["mean"] - 1.7e9, y.mean() - 1.7e9, atol=0.01)
     np.testing.assert_allclose(fit.log_prob({"y": y}).mean(),
                                -0.5 * np.log(2 * np.pi * y.var()) - 0.5, atol=0.01)
@@ -231,7 +232,7 @@ def test_a_prior_of_scales_far_from_the_data_costs_no_digits(single):
     that the data know."""
     data = {"y": np.random.default_rng(0).normal(size=50) + np.repeat([0.0, 6.0], 25)}
     ends = [two_clusters().fit(data, probml.EM(restarts=1), seed=seed) for seed in range(4)]
-    assert all(fit.converged and fit.iterations < 25 and "double" not in fit.status for fit in ends)
+    assert all(fit.converged and fit.iterations < 25 and "float32-to-float64" not in codes(fit) for fit in ends)
     np.testing.assert_allclose([fit.history[-1] for fit in ends], -114.9453, atol=1e-3)
 
 
@@ -261,7 +262,7 @@ def test_a_posterior_found_in_double_is_asked_in_double(single):
     """float32 would round it by half of its own spread."""
     y = np.random.default_rng(0).normal(size=(60, 2)) + 1e6
     fit = about().fit({"y": y})
-    assert "in double" in fit.status
+    assert "float32-to-float64" in codes(fit)
     found = fit.posterior("mean")
     assert isinstance(found, dist.StudentT)
     inside = found.to_event(1).base_dist  # of what it makes, parts are asked in double as well

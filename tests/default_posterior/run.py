@@ -54,7 +54,7 @@ def measured(case: tabled_models.Case, warm: bool) -> dict:
     told = sorted({str(one.message) for one in caught
                    if issubclass(one.category, RuntimeWarning | UserWarning)})
     row = {"rung": fit.engine.split("(")[0], "status": fit.status, "warned": told,
-           "said": said(fit, told), "cold": round(cold, 3)}
+           "said": said(fit), "cold": round(cold, 3)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -68,7 +68,7 @@ def test_row_groups_in_random_order_are_the_same_rows(tmp_path):
         rows_of(opened(normal(), Nameless()), left, np.random.default_rng(1))
 
 
-@pytest.mark.filterwarnings("ignore:MAP of model:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:MAP of model:probml.ConvergenceWarning")
 @pytest.mark.parametrize("batch", [None, 32])
 def test_rows_held_apart_are_judged_by_and_not_learnt_from(batch):
     engine = probml.MAP(optimizer=optax.sgd(1e-3), steps=40, held_out=0.3, batch_rows=batch)

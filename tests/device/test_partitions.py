@@ -103,7 +103,7 @@ def test_any_partition_in_any_order_is_read_as_one_table(kind):
 
 
 @pytest.mark.parametrize("kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[:2]), KINDS[2]])
-@pytest.mark.filterwarnings("ignore:EM of model:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:EM of model:probml.ConvergenceWarning")
 def test_any_partition_in_any_order_ends_where_one_table_ends(kind):
     model, table, weights, start = of(kind)
     engine = ENGINE if start else probml.Exact()

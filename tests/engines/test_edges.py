@@ -10,6 +10,7 @@ from numpyro import plate, sample
 from scipy import stats
 
 import probml
+from coded import about, codes
 from probml.models import factor_analysis, local_level
 
 ENGINE = probml.MAP(prior=False)
@@ -41,8 +42,8 @@ def singular(level, spread, noise):
 def test_a_correlation_of_minus_one_is_a_singular_fit_and_one_maximum():
     fit = lines().fit({"group": GROUP, "t": T, "y": Y}, ENGINE)
     assert fit.converged and fit.params["turn"][1, 0] < -0.999
-    assert ("'turn' is at its boundary: the rows do not tell the correlation of numbers 0 and 1 from "
-            "-1 (a singular fit)") in fit.status and "maxima" not in fit.status
+    assert codes(fit) == {"singular-correlation"} and about(fit, "singular-correlation") == ["turn"]
+    assert "the correlation of effects 0 and 1 from -1" in fit.status
     found = [np.asarray(fit.params[name]) for name in ("level", "spread", "noise")]
     assert fit.history[-1] == pytest.approx(singular(*found), abs=1e-4)
     for i in range(2):
@@ -84,9 +85,9 @@ def levels(group, form: str, centred: bool):
 def test_a_spread_of_zero_is_told_however_it_is_written(form, centred):
     residual = RNG.normal(size=96)
     nothing = residual - np.array([residual[g == GROUP].mean() for g in range(12)])[GROUP]
-    model, words = levels(form=form, centred=centred), FORMS[form][2]
+    model = levels(form=form, centred=centred)
     fit = model.fit({"group": GROUP, "y": nothing}, ENGINE)
-    assert fit.converged and f"'p' is at its boundary: the {words}" in fit.status
+    assert fit.converged and about(fit, "zero-variance") == ["p"]
     want = stats.norm(nothing.mean(), nothing.std()).logpdf(nothing).sum()
     assert fit.history[-1] == pytest.approx(want, abs=1e-3)
     told = model.fit({"group": GROUP, "y": nothing + OWN}, ENGINE)
@@ -122,7 +123,7 @@ def test_a_heywood_case_is_told():
     want = -0.5 * len(x) * (3 * np.log(2 * np.pi) + 3 + np.log1p(-r12**2) + np.log1p(-r13**2))
     fit = factor_analysis(k=1, d=3).fit({"x": x}, ENGINE)
     assert fit.history[-1] == pytest.approx(want, abs=1e-3)
-    assert "'precision[0]' is at its boundary: the rows tell no noise from 0" in fit.status
+    assert about(fit, "heywood-case") == ["precision[0]"]
 
 
 @pytest.mark.slow
@@ -162,7 +163,7 @@ def test_components_of_ordered_places_part_where_there_are_two():
 def test_components_that_ended_as_one_are_told():
     y = stats.norm.ppf((np.arange(120) + 0.5) / 120)
     fit = two_kinds().fit({"y": y}, probml.MAP())
-    assert "'place' is at its boundary: the rows do not tell numbers 0 and 1 apart" in fit.status
+    assert about(fit, "equal-entries") == ["place"] and "0 and 1" in fit.status
     assert np.ptp(fit.params["place"]) < 1e-3
 
 
@@ -171,4 +172,4 @@ def test_a_series_without_noise_has_no_maximum_and_says_so():
     with pytest.warns(match="no maximum"):
         fit = local_level().fit({"y": np.full((1, 20), 1.3)}, probml.EM())
     assert not fit.converged
-    assert "there is no maximum: the nearer 'noise' is to its boundary" in fit.status
+    assert about(fit, "scale-to-zero") == ["noise"]

@@ -15,6 +15,7 @@ from sklearn.mixture import GaussianMixture
 import cases
 import probml
 from cases import MIXTURES, ROWS, fitted, log_posterior, mixture, nan
+from coded import codes
 from probml.dataset import read
 from probml.device import load
 from probml.plan import plan
@@ -333,7 +334,7 @@ def test_a_table_given_by_logits_is_maximised_though_it_has_no_closed_form():
     p = np.exp(fit.params["table"])
     # L-BFGS stops on the value: half its digits
     np.testing.assert_allclose(p / p.sum(), np.array([1, 2, 4]) / 7, rtol=1e-5)
-    assert fit.converged and "lowered" not in fit.status
+    assert fit.converged and "closed-form-left" not in codes(fit)
 
 
 # Honest results
@@ -357,10 +358,10 @@ def test_the_closed_form_maximum_does_not_lead_out_of_an_ordered_support():
 
 def test_em_says_when_it_stopped_at_the_iteration_limit():
     model, data, start, _ = mixture("scale")
-    with pytest.warns(RuntimeWarning, match="iteration limit"):
+    with pytest.warns(probml.ConvergenceWarning, match="iteration limit"):
         fit = model.fit(data, probml.EM(max_iterations=2), start=start)
     assert not fit.converged and fit.iterations == 2 and len(fit.history) == 3
-    assert "iteration limit" in fit.status
+    assert "max-iterations" in codes(fit)
 
 
 def test_a_collapsed_component_is_an_error_that_names_the_remedy():
@@ -386,5 +387,5 @@ def test_collapsed_restarts_are_discarded_and_the_rest_is_kept():
     assert outcomes
     for fit in outcomes:
         climbs(fit)
-        assert fit.params["scale"].min() > 1e-3 and "fell" not in fit.status
+        assert fit.params["scale"].min() > 1e-3 and "objective-fell" not in codes(fit)
     assert any("collapsed and were discarded" in fit.status for fit in outcomes)

@@ -15,4 +15,4 @@ import endings
 def test_what_has_no_good_end_says_so(ending):
     how, words = endings.said(ending)
     assert ending.says
-    assert re.search(ending.says, words), f"{how}: {words}"
+    assert re.search(ending.says, f"{how} {words}"), f"{how}: {words}"

@@ -8,6 +8,7 @@ import pytest
 from numpyro import plate, sample
 
 import probml
+from coded import about
 
 MAP = probml.MAP()
 
@@ -25,10 +26,10 @@ def test_chances_that_end_at_one_are_told_and_held_ones_and_small_ones_are_not()
     data = {"y": np.ones(6, int), "count": np.array([2, 4, 3, 5, 3, 4])}
     fit = chance(1.0).fit(data, MAP)
     assert fit.params["p"] == pytest.approx(1.0) and fit.converged
-    assert "'p' (1) is at its boundary" in fit.status and "'rate'" not in fit.status
+    assert about(fit, "boundary") == ["p"] and "support (1)" in fit.status
     assert "boundary" not in chance(2.0).fit(data, MAP).status  # (6 + 1) / (6 + 2)
     none = chance(2.0).fit({**data, "count": np.zeros(6, int)}, MAP)
-    assert "'rate' (0) is at its boundary" in none.status
+    assert about(none, "boundary") == ["rate"] and "support (0)" in none.status
 
 
 @probml.model
@@ -43,7 +44,7 @@ def softly(a: float):
 def test_shares_at_a_corner_and_rates_at_zero_are_told_by_the_number():
     high = softly(1.0).fit({"y": np.full(4, 2.5)}, MAP)
     np.testing.assert_allclose(high.params["w"], [0, 0, 1], atol=1e-3)
-    assert "'w' (0, 2 of 3 numbers) and 'rate' (0) are at their boundaries" in high.status
+    assert about(high, "boundary") == ["w", "rate"] and "(0, 2 of 3 entries)" in high.status
     assert "'w'" not in softly(2.0).fit({"y": np.full(4, 2.5)}, MAP).status
 
 
@@ -58,7 +59,7 @@ def test_hidden_classes_without_a_case_are_told_of_em():
 
     x = np.repeat([[0, 0, 1], [1, 1, 0], [0, 0, 0]], [9, 12, 3], 0)
     fit = classes().fit({"x": x}, probml.EM(restarts=4))
-    assert "'p' (0 and 1" in fit.status and "is at its boundary" in fit.status
+    assert about(fit, "boundary") == ["p"] and "support (0 and 1" in fit.status
 
 
 def test_ends_that_other_parameters_move_and_those_of_a_loop_are_told():
@@ -72,7 +73,8 @@ def test_ends_that_other_parameters_move_and_those_of_a_loop_are_told():
 
     fit = shares().fit({"y": np.tile([1.5, 1.5, 0.3, 2.0], (4, 1))}, MAP)
     # the third gives way to what it bounds
-    assert "'phi' (0 and 1, 2 of 3 numbers) and 'rest' (1) are at their boundaries" in fit.status
+    assert about(fit, "boundary") == ["phi", "rest"]
+    assert "support (0 and 1, 2 of 3 entries)" in fit.status and "support (1)" in fit.status
 
 
 @pytest.mark.parametrize("double", [False, True])

@@ -27,7 +27,7 @@ def numbers(key):
     return CENTRES[states(key)] + np.random.default_rng(key).normal(size=(T, D))
 
 
-@pytest.mark.filterwarnings("ignore:EM of model:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:EM of model:probml.ConvergenceWarning")
 @pytest.mark.parametrize("emission", ["normal", "full", "categorical"])
 def test_every_iteration_has_the_likelihood_of_hmmlearn(emission):
     hmm = pytest.importorskip("hmmlearn.hmm", reason="hmmlearn is no dependency")

@@ -9,6 +9,7 @@ import pytest
 from numpyro import sample
 
 import probml
+from coded import codes
 
 # NIST StRD Filip (public domain), y and x; its columns, of one length each, have a condition of 5e9
 FILIP = """
@@ -85,7 +86,7 @@ def test_draws_and_predictives_keep_the_digits_of_the_fit(fitted, tmp_path):
 def test_in_float32_filip_is_fitted_in_double_by_itself_noise_and_all():
     with jax.enable_x64(False):
         fit = polynomial().fit(filip(), probml.Exact())
-        assert "in double, since in float32" in fit.status
+        assert "float32-to-float64" in codes(fit)
         np.testing.assert_allclose(fit.params["beta"], CERTIFIED, rtol=1e-7)
         # the noise of 82 rows, of which the prior of the weights, in units of it, takes none
         shape = 2e-3 + 82

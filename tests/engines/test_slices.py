@@ -12,7 +12,7 @@ from probml.engines.restarting import slices
 from probml.models import GaussianMixture, gaussian_mixture, hidden_markov
 from probml.plan import plan as planning
 
-pytestmark = pytest.mark.filterwarnings("ignore:EM of model:RuntimeWarning",
+pytestmark = pytest.mark.filterwarnings("ignore:EM of model:probml.ConvergenceWarning",
                                         "ignore:GaussianMixture:UserWarning")
 RANDOM = np.random.default_rng(3)
 X = RANDOM.normal(size=(240, 2)) + 4 * RANDOM.integers(3, size=(240, 1))

@@ -9,6 +9,7 @@ from numpyro import deterministic, plate, sample
 from scipy import stats
 
 import probml
+from coded import codes
 from probml.engines.sampling.reliance import FAR, rising, tails, unarrived
 from probml.numerics.curvature import differences
 
@@ -28,13 +29,13 @@ def test_of_the_best_normal_nothing_is_said():
 
 
 def test_the_slope_of_the_bound_is_the_distance_in_variances():
-    (said,) = unarrived(log_normal(Z, [0.0, 1.8], [1.0, 1.5]), Z, ["a", "b"], "mean")
-    assert "rises by 0.8 nats" in said and "mean of 'b'" in said  # 1.8 / 1.5²
+    (found,) = unarrived(log_normal(Z, [0.0, 1.8], [1.0, 1.5]), Z, ["a", "b"], "mean")
+    assert "rises by 0.8" in found.problem and "mean of 'b'" in found.problem  # 1.8 / 1.5²
 
 
 def test_the_width_that_a_guide_should_have_is_told():
-    (said,) = unarrived(log_normal(Z, 0.0, [3.0, 1.0]), Z, ["a", "b"], "width")
-    assert "'a' should be about 3 times as wide" in said
+    (found,) = unarrived(log_normal(Z, 0.0, [3.0, 1.0]), Z, ["a", "b"], "width")
+    assert "standard deviation of 'a' should be about 3 times" in found.problem
     assert unarrived(log_normal(Z, 0.0, [3.0, 1.0]), Z, ["a", "b"], "mean") == ()
 
 
@@ -81,17 +82,17 @@ def told():
 def test_a_level_direction_beside_what_is_hidden_is_told():
     y = np.r_[Y, Y + 9.0]
     fit = shifted().fit({"y": y}, probml.MAP(), start={"mean": [0.0, 8.0], "shift": 1.0})
-    assert "do not tell the direction" in fit.status and "shift" in fit.status
+    assert "not-identified" in codes(fit) and "shift" in fit.status
 
 
 @pytest.mark.parametrize("prior", [True, False])
 def test_a_ridge_with_a_bend_is_told_as_well(prior):
     fit = bent().fit({"y": Y}, probml.MAP(prior=prior), start={"a": 1.0, "b": 0.5})
-    assert "do not tell the direction" in fit.status
+    assert "not-identified" in codes(fit)
 
 
 def test_of_one_maximum_nothing_is_said():
-    assert told().fit({"y": Y}, probml.MAP(prior=False)).status.endswith("the tolerance")
+    assert told().fit({"y": Y}, probml.MAP(prior=False)).findings == ()
 
 
 @probml.model
@@ -105,8 +106,8 @@ def squared(named: bool):
 
 @pytest.mark.parametrize("named", [False, True])
 def test_two_maxima_are_told_unless_what_is_computed_by_name_is_the_same(named):
-    status = squared(named).fit({"y": np.full(6, 9.0)}, probml.MAP()).status
-    assert ("one of several maxima" in status) is not named
+    found = codes(squared(named).fit({"y": np.full(6, 9.0)}, probml.MAP()))
+    assert ("several-optima" in found) is not named
 
 
 @probml.model
@@ -117,10 +118,10 @@ def level_top():
         sample("y", dist.Laplace(at, 1.0))
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::probml.ConvergenceWarning")
 def test_ends_between_which_nothing_is_lower_are_one_maximum():
     fit = level_top().fit({"y": np.repeat([-1.0, 1.0], 5)}, probml.MAP())
-    assert abs(fit.params["at"]) < 1 + 1e-6 and "maxima" not in fit.status
+    assert abs(fit.params["at"]) < 1 + 1e-6 and "several-optima" not in codes(fit)
 
 
 def test_second_derivatives_are_those_of_the_function():
@@ -145,14 +146,14 @@ def test_laplace_of_many_normal_rows_is_not_doubted_whatever_the_seed():
 
 def test_a_bound_that_still_rises_is_told_and_noise_is_not():
     noise = np.random.default_rng(0).normal(size=1000)
-    (said,) = rising(np.linspace(-60.0, -10.0, 1000) + noise)
-    assert "not arrived" in said and "rose by 9.9 nats" in said
+    (found,) = rising(np.linspace(-60.0, -10.0, 1000) + noise)
+    assert found.code.value == "guide-not-converged" and "rose by 9.9" in found.problem
     assert rising(-10.0 + 30 * noise) == rising(-10.0 + noise) == rising(noise[:90]) == ()
     assert rising(np.r_[noise, np.nan]) == ()  # that is said otherwise
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::probml.ConvergenceWarning")
 def test_a_place_that_is_only_compared_is_not_left_where_its_climb_began():
     @probml.model
     def switch(y):

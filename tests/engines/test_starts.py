@@ -27,7 +27,13 @@ GLANDS = np.concatenate(  # as the thyroid data: a large tight cluster, two wide
     [R.normal(0, 1, (150, 5)), R.normal(4, [1, 3, 1, 0.3, 2], (35, 5)),
      R.normal(-3, [2, 0.5, 1, 1, 4], (30, 5))]
 )
-WORDS = re.compile(r"best of (\d+) starts, reached by (\d+)(; the next is \S+ nats below)?")
+
+
+def of_restarts(fit):
+    """(how many starts there were, how many reached the same optimum, how much lower the next is)"""
+    (found,) = (found for found in fit.findings if found.code.value == "restarts")
+    numbers = dict(found.numbers)
+    return numbers["starts"], numbers["reached"], numbers["lower"]
 
 
 def held(model, data):
@@ -40,16 +46,16 @@ def test_every_seed_reaches_the_best_end_and_says_how_often():
     for seed in range(8):
         fit = model.fit({"x": GLANDS}, probml.EM(), seed=seed)
         ends.append(fit.history[-1])
-        starts, reached, below = WORDS.search(fit.status).groups()
-        assert int(starts) >= 10 and 1 <= int(reached) <= int(starts) and below
+        starts, reached, lower = of_restarts(fit)
+        assert starts >= 10 and 1 <= reached <= starts and lower > 0
     assert np.ptp(ends) < 1e-3
 
 
 def test_restarts_that_are_asked_for_are_made_and_one_says_nothing():
     z = np.repeat([0, 1], 40)
     data = {"storms": R.poisson(np.array([1.0, 7.0])[z]), "calm": z}
-    assert two_rates().fit(data, probml.EM(restarts=1)).notes == ()
-    assert WORDS.search(two_rates().fit(data, probml.EM(restarts=5)).status)[1] == "5"
+    assert two_rates().fit(data, probml.EM(restarts=1)).findings == ()
+    assert of_restarts(two_rates().fit(data, probml.EM(restarts=5)))[0] == 5
 
 
 def test_a_second_default_fit_compiles_nothing():
@@ -157,9 +163,10 @@ def test_those_far_behind_are_left_unless_they_gain_quickly_or_are_among_the_bes
     np.testing.assert_array_equal(race.left(status, value, trail, True),
                                   [0, 0, Status.LEFT, 0, 1, Status.LEFT, Status.COLLAPSED])
     np.testing.assert_array_equal(race.left(status, value, trail, False)[:2], [0, Status.LEFT])
-    words = race.ends(value, np.array([1, 1, 0, 1, 1, 0, 0], bool), np.isfinite(value), 0, 1e-3)
-    assert (words == "best of 7 starts, reached by 1; the next is 1 nats below; 2 fell behind and "
-            "were left; 1 collapsed and were discarded")
+    found = race.of_restarts(value, np.array([1, 1, 0, 1, 1, 0, 0], bool), np.isfinite(value), 0,
+                             1e-3)
+    assert found.problem == ("best of 7 random starts (1 reached the same optimum; the next best is "
+                             "lower by 1; 2 were stopped early; 1 collapsed and were discarded)")
 
 
 def test_many_rows_are_searched_on_a_sample_first_and_each_of_several_fits_is_worth_its_starts():
@@ -225,7 +232,7 @@ def test_each_of_several_sizes_has_its_own_race(monkeypatch):
     models = {k: levels_apart(k=k) for k in (2, 3)}
     x = np.random.default_rng(5).normal(np.repeat([0.0, 9.0, 30.0], 150), 1.0)
     fits = grid(models, {"x": x}, "z", probml.EM())
-    assert all(int(WORDS.search(fit.status)[1]) >= race.LEAST for fit in fits.values())
+    assert all(of_restarts(fit)[0] >= race.LEAST for fit in fits.values())
     monkeypatch.setattr(race, "EFFORT", 1e4)
     monkeypatch.setattr(race, "ROWS", 100)
     for k, fit in grid(models, {"x": x}, "z", probml.EM()).items():

@@ -92,7 +92,7 @@ def states_by_hand(y, transition, loadings, precision, iterations):
                          ids=["whole", "with holes"])
 def test_a_state_space_model_takes_the_steps_that_were_written_by_hand(holes):
     y = wandering(holes=holes)
-    with pytest.warns(RuntimeWarning, match="iteration limit"):
+    with pytest.warns(probml.ConvergenceWarning, match="iteration limit"):
         fit = state_space().fit({"y": y}, vb(max_iterations=8), start=STATES)
     bounds, A, C, a, rate = states_by_hand(y, **STATES, iterations=len(fit.history))
     np.testing.assert_allclose(fit.history, bounds, rtol=1e-9)

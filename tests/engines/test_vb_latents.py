@@ -78,7 +78,7 @@ def factors_by_hand(x, precision, mean, loadings, iterations):
 @pytest.mark.parametrize("holes", [0.0, 0.2], ids=["whole", "with holes"])
 def test_a_factor_analysis_takes_the_steps_that_were_written_by_hand(holes):
     x = measured(holes=holes)
-    with pytest.warns(RuntimeWarning, match="iteration limit"):
+    with pytest.warns(probml.ConvergenceWarning, match="iteration limit"):
         fit = factors(2, 4).fit({"x": x}, vb(max_iterations=12), start=POINT)
     bounds, c, spread, a, rate = factors_by_hand(x, **POINT, iterations=len(fit.history))
     np.testing.assert_allclose(fit.history, bounds, rtol=1e-9)

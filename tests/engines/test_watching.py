@@ -30,7 +30,7 @@ def parts():
         yield {"x": np.random.default_rng(seed).poisson([2.0, 9.0], (20, 2)).reshape(-1)}
 
 
-@pytest.mark.filterwarnings("ignore:EM of model:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:EM of model:probml.ConvergenceWarning")
 def test_fits_and_answers_say_how_far_they_are():
     told, engine = [], probml.EM(max_iterations=6, tolerance=0.0, restarts=1, accelerate=False)
     with probml.watch(told.append, seconds=0):

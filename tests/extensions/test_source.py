@@ -151,8 +151,8 @@ LONG = ("L-BFGS", "responsibilities made again", "vectors seen in part", "a late
         "effects of groups")
 
 
-@pytest.mark.filterwarnings("ignore:EM of model:RuntimeWarning")
-@pytest.mark.filterwarnings("ignore:MAP of model:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:EM of model:probml.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:MAP of model:probml.ConvergenceWarning")
 @pytest.mark.parametrize("case", [
     *(case for case in CASES if case not in LONG),
     *(pytest.param(case, marks=pytest.mark.slow) for case in LONG),
@@ -175,7 +175,7 @@ def test_rows_in_parts_are_fitted_and_asked_as_rows_in_memory(case, tmp_path):
     assert min(source.opened.values()) > 2
 
 
-@pytest.mark.filterwarnings("ignore:EM of model:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:EM of model:probml.ConvergenceWarning")
 def test_other_rows_of_the_same_chunks_compile_nothing_and_two_parts_are_held(tmp_path):
     first, more = tmp_path / "first", tmp_path / "more"
     first.mkdir(), more.mkdir()
@@ -223,7 +223,7 @@ def test_sequences_in_parts_lie_on_the_device_as_those_in_memory():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:EM of model:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:EM of model:probml.ConvergenceWarning")
 def test_sequences_in_parts_are_fitted_and_asked_as_sequences_in_memory():
     start, table = {"mean": np.array([49.0, 55.0])}, {"x": sequences()}
     plain = walks().fit(table, FOUR, start=start)

@@ -314,7 +314,7 @@ POINT = {"weights": np.array([0.4, 0.6]), "rate": np.array([3.0, 5.0])}
 
 def stopped(model, data, start, weights=None):
     """A fit of a few iterations, which says that these were few."""
-    with pytest.warns(RuntimeWarning, match="VariationalEM.*stopped at the iteration limit"):
+    with pytest.warns(probml.ConvergenceWarning, match="VariationalEM.*iteration limit"):
         return model.fit(data, VariationalEM(max_iterations=8), start=start, weights=weights)
 
 

@@ -350,7 +350,7 @@ def test_draws_given_data_have_the_posterior_marginals():
     np.testing.assert_array_equal(drawn["y"][:, seen], many["y"][:, seen])
 
 
-@pytest.mark.filterwarnings("ignore:EM of model:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:EM of model:probml.ConvergenceWarning")
 def test_padding_changes_nothing_and_halves_differ_by_their_link():
     model, params = plain(), values(*CASES["complete"])
     y = normal(30, 1, 6, 2)

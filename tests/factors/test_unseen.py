@@ -162,7 +162,7 @@ def test_em_is_the_textbooks_row_by_row():
     start = (np.array([0.4, 0.6]), np.array([[0.0, 0, 0], [2.0, 2, 2]]),
              np.stack([np.eye(3), 2 * np.eye(3)]))
     engine = probml.EM(prior=False, accelerate=False, max_iterations=4, tolerance=0.0)
-    with pytest.warns(RuntimeWarning, match="before it converged"):
+    with pytest.warns(probml.ConvergenceWarning, match="before convergence"):
         first = dict(zip(("weights", "mean", "covariance"), start, strict=True))
         fit = mixture(2, 3).fit({"x": np.where(seen, x, np.nan)}, engine, start=first)
     expected = masked_em(x, seen, *start, 4)

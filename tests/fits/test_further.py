@@ -40,7 +40,7 @@ def lines(x):
 
 @pytest.fixture(scope="module")
 def begun() -> probml.Fit:
-    with pytest.warns(RuntimeWarning, match="iteration limit"):
+    with pytest.warns(probml.ConvergenceWarning, match="iteration limit"):
         fit = mixture(k=2).fit({"x": PARTS[0]}, ENGINE, start=START)
     return fit.running({"x": PARTS[0]})
 

@@ -29,7 +29,7 @@ def test_cells_that_no_engine_can_square_are_refused_by_name(data):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:MAP of model:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:MAP of model:probml.ConvergenceWarning")
 def test_effects_of_weights_beyond_double_are_refused_in_words():
     @probml.model
     def groups(g):

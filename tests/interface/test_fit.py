@@ -275,7 +275,7 @@ def ended(engine, x=(1.0, 2.0, 4.0)):
     if engine is None:
         return known_spread().at({"mean": 2.0})
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(EM|NUTS) of model", RuntimeWarning)
+        warnings.filterwarnings("ignore", "(EM|NUTS) of model", UserWarning)
         return known_spread().fit({"x": np.array(x)}, engine)
 
 

@@ -191,7 +191,7 @@ LAM = jnp.array([1.0, 6.0])
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:EM of model 'twins':RuntimeWarning")  # of few rows a member
+@pytest.mark.filterwarnings("ignore:EM of model 'twins':probml.ConvergenceWarning")  # of few rows a member
 def test_two_hidden_states_that_share_a_hidden_parent_are_summed_as_by_enumeration():
     group = np.array(["u", "v", "u", "w", "v", "u"])
     codes = np.array([0, 1, 0, 2, 1, 0])

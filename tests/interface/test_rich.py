@@ -44,7 +44,7 @@ DATA = {"toss": np.array([1, 1, 0, 1, 1, 1])}
 
 def test_a_fit_shows_how_it_ended_and_its_first_parameters(printed):
     text = printed(coin().fit(DATA))
-    assert "coin(a=1.0) fitted by Exact" in text and "✓ exact" in text
+    assert "coin(a=1.0) fitted by Exact" in text and "✓ Exact posterior" in text
     assert ["bias", "0.75"] in [line.split() for line in text.splitlines()]
 
 

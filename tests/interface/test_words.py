@@ -147,7 +147,7 @@ def weighed(x, y):
         numpyro.factor("loss", dist.Normal(b * x, 1.0).log_prob(y))
 
 
-@pytest.mark.filterwarnings("ignore:NUTS of model:RuntimeWarning")  # one chain
+@pytest.mark.filterwarnings("ignore:NUTS of model:probml.ConvergenceWarning")  # one chain
 @pytest.mark.parametrize("engine", [
     None, probml.Laplace(), probml.NUTS(draws=300, warmup=200, chains=1)
 ], ids=["MAP", "Laplace", "NUTS"])

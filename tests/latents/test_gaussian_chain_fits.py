@@ -176,7 +176,7 @@ def test_a_long_sequence_in_blocks_is_what_it_is_in_one_piece(monkeypatch):
 
     def answers():
         found = fit.conditional({"x": x, "y": y}, "z")
-        with pytest.warns(RuntimeWarning, match="iteration limit"):
+        with pytest.warns(probml.ConvergenceWarning, match="iteration limit"):
             told = free().fit({"x": x, "y": y}, probml.EM(max_iterations=2, accelerate=False),
                               start=POINT)
         return (fit.log_prob({"x": x, "y": y}), found.mean, found.variance, told.history,

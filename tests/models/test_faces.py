@@ -418,7 +418,7 @@ def test_a_prediction_needs_the_columns_of_the_fit(bayes, mixture):
 
 
 def test_a_run_that_stops_at_its_limit_says_so():
-    with pytest.warns(RuntimeWarning, match="iteration limit"):
+    with pytest.warns(probml.ConvergenceWarning, match="iteration limit"):
         face = GaussianMixture(3, max_iter=2).fit(X)
     assert not face.converged_ and face.n_iter_ == 2
 

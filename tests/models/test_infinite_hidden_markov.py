@@ -62,7 +62,7 @@ def test_sticks_of_transitions_take_the_steps_that_were_written_by_hand():
     model = hidden_markov(k=3, emission="categorical", symbols=3, concentration=0.8, alpha=0.6,
                           transitions="sticks")
     engine = probml.VB(max_iterations=5, restarts=1, tolerance=1e-14)
-    with pytest.warns(RuntimeWarning, match="iteration limit"):
+    with pytest.warns(probml.ConvergenceWarning, match="iteration limit"):
         fit = model.fit({"y": y}, engine, start=point)
     sticks, symbols = by_hand(y, *point.values(), 0.8, 0.6, len(fit.history) - 1)
     found = fit.posterior("transition")

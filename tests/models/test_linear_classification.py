@@ -335,7 +335,7 @@ def test_a_class_missing_in_a_fold_is_one_that_is_not_predicted():
 
 
 def test_separated_classes_without_a_penalty_are_said_to_diverge():
-    with pytest.warns(RuntimeWarning, match="'beta'.*diverge"):
+    with pytest.warns(probml.ConvergenceWarning, match="'beta'.* diverge"):
         face = LogisticRegression(C=np.inf).fit(X, Y > 0)
     assert not face.converged_
 

@@ -97,7 +97,7 @@ def found_by(integrate, case, shared_data):
     model, data, reference = case.read(shared_data)
     with warnings.catch_warnings():
         if case.posterior in EXPLAINED:
-            warnings.filterwarnings("ignore", "NUTS of model", RuntimeWarning)
+            warnings.filterwarnings("ignore", "NUTS of model", UserWarning)
         engine = probml.NUTS(draws=1000, warmup=1000, chains=4, integrate=integrate)
         fit = model.fit(data, engine, seed=0)
     found = case.quantities(fit.drawn.values, lead=2)

@@ -404,7 +404,7 @@ def test_a_mixture_of_exponentials_answers_as_pomegranate(exponentials):
                                exponentials["missing"]["log_probability"], atol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:EM of model 'naive_bayes' stopped:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:EM of model 'naive_bayes':probml.ConvergenceWarning")
 def test_em_of_a_mixture_of_exponentials_goes_the_way_of_pomegranate(exponentials):
     x = np.array(exponentials["X"])
 

@@ -41,7 +41,7 @@ def schools(code, error):
 @functools.lru_cache
 def sampled():
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "NUTS of model", RuntimeWarning)  # so few draws
+        warnings.filterwarnings("ignore", "NUTS of model", UserWarning)  # so few draws
         return schools().fit(SCHOOLS, probml.NUTS(draws=60, warmup=60, chains=2))
 
 

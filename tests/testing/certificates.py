@@ -36,7 +36,7 @@ TRUE = ("Exact", "NUTS")  # but for the noise of their draws
 LEAST = 20  # seconds of processor that one has, however few are left for all
 PASSED, REFUSED, NEAR, DEFECT, LATE = "passed", "refused", "near", "DEFECT", "late"
 SILENT = "SILENT"  # near, and nobody says so
-DOUBTS = ("not to be relied on", "not arrived", "not normal")
+DOUBTS = ("not to be relied on", "guide-not-converged")
 TOLD = 0.1  # of the fits
 
 
@@ -66,7 +66,7 @@ def heard(engine: type) -> Iterator[list[tuple[str, ...]]]:
 
     def listened(self: Any, problem: Any) -> Any:
         outcome = run(self, problem)
-        said.append(outcome.notes)
+        said.append(tuple(map(str, outcome.findings)))
         return outcome
 
     engine.run = listened

@@ -43,7 +43,7 @@ def test_every_face_is_misused():
 
 def test_every_public_name_is_misused(every):
     """What stands for itself: the kinds of an error, and what others are made by."""
-    made = {"Calibration", "DataError", "Fit", "Model", "ModelError", "Refusal", "compare", "rows",
+    made = {"Calibration", "ConvergenceWarning", "DataError", "ReliabilityWarning", "Fit", "Model", "ModelError", "Refusal", "compare", "rows",
             "model", "load"}
     names = {*probml.__all__, *probml.models.__all__}
     assert names - made - set(every) == set()

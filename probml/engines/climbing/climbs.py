@@ -203,10 +203,10 @@ def _by_newton(engine: Ascent, problem: Problem, u: jax.Array) -> Outcome:
         lost = end.height - end.height_at(end.u + way.astype(end.u.dtype))
         return lost / (1 + abs(end.height)) / np.finfo(end.u.dtype).eps
 
-    notes = runaway(plan, known, np.asarray(ends["first"]), end.hessian,
+    found = runaway(plan, known, np.asarray(ends["first"]), end.hessian,
                     end.u - np.asarray(u), fall) if unheld(plan, engine.prior) else ()
-    return Outcome(unflat(plan, top, known), history, Status.RUNAWAY if notes else status,
-                   len(history) - 1, notes, top=end)
+    return Outcome(unflat(plan, top, known), history, Status.RUNAWAY if found else status,
+                   len(history) - 1, found, top=end)
 
 
 def unheld(plan: Plan, prior: bool) -> bool:
@@ -221,7 +221,7 @@ def height(plan: Plan, prior: bool, params: Mapping, known: Known, rows: Rows) -
 
 
 def told(engine: Ascent, problem: Problem, outcome: Outcome) -> Outcome:
-    """The end of a climb, with a word where it is one of many as high, or none is.
+    """The end of a climb, with a finding where it is one of many maxima, or there is none.
 
     Cost: four gradients a coordinate and some ten climbs of few steps, where no prior holds the
         parameters.
@@ -232,15 +232,15 @@ def told(engine: Ascent, problem: Problem, outcome: Outcome) -> Outcome:
         or outcome.top is None and not _few(problem, LOOKED)):
         return outcome
     top = _top_of(engine, problem, outcome)
-    notes, gone = ((), None) if top.sampled else identifiability.farther(plan, known, top, BLOCK)
+    found, gone = ((), None) if top.sampled else identifiability.farther(plan, known, top, BLOCK)
     if gone is None:
-        notes, gone = identifiability.level(plan, known, top, BLOCK)
+        found, gone = identifiability.level(plan, known, top, BLOCK)
     if gone is None and not top.sampled:
         more, gone = identifiability.endless(plan, known, top)
-        notes = (*notes, *more)
-    return outcome._replace(notes=(*outcome.notes, *notes), top=top,
-                            status=gone or outcome.status,
-                            adrift=outcome.adrift or bool(notes) and top.u.dtype == np.float32)
+        found = (*found, *more)
+    return outcome.noting(*found)._replace(
+        top=top, status=gone or outcome.status,
+        adrift=outcome.adrift or bool(found) and top.u.dtype == np.float32)
 
 
 def _top_of(engine: Ascent, problem: Problem, outcome: Outcome) -> Top:

@@ -1,6 +1,6 @@
-"""Numbers that a climb carried to an end of their support: a chance of 0 or 1, a rate of 0, where
-the prior is flat or rises up to it. The mode lies there, what is typical does not, and what has a
-chance of 0 is impossible ever after: that is worth a word.
+"""Estimates at a boundary of their support: a probability of 0 or 1, a rate of 0, where the prior
+is flat or rises up to it. The mode lies there, the posterior mass does not, and what has
+probability 0 is impossible ever after: that is a finding.
 
 It need not be the mode: next to an end a density is flat in logarithms, and a climb stays there,
 in float32 the sooner. So the numbers are tried further inside, too, and what is higher is climbed
@@ -17,6 +17,7 @@ from probml.engines.climbing.edges import HIGHER, LESS, heights
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.start.prior import compiled_prior_point
 from probml.families.domains import Domain, of
+from probml.findings import Code, Finding
 from probml.numerics.transfer import placed_all
 from probml.plan.spreads import UNKNOWN, noises, spreads
 
@@ -54,15 +55,21 @@ class End(NamedTuple):
                          self.value)
         return moved / moved.sum(-1, keepdims=True) if shares else moved
 
-    def words(self, name: str, least: float) -> str:
+    def finding(self, name: str, least: float) -> Finding:
+        """That numbers nearer than `least` are at the boundary."""
         at = self.away < least
-        where = " and ".join(f"{end:g}" for end in np.unique(self.end[at]))
-        return f"'{name}' ({where}{f', {at.sum()} of {at.size} numbers' if at.size > 1 else ''})"
+        ends = " and ".join(f"{end:g}" for end in np.unique(self.end[at]))
+        return at_boundary(name, ends, f", {at.sum()} of {at.size} entries" * (at.size > 1))
+
+
+def at_boundary(name: str, end: str, count: str = "") -> Finding:
+    """That a parameter, or an entry of it, is at its boundary."""
+    return Finding.of(Code.BOUNDARY, name, end=end, count=count)
 
 
 def at_ends(problem: Problem, prior: bool, outcome: Outcome, tried: bool = True) -> Outcome:
-    """An outcome, and which numbers of its point lie at an end of their support, in words; widths
-    of what is integrated out are looked at elsewhere (fits/boundary.py).
+    """An outcome with a finding for each parameter with entries at an end of their support; scales
+    of what is integrated out are examined in fits/boundary.py.
 
     Args:
         tried: numbers that are near an end are moved nearer, to see whether that matters; False:
@@ -76,7 +83,7 @@ def at_ends(problem: Problem, prior: bool, outcome: Outcome, tried: bool = True)
     params = {name: np.asarray(outcome.params[name], float) for name in plan.free}
     told = {width.name for width in (*spreads(plan), *noises(plan))}
     near = {name: found for name in plan.free
-            if name not in told and not any(f"'{name}'" in note for note in outcome.notes)
+            if name not in told and all(found.parameter != name for found in outcome.findings)
             and (found := _end(problem, name, params)) is not None}
     least = {name: max(THERE, 4 * np.finfo(np.asarray(outcome.params[name]).dtype).eps
                        * bool(found.end.any())) for name, found in near.items()}
@@ -93,15 +100,8 @@ def at_ends(problem: Problem, prior: bool, outcome: Outcome, tried: bool = True)
                 least[name] = NEAR if tried else least[name]
             elif loose[name].unbounded:
                 least[name] = 0.0
-    words = [found.words(name, least[name]) for name, found in near.items()
-             if (found.away < least[name]).any()]
-    if not words:
-        return outcome
-    *others, last = words
-    where = f"{', '.join(others)} and {last} are at their boundaries" if others else (
-        f"{last} is at its boundary")
-    return outcome._replace(notes=(*outcome.notes, f"{where}: a mode there is no typical value. "
-                                   f"Compare with NUTS(), or give a prior that vanishes there"))
+    return outcome.noting(*(found.finding(name, least[name]) for name, found in near.items()
+                            if (found.away < least[name]).any()))
 
 
 def inside(problem: Problem, prior: bool, outcome: Outcome,

@@ -10,6 +10,7 @@ from probml.engines.climbing.runaway import infinite
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.restarting.indifferent import indifferent
 from probml.engines.start.start import Start
+from probml.findings import Code, Finding
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import blocks
 
@@ -40,15 +41,14 @@ def finished(problem: Problem, ascent: Ascent, outcome: Outcome, tolerance: floa
     if small and ascent.steps and not problem.in_parts:
         found = by_lbfgs(ascent, problem, placed_all(dict(outcome.params)), judged=True)
         if found.history[-1] > outcome.history[-1]:
-            outcome = found.after(outcome)._replace(notes=outcome.notes, status=Status.CONVERGED)
+            outcome = found.after(outcome)._replace(findings=outcome.findings,
+                                                    status=Status.CONVERGED)
         short = short if found.top is None else found.top.promise
         if found.status is Status.CONVERGED or not np.isfinite(short):
             return outcome
     if not short > enough:
         return outcome
-    note = (f"further steps would gain about {short:.2g} of the objective: lower the tolerance, or "
-            f"go on by MAP(), fit(..., start=fit.params)")
-    return outcome._replace(status=Status.SLOW, notes=(*outcome.notes, note))
+    return outcome._replace(status=Status.SLOW).noting(Finding.of(Code.SLOW, gain=short))
 
 
 def left(outcome: Outcome, steps: float) -> float:
@@ -73,6 +73,6 @@ def diagnosed(problem: Problem, outcome: Outcome, first: Start, static: tuple) -
         return outcome
     formed = all(block.form for stage in blocks(plan, prior) for block in stage)
     if plan.carried or problem.in_parts or hard or formed and not plan.groupings:
-        return outcome._replace(notes=(*outcome.notes, *indifferent(
-            plan, outcome.params, first, problem.known, problem.rows, static)))
+        return outcome.noting(indifferent(plan, outcome.params, first, problem.known, problem.rows,
+                                          static))
     return told(Ascent(prior), problem, outcome)

@@ -8,7 +8,7 @@ there, whatever the data say. So the climb is taken up again from where gaps are
 widths and weights, and from draws of the prior, and the highest end is kept.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ from probml.engines.climbing.edges import FALLEN, HIGHER, LESS, heights
 from probml.engines.climbing.ways_up import CLIMBED, elsewhere
 from probml.engines.engine import Outcome, Problem
 from probml.engines.start.prior import compiled_prior_point, given_start
+from probml.findings import Code, Finding
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
 
@@ -74,19 +75,15 @@ def apart(problem: Problem, prior: bool, outcome: Outcome,
     return outcome
 
 
-def alike(problem: Problem, params: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """What is to be said of gaps that ended at 0, in words."""
+def alike(problem: Problem, params: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+    """The ordered vectors of which some entries ended as equal."""
     if problem.plan.carried:
-        return ()
-    out = []
+        return
     for name, low in idle(problem, {name: np.asarray(params[name]) for name in
                                     problem.plan.free}).items():
         where = np.flatnonzero(low.reshape(-1, low.shape[-1]).any(0))
-        out.append(f"'{name}' is at its boundary: the rows do not tell numbers "
-                   f"{', '.join(f'{i} and {i + 1}' for i in where)} apart, which ended as one "
-                   f"(components that are the same, or a level that nothing seen has). Compare "
-                   f"with NUTS(), or give a prior that keeps them apart")
-    return tuple(out)
+        yield Finding.of(Code.EQUAL_ENTRIES, name,
+                         pairs=", ".join(f"{i} and {i + 1}" for i in where))
 
 
 def _gaps(value: np.ndarray) -> np.ndarray:

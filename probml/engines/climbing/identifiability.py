@@ -15,6 +15,7 @@ from probml.engines.climbing.top import Top
 from probml.engines.engine import Status
 from probml.engines.start.prior import compiled_prior_point
 from probml.evidence import density
+from probml.findings import Code, Finding, quoted
 from probml.numerics.curvature import scaled, units
 from probml.numerics.transfer import placed, placed_all
 from probml.plan.plan import Plan
@@ -43,13 +44,13 @@ NEARER = 0.25 ** np.arange(6)  # shares of a way
 MOSTLY = 0.7  # of what a step back loses, that one on may lose, by rounding, of what grows so
 
 
-# words, and how it ended if there is no maximum
-Found = tuple[tuple[str, ...], Status | None]
+# findings, and how it ended if there is no maximum
+Found = tuple[tuple[Finding, ...], Status | None]
 
 
 def level(plan: Plan, known: Known, top: Top, steps: int) -> Found:
-    """What is to be said of a climb's end along the direction that curves least: nothing, that it
-    is one of many as high, or that there is no maximum.
+    """What is found at a climb's end along the direction that curves least: nothing, that it is one
+    of many maxima, or that there is none.
 
     Args:
         steps: of a climb that is taken up again elsewhere.
@@ -72,9 +73,7 @@ def level(plan: Plan, known: Known, top: Top, steps: int) -> Found:
     if found is Along.ENDLESS:
         return (diverging(_named(plan, known, top, way)),), Status.RUNAWAY
     named = direction(way, np.abs(np.diagonal(hessian)), density.owners(plan, known))
-    return (f"one of many maxima, all as high: the data do not tell the direction {named}, which "
-            f"is not identified (a column that is constant, or the sum of others?). Give it a "
-            f"prior that does, with prior=True, or drop a column",), None
+    return (Finding.of(Code.NOT_IDENTIFIED, direction=f"the direction {named}"),), None
 
 
 def farther(plan: Plan, known: Known, top: Top, steps: int) -> Found:
@@ -256,16 +255,11 @@ def endless(plan: Plan, known: Known, top: Top) -> Found:
             if (name not in gone and not narrows(name, side)
                 and not ends(i, side * width, farthest)):
                 gone.append(name)
-    out = [f"there is no maximum: the larger '{name}' the higher the likelihood, to which it "
-           f"hardly matters by now, as next to the Poisson limit of a negative binomial or the "
-           f"normal limit of Student's t. Take that limit, or give '{name}' a prior that holds it, "
-           f"with prior=True" for name in large]
+    out = [Finding.of(Code.LIMIT, name) for name in large]
     if gone:
         out.append(diverging(gone))
     if untold:
-        out.append(f"one of many maxima, all as high: the data tell nothing of "
-                   f"{', '.join(map(repr, untold))}. Give a prior that does, with prior=True, or "
-                   f"leave out what nothing seen depends on")
+        out.append(Finding.of(Code.NO_INFORMATION, names=quoted(untold)))
     limit = Status.LIMIT if large else None
     return tuple(out), Status.RUNAWAY if gone else limit
 

@@ -14,6 +14,7 @@ import numpy as np
 from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.start.prior import UNDRAWABLE, noise_of, prior_draws
+from probml.findings import Code, Finding
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
@@ -24,7 +25,7 @@ FEW = 32  # coordinates, and rows times coordinates, up to which further climbs 
 WORK = 2**22
 DRAWN = 2  # draws of the prior
 NEAR = 0.1  # of the way from the start to the end, within which two ends are one
-LOWER = 5.0  # nats below the highest at which a maximum is worth a word
+LOWER = 5.0  # nats below the highest at which another maximum is reported
 HARDLY = 0.01  # nats that are none
 SAME = 1e-6  # of the objective's size, by which one must be higher to be taken
 ALIKE = 1e-3  # of the largest number, within which computed values are the same
@@ -39,7 +40,7 @@ def other_side(problem: Problem, prior: bool, outcome: Outcome, begun: Mapping,
                climb: Callable[[Mapping], Outcome]) -> Outcome:
     """The highest of a climb's end and where climbs from elsewhere end: from its mirror image about
     the start, in what has no bounds and then also in logits, which exchanges what a chance is of;
-    with a word where there are two.
+    with a finding where there are two.
 
     Of few coordinates and rows, where rows do not read one number that is affine in them.
 
@@ -52,7 +53,7 @@ def other_side(problem: Problem, prior: bool, outcome: Outcome, begun: Mapping,
     for point in _elsewhere(problem, outcome, start):
         other = climb(from_coordinates(problem.plan, placed_all(point), problem.known))
         found = _compared(problem, prior, outcome, other, start)
-        if found.notes:
+        if found.findings:
             return found
         outcome = found
     return outcome
@@ -80,7 +81,7 @@ def _elsewhere(problem: Problem, outcome: Outcome, start: Coordinates) -> Iterat
 
 def _compared(problem: Problem, prior: bool, outcome: Outcome, other: Outcome,
               start: Coordinates) -> Outcome:
-    """The higher of two ends, with a word where both are maxima."""
+    """The higher of two ends, with a finding where both are maxima."""
     if other.status is not Status.CONVERGED or not np.isfinite(other.history[-1]):
         return outcome
     rises = other.history[-1] - outcome.history[-1]
@@ -97,13 +98,10 @@ def _compared(problem: Problem, prior: bool, outcome: Outcome, other: Outcome,
     name = max(far, key=far.__getitem__)
     values = [np.asarray(one.params[name]) for one in (best, rest)]
     index = np.unravel_index(int(np.argmax(np.abs(values[0] - values[1]))), values[0].shape)
-    cell = f"{name}[{', '.join(map(str, index))}]" if index else name
     lower = best.history[-1] - rest.history[-1]
-    height = f"ended {lower:.2g} nats lower" if lower > HARDLY else "ended as high"
-    note = (f"one of several maxima: from another start the climb {height}, where '{cell}' is "
-            f"{float(values[1][index]):.3g} and not {float(values[0][index]):.3g}. Give a prior or "
-            f"bounds that leave one, or ask for all that is known: NUTS()")
-    return best._replace(notes=(*best.notes, note))
+    height = f"at a value lower by {lower:.2g}" if lower > HARDLY else "at the same value"
+    return best.noting(Finding.of(Code.SEVERAL_OPTIMA, name, index, height=height,
+                                  here=values[0][index], there=values[1][index]))
 
 
 def _respelt(problem: Problem, best: Outcome, rest: Outcome, far: Collection[str]) -> bool:
@@ -141,7 +139,7 @@ def _asked(problem: Problem, prior: bool, outcome: Outcome) -> bool:
     formed = all(block.form for stage in blocks(plan, prior) for block in stage)
     heavy = any(sites[name].kind in HEAVY for name in plan.rowwise)
     affine = straight(plan) and not plan.pooled and not heavy
-    return (outcome.status is Status.CONVERGED and not outcome.notes and not problem.start
+    return (outcome.status is Status.CONVERGED and not outcome.findings and not problem.start
             and not problem.in_parts and problem.size is not None and plan.complete
             and not (plan.globals or plan.groupings or plan.latents or formed or affine)
             and size <= FEW and size * problem.size <= WORK)

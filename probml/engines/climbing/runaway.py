@@ -7,6 +7,7 @@ import numpy as np
 
 from probml.device.rows import Known
 from probml.evidence import density
+from probml.findings import Code, Finding, quoted
 from probml.plan.plan import Plan
 
 # curvature at the end, in units of that at the start, of a direction in which parameters run away
@@ -19,7 +20,7 @@ BLIND = 1e-8
 
 
 def runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, moved: np.ndarray,
-            fall: Callable[[np.ndarray], float]) -> tuple[str, ...]:
+            fall: Callable[[np.ndarray], float]) -> tuple[Finding, ...]:
     """What runs away: directions whose curvature has vanished on the way, and in which going as far
     again costs nothing.
 
@@ -53,15 +54,12 @@ def runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, moved
     return () if grow else (diverging(named),)
 
 
-def infinite(params: Mapping[str, Any]) -> tuple[str, ...]:
+def infinite(params: Mapping[str, Any]) -> tuple[Finding, ...]:
     """What a closed form has sent to infinity at one step, as the logit of a share that is 1."""
     names = [name for name, value in params.items() if np.isinf(np.asarray(value, float)).any()]
     return (diverging(names),) if names else ()
 
 
-def diverging(names: Sequence[str]) -> str:
-    """What is to be said of parameters without a maximum."""
-    return (f"{', '.join(map(repr, names))} diverge: the likelihood has no maximum, it rises the "
-            f"further they go, ever less (complete or quasi-complete separation: a column or a "
-            f"level at which all rows have one outcome, counts that are all 0, a class that never "
-            f"comes). Give them a prior that holds them, with prior=True, or drop a column")
+def diverging(names: Sequence[str]) -> Finding:
+    """That the likelihood has no maximum in some parameters."""
+    return Finding.of(Code.SEPARATION, names[0] if len(names) == 1 else "", names=quoted(names))

@@ -17,22 +17,23 @@ NARROW = 1e-3  # of the spread of a column, or of 1: what is wider is not looked
 _collapsed = jit(collapsed, static_argnums=0, seldom=ONCE)
 
 
-def lost(problem: Problem, params: Mapping[str, Any]) -> bool:
-    """Whether a scale is below what the arithmetic can tell from 0, as factors.digits says."""
+def lost(problem: Problem, params: Mapping[str, Any]) -> list[str]:
+    """Parameters that make a scale smaller than the arithmetic distinguishes from 0, as
+    factors.digits says."""
     plan, known = problem.plan, problem.known
     spreads = [float(np.max(spread)) for spread in jax.device_get(known.spread).values()]
     wide = max([spread for spread in spreads if spread > 0], default=1.0)
     sites = plan.structure.sites
-    scales = [np.asarray(params[name]) for name in plan.free if sites[name].domain.log_scale]
-    small = any(scale.size and scale.min() < NARROW * wide for scale in scales)
+    small = [name for name in plan.free if sites[name].domain.log_scale
+             and np.min(np.asarray(params[name]), initial=np.inf) < NARROW * wide]
     # one that is computed of others, which rows that are all alike, or no more than there are of
     # these, may carry to 0
-    computed = any(not sites[name].domain.log_scale for seen in known.spread
-                   for argument in sites[seen].family.scatter
-                   for name in sites[seen].uses.get(argument, {}) if name in plan.free)
+    computed = [name for seen in known.spread for argument in sites[seen].family.scatter
+                for name in sites[seen].uses.get(argument, {})
+                if name in plan.free and not sites[name].domain.log_scale]
     count = problem.rows.weight if problem.size is None else problem.size  # of merged fits
     few = count <= sum(np.size(params[name]) for name in plan.free)
     if not spreads or not (small or computed and (few or not all(spreads))):
-        return False
+        return []
     point = placed_all({name: np.asarray(params[name]) for name in plan.free})
-    return bool(_collapsed(plan, point, known, problem.rows))
+    return (small or computed) if bool(_collapsed(plan, point, known, problem.rows)) else []

@@ -27,6 +27,7 @@ from probml.engines.conjugate.settings import Axis, Evidence
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.exact import Exact
 from probml.errors import Refusal
+from probml.findings import Code, Finding
 from probml.language import given
 from probml.language.language import Bound
 from probml.numerics.box import Top, search
@@ -129,12 +130,12 @@ class EmpiricalBayes(Engine):
             for name, value in chosen.items()
         }})
         outcome = Exact().run(replace(problem, plan=_lifted(plan, self.names), known=here))
-        notes = (f"chosen by evidence: {_words(settings)}; log evidence {found.value:.6g}, "
-                 f"{found.first:.6g} at {_words(model.bound, self.names)} as bound",
-                 *_edges(axes, found))
+        chosen = Finding.of(Code.CHOSEN, settings=_words(settings), found=found.value,
+                            first=found.first, bound=_words(model.bound, self.names))
         status = outcome.status if found.arrived else Status.STALLED
         return outcome._replace(model=better, status=status, iterations=len(found.history) - 1,
-                                history=found.history, notes=(*notes, *outcome.notes))
+                                history=found.history,
+                                findings=(chosen, *_edges(axes, found), *outcome.findings))
 
 
 def _refuse_inexact(problem: Problem) -> None:
@@ -175,15 +176,15 @@ def _words(settings: Mapping[str, Any], names: tuple[str, ...] | None = None) ->
     return ", ".join(f"{name} = {shown(settings[name])}" for name in names or settings)
 
 
-def _edges(axes: list[Axis], top: Top) -> list[str]:
-    """What the data do not tell: settings whose evidence is as high at an end of their range."""
+def _edges(axes: list[Axis], top: Top) -> list[Finding]:
+    """Settings whose evidence is equally high at an end of their range."""
     out = []
     for axis, u, ends in zip(axes, top.point, top.ends, strict=True):
         name = f"'{axis.setting}'" + (str(list(axis.place)) if axis.place else "")
         for end, edge, word in ((ends[0], axis.low, "above"), (ends[1], axis.high, "below")):
             if end >= top.value - FLAT:
-                out.append(f"{name} stands at the end of its range, {axis.value(edge):.3g}"
-                           if u == edge else
-                           f"{name} is told from {word} only: the evidence is as high at "
+                problem = (f"is at the end of its range, {axis.value(edge):.3g}" if u == edge else
+                           f"is bounded from {word} only: the evidence is equally high at "
                            f"{axis.value(edge):.3g}, the end of its range")
+                out.append(Finding.of(Code.RANGE_END, setting=name, problem=problem))
     return out

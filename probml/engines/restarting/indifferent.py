@@ -11,6 +11,7 @@ from probml.engines.restarting import vectors
 from probml.engines.restarting.squarem import advance, initial
 from probml.engines.start.prior import compiled_prior_point
 from probml.engines.start.start import Start
+from probml.findings import Code, Finding
 from probml.plan.plan import Plan
 
 AWAY = 0.1  # how far numbers are put from where EM ended: so much towards their middle, and a share
@@ -19,9 +20,9 @@ SHOWN = 4  # cells that are named one by one
 
 
 def indifferent(plan: Plan, params: Mapping[str, Any], first: Start, known: Known, rows: Rows,
-                static: tuple) -> tuple[str, ...]:
-    """What is to be said of numbers that the rows tell nothing of, as the moves of a chain of one
-    step: nothing, or which they are.
+                static: tuple) -> Finding | None:
+    """Which entries of parameters the rows contain no information about, as the transitions of a
+    chain of one step; None: there are none.
 
     All numbers are put a little away from the end, inside their supports. An M-step leaves those
     alone of which no row tells anything, and the evidence is the same with them back at the end.
@@ -38,15 +39,14 @@ def indifferent(plan: Plan, params: Mapping[str, Any], first: Start, known: Know
             for name in put}
     left = {name: cells for name, cells in left.items() if cells.any()}
     if not left or not np.isfinite(value):
-        return ()
+        return None
     back = {name: np.where(_wide(plan, name, left[name]), np.asarray(params[name]), there)
             if name in left else there for name, there in put.items()}
     _, other = _stepped(plan, static, back, first, known, rows)
     if not abs(other - value) <= SAME * np.finfo(value.dtype).eps * (1 + abs(value)):
-        return ()
+        return None
     named = [text for name, cells in left.items() for text in _named(name, cells)]
-    return (f"one of many maxima, all as high: the data tell nothing of {', '.join(named)}. Give a "
-            f"prior that does, with prior=True, or leave out what nothing seen depends on",)
+    return Finding.of(Code.NO_INFORMATION, names=", ".join(named))
 
 
 def _away(plan: Plan, params: Mapping[str, Any],

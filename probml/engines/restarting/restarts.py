@@ -13,8 +13,9 @@ from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.restarting import slices
 from probml.engines.restarting.squarem import BLOCK, State, advance, initial
 from probml.engines.restarting.vectors import cut, loose
-from probml.engines.start.race import Race, ends
+from probml.engines.start.race import Race, of_restarts
 from probml.engines.start.start import Start
+from probml.findings import Code, Finding
 from probml.numerics.outside.checkpoint import Grown
 from probml.plan.plan import Plan
 
@@ -137,23 +138,24 @@ def best_of(plan: Plan, state: State, trail: np.ndarray, close: float, best: int
     ended = alive & (status != Status.LEFT)
     history = trail[best][np.isfinite(trail[best])]
     final = Status(int(status[best])) if ended[best] else Status.COLLAPSED
-    said = (ends(value, ended, alive, best, close),) if ended.any() and len(value) > 1 else ()
+    found = ([of_restarts(value, ended, alive, best, close)]
+             if ended.any() and len(value) > 1 else [])
     return Outcome(
         point_of(plan, state, best),
         history,
         Status.MAX_ITERATIONS if final == Status.RUNNING else final,
         max(int(np.asarray(state.count)[best]) - 1, 0),
-        said + _narrow(plan, state, value, ended, best, close),
+        (*found, *_narrow(plan, state, value, ended, best, close)),
         # a few of many are no matter of digits
         lost=int((~alive).sum()) if alive.any() and 2 * alive.sum() < len(value) else 0,
     )
 
 
 def _narrow(plan: Plan, state: State, value: np.ndarray, ended: np.ndarray, best: int,
-            close: float) -> tuple[str, ...]:
-    """A note where the best end is that of hardly a start, and has a scale far narrower than the
-    end that most lead to: a few rows that agree by chance make a maximum so, which is high and has
-    little beneath it (McLachlan & Peel 2000, "Finite Mixture Models", section 3.10)."""
+            close: float) -> tuple[Finding, ...]:
+    """A finding where the best optimum is that of hardly a start, and has a scale far smaller than
+    the optimum that most lead to: a few rows that agree by chance make a maximum so, which is high
+    and has little mass (McLachlan & Peel 2000, "Finite Mixture Models", section 3.10)."""
     at = np.flatnonzero(ended)
     reached = np.abs(value[at][:, None] - value[at]) <= max(close, ALIKE)
     count = reached.sum(1)
@@ -170,6 +172,5 @@ def _narrow(plan: Plan, state: State, value: np.ndarray, ended: np.ndarray, best
     name = min(shares, key=lambda name: shares[name])
     if not shares[name] < NARROWER:
         return ()
-    return (f"'{name}' is {1 / shares[name]:.2g} times as wide where {count.max()} of the starts "
-            f"ended, {value[best] - value[usual]:.2g} nats below: this may be a few rows that "
-            f"agree by chance. Compare with NUTS(), or give '{name}' a prior that vanishes at 0",)
+    return (Finding.of(Code.SPURIOUS_MAXIMUM, name, factor=1 / shares[name], starts=count.max(),
+                       lower=value[best] - value[usual]),)

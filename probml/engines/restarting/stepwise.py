@@ -18,6 +18,7 @@ from probml.engines.start.race import SHORT
 from probml.evidence.passes import Expected, expect, log_evidence
 from probml.factors.digits import collapsed
 from probml.factors.prior import log_prior
+from probml.findings import Code, Finding
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
@@ -79,9 +80,9 @@ def run(engine: "EM", problem: Problem) -> Outcome:
     found, history, status, statistics = batches.passes(
         "EM", way, problem, point, engine.batch_rows, engine.max_iterations, engine.tolerance,
         engine.progress)
-    note = f"stepwise, in batches of {engine.batch_rows} rows"
+    said = Finding.of(Code.BATCHES, kind="stepwise", rows=engine.batch_rows)
     return Outcome({name: np.asarray(value) for name, value in found.items()}, history, status,
-                   len(history) - 1, (note,), shown=statistics)
+                   len(history) - 1, (said,), shown=statistics)
 
 
 @functools.partial(jit, static_argnums=(0, 1))

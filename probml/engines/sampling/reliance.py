@@ -15,6 +15,7 @@ from probml.engines.start.draws import Noise, Source, draw
 from probml.evidence import density
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
+from probml.findings import Code, Finding
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.plan.blocks import blocks
@@ -43,8 +44,9 @@ STREAM = 12  # of numbers, that no start has
 ROUNDED = 0.1  # nats of rounding beyond which ratios tell of nothing else
 
 
-def doubts(problem: Problem, normal: Normal, most: float = MOST, best: str = "") -> tuple[str, ...]:
-    """What is to be said of a normal: nothing, or that it is far from the posterior, by Pareto's k
+def doubts(problem: Problem, normal: Normal, most: float = MOST,
+           best: str = "") -> tuple[Finding, ...]:
+    """Whether a normal is far from the posterior, by Pareto's k
     (posteriors/pareto.py) of the ratios of their densities and by the density far out, or from the
     normal that it was to become.
 
@@ -72,18 +74,17 @@ def doubts(problem: Problem, normal: Normal, most: float = MOST, best: str = "")
         return ()
     owners = density.owners(problem.plan, problem.known)
     names = [owners[i] if i < len(owners) else "a number of a row" for i in range(d)]
-    notes = unarrived(found, unit, names, best) if best else ()
+    findings = unarrived(found, unit, names, best) if best else ()
     k = k_hat(found + 0.5 * square)
     if k > BAD and _moved(found + 0.5 * square) > SLIGHT:
-        return (*notes, f"not to be relied on: the posterior has more in its tails than this "
-                        f"normal (PSIS k-hat {k:.1f}, above {BAD}): means and intervals may be "
-                        f"wrong. Compare with NUTS()")
-    return (*notes, *tails(far, [names[i] for i in at]))
+        return (*findings, Finding.of(Code.GUIDE_FAR, what="this normal distribution", k=k,
+                                      worth=f", above {BAD}"))
+    return (*findings, *tails(far, [names[i] for i in at]))
 
 
-def doubts_of_blocks(problem: Problem, closed: Closed, most: float = MOST) -> tuple[str, ...]:
-    """What is to be said of independent blocks q(θ): nothing, also where there is but one block
-    and nothing unseen, or that they are far from the posterior, by Pareto's k of the ratios of
+def doubts_of_blocks(problem: Problem, closed: Closed, most: float = MOST) -> Finding | None:
+    """Whether independent blocks q(θ) are far from the posterior (None: they are not, also where
+    there is but one block and nothing latent), by Pareto's k of the ratios of
     their densities in the parameters' own coordinates. Most often they are too narrow, as where
     parameters hang together.
 
@@ -96,26 +97,24 @@ def doubts_of_blocks(problem: Problem, closed: Closed, most: float = MOST) -> tu
     d = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
     count = int(min(max(EACH * d, FEWEST), MOST, most))
     if not 0 < d <= WIDEST or count < FEWEST or problem.in_parts or problem.rows is None:
-        return ()
+        return None
     noise = Noise.of([plan.structure.sites[name].shape for name in plan.free], count, problem.seed,
                     STREAM)
     found, logs, points = (np.asarray(part, float) for part in _of_blocks(
         plan, closed, problem.known, problem.rows, noise))
     kept = np.isfinite(found) & np.isfinite(logs)
     if kept.sum() < FEWEST // 2:
-        return ()
+        return None
     eps = np.finfo(np.asarray(next(iter(closed.mean.values()))).dtype).eps
     if 4 * eps * np.abs(found[kept]).max() > ROUNDED:
-        return ()
+        return None
     ratios = np.where(kept, found - logs, -np.inf)
     k, moved = k_hat(ratios), _moved(ratios)
     wider = _wider(ratios, points)
     if moved <= UNEVEN or (k <= BAD and wider <= WIDER):
-        return ()
-    return (f"not to be relied on: the posterior has more in its tails than these independent "
-            f"blocks (PSIS k-hat {k:.1f}; reweighted, its draws are worth {1 / (1 + moved**2):.0%} "
-            f"of their number): means may be off, intervals are too narrow where parameters hang "
-            f"together. Compare with NUTS()",)
+        return None
+    return Finding.of(Code.GUIDE_FAR, what="these independent blocks", k=k, worth=(
+        f"; reweighted, its draws are worth {1 / (1 + moved**2):.0%} of their number"))
 
 
 def _wider(ratios: np.ndarray, points: np.ndarray) -> float:
@@ -142,8 +141,8 @@ def _moved(ratios: np.ndarray) -> float:
     return float(np.sqrt(max(np.mean(weights**2) / np.mean(weights) ** 2 - 1.0, 0.0)))
 
 
-def tails(far: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
-    """What is to be said of a normal far out from which the density hardly falls: draws of the
+def tails(far: np.ndarray, names: Sequence[str]) -> tuple[Finding, ...]:
+    """Whether the density hardly falls far out from a normal: draws of the
     normal do not come there, so that no ratio tells of it.
 
     Args:
@@ -156,16 +155,15 @@ def tails(far: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
     if not np.isfinite(far[0]) or not heavy.any():
         return ()
     worst = int(np.argmin(np.where(heavy, falls[0], np.inf)))
-    low, high = (f"{step:g}" for step in FAR)
-    return (f"not to be relied on: the posterior has more in its tails than this normal: {low} and "
-            f"{high} standard deviations from its centre along '{names[worst % len(names)]}' the "
-            f"density falls by {falls[0, worst]:.2g} and {falls[1, worst]:.2g} nats, a normal's by "
-            f"{FAR[0] ** 2 / 2:g} and {FAR[1] ** 2 / 2:g}. Compare with NUTS()",)
+    low, high = FAR
+    return (Finding.of(Code.TAILS, names[worst % len(names)], low=low, high=high,
+                       first=falls[0, worst], second=falls[1, worst], normal_first=low**2 / 2,
+                       normal_second=high**2 / 2),)
 
 
 def unarrived(logs: np.ndarray, unit: np.ndarray, names: Sequence[str],
-              best: str) -> tuple[str, ...]:
-    """What is to be said of a guide that is not where its bound is highest: there the log density
+              best: str) -> tuple[Finding, ...]:
+    """Whether a guide is not where its bound is highest: there the log density
     has on average no slope, E ∂ log p = 0, and the curvature that its own width calls for,
     E ∂² log p = −1 in units of it (Opper & Archambeau 2009, eq. 4 and 5).
 
@@ -193,17 +191,17 @@ def unarrived(logs: np.ndarray, unit: np.ndarray, names: Sequence[str],
     j, i = int(np.argmax(np.abs(np.log(ratio)))), int(np.argmax(off))
     said = []
     if off[i] > SHORT:
-        said.append(f"the bound still rises by {off[i]:.2g} nats for each standard deviation that "
+        said.append(f"its bound still rises by {off[i]:.2g} for each standard deviation by which "
                     f"the mean of '{names[i]}' moves")
     if np.abs(np.log(ratio[j])) > NARROW:
-        said.append(f"'{names[j]}' should be about {ratio[j]:.2g} times as wide")
-    return (f"its guide has not arrived: {', and '.join(said)}. Raise steps, or take another "
-            f"optimizer",) if said else ()
+        said.append(f"the standard deviation of '{names[j]}' should be about {ratio[j]:.2g} times "
+                    f"as large")
+    return (Finding.of(Code.GUIDE_NOT_CONVERGED, problem=", and ".join(said)),) if said else ()
 
 
-def rising(history: np.ndarray) -> tuple[str, ...]:
-    """What is to be said of noisy bounds that still rise: of the last fifth of the steps, beside
-    the fifth before.
+def rising(history: np.ndarray) -> tuple[Finding, ...]:
+    """Whether noisy bounds still rise: those of the last fifth of the steps, compared with the
+    fifth before.
 
     Args:
         history: (steps,) the bound of each.
@@ -215,14 +213,14 @@ def rising(history: np.ndarray) -> tuple[str, ...]:
     gain = last.mean() - before.mean()
     if gain <= max(RISE, SURE * np.sqrt((last.var() + before.var()) / fifth)):
         return ()
-    return (f"its guide has not arrived: its bound rose by {gain:.2g} nats from the last but one "
-            f"fifth of the steps to the last. Raise steps, or take another optimizer",)
+    return (Finding.of(Code.GUIDE_NOT_CONVERGED, problem=(
+        f"its bound rose by {gain:.2g} from the last but one fifth of the steps to the last")),)
 
 
-def improper(problem: Problem, known: Known, normal: Normal) -> str:
-    """That a posterior has no integral along a parameter of a flat prior, in words: far out from
-    the normal it must fall faster than one over the distance, which it does not where classes are
-    separated. "": it falls.
+def improper(problem: Problem, known: Known, normal: Normal) -> Finding | None:
+    """That a posterior has no integral along a parameter of a flat prior: far out from the normal
+    it must fall faster than one over the distance, which it does not where classes are separated.
+    None: it falls.
 
     Args:
         known: of the coordinates of the normal.
@@ -230,7 +228,7 @@ def improper(problem: Problem, known: Known, normal: Normal) -> str:
     plan = problem.plan
     flat = {name for name in plan.free if plan.structure.sites[name].entry.improper}
     if not flat or problem.in_parts:
-        return ""
+        return None
     owners = density.owners(plan, known)
     at = [i for i, owner in enumerate(owners) if owner.partition("[")[0] in flat]
     loc, scale, factor = (np.asarray(part, float) for part in normal)
@@ -245,13 +243,10 @@ def improper(problem: Problem, known: Known, normal: Normal) -> str:
     least = np.log(OUT[1] / OUT[0])  # where it falls as one over the distance
     slow = np.isfinite(near) & np.isfinite(far) & (near - far < least) & (ways != 0).any(1)
     if not slow.any():
-        return ""
+        return None
     worst = int(np.flatnonzero(slow)[0])
     name = owners[at[worst % len(at)]] if worst < 2 * len(at) else ", ".join(sorted(flat))
-    return (f"its posterior is improper: along '{name}', whose prior is flat (ImproperUniform), "
-            f"the density falls by {near[worst] - far[worst]:.2g} nats from {OUT[0]:g} to "
-            f"{OUT[1]:g} standard deviations away, as where it rises for ever (classes that are "
-            f"separated). Give it a proper prior, such as dist.Normal(0, 10)")
+    return Finding.of(Code.IMPROPER, name, fall=near[worst] - far[worst], near=OUT[0], far=OUT[1])
 
 
 def _ways(normal: Normal, seed: int) -> tuple[np.ndarray, list[int]]:

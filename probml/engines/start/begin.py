@@ -32,6 +32,7 @@ from probml.engines.start.prior import (
 from probml.engines.start.start import starts
 from probml.errors import Refusal
 from probml.evidence import centring, density
+from probml.findings import Code, Finding
 from probml.numerics import curvature
 from probml.numerics.ascent import damped_newton, lbfgs
 from probml.numerics.compiling import jit
@@ -324,9 +325,8 @@ def further_modes(begun: Begin) -> list[np.ndarray]:
     return [np.asarray(ends.u[i]) for i in found if float(ends.value[i]) > least]
 
 
-def other_modes(plan: Plan, begun: Begin, known: Known) -> tuple[str, ...]:
-    """What is to be said of a mode where another climb has ended at another one that is hardly
-    lower."""
+def other_modes(plan: Plan, begun: Begin, known: Known) -> tuple[Finding, ...]:
+    """A finding where a climb from another start has ended at another mode that is hardly lower."""
     found = further_modes(begun)
     if not found:
         return ()
@@ -336,12 +336,11 @@ def other_modes(plan: Plan, begun: Begin, known: Known) -> tuple[str, ...]:
     away = np.linalg.norm(frame.inverse(ends.u[best]))
     moved = np.abs(ends.u[best] - frame.centre)
     most, names = int(np.argmax(moved / frame.diagonal().root)), density.owners(plan, known)
-    where = (f"'{names[most]}' is {ends.u[best][most]:.3g} there and {frame.centre[most]:.3g} here"
+    where = (f"'{names[most]}' is {ends.u[best][most]:.3g} there, {frame.centre[most]:.3g} here"
              if plan.structure.sites[names[most].partition("[")[0]].domain.unbounded
              else f"'{names[most]}' differs most")
-    return (f"one of several modes: from another start the climb ended {max(lower, 0):.2g} "
-            f"nats lower, {away:.2g} standard deviations away ({where}); this is about one "
-            f"of them alone. Compare with NUTS(), or give a prior or bounds that leave one",)
+    return (Finding.of(Code.SEVERAL_MODES, names[most], lower=max(lower, 0.0), away=away,
+                       where=where),)
 
 
 def balanced(

@@ -8,6 +8,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.dataset.sources.profile import standing
 from probml.engines.engine import Status
+from probml.findings import Code, Finding
 
 EFFORT = 2e6  # entries of tables in an evaluation of all starts that the engine chooses to make
 LARGE = 4e6  # entries in an evaluation from which another compilation, for fewer starts, pays
@@ -160,16 +161,16 @@ def promising(status: np.ndarray, value: np.ndarray, total: float) -> np.ndarray
     return np.array(chosen[:FINAL], int)
 
 
-def ends(value: np.ndarray, ended: np.ndarray, alive: np.ndarray, best: int, close: float,
-         where: str = "") -> str:
-    """In words: of how many starts the best, how many reached it, how far below the next end is."""
+def of_restarts(value: np.ndarray, ended: np.ndarray, alive: np.ndarray, best: int, close: float,
+                where: str = "", then: str = "") -> Finding:
+    """Of how many starts an optimum is the best, how many reached it, how far below the next one
+    is."""
     below = value[ended].max() - value[ended]
     same = below <= close + 64 * np.finfo(value.dtype).eps * (1 + abs(value[best]))
-    words = [f"best of {len(value)} starts{where}, reached by {int(same.sum())}"]
-    if not same.all():
-        words.append(f"the next is {below[~same].min():.2g} nats below")
-    if (alive & ~ended).any():
-        words.append(f"{int((alive & ~ended).sum())} fell behind and were left")
-    if not alive.all():
-        words.append(f"{int((~alive).sum())} collapsed and were discarded")
-    return "; ".join(words)
+    lower = None if same.all() else below[~same].min()
+    stopped, collapsed = int((alive & ~ended).sum()), int((~alive).sum())
+    others = f"; the next best is lower by {lower:.2g}" if lower is not None else ""
+    others += f"; {stopped} were stopped early" * bool(stopped)
+    others += f"; {collapsed} collapsed and were discarded" * bool(collapsed)
+    return Finding.of(Code.RESTARTS, starts=len(value), reached=int(same.sum()), lower=lower,
+                      stopped=stopped, collapsed=collapsed, where=where, others=others, then=then)

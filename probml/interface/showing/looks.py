@@ -10,7 +10,7 @@ import numpy as np
 from probml.assessment.pages.html import noted, records_of, table
 from probml.assessment.pages.scene import Node, Scene, scene
 from probml.assessment.pages.svg import svg
-from probml.assessment.pages.terminal import ended, told
+from probml.assessment.pages.terminal import BAD, ended, told
 from probml.dataset import dataset, read
 from probml.errors import DataError, ModelError, Refusal
 from probml.fits.fitting import planned
@@ -107,8 +107,10 @@ def fit_html(fit: Fitted) -> str:
     lines = records_of(fit._table(None))  # no standard errors: these cost
     more = f"<p>{len(lines) - LINES} further entries: fit.summary()</p>" * (len(lines) > LINES)
     said = "good" if fit.converged else "warn"
+    warned = "".join(f"<li>{escape(str(found))}</li>" for found in fit.warnings)
     return noted(f"<p><code>{escape(repr(fit.model))}</code> by <code>{escape(fit.engine)}</code>"
-                 f'</p><p class="{said}">{"✓" if fit.converged else "⚠"} {escape(fit.status)}</p>'
+                 f'</p><p class="{said}">{"✓" if fit.converged else "⚠"} {escape(fit.ending)}</p>'
+                 f'{f"""<ul class="warn">{warned}</ul>""" if warned else ""}'
                  f"{table(lines[:LINES], 'parameters')}{more}")
 
 
@@ -117,15 +119,16 @@ def fit_text(fit: Fitted) -> str:
     table of fit.summary(): what is shown at every turn must cost nothing, also amid a trace."""
     first = _first(fit)
     width = max([len(name) for name in first], default=0)
-    lines = [_headed(fit), fit.status, *(f"  {name:<{width}}  {_numbers(value)}"
-                                         for name, value in first.items())]
+    values = (f"  {name:<{width}}  {_numbers(value)}" for name, value in first.items())
+    lines = [_headed(fit), fit.ending, *map(str, fit.warnings), *values]
     return "\n".join([*lines, *(f"  {more}" for more in _further(fit))])
 
 
 def fit_rich(fit: Fitted) -> Any:
     """The same for rich, of which a terminal has colours."""
     records = [{"parameter": name, "value": _numbers(value)} for name, value in _first(fit).items()]
-    return told([(_headed(fit), "bold"), ended(fit.converged, fit.status),
+    return told([(_headed(fit), "bold"), ended(fit.converged, fit.ending),
+                 *((str(found), BAD) for found in fit.warnings),
                  *((more, "dim") for more in _further(fit))], [("parameters", records)])
 
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 PICTURES = 6  # parameters whose draws are shown
 INTERVALS = 40  # entries in the picture of what was found
-R_HAT, DRAWS = 1.01, 400  # above which, and below which, draws are in doubt (Vehtari et al. 2021)
 
 
 def write(fit: Fitted, path: str | os.PathLike, data: Any = None,
@@ -51,7 +50,7 @@ def write(fit: Fitted, path: str | os.PathLike, data: Any = None,
         ("done", "What was done, and why", _done(fit, why)),
         ("found", "What was found", _found(summary)),
         ("made", "Does the model make such rows?", shown(again)),
-        ("doubts", "Warnings, and what to do", _listed(doubts, fit.notes if fit.converged else ())),
+        ("doubts", "Warnings, and what to do", _listed(doubts, fit)),
         ("pictures", "Pictures", _pictures(fit)),
         ("versions", "Versions and references", _versions(fit)),
     ]
@@ -174,25 +173,14 @@ def _intervals(summary: "pd.DataFrame") -> str:
 
 def _doubts(fit: Fitted, summary: "pd.DataFrame") -> list[str]:
     """What a reader should not overlook, a sentence each."""
-    said = [] if fit.converged else [fit.outcome.message, *fit.notes]
-    if "r_hat" in summary:
-        worst = summary["r_hat"].max()
-        fewest = summary["ess_bulk"].min()
-        if worst > R_HAT:
-            said.append(f"R-hat of {summary['r_hat'].idxmax()} is {worst:.3f}, above {R_HAT}: the "
-                        f"chains do not agree; draw longer, or write the model without what it "
-                        f"cannot tell apart")
-        if fewest < DRAWS:
-            said.append(f"{summary['ess_bulk'].idxmin()} has {fewest:.0f} effective draws, fewer "
-                        f"than {DRAWS}: draw longer")
-    return said
+    return list(summary.attrs.get("warnings", map(str, fit.warnings)))
 
 
-def _listed(said: list[str], notes: Sequence[str]) -> list[str]:
-    """Warnings, then what an engine that ended as it should has noted."""
-    warned = (f'<ul class="warn">{_items(said)}</ul>' if said else
-              '<p class="good">None: the engine says that it ended as it should.</p>')
-    return [warned, f"<p>The engine notes:</p><ul>{_items(notes)}</ul>" if notes else ""]
+def _listed(warned: list[str], fit: Fitted) -> list[str]:
+    """Warnings, then what was found for information."""
+    found = (f'<ul class="warn">{_items(warned)}</ul>' if warned else '<p class="good">None.</p>')
+    notes = [str(finding) for finding in fit.findings if not finding.warns]
+    return [found, f"<p>For information:</p><ul>{_items(notes)}</ul>" if notes else ""]
 
 
 def _items(texts: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import block_diag, solve_triangular
 
+from probml.findings import Finding
 from probml.jaxpr.levels import Level
 from probml.latents.gaussian import KINDS, PLAIN, straight
 from probml.latents.latent import Group
@@ -61,7 +62,7 @@ class LinearChain:
     averages = True
     breadth, finer = 1, None
 
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
         return None
 
     def claims(self, structure: Structure, group: Group) -> str | None:

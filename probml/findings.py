@@ -1,0 +1,391 @@
+"""Findings: what a fit found out about its own answer, as values.
+
+A finding has a code, the parameter that it is about, and numbers; its sentences are the templates
+of this file. `Fit.warnings` are those that a user should act on, `Fit.findings` all.
+docs/how_to/warnings.md has a section for each code, under that name.
+"""
+
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probml.errors import ConvergenceWarning, ReliabilityWarning
+
+Entry = tuple[int, ...]
+
+
+class Code(enum.Enum):
+    """What can be found: `Code("boundary")`.
+
+    Attributes:
+        problem: one sentence with names and numbers, without its full stop. consequence: what it
+            means for the answer. remedies: what to type, the most useful first.
+        warning: the class of the Python warning that is issued; None: it is for information.
+    """
+
+    def __new__(cls, code: str, problem: str, consequence: str = "", remedies: tuple[str, ...] = (),
+                warning: type[Warning] | None = ReliabilityWarning):
+        self = object.__new__(cls)
+        self._value_ = code
+        self.problem, self.consequence, self.remedies = problem, consequence, remedies
+        self.warning = warning
+        return self
+
+    problem: str
+    consequence: str
+    remedies: tuple[str, ...]
+    warning: type[Warning] | None
+
+    # Convergence
+
+    MAX_ITERATIONS = (
+        "max-iterations", "the iteration limit was reached before convergence",
+        "The estimates are not yet at the optimum",
+        ("raise max_iterations (EM, VB) or steps (MAP, SVI)", "raise tolerance"),
+        ConvergenceWarning)
+    OBJECTIVE_FELL = (
+        "objective-fell", "the objective fell, which it must not do; the best point is returned",
+        "The fit is incomplete", ("report the model as a bug", "MAP()"), ConvergenceWarning)
+    NO_ASCENT = (
+        "no-ascent", "no step increases the objective, but its gradient is not zero",
+        "The objective may be unbounded, badly scaled, or have a kink at this point",
+        ("standardise the inputs", "jax.config.update('jax_enable_x64', True)"), ConvergenceWarning)
+    STEPS_TOO_LARGE = (
+        "steps-too-large", "the step limit was reached; the objective no longer rises, but the "
+        "parameters still fluctuate", "More steps of the same size gain nothing",
+        ("lower the learning rate", "let it decay: optax.cosine_decay_schedule",
+         "MAP() without an optimizer"), ConvergenceWarning)
+    SLOW = (
+        "slow-convergence", "a step gains less than the tolerance, but further steps would gain "
+        "about {gain:.2g} of the objective", "The estimates are not yet at the optimum",
+        ("lower the tolerance", "continue with MAP(): fit(..., probml.MAP(), start=fit.params)"),
+        ConvergenceWarning)
+    SEPARATION = (
+        "separation", "the likelihood has no maximum: it keeps rising as {names} diverge to "
+        "infinity",
+        "This happens with complete or quasi-complete separation: a column or a level for which "
+        "all rows have the same outcome, counts that are all 0, a class that never occurs",
+        ("a proper prior, with prior=True", "drop the column or the level"),
+        ConvergenceWarning)
+    LIMIT = (
+        "limit", "there is no maximum: the likelihood keeps rising as {at} grows, by less and less",
+        "The model is close to a limit, such as the Poisson limit of a negative binomial or the "
+        "normal limit of Student's t",
+        ("use the limiting model", "a proper prior for it, with prior=True"), ConvergenceWarning)
+    SCALE_TO_ZERO = (
+        "scale-to-zero", "there is no maximum: the density keeps rising as {at} goes to 0",
+        "This happens where effects or rows can all be equal, or a mixture component can sit on a "
+        "single row; the point at which the fit stopped is arbitrary",
+        ("NUTS()", "a prior that vanishes at 0 (LogNormal, InverseGamma), with prior=True"),
+        ConvergenceWarning)
+
+    # The optimum
+
+    BOUNDARY = (
+        "boundary", "the estimate of {at} is at the boundary of its support ({end}{count})",
+        "The posterior mass lies away from the boundary, and a standard error is not defined there",
+        ("NUTS()", "a prior that vanishes at the boundary"))
+    ZERO_VARIANCE = (
+        "zero-variance", "the estimate of {at} is at its boundary: the observations do not "
+        "distinguish this standard deviation from 0{how}",
+        "The fit is singular, as lme4 calls it: these effects explain no variation",
+        ("drop these effects", "engine='bayes' or NUTS() with a prior that vanishes at 0"))
+    HEYWOOD = (
+        "heywood-case", "the estimate of {at} is at its boundary: the observations do not "
+        "distinguish the residual variance from 0{how} (a Heywood case)",
+        "The factors reproduce this column completely, which is rarely credible",
+        ("fewer factors", "a prior that vanishes at 0"))
+    SINGULAR_CORRELATION = (
+        "singular-correlation", "the estimate of {at} is at its boundary: the observations do not "
+        "distinguish {what}",
+        "The fit is singular, as lme4 calls it: the correlation of these effects is not determined",
+        ("drop one of the effects", "effects without correlation", "NUTS()"))
+    SPURIOUS_MAXIMUM = (
+        "spurious-maximum", "hardly any start reached this optimum; {starts} reached one that is "
+        "lower by {lower:.2g}, where {at} is {factor:.2g} times as large",
+        "A few rows that agree by chance can make such a maximum, which has little mass",
+        ("NUTS()", "a prior for {at} that vanishes at 0"))
+    EQUAL_ENTRIES = (
+        "equal-entries", "the estimate of {at} is at its boundary: entries {pairs} ended as equal",
+        "Components of a mixture are the same, or a level was never observed",
+        ("fewer components or levels", "NUTS()", "a prior that separates them"))
+    NOT_IDENTIFIED = (
+        "not-identified", "the estimate is one of many maxima, all equally high: the data do not "
+        "determine {direction}",
+        "The parameters in this direction are not identified separately, as with a column that is "
+        "constant or the sum of others",
+        ("an informative prior, with prior=True", "drop a collinear column"))
+    NO_INFORMATION = (
+        "no-information", "the estimate is one of many maxima, all equally high: the data contain "
+        "no information about {names}", "Their values are arbitrary",
+        ("an informative prior, with prior=True", "drop parameters on which no observation "
+         "depends"))
+    ONE_ROW_PER_GROUP = (
+        "one-row-per-group", "no member of {at} has more than one row: {names} and {others} are "
+        "not identified separately", "The data determine the sum of their squares, and only the "
+        "priors how it is divided",
+        ("several rows for each member", "drop the effects {effects}"))
+    COLLINEAR_EFFECTS = (
+        "collinear-effects", "the rows {problem}",
+        "The priors alone determine the standard deviations of these effects",
+        ("drop a column",))
+    FEW_GROUPS = (
+        "few-groups", "{at} has {count:.3g} entries, which determine {scale} only to a factor of "
+        "about {factor:.2g}", "Standard deviations of the effects are computed at its estimate and "
+        "are too small", ("NUTS()",))
+    SEVERAL_OPTIMA = (
+        "several-optima", "there are several local maxima: from another start the fit ended "
+        "{height}, where {at} is {there:.3g} instead of {here:.3g}",
+        "The estimates describe one of them", ("NUTS()", "a prior or bounds that exclude the "
+                                               "others"))
+    SEVERAL_MODES = (
+        "several-modes", "the posterior has several modes: from another start the log density was "
+        "lower by {lower:.2g}, {away:.2g} standard deviations away ({where})",
+        "The approximation covers one of them", ("NUTS()", "a prior or bounds that exclude the "
+                                                 "others"))
+    ONE_MODE = (
+        "one-mode", "the posterior has {count} modes, of which the approximation covers one",
+        "Probability mass at the others is missing", ("NUTS()",))
+    RANGE_END = (
+        "range-end", "{setting} {problem}",
+        "The best setting may lie outside the range", ("widen the range",))
+    ROUGH_INTEGRAL = (
+        "rough-integral", "{names}: integrated out {method}; {finer} changes the log likelihood by "
+        "{gap:.2g}", "Estimates of variances may be biased", ("NUTS()",))
+
+    # The posterior
+
+    K_HAT = (
+        "k-hat", "the posterior is far from the normal distribution at its mode (Pareto k-hat "
+        "{k:.1f} of importance weights, above {limit:.1f})",
+        "The answer is not to be relied on: means and intervals may be wrong", ("NUTS()",))
+    FEW_EFFECTIVE = (
+        "few-effective-draws", "the posterior is far from the normal distribution at its mode "
+        "({draws} weighted draws are worth {effective:.0f} independent ones)",
+        "The answer is not to be relied on: means and intervals may be wrong", ("NUTS()",))
+    LONG_TAIL = (
+        "long-tail", "the posterior of {at} has such a long tail that weighted draws do not "
+        "determine its standard deviation (Pareto k-hat {k:.1f})",
+        "The answer is not to be relied on: its standard deviation may be wrong", ("NUTS()",))
+    HEAVY_TAIL = (
+        "heavy-tail", "the posterior of {at} has a heavy tail, like a Cauchy distribution",
+        "Its mean and standard deviation need not exist",
+        ("use its median and quantiles", "a prior with lighter tails"))
+    WIDER = (
+        "wider-posterior", "the posterior of {at} is far wider than the normal distribution at its "
+        "mode, as with further modes", "The answer is not to be relied on", ("NUTS()",))
+    TAILS = (
+        "tails", "the posterior has heavier tails than the normal approximation along {at}: "
+        "{low:g} and {high:g} standard deviations from the centre the log density is lower by "
+        "{first:.2g} and {second:.2g}, that of a normal distribution by {normal_first:g} and "
+        "{normal_second:g}",
+        "The answer is not to be relied on: intervals may be too narrow", ("NUTS()",))
+    GUIDE_FAR = (
+        "approximation-far", "the posterior has more mass in its tails than {what} (Pareto k-hat "
+        "{k:.1f}{worth})",
+        "The answer is not to be relied on: means may be off and intervals too narrow", ("NUTS()",))
+    GUIDE_NOT_CONVERGED = (
+        "guide-not-converged", "the variational approximation has not converged: {problem}",
+        "The bound can still be raised", ("raise steps", "another optimizer"), ConvergenceWarning)
+    IMPROPER = (
+        "improper", "the posterior is improper: along {at}, whose prior is flat, the log density "
+        "falls by {fall:.2g} from {near:g} to {far:g} standard deviations away",
+        "It has no mean and no standard deviation (as with separated classes)",
+        ("a proper prior, such as dist.Normal(0, 10)",))
+    NO_MODE = (
+        "no-mode", "the density of the unbounded coordinates has no mode ({problem})",
+        "A scale in another parameter's prior can shrink to 0", ("NUTS()",))
+    MODE_FAR_FROM_MEAN = (
+        "mode-far-from-mean", "the posterior mean of {at} is {away:.1f} posterior standard "
+        "deviations from this point",
+        "The posterior is skewed: the point and its standard errors may mislead", ("Laplace()",
+                                                                               "NUTS()"))
+
+    # Chains of a sampler
+
+    STUCK_CHAIN = (
+        "stuck-chain", "chain {chains} never moved: every proposal was rejected",
+        "This happens near a scale of 0", ("fit(start=...)", "a prior that excludes 0"))
+    DIVERGENCES = (
+        "divergences", "{count} of {draws} draws diverged",
+        "Regions of strong curvature may be missing",
+        ("raise target_accept (now {target:g})", "tighter priors for scales and heavy tails"))
+    FEW_DIVERGENCES = (
+        "few-divergences", "{count} of {draws} draws diverged, too few to matter", "", (), None)
+    E_BFMI = (
+        "e-bfmi", "E-BFMI is {value:.2f}, below {limit:g}", "Tails may be missing",
+        ("a non-centred parametrisation", "tighter priors for scales"))
+    TREE_DEPTH = (
+        "tree-depth", "{share:.0%} of the draws reached the maximum tree depth, {depth}",
+        "The posterior is long and narrow, and sampling is slow",
+        ("centre and scale the inputs", "drop one of two parameters that stand for each other",
+         "raise max_tree_depth"))
+    R_HAT = (
+        "r-hat", "the chains do not agree: R-hat of {at} is {value:.3f}, above {limit:g} (its mean "
+        "is {least:.3g} in one chain and {greatest:.3g} in another)",
+        "The posterior may have several modes or parameters that are not identified",
+        ("raise warmup and draws", "an informative prior"))
+    ESS = (
+        "ess", "{at} has {effective:.0f} effective draws, fewer than {least} for each chain",
+        "Its mean and quantiles are inaccurate", ("raise draws",))
+    DRAWS_TAIL = (
+        "tail-of-draws", "{at} has a heavy tail (Pareto k-hat {k:.1f} of its squares)",
+        "Its mean and standard deviation are inaccurate", ("use its median and quantiles",))
+    TIME_LIMIT = (
+        "time-limit", "stopped after seconds={seconds:g}, with {draws} of {asked} draws a chain",
+        "", ("raise seconds",), None)
+    TIME_LIMIT_WARMUP = (
+        "time-limit-in-warmup", "stopped after seconds={seconds:g}, during warm-up",
+        "The draws are not from the posterior", ("raise seconds", "a simpler model"))
+
+    # Information
+
+    ONE_CHAIN = (
+        "one-chain", "R-hat is missing: it compares chains, and there is one", "",
+        ("chains=2 or more",), None)
+    SAMPLED_AGAIN = ("sampled-again", "sampled again with {how} because {why}", "", (), None)
+    AGAIN_STOPPED = (
+        "sampling-again-stopped", "sampling again because {why} took too long and was stopped", "",
+        (), None)
+    AGAIN_LEFT = (
+        "sampling-again-left", "sampled again because {why}; no chain reached the region where "
+        "some had stayed, so the earlier draws are returned", "", (), None)
+    CHAINS_MOVED = (
+        "chains-moved", "{count} of the chains then started where another was, since they had "
+        "stayed where the posterior has less than 0.1% of its mass", "", (), None)
+    RELABELLED = (
+        "relabelled", "the states of {names} are exchangeable: {count} draws were renumbered", "",
+        ("relabel=False leaves them as drawn",), None)
+    WEIGHTS_PASS = (
+        "weights-pass", "importance weights pass (Pareto k-hat {k:.2f}; {draws} draws worth "
+        "{effective:.0f} independent ones)", "", (), None)
+    NORMAL_COMPARED = (
+        "normal-compared", "a normal distribution (compared with the density at {count} points)",
+        "", (), None)
+    NORMAL_UNTESTED = (
+        "normal-not-compared", "a normal distribution, which was not compared with the density, "
+        "since rows are read in parts", "", (), None)
+    MODES_COMBINED = (
+        "modes-combined", "the posterior has {count} modes, which are drawn from by their mass", "",
+        (), None)
+    PREVIOUS_ENGINE = ("previous-engine", "not by {engine}(): {reason}", "", (), None)
+    POINT = ("point", "a point and no posterior, since {reason}", "", ("Laplace()", "NUTS()"), None)
+    RESTARTS = ("restarts", "best of {starts} random starts{where} ({reached} reached the same "
+                "optimum{others}){then}", "", (), None)
+    INTEGRATED = ("integrated", "{names}: integrated out {method}", "", (), None)
+    BATCHES = ("batches", "{kind}, in batches of {rows} rows", "", (), None)
+    WITHOUT_CLOSED_FORM = (
+        "closed-form-left", "a closed form lowered the objective, so the M-step continued by "
+        "L-BFGS", "", (), None)
+    IN_DOUBLE = ("float32-to-float64", "computed in double precision, since in float32 {reason}",
+                 "", (), None)
+    CHOSEN = ("chosen-by-evidence", "chosen by evidence: {settings}; log evidence {found:.6g}, "
+              "{first:.6g} at {bound} as bound", "", (), None)
+    NOTE = ("note", "{text}", "", (), None)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a fit found out about its own answer.
+
+    Attributes:
+        code: which kind, see Code. parameter, entry: what it is about; "" and (): the whole fit.
+        numbers: (name, value) of what its sentences mention.
+    """
+
+    code: Code
+    parameter: str = ""
+    entry: Entry = ()
+    numbers: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, code: Code, parameter: str = "", entry: Entry = (), **numbers: Any) -> "Finding":
+        """A finding with such numbers.
+
+        Args:
+            parameter: a name, or that of an entry, "w[1, 2]".
+        """
+        name, _, index = parameter.partition("[")
+        if index and not entry:
+            parameter, entry = name, tuple(int(i) for i in index.rstrip("]").split(","))
+        return cls(code, parameter, tuple(int(i) for i in entry), tuple(
+            (key, _plain(value)) for key, value in numbers.items()))
+
+    @property
+    def at(self) -> str:
+        """The parameter and entry as messages show them."""
+        index = f"[{', '.join(map(str, self.entry))}]" if self.entry else ""
+        return f"'{self.parameter}{index}'"
+
+    @property
+    def problem(self) -> str:
+        """What was found, in a sentence."""
+        return self._filled(self.code.problem)
+
+    @property
+    def consequence(self) -> str:
+        """What it means for the answer; "": nothing."""
+        return self._filled(self.code.consequence)
+
+    @property
+    def remedies(self) -> tuple[str, ...]:
+        """What a user can do, the most useful first."""
+        return tuple(map(self._filled, self.code.remedies))
+
+    @property
+    def warns(self) -> bool:
+        """Whether it is a warning, and not for information."""
+        return self.code.warning is not None
+
+    def _filled(self, template: str) -> str:
+        return template.format(at=self.at, **dict(self.numbers))
+
+    def __str__(self) -> str:
+        parts = [self.problem, self.consequence] if self.consequence else [self.problem]
+        text = "".join(f"{part[:1].upper()}{part[1:]}. " for part in parts)
+        remedies = f"Remedies: {'; '.join(self.remedies)}. " if self.remedies else ""
+        return f"{text}{remedies}[{self.code.value}]"
+
+    def record(self) -> dict[str, Any]:
+        """As JSON holds it, with its sentences."""
+        return {"code": self.code.value, "parameter": self.parameter, "entry": list(self.entry),
+                "numbers": {key: list(value) if isinstance(value, tuple) else value
+                            for key, value in self.numbers},
+                "warning": self.warns, "message": str(self)}
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any] | str) -> "Finding":
+        """Of such a record; a text, as files of earlier versions hold, is a note.
+
+        Raises:
+            TypeError: it is no such record.
+        """
+        if isinstance(record, str):
+            return cls.of(Code.NOTE, text=record)
+        try:
+            return cls.of(Code(record["code"]), record["parameter"], tuple(record["entry"]),
+                          **record["numbers"])
+        except ValueError:  # of a later version
+            return cls.of(Code.NOTE, text=str(record["message"]))
+        except (KeyError, AttributeError) as error:
+            raise TypeError(f"its finding is {record!r:.60}") from error
+
+
+def quoted(names: Any) -> str:
+    """Names as messages list them: 'a', 'b'."""
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def _plain(value: Any) -> Any:
+    """A number, text, or a tuple of them: hashable, and what JSON holds."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, float) and math.isfinite(value):
+        return float(f"{value:.6g}")
+    return value
