@@ -60,7 +60,7 @@ DATA = {
                         "3 states"),
     "other rows": (lambda: MIXTURE.fit({"x": X, "z": np.zeros(59)}), "'z'", "59", "60"),
     "text for numbers": (lambda: MIXTURE.fit({"x": [["a", "b"]] * 60}), "'x'", "number"),
-    "nothing seen": (lambda: MIXTURE.fit({"x": np.full((60, 2), nan)}), "unseen"),
+    "nothing seen": (lambda: MIXTURE.fit({"x": np.full((60, 2), nan)}), "missing"),
     "a table for a vector": (lambda: MIXTURE.fit(pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})), "'a'",
                              "mapping"),
     "more components than distinct rows": (lambda: MIXTURE.fit({"x": np.repeat(X[:2], 30, 0)}),
@@ -88,7 +88,7 @@ DATA = {
     "unseen input": (lambda: cases.regression_mixture(
         k=2, d=2
     ).fit({"x": with_cell(nan), "y": X[:, 0]}), "input 'x'", "row 7"),
-    "an input of one value": (lambda: cases.regression_mixture(
+    "an input with one value": (lambda: cases.regression_mixture(
         k=2, d=2
     ).fit({"x": 3.0, "y": X[:, 0]}), "input 'x'", "bind"),
     "a missing input": (lambda: cases.regression_mixture(k=2, d=2).fit({"y": X[:, 0]}),
