@@ -212,7 +212,7 @@ def test_what_cannot_be_certified_is_refused_by_name(x):
         (lambda: improper().check(20, rows=30), "once"),
         (lambda: improper().check(rows=0), "rows=0"),
         (lambda: labelled(k=2).check({"z": np.full((5, 2), 0.5), "x": np.zeros(5)}),
-         "'z' is given as likelihoods"),
+         "'z' is given as label probabilities"),
         (lambda: mixture(k=2).check(20, probml.Exact()), "site 'z'"),
         (lambda: regression().check({"x": x}, simulator=labelled(k=2)), "site 'y'"),
         (lambda: labelled(k=2).check({"x": np.zeros(5)}, probml.NUTS(), simulator=wild()),
