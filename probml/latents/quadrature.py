@@ -105,11 +105,11 @@ class Quadrature:
     def claims(self, structure: Structure, group: Group) -> str | None:
         site = structure.sites[group.name]
         if len(group.names) > 1 or math.prod(site.cells) != 1:
-            return "several numbers of a row are looked at together"
+            return "other sites depend on several latent variables of a row jointly"
         if not known_beforehand(site):
-            return f"the support of '{group.name}' ({site.kind}) is not known beforehand"
+            return f"the support of '{group.name}' ({site.kind}) is unknown in advance"
         timed = next((name for name in group.sites if structure.sites[name].time is not None), None)
-        return None if timed is None else f"'{timed}' runs along a chain"
+        return None if timed is None else f"'{timed}' is part of a chain"
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         joint, own = joint_density(structure, group, env, seen)
@@ -151,7 +151,7 @@ def said_of_nodes(gap: float, rows: float) -> str | None:
     """What is to be said where twice the nodes move the log evidence of so many rows by so much."""
     if abs(gap) <= ROUGH * rows:
         return None
-    return f"its quadrature is rough: twice the nodes move the log evidence by {gap:.2g} nats"
+    return f"its quadrature is inaccurate: doubling the nodes changes the log evidence by {gap:.2g}"
 
 
 def joint_density(structure: Structure, group: Group, env: Mapping,
