@@ -51,7 +51,7 @@ SEED: Rule = (
     or isinstance(value, Integral) and value >= 0,
 )
 ENGINE: Rule = (
-    "None or an engine's value, such as probml.EM()",
+    "None or an engine, such as probml.EM()",
     lambda value: value is None or isinstance(value, Engine),
 )
 
