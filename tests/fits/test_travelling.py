@@ -180,7 +180,7 @@ OTHERS = {
 def test_a_file_of_another_model_of_the_same_name_is_refused(name, tmp_path):
     other, words = OTHERS[name]
     line().fit(DATA).save(tmp_path / "fit")
-    with pytest.raises(probml.ModelError, match="another model of the name 'line': .*" + words):
+    with pytest.raises(probml.ModelError, match="another model named 'line': .*" + words):
         probml.load(tmp_path / "fit", other)
 
 
