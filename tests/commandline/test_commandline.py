@@ -165,7 +165,7 @@ def test_a_network_is_learnt_from_rows_with_empty_cells(place):
     assert not filled.isna().any().any()
     table.assign(age=np.where(sick, 60.5, 40.1)).to_csv(place / "aged.csv", index=False)
     run = ask(place, "fit", "@aged.csv", "-m", "network", "-o", "@network.probml", code=3)
-    assert "beside numbers ('age')" in run.stderr
+    assert "a graph with continuous columns ('age')" in run.stderr
 
 
 @pytest.mark.filterwarnings("default:the table has no column:RuntimeWarning")
@@ -218,10 +218,10 @@ def test_dates_and_names_are_left_out_by_request(place):
     (("fit", "@rows.csv", "-m", "mixture", "--engine", "EM(restart=2)"), 4, "no such setting"),
     (("fit", "@rows.csv", "-m", "mixture", "--engine", "EM(restarts=x)"), 4, "'NUTS(draws=500)'"),
     (("fit", "@rows.csv", "-m", "mixture", "--engine", "EmpiricalBayes"), 4, "say its choose"),
-    (("fit", "@rows.csv", "-m", "mixture", "--target", "kind"), 4, "predicts none"),
+    (("fit", "@rows.csv", "-m", "mixture", "--target", "kind"), 4, "omit --target"),
     (("fit", "@line.csv", "-m", "regression", "--target", "y", "--engine", "em"), 4, "exact"),
     (("fit", "@rows.csv", "-m", "network", "--components", "3"), 4, "mixture and hmm have"),
-    (("report", "@fit.probml", "--target", "kind"), 4, "it goes with --data"),
+    (("report", "@fit.probml", "--target", "kind"), 4, "it needs --data"),
     (("report", "@fit.probml", "--data", "@rows.csv", "--target", "sort"), 3, "no such column"),
     (("fit", "@rows.csv", "-m", "mixture", "--components", "3-1"), 4, "a range such as 1-5"),
     (("fit", "@mine.py", "-m", "mixture"), 3, "expected a table"),

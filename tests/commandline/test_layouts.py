@@ -139,7 +139,7 @@ def test_what_was_seen_at_the_fit_and_is_not_there_is_said(place):
     STEPS.drop(columns="y").to_csv(folder / "still.csv", index=False)
     run = ask(folder, "predict", "@moods.probml", "@still.csv", "--site", "z", "--by", "who",
               *place[2])
-    assert "the table shows nothing of 'y'" in run.stderr and "--as y=COLUMN" in run.stderr
+    assert "the table has no 'y'" in run.stderr and "--as y=COLUMN" in run.stderr
 
 
 @pytest.mark.slow
