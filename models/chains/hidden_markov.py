@@ -122,8 +122,7 @@ def hidden_markov(
     _positive("hidden_markov", concentration=concentration, scale=scale, mean_scale=mean_scale,
               alpha=alpha, shape=shape, rate=rate, first=first)
     if np.any(np.asarray(sticky, float) < 0):
-        raise probml.ModelError(f"hidden_markov(sticky={sticky!r}): expected numbers that are not "
-                                f"negative")
+        raise probml.ModelError(f"hidden_markov(sticky={sticky!r}): expected non-negative numbers")
     if emission == "normal" or emission in _COVARIANCES:
         centre, scale = (centre_of("prior_centre", centre, d, "y"),
                          scale_of("prior_scale", scale, d, "y"))
@@ -188,9 +187,9 @@ def _chain(k: int, initial: str, concentration, sticky, first, transitions: str 
     flat, beginning = _wide(concentration, k), None
     after = weights_prior(transitions, concentration, k, "hidden_markov", "transitions")
     if transitions == "sticks" and np.any(np.asarray(sticky) != 0):
-        raise probml.ModelError(f"hidden_markov(transitions='sticks', sticky={sticky!r}): sticks "
-                                f"have no further counts of a state: leave sticky at 0, or take "
-                                f"transitions='sparse'")
+        raise probml.ModelError(f"hidden_markov(transitions='sticks', sticky={sticky!r}): "
+                                f"stick-breaking transitions do not support sticky: leave "
+                                f"sticky=0, or use transitions='sparse'")
     if initial == "free":
         beginning = sample("initial", dist.Dirichlet(_wide(first, k)) if transitions == "even"
                            else after)
@@ -228,5 +227,5 @@ def _check(k: int, d: int, emission: str, initial: str) -> None:
     if emission == "categorical" and d != 1:
         raise probml.ModelError(
             f"hidden_markov(emission='categorical', d={d}): a step has one symbol; for several "
-            f"columns write a model with a site for each"
+            f"columns write a function with a site for each"
         )

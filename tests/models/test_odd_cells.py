@@ -44,7 +44,7 @@ def test_dates_are_no_codes():
     """NumPy makes whole numbers of moments in nanoseconds, and 0 and 1 are codes."""
     codes = pd.DataFrame({"a": [0, 1, 0, 1, 1, 0], "b": [0, 1, 0, 1, 0, 0]})
     face = models.LatentClass(2, n_init=1).fit(codes)
-    with pytest.raises(probml.DataError, match="not in training"):
+    with pytest.raises(probml.DataError, match="not in the training data"):
         face.predict(codes.astype(float).apply(pd.to_datetime))
 
 

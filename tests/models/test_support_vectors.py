@@ -231,7 +231,7 @@ def test_the_fit_has_the_classes_and_a_loss():
     np.testing.assert_array_equal(np.asarray(fit.labels("y"))[chance.argmax(1)], face.predict(X))
     with pytest.raises(probml.Refusal, match="needs the likelihood of a row.*'hinge'"):
         probml.compare({"machine": fit}, {**data, "y": NAMES})
-    assert "loss, no likelihood" in str(fit.model.explain(face.as_data(X, Y)))
+    assert "loss (not a likelihood)" in str(fit.model.explain(face.as_data(X, Y)))
 
 
 def test_the_fit_of_numbers_holds_the_loss():
@@ -304,7 +304,7 @@ def test_only_a_linear_kernel_has_coefficients():
     face = SupportVectorMachine().fit(X, Y)
     with pytest.raises(AttributeError, match="kernel='rbf'"):
         face.coef_  # noqa: B018
-    with pytest.raises(AttributeError, match="no likelihood"):
+    with pytest.raises(AttributeError, match="not a likelihood"):
         face.predict_proba  # noqa: B018
 
 
