@@ -68,12 +68,12 @@ def hidden_markov(
     first=None,
     transitions: str = "even",
 ):
-    """k unseen states in turn, each with its own distribution of what is seen at a step.
+    """k latent states in turn, each with its own distribution of the observation at a step.
 
     Sites: `initial` (k,), absent where it is stationary; `transition` (k, k), row i is p(next | now
     = i); the emission's parameters, see below; and in every row `z` (steps,), the states, and `y`,
     (steps, d), or (steps,) for a categorical emission. Data are arrays (n, steps, d), or lists of
-    arrays (steps_i, d) of different lengths; an unseen cell of y or z is NaN.
+    arrays (steps_i, d) of different lengths; a missing cell of y or z is NaN.
 
     | emission | parameters |
     |---|---|
@@ -97,8 +97,8 @@ def hidden_markov(
             compile once.
         mean_scale: c, prior standard deviation of a mean, in standard deviations of its state.
         scale: s > 0, in the data's units; one number or (d,): the size below which a standard
-            deviation is held. It is worth a step or two, so that a guess far too low does no harm.
-            "each": a site `prior_scale` (d,).
+            deviation is unlikely. It is worth a step or two, so that a guess far too low does no
+            harm. "each": a site `prior_scale` (d,).
         shape: pseudo-events of the Gamma prior of a Poisson rate.
         rate: pseudo-steps in which they came; the small default says next to nothing. "each": a
             site `prior_rate` (d,).
@@ -165,11 +165,11 @@ def hidden_markov(
 
 @probml.model
 def markov_chain(k: int, concentration=1.0, sticky=0.0):
-    """A Markov chain of k states that are seen: initial and transition probabilities by counting,
-    exactly.
+    """A Markov chain of k states that are observed: initial and transition probabilities by
+    counting, exactly.
 
     Sites: `initial` (k,), `transition` (k, k), row i is p(next | now = i), and in every row `z`
-    (steps,), the states; unseen ones are NaN, and summed out by EM.
+    (steps,), the states; missing ones are NaN, and summed out by EM.
 
     Args:
         k: states.

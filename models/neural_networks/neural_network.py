@@ -40,7 +40,7 @@ def neural_network(x, states=None, hidden=(32,), activation="tanh", weight_scale
         hidden: units of each hidden layer; () is a linear model.
         activation: "tanh", "relu", "logistic", "gelu" or "silu".
         weight_scale: s; larger is rougher. "each" makes it a site `prior_scale` (1,), whose value
-            stands in the data.
+            is given in the data.
         noise: σ of a number, in its units; None: a site `variance` ~ InverseGamma(0.5, 0.005).
         outputs: None for one number a row, or m numbers.
 

@@ -64,9 +64,9 @@ class MixedModel(Unsure, RegressorMixin, Face):
         g(E[y | x, u]) = b + x β + Σ over groupings z_k · u_k[member],   u_k[j] ~ N(0, Σ_k)
 
     The function is probml.models.mixed_model. Every column of X that is no grouping is a column of
-    x. Standard deviations and coefficients are estimated by (restricted) maximum likelihood;
-    random effects are conditional modes (BLUPs). engine="bayes" gives a posterior of all of them under weakly
-    informative priors that the data scale, near those of rstanarm
+    x. Standard deviations and coefficients are estimated by (restricted) maximum likelihood; random
+    effects are conditional modes (BLUPs). engine="bayes" gives a posterior of all of them under
+    weakly informative priors that the data scale, near those of rstanarm
     (models/regression/weak_priors.py).
 
     Args:
