@@ -93,8 +93,7 @@ def learn_structure(
         the score and `dag.graph["trace"]` the best score so far: from the graph of the whitelist
         alone (for chow_liu, the empty one) after every step of hill_climb, never decreasing; for
         the other methods the first and the last only. With missing cells they are the score of the
-        observed
-        cells, at the start and after every round: for loglik, aic and bic the largest log
+        observed cells, at the start and after every round: for loglik, aic and bic the largest log
         likelihood of the observed cells less the penalty, for bdeu and k2 a lower bound of their
         log evidence. `dag.graph["status"]` says which whole numbers were taken for categories or
         numbers by guess.

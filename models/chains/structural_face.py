@@ -58,11 +58,12 @@ class StructuralTimeSeries(OfSequences):
             basic structural model.
         cycle: the shortest and the longest period of a cycle in steps; None: none.
         order: of an autoregression in addition to these.
-        first: standard deviation of the first level about the mean of the series, in standard
+        first: prior standard deviation of the first level about the mean of the series, in standard
             deviations of all steps; that of the first slope and seasons is a tenth of it.
         prior: posterior mode under half-normal priors of all standard deviations (True) or maximum
             likelihood (False), as the peers.
-        n_starts: standard deviations that are optimised from, at most 3; the best is used.
+        n_starts: number of initial values of the standard deviations, at most 3; the best
+            result is used.
         random_state: seed of sample(); None is 0.
         engine: an engine's value; by default MAP(prior=prior).
 
@@ -228,8 +229,8 @@ class StructuralTimeSeries(OfSequences):
     # Questions
 
     def as_data(self, X, exog=None):
-        """Series as the data of `fit_`: in standard deviations about their mean, and so exogenous
-        columns at them."""
+        """Series as the data of `fit_`: in standard deviations about their mean;
+        exogenous columns likewise."""
         return self._of(X, exog)[1]
 
     def _of(self, X, exog) -> tuple[Steps, dict]:

@@ -39,7 +39,7 @@ def level_part(name: str = "level", scale: Any = 1.0, centre: Any = 0.0, first: 
     Args:
         scale: prior scale of the standard deviation. centre, first: mean and standard deviation of
             the first level; None: 10 scales.
-        still: it is the same at every step, and has no standard deviation.
+        still: it is constant: the same at every step, without a scale.
     """
     _checked("level_part", name, scale, centre=centre, first=first)
     spread = 0.0 if still else sample(f"{name}_scale", dist.HalfNormal(scale))
@@ -130,9 +130,8 @@ def cycle_part(shortest: float, longest: float, name: str = "cycle", scale: Any 
 
 def autoregressive_part(order: int, name: str = "ar", scale: Any = 1.0) -> Part:
     """A stationary autoregression: its partial autocorrelations `{name}_partial` (order,), the
-    standard deviation of what is new `{name}_scale`, its path `name` (steps, order), the present
-    first;
-    computed: `{name}_coefficients` (order,)."""
+    standard deviation of the innovations `{name}_scale`, its path `name` (steps, order), the
+    present first; computed: `{name}_coefficients` (order,)."""
     order_of(order, "autoregressive_part")
     _checked("autoregressive_part", name, scale)
     spread = sample(f"{name}_scale", dist.HalfNormal(scale))

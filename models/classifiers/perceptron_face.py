@@ -26,7 +26,7 @@ class Perceptron(Framed, Margin):
 
     Steps are as long as the rows, in the columns' own units, as Rosenblatt's. On columns of very
     different size, or far from 0, the rule needs too many of them: it is then run on standardised
-    columns, and so it is, once more, where it ends with mistaken rows; what that finds is used. The
+    columns, and so it is, once more, where it ends with mistaken rows; the result is used. The
     size of a step does not matter, as the start is 0.
 
     Args:

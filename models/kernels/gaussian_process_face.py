@@ -44,13 +44,14 @@ class GaussianProcess(Numeric):
         y = mean + f(x) + noise,   f ~ GP(0, variance · k)
 
     The function is probml.models.gaussian_process; variance, lengths and noise are at the maximum
-    of the marginal likelihood, optimised from several lengths. Predictions are exact given these.
+    of the marginal likelihood, optimised from several initial lengths. Predictions are exact given
+    these.
 
     Args:
         kernel: "rbf", "exponential", "matern32", "matern52", "rational" or "periodic".
         separate: a length for each column; False: one for all, columns in their own units.
         period: about which the period is looked for, in units of x; None: a tenth of its range.
-        n_starts: lengths that are optimised from, at most 4.
+        n_starts: number of initial values of the lengths, at most 4.
         random_state: seed of a sampler; None is 0.
         engine: an engine's value; by default MAP(prior=False).
 

@@ -19,9 +19,8 @@ class NearestNeighbours(Classifier):
         p(y = c | x) = (n_c(x) + a) / (k + a · classes),   n_c of the k nearest rows of class c
 
     Of several k the one is used under which the rows' own labels are most probable, each evaluated
-    by
-    its neighbours without itself: Σ log p(y_i | x_i, all others), which is exact here, and needs no
-    refit. scikit-learn finds the neighbours.
+    by its neighbours without itself: Σ log p(y_i | x_i, all others), which is exact here, and needs
+    no refit. scikit-learn finds the neighbours.
 
     Args:
         n_neighbors: k; or several, such as range(1, 31), to choose among.

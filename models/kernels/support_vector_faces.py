@@ -193,7 +193,8 @@ class SupportVectorMachine(_Machine, Margin):
         converged_, kernel_, fit_: the probml Fit.
 
     LIBSVM rounds kernel values to float32; all else is in float64, whatever JAX's precision.
-    Cost: as many steps of O(n) as rows, each a row of the kernel, of which a GB is used; many more
+    Cost: as many steps of O(n) as rows, each a row of the kernel, of which a GB is cached; many
+    more
         for a large C on a flat kernel, where a linear machine has LinearSVM(loss="hinge").
     """
 

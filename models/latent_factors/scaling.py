@@ -36,8 +36,8 @@ def multidimensional_scaling(first, second, points: int, k: int = 2, noise: str 
     """Distances between points. Inputs `first`, `second`, the points of a pair, 0, …, points − 1;
     in every row `distance` (). Sites outside: `position` (points, k), `variance` (), σ².
 
-    With `variance` in the data MAP finds the points' mode. With both latent few pairs a point make
-    no joint mode an answer: the points are integrated out, or drawn (NUTS).
+    With `variance` in the data MAP finds the points' mode. With both latent and few pairs per point
+    the joint mode is degenerate: the points are integrated out, or drawn (NUTS).
 
     Args:
         points: how many.

@@ -106,8 +106,7 @@ class MixedMixture(_Columns):
         alpha: pseudo-rows a category; 2 is Laplace's rule at the mode.
         unknown: "refuse", or "prior": a category that is new in a prediction gets the prior's mass
         alpha. tol, max_iter, n_init, random_state, prior, accelerate, engine, concentration,
-        centre,
-            mean_scale, scale: as in GaussianMixture.
+            centre, mean_scale, scale: as in GaussianMixture.
         shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default
             with its mode at the rate of all rows of the column.
 

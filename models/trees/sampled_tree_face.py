@@ -29,7 +29,7 @@ class SampledTree(Classifier):
     Args:
         draws: number of trees drawn by each chain.
         warmup: steps of a chain that are not.
-        thin: steps from one tree that is used to the next.
+        thin: steps between the trees that are used.
         chains: each from a single leaf.
         concentration: c, pseudo-rows of each class in a leaf.
         base, power: a node at depth d is split with prior probability base · (1 + d)^−power.

@@ -39,8 +39,8 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
     is executed, and no more memory is taken than the file is long.
 
     Args:
-        model: the one that was fitted; of a model of the model library, and of an estimator, the
-            file knows it.
+        model: the model that was fitted; not needed for a function of the model library or an
+            estimator, which the file names.
 
     Raises:
         ModelError: not such a file, saved from another model, or from one that the file does not

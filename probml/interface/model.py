@@ -174,7 +174,7 @@ class Model(Bound):
                 as in `alpha[group]`, may hold labels; its codes are checked against the axis.
             engine: Exact(), EM(), MAP(), NUTS(), Laplace(), SVI(), ...; None tries Exact, EM,
                 Laplace, MAP (only where a point is wanted: more than 512 parameters, rows read in
-                batches or in batches, numpyro.param, flat priors alone) and NUTS in this order, and
+                batches, numpyro.param, flat priors alone) and NUTS in this order, and
                 takes the first that does not refuse and whose answer passes its test (Pareto k-hat
                 of importance weights); `Fit.status` says which, and how the test came out.
             weights: one non-negative weight a row, shape (n,), or the name of their column in the

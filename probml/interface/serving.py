@@ -64,8 +64,8 @@ class Serving(Answers):
         the answer has no axis of rows.
 
         Args:
-            example: one row, name → (1, ...): the observed cells in it may have other values later,
-                what is missing in part other cells.
+            example: one row, name → (1, ...): its observed cells may have other values later, and
+                partially missing sites other observed cells.
             site: as in predict_proba.
 
         Raises:
