@@ -23,7 +23,7 @@ def refuse_counts(where: str, counts: Mapping[str, int | None]) -> None:
     for name, value in counts.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)
                                   or value < 0):
-            raise ModelError(f"{where}: {name} must be a whole number >= 0, got {value!r}")
+            raise ModelError(f"{where}: {name} must be an integer >= 0, got {value!r}")
 
 
 def pairs_of(variables: Variables, arcs: Iterable | None, what: str,

@@ -53,7 +53,7 @@ class Variables:
                                                          strict=True) if guess]
             if taken := [name for name in taken
                          if (self.labels[self.names.index(name)] is None) == numbers]:
-                said.append(f"whole numbers of {words}: {named(taken)}")
+                said.append(f"integers of {words}: {named(taken)}")
         return "; ".join(said) + " (use kinds={...} to change this)" * bool(said)
 
 

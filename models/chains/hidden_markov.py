@@ -216,8 +216,8 @@ def _positive(model: str, **settings) -> None:
 def _check(k: int, d: int, emission: str, initial: str) -> None:
     for name, size in (("k", k), ("d", d)):
         if not isinstance(size, int | np.integer) or size < 1:
-            raise probml.ModelError(f"hidden_markov({name}={size!r}): expected a whole number of "
-                                    f"at least 1")
+            raise probml.ModelError(f"hidden_markov({name}={size!r}): expected an integer of at "
+                                    f"least 1")
     if emission not in EMISSIONS:
         raise probml.ModelError(f"hidden_markov(emission={emission!r}): expected one of "
                                 f"{', '.join(map(repr, EMISSIONS))}")

@@ -118,7 +118,7 @@ class OfEmissions(OfSequences):
                         f"{listed(self.symbols_.tolist())}")
             refuse(~(np.isnan(values) | np.isin(values, self.symbols_)), expected)
         elif self.emission == "poisson":
-            refuse(~whole_, "a count, a whole number >= 0")
+            refuse(~whole_, "a count, an integer >= 0")
         elif self.emission == "bernoulli":
             refuse(~(np.isnan(values) | (values == 0) | (values == 1)), "0 or 1")
 

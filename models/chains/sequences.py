@@ -107,7 +107,7 @@ def _lengths(lengths, steps: int) -> np.ndarray:
     except (TypeError, ValueError):
         valid = False
     if not valid:
-        raise DataError(f"lengths={lengths!r}: expected a list of whole numbers, the steps of each "
+        raise DataError(f"lengths={lengths!r}: expected a list of integers, the steps of each "
                         f"sequence in X")
     sizes = sizes.astype(int)
     if (sizes < 0).any():

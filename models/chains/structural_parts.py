@@ -88,7 +88,7 @@ def seasonal_part(period: int, name: str = "season", scale: Any = 1.0, first: An
     """
     whole = isinstance(period, int) and not isinstance(period, bool)
     if not whole or period < 2:
-        raise probml.ModelError(f"seasonal_part(period={period!r}): expected a whole number of "
+        raise probml.ModelError(f"seasonal_part(period={period!r}): expected an integer of "
                                 f"seasons, at least 2, such as 4 for quarters or 12 for months")
     _checked("seasonal_part", name, scale, first=first)
     spread = sample(f"{name}_scale", dist.HalfNormal(scale))
@@ -195,4 +195,4 @@ def companion(coefficients: jax.Array) -> jax.Array:
 def order_of(order: Any, where: str) -> None:
     """Refuse an order of an autoregression that is none."""
     if not isinstance(order, int) or isinstance(order, bool) or order < 1:
-        raise probml.ModelError(f"{where}(order={order!r}): expected a whole number of at least 1")
+        raise probml.ModelError(f"{where}(order={order!r}): expected an integer of at least 1")

@@ -140,7 +140,7 @@ def sizes_of(text: str | None, option: str) -> Any:
         return None
     low, dash, high = text.partition("-")
     if not low.isdigit() or dash and not high.isdigit() or dash and int(high) < int(low):
-        raise ModelError(f"{option} {text}: expected a whole number, or a range such as 1-5")
+        raise ModelError(f"{option} {text}: expected an integer, or a range such as 1-5")
     return range(int(low), int(high) + 1) if dash else int(low)
 
 

@@ -18,7 +18,7 @@ def _is_branches(value) -> bool:
     )
 
 
-BRANCHES: Rule = ("None or a tuple of whole numbers of at least 2, such as (2, 2)", _is_branches)
+BRANCHES: Rule = ("None or a tuple of integers of at least 2, such as (2, 2)", _is_branches)
 
 
 class ExpertsFace(Learnt, Complete, Face):

@@ -18,7 +18,7 @@ from probml.dataset.frames import shortest
 from probml.errors import meant
 from probml.models.frames.cells import codes_of, column_of, numbers_of
 
-COUNT = (lambda a: (a >= 0) & (a == np.floor(a)), "a count, a whole number >= 0")
+COUNT = (lambda a: (a >= 0) & (a == np.floor(a)), "a count, an integer >= 0")
 # kind of a numeric column -> whether a value may be, in words; None where every number may
 KINDS = {
     "normal": None,

@@ -154,7 +154,7 @@ def _counts(table) -> np.ndarray:
     if odd.any():
         row, column = np.argwhere(odd)[0]
         raise DataError(f"dependence: row {row}, column {column} of the table is "
-                        f"{y[row, column]:g}: expected a whole number of at least 0")
+                        f"{y[row, column]:g}: expected an integer of at least 0")
     if not y.sum() > 0:
         raise DataError("dependence: every count of the table is 0: the test is undefined")
     return y.astype(int)

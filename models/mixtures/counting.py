@@ -193,8 +193,8 @@ def _sizes(sizes) -> list[int]:
     except (TypeError, ValueError):
         valid = False
     if not valid:
-        raise ModelError(f"how_many(sizes={sizes!r}): expected whole numbers of at least 1, such "
-                         f"as range(1, 9)")
+        raise ModelError(f"how_many(sizes={sizes!r}): expected integers of at least 1, such as "
+                         f"range(1, 9)")
     return found
 
 

@@ -165,6 +165,5 @@ def _one_of(call: str, name: str, value: Any, count: int) -> int:
     """A place among so many, from either end."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not -count <= value < count:
-        raise ModelError(f"{call}({name}={value!r:.80}): expected a whole number from 0 to "
-                         f"{count - 1}")
+        raise ModelError(f"{call}({name}={value!r:.80}): expected an integer from 0 to {count - 1}")
     return int(value)

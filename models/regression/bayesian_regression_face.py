@@ -88,7 +88,7 @@ class BayesianLinearRegression(FromMoments):
             told = f"n_samples={len(X)}" if weights is None else (
                 f"sample weights sum to {found.rows:g}, which count as rows")
             raise DataError(f"{told}: too few to estimate the "
-                            f"noise{' separately from the weights' * chosen}{beside}; give more, "
+                            f"noise{beside}{' and the scale of the weights' * chosen}; give more, "
                             f"or noise=...")
         self.moments_, self._scales, self.notes_ = found, [], []
         each = isinstance(self.weight_scale, str) and self.weight_scale == "each"

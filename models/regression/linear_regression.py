@@ -168,7 +168,7 @@ class polynomial:  # a function with a setting, as functools.partial, but equal 
 
     def __init__(self, degree: int):
         if not isinstance(degree, int) or degree < 1:
-            raise probml.ModelError(f"polynomial(degree={degree!r}): expected a whole number of at "
+            raise probml.ModelError(f"polynomial(degree={degree!r}): expected an integer of at "
                                     f"least 1")
         self.degree = degree
 

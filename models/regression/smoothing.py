@@ -102,7 +102,7 @@ def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
         raise probml.ModelError(f"bspline_basis(boundary={boundary!r:.200}): expected two numbers, "
                                 f"the lowest and the highest, or None")
     low, high = ends
-    hold("bspline_basis", knots=(knots, ("a whole number from 0 to 100,000, or increasing numbers",
+    hold("bspline_basis", knots=(knots, ("an integer from 0 to 100,000, or increasing numbers",
                                          _knots)))
     inner = np.asarray(knots, float) if np.ndim(knots) else np.quantile(
         z, np.linspace(0, 1, int(knots) + 2)[1:-1])

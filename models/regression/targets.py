@@ -6,9 +6,9 @@ from probml import DataError
 
 SUPPORTS = {  # family → what y must be, in words and as a test
     "bernoulli": ("0 or 1", lambda y: (y == 0) | (y == 1)),
-    "binomial": ("a whole number of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
-    "poisson": ("a whole number of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
-    "negative binomial": ("a whole number of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
+    "binomial": ("an integer of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
+    "poisson": ("an integer of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
+    "negative binomial": ("an integer of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
     "gamma": ("above 0", lambda y: y > 0),
     "normal": ("a number", lambda y: np.isfinite(y)),
 }

@@ -165,7 +165,7 @@ def check(
     engine = None if engine is None else _with_posterior(checked(engine, "check"))
     if (isinstance(simulations, bool) or not isinstance(simulations, int | np.integer)
         or simulations < 2 * EXPECTED):
-        raise ModelError(f"check(simulations={simulations!r}): expected a whole number of at least "
+        raise ModelError(f"check(simulations={simulations!r}): expected an integer of at least "
                          f"{2 * EXPECTED}")
     if not isinstance(simulator, Bound | None):
         raise ModelError(f"check(simulator={simulator!r:.80}): expected another Model, got a "

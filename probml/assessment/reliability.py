@@ -137,7 +137,7 @@ def calibration(
         raise DataError(f"calibration(labels={list(names)}): expected {p.shape[-1]} labels, one "
                         f"for each column of probabilities")
     if not isinstance(bins, int | np.integer) or isinstance(bins, bool) or not 1 <= bins <= FINEST:
-        raise ModelError(f"calibration(bins={bins!r:.60}): expected a whole number from 1 to "
+        raise ModelError(f"calibration(bins={bins!r:.60}): expected an integer from 1 to "
                          f"{FINEST:,}")
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
         raise ModelError(f"calibration(strategy={strategy!r:.80}): expected one of "

@@ -33,7 +33,7 @@ def template(model: Bound, data: Any, rows: int | None, steps: int | None) -> tu
         data, rows = None, int(data)
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int | np.integer)
                              or rows < 1):
-        raise ModelError(f"check(rows={rows!r}): expected a whole number of at least 1")
+        raise ModelError(f"check(rows={rows!r}): expected an integer of at least 1")
     names = getattr(data, "column_names", data if data is not None else ())
     try:
         known = set(names)

@@ -77,8 +77,8 @@ def whole_steps(steps: Any, where: str) -> int | None:
     if steps is None or (isinstance(steps, int | np.integer) and not isinstance(steps, bool)
                          and 1 <= steps <= LONGEST):
         return None if steps is None else int(steps)
-    raise ModelError(f"{where}(steps={steps!r}): expected a whole number of at least 1, and at "
-                     f"most {LONGEST:,}")
+    raise ModelError(f"{where}(steps={steps!r}): expected an integer of at least 1, and at most "
+                     f"{LONGEST:,}")
 
 
 def whole_seed(seed: Any, where: str) -> int:
@@ -97,8 +97,8 @@ def whole_seed(seed: Any, where: str) -> int:
     if (isinstance(seed, int | np.integer) and not isinstance(seed, bool)
         and 0 <= seed < 2**63):
         return int(seed)
-    raise ModelError(f"{where}(seed={seed!r}): expected a whole number of at least 0, a JAX key, "
-                     f"or a NumPy generator")
+    raise ModelError(f"{where}(seed={seed!r}): expected an integer of at least 0, a JAX key, or a "
+                     f"NumPy generator")
 
 
 def chain_steps(own: int | None, kind: str) -> int:

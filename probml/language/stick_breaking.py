@@ -119,7 +119,7 @@ def dirichlet_process(concentration: Any, k: int) -> StickBreaking:
         ModelError: a k that is no whole number from 1 to a million; no number above 0.
     """
     if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= MOST:
-        raise ModelError(f"dirichlet_process(k={k!r:.200}): expected a whole number from 1 to "
+        raise ModelError(f"dirichlet_process(k={k!r:.200}): expected an integer from 1 to "
                          f"{MOST:,}, the number of states of the truncation")
     if isinstance(concentration, Real):
         if isinstance(concentration, bool) or not 0 < concentration < float("inf"):

@@ -26,7 +26,7 @@ def write(tmp_path):
     ("a;b\n1,5;2\n3,5;4\n", "its separator is ';'"),
     ("a;b\n1;2\n", "its separator is ';'"),
     ("a\tb\n1\t2\n", r"its separator is '\\t'"),
-    ("", "is no csv table"), ("a,b\n", "has no rows"), ("a,b\n1,\"2\n", "is no csv table"),
+    ("", "is not a valid csv table"), ("a,b\n", "has no rows"), ("a,b\n1,\"2\n", "is not a valid csv table"),
 ])  # fmt: skip
 def test_a_table_that_could_be_read_in_two_ways_is_refused(text, said, write):
     with pytest.raises(DataError, match=said):

@@ -176,7 +176,7 @@ def test_fits_to_other_rows_are_refused(pair, mixtures):
     fits, data = pair
     short = {"slope": data["slope"],
              "flat": {name: value[:20] for name, value in data["flat"].items()}}
-    with pytest.raises(probml.DataError, match="'slope' saw 24 rows, 'flat' 20"):
+    with pytest.raises(probml.DataError, match="'slope' was fitted to 24 rows, 'flat' to 20"):
         probml.compare(fits, short)
     holding = dataclasses.replace(fits["slope"], data=read.read(regression(), data["slope"]))
     assert len(probml.compare({"slope": holding})) == 1

@@ -234,7 +234,7 @@ def test_what_cannot_be_compared_is_refused_by_name():
         ({"a": StandardScaler()}, data, {},
          "'a' is a StandardScaler, expected a Fit, or a classifier"),
         ({"a": GaussianNB()}, None, {}, "expected data"),
-        ({"a": GaussianNB()}, {"x": x}, {}, r"do not show it; they have \['x'\]"),
+        ({"a": GaussianNB()}, {"x": x}, {}, r"do not have it; they have \['x'\]"),
         ({"a": GaussianNB()}, {"y": y}, {}, "no column other than 'y'"),
         ({"a": GaussianNB()}, {"x": x[:5], "y": y}, {},
          r"'x' has the shape \(5, 2\), expected 20 rows"),

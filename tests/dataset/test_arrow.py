@@ -84,7 +84,7 @@ def test_files_of_other_columns_or_types_are_refused_by_name(tmp_path):
     with pytest.raises(DataError, match="'part0.parquet' lacks the column 'x' of the dataset's"):
         normal().fit(wide)
     pq.write_table(pa.table({"z": [0, 1], "y": [0.5, 1.0]}), tmp_path / "part2.parquet")
-    with pytest.raises(DataError, match="'part2.parquet' holds 'z' as int64, and the dataset as str"):
+    with pytest.raises(DataError, match="'part2.parquet' has 'z' as int64, and the dataset as str"):
         normal().fit(ds.dataset(tmp_path, format="parquet"))
 
 
@@ -152,5 +152,5 @@ def test_text_that_is_no_utf_8_is_refused_by_its_column(kind, tmp_path):
     pq.write_table(pa.table({"z": z, "y": y}), tmp_path / "a.parquet")
     data = {"pandas": lambda: pytest.importorskip("pandas").read_parquet(tmp_path / "a.parquet"),
             "folder": lambda: ds.dataset(tmp_path)}.get(kind, lambda: table)()
-    with pytest.raises(DataError, match="'z' cannot be read .*no UTF-8"):
+    with pytest.raises(DataError, match="'z' cannot be read .*not UTF-8"):
         normal().fit(data, probml.Exact())

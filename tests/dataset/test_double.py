@@ -245,7 +245,7 @@ def test_weights_that_count_many_rows_are_done_in_double():
     held = read.read(rolls(), {"face": np.arange(3)})
     assert digits.lost(held._replace(weights=np.array([1.0, 9e3, 2.0]))) is None
     found = digits.lost(held._replace(weights=np.array([1.0, 2.5e9, 2.0])))
-    assert found == "a weight of a row has too few digits: it counts up to 2,500,000,000"
+    assert found == "a weight of a row has too little precision: its counts go up to 2,500,000,000"
 
 
 @probml.model

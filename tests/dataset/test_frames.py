@@ -159,7 +159,7 @@ def test_columns_that_a_model_does_not_name_are_left_alone():
         pairs().predict(wide[["a", "note"]], "kind")
     with pytest.raises(probml.DataError, match="Did you mean 'kind'"):
         pairs().log_prob(TWO.rename(columns={"kind": "kinds"}))
-    with pytest.raises(probml.DataError, match="neither a site nor an input"):
+    with pytest.raises(probml.DataError, match="does not use the column"):
         pair().fit(wide[["a", "note"]])  # what is absent would be hidden, and nobody said so
     more = X.assign(note=0.0)
     np.testing.assert_array_equal(risks().log_prob({**DATA, "x": more}), risks().log_prob(DATA))

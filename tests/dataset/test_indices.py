@@ -471,7 +471,7 @@ def test_more_labels_than_entries_are_refused_naming_both():
 
 
 def test_text_beside_numbers_is_refused():
-    refused(["'group' must be text throughout", "got 1 in row 1"], ["a", 1] * 4)
+    refused(["'group' must be all text", "got 1 in row 1"], ["a", 1] * 4)
 
 
 def test_labels_stand_in_summary_and_arviz():

@@ -63,7 +63,7 @@ def test_a_function_that_wants_whole_numbers_has_them(single):
     np.testing.assert_allclose(fit.params["b"], ((x >> 1) @ y) / (0.01 + (x >> 1) @ (x >> 1)),
                                rtol=1e-5)
     with pytest.raises(probml.DataError, match=r"'x' must be in -2147483648 … 2147483647, got "
-                                               r"4294967296 in row 1.*whole number"):
+                                               r"4294967296 in row 1.*as an integer"):
         shifted().fit({"x": np.array([1, 2**32, 3]), "y": y})
 
 

@@ -306,7 +306,7 @@ def test_parts_that_do_not_make_one_table_are_refused(tmp_path):
     with pytest.raises(DataError, match="input 'x' has another type or shape"):
         logistic().fit(parts({"x": np.ones((2, 2)), "y": codes},
                              {"x": np.ones((2, 2), bool), "y": codes}))
-    with pytest.raises(DataError, match="the source has no parts"):
+    with pytest.raises(DataError, match="the source has no batches"):
         normal().fit(parts())
 
 

@@ -92,7 +92,7 @@ def test_a_seed_that_is_none_is_refused(seed):
     fit = around().at({"b": 1.0})
     for ask in (lambda: around().fit({"y": Y}, seed=seed), lambda: around().simulate(3, seed=seed),
                 lambda: fit.simulate(3, seed=seed)):
-        with pytest.raises(probml.ModelError, match="expected a whole number of at least 0"):
+        with pytest.raises(probml.ModelError, match="expected an integer of at least 0"):
             ask()
 
 

@@ -149,13 +149,13 @@ def _mixed(shares):
         (_mask, "site 'y': obs_mask= is not needed here: omit it, and pass the values as data "
          "with NaN"),
         (_delta, "site 'twice' .Delta.: .* write numpyro.deterministic"),
-        (_key, "prng_key.. draws numbers beside the sites"),
+        (_key, "prng_key.. draws random numbers outside the sites"),
         (_list, "total_count is .5, 6, 7., expected a number or an array|requires ndarray"),
         (_named(dist.Dirichlet, [1.0, 2.0]),
          "'a' .Dirichlet.: concentration is .1.0, 2.0., expected .* write jnp.array"),
         (_named(dist.Normal, 0.0, None), "'a' .Normal.: scale is None, expected a number or an array"),
         (_named(_mixed, [0.5, 0.5]), "'a' .CategoricalProbs.: probs is .0.5, 0.5., expected"),
-        (_named(dist.MultivariateNormal, [0.0, 0.0], np.eye(2)), "take arrays and no lists: write jnp.array"),
+        (_named(dist.MultivariateNormal, [0.0, 0.0], np.eye(2)), "take arrays, not lists: write jnp.array"),
     ],
     ids=["obs_mask", "Delta", "prng_key", "list", "a list", "None", "a list inside", "a list to JAX"],
 )

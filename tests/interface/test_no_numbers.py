@@ -42,7 +42,7 @@ def test_posterior_draws_beyond_the_largest_number_are_told():
 
 
 def test_single_says_that_double_holds_more():
-    with jax.enable_x64(False), pytest.warns(RuntimeWarning, match="in double 1.8e"):
+    with jax.enable_x64(False), pytest.warns(RuntimeWarning, match="in float64 1.8e"):
         loosely_held(0.02).simulate(1, seed=3, parameters=True)
 
 

@@ -96,5 +96,5 @@ def test_an_unseen_cell_of_a_function_without_rows_says_where_rows_stand():
 
 @pytest.mark.parametrize("k", ["3", 3.0, 0])
 def test_a_number_of_components_is_asked_for_by_name(k):
-    with pytest.raises(probml.ModelError, match=rf"gaussian_mixture\(k={k!r}\): expected a whole"):
+    with pytest.raises(probml.ModelError, match=rf"gaussian_mixture\(k={k!r}\): expected an integer"):
         gaussian_mixture(k=k, d=1).fit({"x": np.ones((3, 1))})

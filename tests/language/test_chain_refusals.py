@@ -127,7 +127,7 @@ BAD = {
     "inside rows": lambda: outside().at({}),
     "no other plate": lambda: plated().at({}),
     r"lengths \[3, 4\]": lambda: unlike().at({}),
-    r"transition row \[0\] is no distribution": lambda: lopsided().at({}),
+    r"transition row \[0\] is not a probability distribution": lambda: lopsided().at({}),
     "given='before'": lambda: loose().at({}).predict_proba({"y": np.ones((1, 3))}, "z",
                                                            given="before"),
     r"forecast\(steps=0\)": lambda: loose().at({}).forecast({"y": np.ones((1, 3))}, 0),

@@ -236,7 +236,7 @@ ERRORS = {  # what is done to BIF -> the line, words of the message
                         "2 labels", "'rain'"),
     "labels of a root": (lambda t: t.replace("table", "(no)"), 4, "'rain'", "(no)", "none"),
     "an unknown parent": (lambda t: t.replace("| rain", "| snow"), 5, "'wet'", "'snow'",
-                          "no variable"),
+                          "not a variable"),
     "a parent twice": (lambda t: t.replace("| rain", "| rain, rain"), 5, "'wet'", "'rain'",
                        "twice"),
     "an unknown child": (lambda t: t + "probability ( snow ) { table 1; }", 6, "'snow'",
@@ -276,8 +276,8 @@ ERRORS = {  # what is done to BIF -> the line, words of the message
     "a parenthesis never closed": (lambda t: VARIABLES + RAIN + "probability ( wet | rain ) { (no",
                                    5, "'wet'", "')'", "the end"),
     "no variables": (lambda t: "network sprinkler { }\n", 2, "variable"),
-    "an empty text": (lambda t: "", 1, "nothing"),
-    "comments only": (lambda t: "// BIF\n\n", 3, "nothing"),
+    "an empty text": (lambda t: "", 1, "empty"),
+    "comments only": (lambda t: "// BIF\n\n", 3, "empty"),
     "another format": (lambda t: '<?xml version="1.0"?>\n<BIF VERSION="0.3">', 1, "not a BIF file",
                        "XMLBIF"),
     "bytes": (lambda t: "\x89PNG\r\n\x1a\n\x00\x00", 1, "not a BIF file", "PNG"),
@@ -470,7 +470,7 @@ def test_what_is_no_bif_file_is_refused_by_path(tmp_path):
     with pytest.raises(probml.ModelError, match=f"{tmp_path} is a folder"):
         read_bif(tmp_path)
     for data, words in [
-        (b"", "line 1: there is nothing"),
+        (b"", "line 1: the file is empty"),
         (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "line 1: expected 'network'.*not a BIF file"),
         (gzip.compress(BIF.encode())[:-20], "cut off before the last line"),
         (BIF[:150].encode(), "line 4: .*the end of the file"),

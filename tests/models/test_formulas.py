@@ -105,5 +105,5 @@ def test_a_formula_that_cannot_be_fitted_says_why():
         formula("dose", TABLE).fit()
     with pytest.raises(probml.ModelError, match="no intercept, but MixedModel"):
         formula("y ~ 0 + dose + (1 | ward)", TABLE).fit()
-    with pytest.raises(probml.ModelError, match="None, 'bayes' or an engine's value"):
+    with pytest.raises(probml.ModelError, match="None, 'bayes' or an engine"):
         formula("y ~ dose", TABLE).fit(engine="baye")
