@@ -7,6 +7,7 @@ docs/how_to/warnings.md has a section for each code, under that name.
 
 import enum
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -349,6 +350,13 @@ class Finding:
         text = "".join(f"{part[:1].upper()}{part[1:]}. " for part in parts)
         remedies = f"Remedies: {'; '.join(self.remedies)}. " if self.remedies else ""
         return f"{text}{remedies}[{self.code.value}]"
+
+    def issue(self, what: str, stacklevel: int) -> None:
+        """Issues it as a Python warning about `what`, if it is one."""
+        kind = self.code.warning
+        if kind is not None:
+            kind = kind.kind if kind is ConvergenceWarning else kind
+            warnings.warn(f"{what}: {self}", kind, stacklevel=stacklevel + 1)
 
     def record(self) -> dict[str, Any]:
         """As JSON holds it, with its sentences."""

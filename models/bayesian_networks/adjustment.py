@@ -33,12 +33,12 @@ def adjustment_sets(dag: nx.DiGraph, cause: Hashable, effect: Hashable, *,
     Args:
         dag: the graph, such as learn_structure's, or `model.graph`.
         cause, effect: nodes of it.
-        unseen: nodes that cannot be adjusted for, since nobody measured them.
+        unseen: latent nodes, which were not measured and so cannot be adjusted for.
         most: nodes of a set at the most; None: no limit.
 
     Returns:
         sets, the smallest first, [frozenset()] where nothing confounds; [] where no set of columns
-        that are seen (of so many) will do: an experiment, or another criterion, must help.
+        that are observed (of so many) will do: an experiment, or another criterion, must help.
 
     Raises:
         ModelError: an unknown node, or a graph with cycles.

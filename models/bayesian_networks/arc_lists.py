@@ -15,7 +15,7 @@ def refuse_cycle(graph: nx.DiGraph, what: str) -> None:
     if not nx.is_directed_acyclic_graph(graph):
         cycle = [parent for parent, _ in nx.find_cycle(graph)]
         raise ModelError(f"{what} has the cycle {' → '.join(map(repr, [*cycle, cycle[0]]))}: "
-                         f"remove or turn one of these arcs")
+                         f"remove or reverse one of these arcs")
 
 
 def refuse_counts(where: str, counts: Mapping[str, int | None]) -> None:
@@ -23,7 +23,7 @@ def refuse_counts(where: str, counts: Mapping[str, int | None]) -> None:
     for name, value in counts.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)
                                   or value < 0):
-            raise ModelError(f"{where}: {name} must be a whole number >= 0, got {value!r}")
+            raise ModelError(f"{where}: {name} must be an integer >= 0, got {value!r}")
 
 
 def pairs_of(variables: Variables, arcs: Iterable | None, what: str,
@@ -47,7 +47,7 @@ def pairs_of(variables: Variables, arcs: Iterable | None, what: str,
             raise ModelError(f"{where}: {what} must hold pairs (parent, child), got {arc!r:.200}: "
                              f"{what}=[('a', 'b')]")
         if strange := [name for name in arc if not isinstance(name, str) or name not in names]:
-            raise ModelError(f"{where}: {what} names {strange[0]!r}, which is no column; "
+            raise ModelError(f"{where}: {what} names {strange[0]!r}, which is not a column; "
                              f"{shown(names, strange[0])}")
         out.append((names.index(arc[0]), names.index(arc[1])))
     return out
@@ -77,9 +77,9 @@ def rules_of(variables: Variables, whitelist: Iterable[tuple[str, str]] | None,
                 allowed[parent, child] = False
             elif continuous[parent] and not continuous[child]:
                 raise ModelError(
-                    f"{where}: whitelist has {arc[0]!r} → {arc[1]!r}, but a discrete node "
-                    f"has no continuous parent: "
-                    f"turn the arc, or cut {arc[0]!r} into classes (pandas.cut)"
+                    f"{where}: whitelist has {arc[0]!r} → {arc[1]!r}, but a discrete node must not "
+                    f"have a continuous parent: reverse the arc, or cut {arc[0]!r} into classes "
+                    f"(pandas.cut)"
                 )
             elif not allowed[parent, child]:
                 raise ModelError(f"{where}: the arc {arc[0]!r} → {arc[1]!r} is in both "

@@ -53,7 +53,7 @@ def bayesian_network(
 
     Parameter sites: `"<node>.table"` (*states of the parents, states) of a discrete node;
     `"<node>.intercept"`, `"<node>.precision"` (*states of the discrete parents) and
-    `"<node>.slope"` (*the same, continuous parents) of a Gaussian one. Parents stand in the order
+    `"<node>.slope"` (*the same, continuous parents) of a Gaussian one. Parents are in the order
     of `dag.predecessors(node)`.
 
     Args:
@@ -64,16 +64,16 @@ def bayesian_network(
         states: node → labels of its states, or their number, or `float` for a Gaussian node; nodes
             with a distribution of their own need none. By default the node attribute "states"
             (learn_structure sets it), and what `data` shows.
-        strength: equivalent sample size of the BDeu prior, pseudo-rows spread over a node's whole
-            table; None puts one pseudo-row into every cell (Laplace). With prior=False an engine
-            takes maximum likelihood.
+        strength: equivalent sample size of the BDeu prior, pseudo-rows standard deviation over a
+            node's whole table; None puts one pseudo-row into every cell (Laplace). With prior=False
+            an engine takes maximum likelihood.
         mean_scale: c, prior standard deviation of levels, and of slopes a standard deviation of a
             parent, in standard deviations of the node given its parents.
         scale: s > 0, prior guess of that standard deviation, in the node's units, worth one or two
             rows; None: a tenth of the standard deviation of its column. This, m, m_p and u_p are
             measured on the rows that are fitted, as sites `"<node>.prior_scale"` and
             `"<node>.prior_centre"`.
-        data: a DataFrame, pyarrow Table or mapping name → column, unseen cells NaN or None, from
+        data: a DataFrame, pyarrow Table or mapping name → column, missing cells NaN or None, from
             which the states of the other nodes are read: text, booleans, categories and whole
             numbers of few values are labels, other numbers Gaussian (probml.models.kinds). To the
             labels that a node has as an attribute those that the data show besides are added.
@@ -99,13 +99,13 @@ def bayesian_network(
          scale=(scale, optional(above)))
     known = {**nx.get_node_attributes(dag, "states"), **(states or {})}
     if kinds and data is None:
-        raise probml.ModelError("bayesian_network(kinds=...): kinds are those of columns: give "
-                                "data as well, or states alone")
+        raise probml.ModelError("bayesian_network(kinds=...): kinds belong to columns: give data= "
+                                "too, or states= alone")
     if data is not None:
         known = _read(dag, data, known, states or {}, kinds or {})
     stray = [name for name in known if name not in dag]
     if stray:
-        raise probml.ModelError(f"bayesian_network: states name {stray[0]!r}, which is no node; "
+        raise probml.ModelError(f"bayesian_network: states name {stray[0]!r}, which is not a node; "
                                 f"the nodes are {named(dag)}")
     nodes = tuple(_node(dag, name, known)
                   for name in nx.lexicographical_topological_sort(dag, list(dag).index))
@@ -215,8 +215,8 @@ def _node(dag, name: str, known: Mapping) -> tuple:
     states, where = known.get(name), f"bayesian_network: node '{name}'"
     if own is not None or parameters is not None:
         if not isinstance(own, Callable) or states is not None:
-            raise probml.ModelError(f"{where} carries a distribution of its own: give a function, "
-                                    f"and no states")
+            raise probml.ModelError(f"{where} has its own distribution: give a function, and no "
+                                    f"states")
         return name, tuple(dag.predecessors(name)), None, own, parameters
     if states is None:
         raise probml.ModelError(
@@ -233,7 +233,7 @@ def _node(dag, name: str, known: Mapping) -> tuple:
     if states is not float and not isinstance(states, int):
         states = tuple(states)
         if any(label is None or label != label for label in states):
-            raise probml.ModelError(f"{where} has the state None or NaN, which mean unseen: "
+            raise probml.ModelError(f"{where} has the state None or NaN, which mean missing: "
                                     f"{states!r}; call it 'none' or 'missing'")
         twice = next((label for label in states if states.count(label) > 1), None)
         if twice is not None:
@@ -246,11 +246,11 @@ def _node(dag, name: str, known: Mapping) -> tuple:
 def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
     """Node → states: those that are said, and of the other nodes what the data show."""
     if stray := [name for name in kinds if name not in dag]:
-        raise probml.ModelError(f"bayesian_network: kinds names {stray[0]!r}, which is no node; "
+        raise probml.ModelError(f"bayesian_network: kinds names {stray[0]!r}, which is not a node; "
                                 f"the nodes are {named(dag)}")
     if twice := [name for name in kinds if name in said]:
         raise probml.ModelError(f"bayesian_network: node '{twice[0]}' is in states and in kinds: "
-                                f"say one of them")
+                                f"use one of them")
     # attributes of the nodes
     learnt = {name: states for name, states in known.items() if name not in said
               and name not in kinds}
@@ -260,8 +260,8 @@ def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
     wanted = [name for name in dag if name not in said and name not in own | kept]
     columns = {name: column for name, column in items(data) if name in wanted}
     if absent := [name for name in wanted if name not in columns and name not in learnt]:
-        raise probml.DataError(f"bayesian_network: node '{absent[0]}' is no column of the data: "
-                               f"say its states")
+        raise probml.DataError(f"bayesian_network: node '{absent[0]}' is not a column of the data: "
+                               f"give its states")
     as_learnt = {name: "normal" if states is float else "categorical"
                  for name, states in learnt.items() if name in columns}
     found = read(columns, None, {**as_learnt, **kinds}, complete=False).states if columns else {}
@@ -280,9 +280,8 @@ def _check_parents(nodes) -> None:
         if wrong is not None:
             raise probml.ModelError(
                 f"bayesian_network: node '{name}' is discrete and its parent '{wrong}' is not: a "
-                f"table needs states. "
-                f"Cut '{wrong}' into states, turn the edge, or give '{name}' a distribution of "
-                f"its own"
+                f"conditional probability table needs states. Cut '{wrong}' into states, reverse "
+                f"the edge, or give '{name}' a distribution of its own"
             )
         for parent in parents:
             if kind is float and states[parent] is None:

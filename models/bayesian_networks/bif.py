@@ -34,7 +34,8 @@ KEYWORDS = {"network", "variable", "probability", "property", "type", "discrete"
 
 
 def read_bif(path: str | os.PathLike) -> probml.Fit:
-    """A Fit of `bayesian_network` at the tables of a BIF file, plain or gzip (told by its content).
+    """A Fit of `bayesian_network` at the tables of a BIF file, plain or gzip (recognised by its
+    content).
 
     Args:
         path: the file; UTF-8, else read as Latin-1.
@@ -96,8 +97,7 @@ def network_of(fit: probml.Fit) -> Network:
         if f"{node}.table" not in values:
             raise probml.ModelError(
                 f"write_bif: node '{node}' has no table: it is continuous or has a distribution of "
-                f"its own, "
-                "and BIF holds discrete nodes only; fit.save(path) keeps any fit"
+                f"its own, and BIF supports discrete nodes only; fit.save(path) saves any fit"
             )
         states[node], table = tuple(map(str, fit.labels(node))), np.asarray(values[f"{node}.table"])
         if len(set(states[node])) < len(states[node]):
@@ -150,7 +150,7 @@ def _text(path: Path) -> str:
                                     f"line: {error}") from None
     if len(data) > MOST:
         raise probml.ModelError(f"{path}: more than {MOST:,} bytes of text, unpacked; expected a "
-                                f"network of at most that: is it another file?")
+                                f"smaller network: is it another file?")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -28,8 +28,8 @@ from probml.models.bayesian_networks.variables import named
 TOLERANCE = 1e-5  # how far the sum of a row may be from 1: files print few digits
 MOST = 2**24  # numbers of all tables, 128 MB; the largest of the repositories has 81 thousand
 MARKS = {"{", "}", "(", ")", "[", "]", ";"}
-ODD = {"": "the end of the file", '"': "a quote that is never closed",
-       "/*": "a comment that is never closed"}
+ODD = {"": "the end of the file", '"': "an unclosed quote",
+       "/*": "an unclosed comment"}
 # Whatever only separates, then one token: a quoted string (its quotes kept, so that no string is a
 # mark), a word, or a character. A slash in a word opens no comment; a quote or '/*' alone is a
 # token where nothing closes it; the last token is empty.
@@ -65,7 +65,7 @@ def parse(text: str, where: str = "the text") -> Network:
     read = _Reader(text, where)
     name, states, lines, blocks = "unknown", {}, {}, {}
     if not read.token:
-        read.fail("there is nothing in it; expected 'network name { … }' and what follows it")
+        read.fail("the file is empty; expected 'network name { … }' and variables")
     while read.token:
         at = read.at
         keyword = read.take()
@@ -87,7 +87,8 @@ def parse(text: str, where: str = "the text") -> Network:
                           f"{read.line(blocks[node][0])}: drop one", at)
             blocks[node] = at, *block
         else:
-            hint = "" if states else ": no BIF file (XMLBIF, .net, .dsc and .dne are other formats)"
+            hint = "" if states else (": not a BIF file (XMLBIF, .net, .dsc and .dne are other "
+                                      "formats)")
             read.fail(f"expected 'network', 'variable' or 'probability', got "
                       f"{_shown(keyword)}{hint}", at)
     if not states:
@@ -228,8 +229,8 @@ def _refuse_large(read: _Reader, blocks: dict, states: dict) -> None:
     for node, (at, parents, _) in blocks.items():
         total += math.prod(len(states.get(name, "?")) for name in (node, *parents))
         if total > MOST:
-            read.fail(f"the table of '{node}', which has {len(parents)} parents, and those before "
-                      f"it would have more than {MOST:,} numbers: give it fewer parents", at)
+            read.fail(f"the table of '{node}', which has {len(parents)} parents, and the tables "
+                      f"before it would have more than {MOST:,} numbers: give it fewer parents", at)
 
 
 def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries: list[tuple],
@@ -239,7 +240,7 @@ def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries:
     stray = next((parent for parent in parents if parent not in states or times[parent] > 1), None)
     if stray is not None:
         read.fail(f"'{node}': its parent '{stray}' "
-                  f"{'stands there twice' if stray in states else 'is no variable of the file'}",
+                  f"{'is listed twice' if stray in states else 'is not a variable of the file'}",
                   at)
     k, sizes = len(states[node]), [len(states[parent]) for parent in parents]
     codes = [{label: code for code, label in enumerate(states[parent])} for parent in parents]
@@ -265,8 +266,8 @@ def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries:
                       f"are {named(states[node])}", place)
         twice = next((index for index in found if index in places), None)
         if twice is not None:
-            read.fail(f"{name(twice)} stands there twice, first on line "
-                      f"{read.line(places[twice])}: drop one", place)
+            read.fail(f"{name(twice)} is given twice, first on line {read.line(places[twice])}: "
+                      f"drop one", place)
         places.update(dict.fromkeys(found, place))
         numbers += ([number for index in found for number in listed[index::rows]]
                     if whole else listed)
@@ -287,13 +288,13 @@ def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries:
     if wrong.any():
         i = int(wrong.argmax())
         odd = [value for value in values[i] if not 0 <= value < math.inf]
-        problem = (f"{odd[0]:g} is no probability" if odd else f"its probabilities sum to "
+        problem = (f"{odd[0]:g} is not a probability" if odd else f"its probabilities sum to "
                    f"{sums[i]:.10g}, expected 1 (within {TOLERANCE:g})")
         if entries[0][1] == "table" and (
             np.abs(values[:rows].T.reshape(rows, k).sum(-1) - 1) <= TOLERANCE
         ).all():
-            problem += (f". With '{node}' running fastest, as in XMLBIF, they would; in BIF the "
-                        f"last parent does")
+            problem += (f". They would with '{node}' as the fastest index, as in XMLBIF; in BIF "
+                        f"the last parent is the fastest index")
         read.fail(f"{name(order[i])}: {problem}", places[order[i]])
     # A quotient sums to 1 within k units of the last place: what was read, written and read again
     # stays the same to the last bit.
@@ -313,8 +314,8 @@ def _index(read: _Reader, node: str, at: int, labels: list[str], parents: tuple[
     index = 0
     for label, parent, code in zip(labels, parents, codes, strict=True):
         if label not in code:
-            read.fail(f"'{node}': '{label}' is no state of its parent '{parent}', whose states are "
-                      f"{named(code)}", at)
+            read.fail(f"'{node}': '{label}' is not a state of its parent '{parent}', whose states "
+                      f"are {named(code)}", at)
         index = index * len(code) + code[label]
     return index
 

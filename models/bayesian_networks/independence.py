@@ -42,7 +42,7 @@ def conditional_dependence(data, first: str, second: str, given: Iterable[str] =
 
     Args:
         data: DataFrame, pyarrow Table or mapping name → column, as learn_structure takes it; cells
-            may be unseen.
+            may be missing.
         first, second: names of columns, both discrete or both continuous, and so are
         given: names of others.
         states, kinds: as in learn_structure.
@@ -65,11 +65,11 @@ def conditional_dependence(data, first: str, second: str, given: Iterable[str] =
     if strange := [name for name in chosen if not isinstance(name, str)]:
         raise ModelError(f"conditional_dependence: expected names of columns, got {strange[0]!r}")
     if twice := [name for name in chosen if chosen.count(name) > 1]:
-        raise ModelError(f"conditional_dependence: {twice[0]!r} is named twice among first, second "
-                         f"and given")
+        raise ModelError(f"conditional_dependence: {twice[0]!r} occurs twice in first, second and "
+                         f"given")
     variables = read(data, states, kinds, complete=False)
     if absent := [name for name in chosen if name not in variables.names]:
-        raise DataError(f"conditional_dependence: {absent[0]!r} is no column; "
+        raise DataError(f"conditional_dependence: {absent[0]!r} is not a column; "
                         f"{shown(variables.names, absent[0])}")
     i, j, *others = (variables.names.index(name) for name in chosen)
     out = pd.DataFrame.from_dict(
@@ -89,7 +89,7 @@ def tests_of(variables: Variables, columns: Iterable[int]) -> tuple[str, ...]:
             f"tests of independence take columns of one kind, and "
             f"{named(variables.names[j] for j in numbers)} are continuous where "
             f"{named(variables.names[j] for j in columns if j not in numbers)} are discrete: cut "
-            f"the numbers into classes (pandas.cut), or say kinds={{name: 'categorical'}} or "
+            f"the numbers into classes (pandas.cut), or pass kinds={{name: 'categorical'}} or "
             f"'normal'"
         )
     return CONTINUOUS if numbers else DISCRETE

@@ -40,14 +40,14 @@ def learn_pattern(
     most: int | None = None,
 ) -> nx.DiGraph:
     """The pattern of a network whose independences the tests find, by PC: arcs where the direction
-    is told, arcs both ways where it is open.
+    is identified, arcs both ways where it is open.
 
     `member_of(pattern)` is one graph of it, which bayesian_network takes; `pattern_of(dag)` what
     learn_structure's is compared by.
 
     Args:
         data: DataFrame, pyarrow Table or mapping name → column, as learn_structure takes it, all
-            columns discrete or all continuous. Cells may be unseen; each test leaves out rows
+            columns discrete or all continuous. Cells may be missing; each test leaves out rows
             without one of its cells.
         level: a p-value above it counts as independence; smaller: fewer arcs.
         test: "likelihood ratio" (G², for discrete columns), "chi-squared" or "partial correlation"
@@ -78,7 +78,7 @@ def learn_pattern(
     variables = read(data, states, kinds, complete=False)
     able = tests_of(variables, range(len(variables.names)))
     if test is not None and (not isinstance(test, str) or test not in able):
-        raise ModelError(f"learn_pattern(test={test!r}): of these columns expected one of "
+        raise ModelError(f"learn_pattern(test={test!r}): for these columns expected one of "
                          f"{', '.join(map(repr, able))}")
     joined = ~np.eye(len(variables.names), dtype=bool)
     for i, j in pairs_of(variables, blacklist, "blacklist", "learn_pattern"):

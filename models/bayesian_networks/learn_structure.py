@@ -32,7 +32,7 @@ from probml.models.bayesian_networks.unseen.structural_em import (
 from probml.models.bayesian_networks.variables import read, shown
 
 METHODS = ("hill_climb", "exact", "chow_liu")
-UNSEEN = "(unseen cells)"  # what they add to the scores of the nodes
+UNSEEN = "(missing cells)"  # what they add to the scores of the nodes
 
 
 def learn_structure(
@@ -62,27 +62,27 @@ def learn_structure(
             whole numbers of at most ten values that repeat are discrete (probml.models.kinds);
             other numbers are continuous, each a linear regression on its continuous parents in
             every configuration of its discrete ones. A discrete column never gets a continuous
-            parent. Cells may be unseen (NaN, None), at random given what is seen, where all
+            parent. Cells may be missing (NaN, None), at random given the observed cells, where all
             columns are discrete: the method then searches at expected counts, round after round,
             until no graph is better (structural EM, Friedman 1998), from the empty graph and from
-            those that the rows without the unseen cells suggest; and on from the best end by single
-            arcs.
+            those that the rows without the missing cells suggest; and on from the best end by
+            single arcs.
         score: "bdeu", "k2", "loglik", "aic" or "bic"; continuous columns have the last three. See
             `scores.py`.
         method: "hill_climb"; "exact", up to 20 columns; "chow_liu", a tree, for columns all
             discrete or all continuous.
-        strength: the equivalent sample size of bdeu: how many rows the prior is worth, spread over
-            all cells.
+        strength: the equivalent sample size of bdeu: how many rows the prior is worth, standard
+            deviation over all cells.
         states: column → labels (or their number, for 0..r−1), where the data may not show them all.
         kinds: column → "categorical" or "normal", for those that are not as said of `data`; the
             states are read from the data.
         whitelist: arcs (parent, child) that must be there.
         blacklist: arcs (parent, child) that must not.
         max_parents: most parents of a node; None: no limit.
-        restarts: further climbs of hill_climb, each from the best graph after 2 to d random
+        restarts: further runs of hill_climb, each from the best graph after 2 to d random
             changes.
-        tabu: steps in a row without a better graph after which a climb ends; 0 is greedy climbing.
-            No climb visits a graph twice.
+        tabu: steps in a row without a better graph after which a run ends; 0 is the greedy search.
+            No run visits a graph twice.
         root: the root of the tree of chow_liu; None: the first column.
         seed: of the random changes; the same seed gives the same graph, and so does any order of
             rows.
@@ -92,19 +92,19 @@ def learn_structure(
         it was taken for: labels, or float; bayesian_network(dag) reads it. `dag.graph["score"]` is
         the score and `dag.graph["trace"]` the best score so far: from the graph of the whitelist
         alone (for chow_liu, the empty one) after every step of hill_climb, never decreasing; for
-        the other methods the first and the last only. With unseen cells they are the score of what
-        is seen, at the start and after every round: for loglik, aic and bic the largest log
-        likelihood of the seen cells less the penalty, for bdeu and k2 a lower bound of their log
-        evidence. `dag.graph["status"]` says which whole numbers were taken for categories or
+        the other methods the first and the last only. With missing cells they are the score of the
+        observed cells, at the start and after every round: for loglik, aic and bic the largest log
+        likelihood of the observed cells less the penalty, for bdeu and k2 a lower bound of their
+        log evidence. `dag.graph["status"]` says which whole numbers were taken for categories or
         numbers by guess.
 
     Raises:
-        DataError: data that cannot be scored, with the column and row; unseen cells beside
-        continuous columns. ModelError: an unknown score, method or name, arcs that contradict each
-        other, too many columns for "exact".
+        DataError: data that cannot be scored, with the column and row; missing cells together
+        with continuous columns. ModelError: an unknown score, method or name, arcs that
+        contradict each other, too many columns for "exact".
 
     Cost: hill_climb scores d families per changed node and step, O(rows) each; exact scores d
-    2^(d−1) families, of which it holds 12 bytes each; chow_liu O(d² rows). With unseen cells some
+    2^(d−1) families, of which it holds 12 bytes each; chow_liu O(d² rows). With missing cells some
     ten such searches, and EM at some hundred graphs of one arc more or less; where these cells can
     be filled in more than two million ways, some five searches, at counts of ten draws a row from
     the network fitted so far, which every round compiles.
@@ -162,15 +162,15 @@ def structure_score(
     that imply the same independences; the Gaussian ones nearly so (up to Σ p²/4n, from dividing the
     variance by rows − p − 1).
 
-    With unseen cells the nodes' scores are those at the counts that the graph comes to expect (EM,
-    or variational EM, at this graph: see `unseen`), and a last entry, "(unseen cells)", is the
-    entropy of what the cells may be, nats; the sum is what `learn_structure` climbs: for loglik,
-    aic and bic the largest log likelihood of what is seen less the penalty, for bdeu and k2 a lower
-    bound of its log evidence.
+    With missing cells the nodes' scores are those at the counts that the graph comes to expect (EM,
+    or variational EM, at this graph: see `unseen`), and a last entry, "(missing cells)", is the
+    entropy of what the cells may be; the sum is what `learn_structure` maximises: for loglik,
+    aic and bic the largest log likelihood of the observed cells less the penalty, for bdeu and k2 a
+    lower bound of its log evidence.
 
     Args:
-        data: as in `learn_structure`; cells may be unseen where all columns are discrete.
-        dag: the graph; its nodes are the columns. The two may stand in either order.
+        data: as in `learn_structure`; cells may be missing where all columns are discrete.
+        dag: the graph; its nodes are the columns. The two may be given in either order.
         score: "bdeu", "k2", "loglik", "aic" or "bic"; continuous columns have the last three.
         strength: s of bdeu, the equivalent sample size.
         states: column → labels, where the data may not show them all.
@@ -181,10 +181,11 @@ def structure_score(
         few rows to fit.
 
     Raises:
-        DataError: data that cannot be scored; unseen cells beside continuous columns. ModelError: a
-        graph with other nodes, a cycle or a continuous parent of a discrete node; an unknown score.
+        DataError: data that cannot be scored; missing cells together with continuous columns.
+        ModelError: a graph with other nodes, a cycle or a continuous parent of a discrete node; an
+        unknown score.
 
-    Cost: O(rows) per family; with unseen cells, a step of EM O(d · fillings), of some tens.
+    Cost: O(rows) per family; with missing cells, a step of EM O(d · fillings), of some tens.
     """
     import pandas as pd
 
@@ -204,7 +205,7 @@ def structure_score(
                          f"{shown(variables.names, strange[0])}")
     if absent := [name for name in variables.names if name not in dag]:
         raise ModelError(
-            f"structure_score: the column {absent[0]!r} is no node of the graph: "
+            f"structure_score: the column {absent[0]!r} is not a node of the graph: "
             f"dag.add_node({absent[0]!r}), or drop it: data[list(dag)]"
         )
     refuse_cycle(dag, "structure_score: the graph")
@@ -213,8 +214,8 @@ def structure_score(
         if variables.labels[place[child]] is not None and variables.labels[place[parent]] is None:
             raise ModelError(
                 f"structure_score: the discrete node {child!r} has the continuous parent "
-                f"{parent!r}, which no score here takes: "
-                f"reverse the arc, or cut {parent!r} into classes (pandas.cut)"
+                f"{parent!r}, which no score supports: reverse the arc, or cut {parent!r} into "
+                f"classes (pandas.cut)"
             )
     parents = [sum(1 << place[parent] for parent in dag.predecessors(name))
                for name in variables.names]

@@ -75,7 +75,7 @@ def edge_probabilities(
     import pandas as pd
 
     if not isinstance(score, str) or score not in SCORES:
-        raise ModelError(f"edge_probabilities: the score {score!r} is no log evidence; "
+        raise ModelError(f"edge_probabilities: the score {score!r} is not a log evidence; "
                          f"{shown(SCORES, score)}")
     refuse_counts("edge_probabilities", {"max_parents": max_parents})
     variables = read(data, states, kinds)

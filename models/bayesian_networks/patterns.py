@@ -47,7 +47,7 @@ def pattern_of(dag: nx.DiGraph) -> nx.DiGraph:
 
 
 def member_of(pattern: nx.DiGraph) -> nx.DiGraph:
-    """One graph of those that a pattern stands for, which bayesian_network takes.
+    """One graph of those that a pattern represents, which bayesian_network takes.
 
     Args:
         pattern: a DiGraph, arcs both ways where the direction is open.

@@ -73,10 +73,9 @@ class Scores:
         if self.continuous and score in ("bdeu", "k2"):
             raise DataError(
                 f"column {variables.names[self.continuous[0]]!r} is continuous and score={score!r} "
-                f"takes discrete columns only: "
-                f"choose score='bic', cut the column into classes (pandas.cut), or say "
-                f"kinds={{{variables.names[self.continuous[0]]!r}: "
-                "'categorical'} where its numbers are categories"
+                f"needs discrete columns: choose score='bic', cut the column into classes "
+                f"(pandas.cut), or pass kinds={{{variables.names[self.continuous[0]]!r}: "
+                f"'categorical'}} if its numbers are categories"
             )
         self.score, self.strength = score, float(strength)
         self.rows = variables.rows if weights is None else round(weights.sum())

@@ -12,9 +12,8 @@ from probml.models.bayesian_networks.variables import Variables, shown
 
 MOST = 20  # columns of the exact search
 UNFIT = (
-    "learn_structure: the whitelist asks for a regression in configurations of discrete parents "
-    "that have too few rows: "
-    "drop arcs into continuous columns from it, merge rare labels, or bring more rows"
+    "learn_structure: the whitelist needs a regression for configurations of discrete parents with "
+    "too few rows: drop arcs into continuous columns from it, merge rare labels, or give more rows"
 )
 # a gain below this share of the score is none: what rounding makes of graphs that score the same
 ROUNDING = 1e-10
@@ -229,9 +228,9 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
 def tree(variables: Variables, scores: Scores, rules: Rules, root) -> tuple[list[int], list[float]]:
     names, size = variables.names, scores.size
     if root is not None and root not in names:
-        raise ModelError(f"learn_structure: root={root!r} is no column; {shown(names, root)}")
+        raise ModelError(f"learn_structure: root={root!r} is not a column; {shown(names, root)}")
     if rules.given or rules.most == 0:
-        raise ModelError("learn_structure: chow_liu takes no whitelist, blacklist or "
+        raise ModelError("learn_structure: chow_liu does not support whitelist, blacklist or "
                          "max_parents=0: choose 'exact' or 'hill_climb'")
     if 0 < len(variables.continuous) < size:
         continuous, discrete = variables.continuous[0], next(
@@ -239,9 +238,8 @@ def tree(variables: Variables, scores: Scores, rules: Rules, root) -> tuple[list
         )
         raise ModelError(
             f"learn_structure(method='chow_liu') needs columns of one kind, got the continuous "
-            f"{names[continuous]!r} and the discrete "
-            f"{names[discrete]!r}: choose method='hill_climb' or 'exact', which know that a "
-            f"discrete node has no continuous parent"
+            f"{names[continuous]!r} and the discrete {names[discrete]!r}: choose "
+            f"method='hill_climb' or 'exact', which never give a discrete node a continuous parent"
         )
     likelihood = scores.likelihood()
     pairs = [(i, j) for i in range(size) for j in range(i + 1, size)]

@@ -47,14 +47,14 @@ class Variables:
     def status(self) -> str:
         """The whole numbers whose kind was guessed, in words; empty where there are none."""
         said = []
-        for numbers, words in ((False, "few values taken as categories"),
-                               (True, "many values, or seldom seen ones, taken as numbers")):
+        for numbers, words in ((False, "few values treated as categories"),
+                               (True, "many or rare values, treated as numbers")):
             taken = [name for name, labels, guess in zip(self.names, self.labels, self.guessed,
                                                          strict=True) if guess]
             if taken := [name for name in taken
                          if (self.labels[self.names.index(name)] is None) == numbers]:
-                said.append(f"whole numbers of {words}: {named(taken)}")
-        return "; ".join(said) + " (kinds={...} to say otherwise)" * bool(said)
+                said.append(f"integers of {words}: {named(taken)}")
+        return "; ".join(said) + " (use kinds={...} to change this)" * bool(said)
 
 
 def named(names) -> str:
@@ -111,7 +111,7 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
             raise DataError(f"kinds: column {name!r} is {kind!r}: expected 'categorical' or "
                             f"'normal'")
         if kind == "normal" and name in states:
-            raise DataError(f"column {name!r} is 'normal' in kinds and has labels in states: say "
+            raise DataError(f"column {name!r} is 'normal' in kinds and has labels in states: use "
                             f"one of them")
     series = {name: _series(name, value, complete) for name, value in columns}
     lengths = {name: len(column) for name, column in series.items()}
@@ -157,10 +157,9 @@ def _series(name, value, complete: bool):
                         f"column each")
     if complete and (hidden := column.isna().to_numpy(bool)).any():
         raise DataError(
-            f"column {name!r} has an unseen cell in row {int(np.argmax(hidden))} "
-            f"({int(hidden.sum())} in all): complete rows are needed here. "
-            "Drop the others: data.dropna(); or fit a graph to the incomplete data by EM and fill "
-            "the cells from it"
+            f"column {name!r} has a missing cell in row {int(np.argmax(hidden))} "
+            f"({int(hidden.sum())} in all): complete rows are needed here. Drop the others: "
+            f"data.dropna(); or fit a graph to the incomplete data by EM and fill the cells from it"
         )
     return column
 
@@ -192,7 +191,7 @@ def _column(name, column, given, said=None) -> tuple[tuple | None, np.ndarray, b
         except (TypeError, ValueError) as error:
             if isinstance(error, DataError):
                 raise
-            raise DataError(f"{shown_as} is to be 'normal' and holds values that are no numbers "
+            raise DataError(f"{shown_as} is 'normal' in kinds but has values that are not numbers "
                             f"({error})") from None
         seen = values[~np.isnan(values)]
         return None, values, guess is not None and bool((seen == np.floor(seen)).all())
@@ -209,8 +208,8 @@ def _column(name, column, given, said=None) -> tuple[tuple | None, np.ndarray, b
         distinct = set(labels)
     except TypeError as error:
         if given is not None:
-            raise DataError(f"states: the labels of {name!r} must be a list of them, or how many "
-                            f"there are, got {given!r:.60}") from None
+            raise DataError(f"states: the labels of {name!r} must be a list or their number, got "
+                            f"{given!r:.60}") from None
         raise DataError(f"column {name!r} holds values that cannot be sorted into labels "
                         f"({error}): convert it to text, numbers") from None
     if len(distinct) < len(labels) or not labels:
@@ -219,8 +218,8 @@ def _column(name, column, given, said=None) -> tuple[tuple | None, np.ndarray, b
     lookup = {label: code for code, label in enumerate(labels)}
     if strange := [label for label in found if label not in lookup]:
         row = int(np.argmax(codes == found.index(strange[0])))
-        raise DataError(f"column {name!r} has the label {strange[0]!r} in row {row}, which states "
-                        f"lacks; {shown(labels, strange[0])}")
+        raise DataError(f"column {name!r} has the label {strange[0]!r} in row {row}, which is not "
+                        f"in states; {shown(labels, strange[0])}")
     # unseen cells are −1, the last
     table = np.array([*(lookup[label] for label in found), -1], np.int32)
     return labels, table[codes], guessed
@@ -232,12 +231,12 @@ def _float(name, values: np.ndarray) -> np.ndarray:
         raise DataError(f"column {name!r} must be finite, got {values[row]} in row {row}: drop "
                         f"the row")
     if np.isnan(values).all():
-        raise DataError(f"column {name!r} is unseen in every row ({len(values)} in all): nothing "
-                        f"is learnt of it. Drop it")
+        raise DataError(f"column {name!r} is missing in every row ({len(values)} in all): nothing "
+                        f"can be learnt about it. Drop it")
     if np.nanmin(values) == np.nanmax(values):
         raise DataError(
-            f"column {name!r} is continuous and constant: a normal that is fitted to it has "
-            f"variance 0 and no maximum of the likelihood. "
-            "Drop it, or make it discrete: data[name].astype(str)"
+            f"column {name!r} is continuous and constant: a normal distribution fitted to it has "
+            f"variance 0, and the likelihood is unbounded. Drop it, or make it discrete: "
+            f"data[name].astype(str)"
         )
     return values

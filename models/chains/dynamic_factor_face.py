@@ -18,8 +18,8 @@ from probml.posteriors.units import Unit, of_rows
 
 @dataclass(eq=False, repr=False)
 class DynamicFactor(Projection, OfSequences):
-    """A few autoregressive factors behind many series; statsmodels' DynamicFactor. Unseen cells are
-    NaN. The model is probml.models.dynamic_factor.
+    """A few autoregressive factors behind many series; statsmodels' DynamicFactor. Missing cells
+    are NaN. The model is probml.models.dynamic_factor.
 
     X is one array of all steps, (n_steps, d), with the `lengths` of the sequences in it, or a list
     of arrays (steps_i, d), for which answers are lists too.
@@ -35,7 +35,7 @@ class DynamicFactor(Projection, OfSequences):
         loadings_ (d, k): of factors whose news have variance 1, the largest entry of each above 0;
         ar_ (k, order), coefficients; noise_ (d,), standard deviations; mean_ (d,); loglik_,
         natural, with all constants; n_parameters_, aic_, bic_; n_iter_, converged_; fit_: the
-        probml Fit, of columns less their means and in units of their spread.
+        probml Fit, of columns less their means and in units of their standard deviation.
     """
 
     n_factors: int = parameter(1, whole(1))
@@ -53,7 +53,7 @@ class DynamicFactor(Projection, OfSequences):
 
         Raises:
             ModelError, DataError: a parameter, a sequence or a cell that cannot be used, by name; a
-                column without any spread.
+                constant column.
         """
         check(self)
         steps = self._steps(X, lengths, reset=True)
@@ -123,7 +123,7 @@ class DynamicFactor(Projection, OfSequences):
         steps = self._steps(X, lengths, reset=False)
         return steps, self._scaled(steps)
 
-    predict_proba = absent("predict_proba", "transform(X) tells the factors of steps")
+    predict_proba = absent("predict_proba", "transform(X) gives the factors of the steps")
 
     def transform(self, X, lengths=None):
         """The factors of each step given the whole sequence, smoothed, (n_steps, k), or a list of
@@ -139,7 +139,7 @@ class DynamicFactor(Projection, OfSequences):
         return steps.back(np.sqrt(np.asarray(found.variance))[..., :: int(self.order)])
 
     def score(self, X, y=None, lengths=None):
-        """log p(X), nats, summed over all sequences, in units of X."""
+        """log p(X), summed over all sequences, in units of X."""
         steps, data = self._of(X, lengths)
         seen = (~np.isnan(steps.values)).sum(0)
         log = np.sum(self.fit_.log_prob(data, plug_in=True))
@@ -154,7 +154,7 @@ class DynamicFactor(Projection, OfSequences):
         return list(found) if given.listed else found[0] if given.alone else found
 
     def impute(self, X, lengths=None):
-        """X with its unseen cells at their mean given the whole sequence."""
+        """X with its missing cells at their mean given the whole sequence."""
         steps, data = self._of(X, lengths)
         filled = np.asarray(self.fit_.impute(data)["y"]) * self._unit + self._centre
         own = self._filled(steps, filled)

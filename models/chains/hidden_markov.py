@@ -68,12 +68,12 @@ def hidden_markov(
     first=None,
     transitions: str = "even",
 ):
-    """k unseen states in turn, each with its own distribution of what is seen at a step.
+    """k latent states in turn, each with its own distribution of the observation at a step.
 
     Sites: `initial` (k,), absent where it is stationary; `transition` (k, k), row i is p(next | now
     = i); the emission's parameters, see below; and in every row `z` (steps,), the states, and `y`,
     (steps, d), or (steps,) for a categorical emission. Data are arrays (n, steps, d), or lists of
-    arrays (steps_i, d) of different lengths; an unseen cell of y or z is NaN.
+    arrays (steps_i, d) of different lengths; a missing cell of y or z is NaN.
 
     | emission | parameters |
     |---|---|
@@ -97,8 +97,8 @@ def hidden_markov(
             compile once.
         mean_scale: c, prior standard deviation of a mean, in standard deviations of its state.
         scale: s > 0, in the data's units; one number or (d,): the size below which a standard
-            deviation is held. It is worth a step or two, so that a guess far too low does no harm.
-            "each": a site `prior_scale` (d,).
+            deviation is unlikely. It is worth a step or two, so that a guess far too low does no
+            harm. "each": a site `prior_scale` (d,).
         shape: pseudo-events of the Gamma prior of a Poisson rate.
         rate: pseudo-steps in which they came; the small default says next to nothing. "each": a
             site `prior_rate` (d,).
@@ -122,8 +122,7 @@ def hidden_markov(
     _positive("hidden_markov", concentration=concentration, scale=scale, mean_scale=mean_scale,
               alpha=alpha, shape=shape, rate=rate, first=first)
     if np.any(np.asarray(sticky, float) < 0):
-        raise probml.ModelError(f"hidden_markov(sticky={sticky!r}): expected numbers that are not "
-                                f"negative")
+        raise probml.ModelError(f"hidden_markov(sticky={sticky!r}): expected non-negative numbers")
     if emission == "normal" or emission in _COVARIANCES:
         centre, scale = (centre_of("prior_centre", centre, d, "y"),
                          scale_of("prior_scale", scale, d, "y"))
@@ -166,11 +165,11 @@ def hidden_markov(
 
 @probml.model
 def markov_chain(k: int, concentration=1.0, sticky=0.0):
-    """A Markov chain of k states that are seen: initial and transition probabilities by counting,
-    exactly.
+    """A Markov chain of k states that are observed: initial and transition probabilities by
+    counting, exactly.
 
     Sites: `initial` (k,), `transition` (k, k), row i is p(next | now = i), and in every row `z`
-    (steps,), the states; unseen ones are NaN, and summed out by EM.
+    (steps,), the states; missing ones are NaN, and summed out by EM.
 
     Args:
         k: states.
@@ -188,9 +187,9 @@ def _chain(k: int, initial: str, concentration, sticky, first, transitions: str 
     flat, beginning = _wide(concentration, k), None
     after = weights_prior(transitions, concentration, k, "hidden_markov", "transitions")
     if transitions == "sticks" and np.any(np.asarray(sticky) != 0):
-        raise probml.ModelError(f"hidden_markov(transitions='sticks', sticky={sticky!r}): sticks "
-                                f"have no further counts of a state: leave sticky at 0, or take "
-                                f"transitions='sparse'")
+        raise probml.ModelError(f"hidden_markov(transitions='sticks', sticky={sticky!r}): "
+                                f"stick-breaking transitions do not support sticky: leave "
+                                f"sticky=0, or use transitions='sparse'")
     if initial == "free":
         beginning = sample("initial", dist.Dirichlet(_wide(first, k)) if transitions == "even"
                            else after)
@@ -217,8 +216,8 @@ def _positive(model: str, **settings) -> None:
 def _check(k: int, d: int, emission: str, initial: str) -> None:
     for name, size in (("k", k), ("d", d)):
         if not isinstance(size, int | np.integer) or size < 1:
-            raise probml.ModelError(f"hidden_markov({name}={size!r}): expected a whole number of "
-                                    f"at least 1")
+            raise probml.ModelError(f"hidden_markov({name}={size!r}): expected an integer of at "
+                                    f"least 1")
     if emission not in EMISSIONS:
         raise probml.ModelError(f"hidden_markov(emission={emission!r}): expected one of "
                                 f"{', '.join(map(repr, EMISSIONS))}")
@@ -228,5 +227,5 @@ def _check(k: int, d: int, emission: str, initial: str) -> None:
     if emission == "categorical" and d != 1:
         raise probml.ModelError(
             f"hidden_markov(emission='categorical', d={d}): a step has one symbol; for several "
-            f"columns write a model with a site for each"
+            f"columns write a function with a site for each"
         )

@@ -46,7 +46,7 @@ START: Rule = ("None or a mapping of names to values",
 
 @dataclass(eq=False, repr=False)
 class HiddenMarkov(ByName, OfEmissions):
-    """A hidden Markov model of one or many sequences of any lengths; unseen cells are NaN. The
+    """A hidden Markov model of one or many sequences of any lengths; missing cells are NaN. The
     model is probml.models.hidden_markov.
 
     X is one array of all steps, (n_steps, d), with the `lengths` of the sequences in it, or a list
@@ -54,19 +54,19 @@ class HiddenMarkov(ByName, OfEmissions):
 
     What differs from hmmlearn: one class for all emissions; the default is the mode under a weak,
     proper prior (prior=False is the likelihood); `tol` is the gain of an iteration per step; lists
-    of sequences, unseen cells and states known in part are taken as they are.
+    of sequences, missing cells and states known in part are taken as they are.
 
     Args:
-        n_states: states, k; of several, such as range(2, 5), the best by `criterion` is kept.
+        n_states: states, k; of several, such as range(2, 5), the best by `criterion` is used.
         emission: "normal" (a standard deviation a column), "full", "tied", "spherical", "tied
             diagonal" or "tied spherical" (other covariances; hmmlearn's "diag" is "normal"),
             "categorical" (symbols 0, 1, …), "bernoulli" (0 or 1) or "poisson" (counts).
         initial: "free", or "stationary": the chain has run for long when a sequence begins.
         n_symbols: size of the alphabet of a categorical emission; None: the largest symbol plus 1,
-            or, of codes far larger than the sequences are long, as many as are seen.
-        n_init: starts, run as one program; the best is kept. None: as many as about a second buys,
+            or, of codes far larger than the sequences are long, as many as occur.
+        n_init: starts, run as one program; the best is used. None: as many as about a second buys,
             see EM.
-        tol: stop when an iteration gains less than this a step, in nats.
+        tol: stop when an iteration gains less than this a step.
         max_iter: EM iterations at the most; one that stops there warns and leaves converged_ False.
         algorithm: of predict: "viterbi", the most probable path, or "map", the most probable state
             of each step.
@@ -86,7 +86,7 @@ class HiddenMarkov(ByName, OfEmissions):
             be, and the engine is VB. For emissions other than "normal".
         engine: an engine's value instead of the EM, or VB, that these arguments describe.
         criterion: of several n_states the lowest "bic" (Schwarz 1978, of the steps) or "aic"
-            (Akaike 1974) is kept.
+            (Akaike 1974) is used.
 
     Attributes, of which those with a name of hmmlearn's may be set, as starting values of the next
     fit, or all of them in its place:
@@ -94,9 +94,9 @@ class HiddenMarkov(ByName, OfEmissions):
         variances (k, d) for "normal", (k, d, d) full, (d, d) tied, (k,) spherical, (d,) tied
         diagonal, () tied spherical; emissionprob_ (k, n_symbols) or, for "bernoulli", (k, d);
         lambdas_ (k, d), Poisson rates; n_symbols_, symbols_ (of the columns of emissionprob_),
-        converged_, n_iter_, history_ (the objective of every iteration, in nats), n_parameters_
+        converged_, n_iter_, history_ (the objective of every iteration), n_parameters_
         (k − 1 first, k(k − 1) transition probabilities, and those of the emission); fit_: the
-        probml Fit; of several n_states: n_states_, the one kept, fits_ (states → Fit) and table_,
+        probml Fit; of several n_states: n_states_, the chosen one, fits_ (states → Fit) and table_,
         a DataFrame with n_states, loglik, parameters, aic, bic, converged.
     """
 
@@ -133,7 +133,7 @@ class HiddenMarkov(ByName, OfEmissions):
 
         Args:
             X: all steps, (n_steps, d) or (n_steps,), or a list of such arrays, one a sequence; NaN
-                is unseen.
+                is missing.
             y: states where they are known, NaN elsewhere, as long as X; a list where X is one.
                 None: no state is known.
             lengths: steps of each sequence in X, by name; None is one sequence.
@@ -153,13 +153,13 @@ class HiddenMarkov(ByName, OfEmissions):
             )
         if sample_weight is not None and np.shape(sample_weight) != (len(steps.lengths),):
             raise DataError(f"sample_weight has the shape {np.shape(sample_weight)}: expected "
-                            f"({len(steps.lengths)},), one number a sequence")
+                            f"({len(steps.lengths)},), one number for each sequence")
         self._refuse_unconjugate()
         padded = self._padded(steps)
         if y is None and numbers[-1] > 1 and self.emission not in ("categorical", "bernoulli",
                                                                      "poisson"):
             warn_of_tied(steps.values, self._column,
-                         "Drop such a column, or take emission='categorical', 'bernoulli' or "
+                         "Drop such a column, or use emission='categorical', 'bernoulli' or "
                          "'poisson' if it is such")
         if y is not None:
             padded["z"] = self._states(y, steps)
@@ -189,8 +189,8 @@ class HiddenMarkov(ByName, OfEmissions):
         if self.engine is None and self.transitions != "even" and named(self.emission) == "normal":
             raise Refusal(
                 f"HiddenMarkov(transitions={self.transitions!r}, emission={self.emission!r}): VB "
-                f"finds states that empty themselves, and needs conjugate priors, which a mean as "
-                f"wide as each column's own standard deviation lacks. Take emission='full', "
+                f"removes unused states but needs conjugate priors, and the prior of a mean scaled "
+                f"by the standard deviation of each column is not conjugate. Use emission='full', "
                 f"'categorical', 'bernoulli' or 'poisson', or transitions='even' and n_states=…")
 
     def _told(self, fit: Fit) -> dict[str, Unit]:
@@ -288,11 +288,11 @@ class HiddenMarkov(ByName, OfEmissions):
     # Questions
 
     def score(self, X, lengths=None):
-        """log p(X), nats, summed over all sequences; unseen cells are summed out."""
+        """log p(X), summed over all sequences; missing cells are summed out."""
         return float(self.log_prob(X, lengths).sum())
 
     def log_prob(self, X, lengths=None):
-        """log p of each sequence, shape (n,), nats."""
+        """log p of each sequence, shape (n,)."""
         _, data = self._asked(X, lengths)
         return np.asarray(self.fit_.log_prob(data))
 

@@ -52,8 +52,8 @@ class OfSequences(Face):
             i = int(np.searchsorted(np.cumsum(sizes), step, side="right"))
             step, shown = step - int(sizes[:i].sum()), values[step, column]
             where = f"sequence {i}, step {step}, column {column}"
-            raise DataError(f"X has {shown:g} in {where}: expected {expected}. An unseen cell "
-                            f"is NaN")
+            raise DataError(f"X has {shown:g} in {where}: expected {expected}. A missing cell is "
+                            f"NaN")
 
     def _padded(self, steps: Steps) -> dict[str, Any]:
         """The sequences as the model's data: an array where they are equally long, else a list."""
@@ -104,7 +104,7 @@ class OfEmissions(OfSequences):
             if d != 1:
                 raise DataError(f"X has {d} columns; a categorical emission takes one, of symbols "
                                 f"0, 1, …")
-            refuse(~whole_, "a symbol, a whole number from 0 on")
+            refuse(~whole_, "a symbol, an integer >= 0")
             if reset:
                 most = int(np.nanmax(values)) + 1 if self.n_symbols is None else int(self.n_symbols)
                 codes = self.n_symbols is None and most > max(SYMBOLS, 2 * len(values))
@@ -118,7 +118,7 @@ class OfEmissions(OfSequences):
                         f"{listed(self.symbols_.tolist())}")
             refuse(~(np.isnan(values) | np.isin(values, self.symbols_)), expected)
         elif self.emission == "poisson":
-            refuse(~whole_, "a count, a whole number >= 0")
+            refuse(~whole_, "a count, an integer >= 0")
         elif self.emission == "bernoulli":
             refuse(~(np.isnan(values) | (values == 0) | (values == 1)), "0 or 1")
 
@@ -144,15 +144,14 @@ class OfEmissions(OfSequences):
             known = [np.asarray(part, float) for part in parts]
         except (TypeError, ValueError):
             raise DataError(f"y must be states 0 … {self._numbers_of_states()[0] - 1}, and NaN "
-                            f"where they are not known") from None
+                            f"where they are unknown") from None
         found = [part.shape for part in known]
         if found != ([(length,) for length in steps.lengths]
                      if steps.listed else [(len(steps.values),)]):
             raise DataError(
                 f"y has the shape {found if steps.listed else found[0]}, X has {len(steps.values)} "
-                f"steps: y holds the states that are "
-                "known, NaN elsewhere; the lengths of sequences are given by name, fit(X, "
-                "lengths=...)"
+                f"steps: y has the known states and NaN elsewhere; pass the lengths of sequences "
+                f"by name, fit(X, lengths=...)"
             )
         values = np.concatenate(known)
         wrong = ~np.isnan(values) & (

@@ -41,8 +41,7 @@ def read(X, lengths) -> Steps:
     listed = _is_list(X)
     if listed:
         if lengths is not None:
-            raise DataError("X is a list of sequences, which have lengths of their own: drop "
-                            "lengths=")
+            raise DataError("X is a list of sequences, so their lengths are known: drop lengths=")
         parts = [_table(part, f"sequence {i} of X") for i, part in enumerate(X)]
         widths, sizes = (np.array([part.shape[1] for part in parts]),
                          np.array([len(part) for part in parts], int))
@@ -81,13 +80,13 @@ def _table(X, where: str) -> np.ndarray:
             X, dtype=float
         )
     except (TypeError, ValueError):
-        hint = ("" if hasattr(X, "shape") else "; sequences of different lengths are a list of "
-                "arrays")
+        hint = ("" if hasattr(X, "shape") else "; pass sequences of different lengths as a list of "
+                                               "arrays")
         word = X.iloc[0] if hasattr(X, "iloc") else X
         while isinstance(word, list | tuple | np.ndarray) and len(word):
             word = word[0]
         if isinstance(word, str):
-            hint += (f", got {word!r}: text symbols are numbered first, codes, names = "
+            hint += (f", got {word!r}: convert text symbols to codes first, codes, names = "
                      f"pandas.factorize(symbols)")
         raise DataError(f"{where} must be numbers, (n_steps, d) or (n_steps,){hint}") from None
     if values.ndim == 1:
@@ -108,7 +107,7 @@ def _lengths(lengths, steps: int) -> np.ndarray:
     except (TypeError, ValueError):
         valid = False
     if not valid:
-        raise DataError(f"lengths={lengths!r}: expected a list of whole numbers, the steps of each "
+        raise DataError(f"lengths={lengths!r}: expected a list of integers, the steps of each "
                         f"sequence in X")
     sizes = sizes.astype(int)
     if (sizes < 0).any():
@@ -116,8 +115,8 @@ def _lengths(lengths, steps: int) -> np.ndarray:
         raise DataError(f"lengths[{i}] is {sizes[i]}: expected the steps of sequence {i}, a whole "
                         f"number of at least 1")
     if sizes.sum() != steps:
-        raise DataError(f"lengths add up to {sizes.sum()}, but X has {steps} steps: give every "
-                        f"sequence of X its own number of steps")
+        raise DataError(f"lengths add up to {sizes.sum()}, but X has {steps} steps: give the "
+                        f"number of steps of every sequence of X")
     return sizes
 
 

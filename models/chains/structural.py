@@ -48,7 +48,7 @@ def _seen(parts: list[Part], scale: Any, x: jax.Array | None = None) -> None:
 @probml.model
 def structural_time_series(x, trend="level", seasonal=None, cycle=None, order=0, scale=1.0,
                            centre=0.0, first=None):
-    """A structural time series of any parts. Input `x` (n, steps, d), columns beside the series,
+    """A structural time series of any parts. Input `x` (n, steps, d), exogenous columns,
     or x=None.
 
     Sites: `noise`; of the trend, `level_scale` or `trend_scale`, of seasons `season_scale`, of a
@@ -62,7 +62,7 @@ def structural_time_series(x, trend="level", seasonal=None, cycle=None, order=0,
         seasonal: seasons of a year, such as 12; None: none.
         cycle: the shortest and the longest period of a cycle in steps, such as (6, 40).
         order: of an autoregression.
-        scale: the standard deviation of the data, about: prior scale of all spreads.
+        scale: the standard deviation of the data, about: prior scale of all standard deviations.
         centre: where the first level lies, about.
         first: standard deviations of the first level, slope and seasons, in the data's units; None:
             10 scales, 1 and 1.
@@ -90,12 +90,12 @@ def structural_time_series(x, trend="level", seasonal=None, cycle=None, order=0,
 
 @probml.model
 def local_level(scale=1.0, centre=0.0):
-    """A level that wanders, seen with noise.
+    """A level that wanders, observed with noise.
 
     Sites: `level_scale`, `noise`, and in every row `level` (steps, 1) and `y` (steps,).
 
     Args:
-        scale: the standard deviation of the data, about: prior scale of both spreads.
+        scale: the standard deviation of the data, about: prior scale of both standard deviations.
         centre: where the first level lies, about.
     """
     _seen([level_part("level", scale, centre)], scale)
@@ -103,7 +103,7 @@ def local_level(scale=1.0, centre=0.0):
 
 @probml.model
 def local_trend(scale=1.0, centre=0.0):
-    """A level whose slope wanders too, seen with noise.
+    """A level whose slope wanders too, observed with noise.
 
     Sites: `trend_scale` (2,), of level and slope, `noise`, and in every row `trend` (steps, 2) and
     `y` (steps,). Args as of `local_level`.
@@ -113,7 +113,7 @@ def local_trend(scale=1.0, centre=0.0):
 
 @probml.model
 def seasonal(period: int, scale=1.0, centre=0.0, trend: bool = True):
-    """Harvey's basic structural model: a trend, or a level, and seasons, seen with noise.
+    """Harvey's basic structural model: a trend, or a level, and seasons, observed with noise.
 
     Sites: those of `local_trend`, or of `local_level`, and `season_scale`, and in every row
     `season` (steps, period − 1).

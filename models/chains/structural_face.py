@@ -43,13 +43,13 @@ CYCLE: Rule = ("None, or the shortest and the longest period in steps, at least 
 
 @dataclass(eq=False, repr=False)
 class StructuralTimeSeries(OfSequences):
-    """A level, a trend, seasons, a cycle, that wander and add up, seen with noise; R's StructTS and
-    statsmodels' UnobservedComponents. Unseen steps are NaN. The model is
+    """A level, a trend, seasons, a cycle, that vary and add up, observed with noise; R's StructTS
+    and statsmodels' UnobservedComponents. Missing steps are NaN. The model is
     probml.models.structural_time_series.
 
     X is one series, (n_steps,) or (n_steps, 1), or a list of series of any lengths, which share
-    what is learnt, and for which answers are lists too. Columns beside a series, that follow it by
-    coefficients, are `exog`, (n_steps, d), or a list of such.
+    what is learnt, and for which answers are lists too. Exogenous columns of a series, with the
+    same coefficients, are `exog`, (n_steps, d), or a list of such.
 
     Args:
         trend: "level", one that wanders (local level); "trend", with a slope that wanders (local
@@ -57,12 +57,13 @@ class StructuralTimeSeries(OfSequences):
         seasonal: seasons of a year, such as 12 of months; None: none. With trend="trend" it is the
             basic structural model.
         cycle: the shortest and the longest period of a cycle in steps; None: none.
-        order: of an autoregression beside these.
-        first: standard deviation of the first level about the mean of the series, in standard
+        order: of an autoregression in addition to these.
+        first: prior standard deviation of the first level about the mean of the series, in standard
             deviations of all steps; that of the first slope and seasons is a tenth of it.
-        prior: posterior mode under half-normal priors of all spreads (True) or maximum likelihood
-            (False), as the peers.
-        n_starts: spreads that are climbed from, at most 3; the best is kept.
+        prior: posterior mode under half-normal priors of all standard deviations (True) or maximum
+            likelihood (False), as the peers.
+        n_starts: number of initial values of the standard deviations, at most 3; the best
+            result is used.
         random_state: seed of sample(); None is 0.
         engine: an engine's value; by default MAP(prior=prior).
 
@@ -94,15 +95,15 @@ class StructuralTimeSeries(OfSequences):
 
         Raises:
             ModelError, DataError: a parameter, a series or a cell that cannot be used, by name; a
-                series without any spread, or of fewer steps than numbers to learn.
+                constant series, or of fewer steps than numbers to learn.
         """
         check(self)
         steps = self._steps(X, None, reset=True)
         values = steps.values[:, 0]
         self._centre, self._unit = np.nanmean(values), np.nanstd(values)
         if not self._unit > 1e-12 * abs(self._centre):
-            raise DataError(f"X is {self._centre:g} at every step: it has no spread to tell parts "
-                            f"of")
+            raise DataError(f"X is {self._centre:g} at every step: a constant series has no "
+                            f"components")
         for name, value in (("seasonal", self.seasonal), ("order", self.order)):
             if value and value >= steps.lengths.max():
                 raise ModelError(f"StructuralTimeSeries({name}={value}): the longest series of X "
@@ -126,8 +127,8 @@ class StructuralTimeSeries(OfSequences):
 
     def _judge(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
         if values.shape[1] != 1:
-            raise DataError(f"X has {values.shape[1]} columns: expected a series, (n_steps,); "
-                            f"columns beside it are exog=, several series a list")
+            raise DataError(f"X has {values.shape[1]} columns: expected a series, (n_steps,); pass "
+                            f"other columns as exog=, several series as a list")
         super()._judge(values, sizes, reset)
 
     def _columns(self, exog: Any, steps: Steps) -> None:
@@ -138,13 +139,13 @@ class StructuralTimeSeries(OfSequences):
         x = self._beside(exog, steps.lengths)
         self._wide, self._centre_x, self._unit_x = x.shape[1], x.mean(0), x.std(0)
         if (constant := ~(self._unit_x > 1e-12 * np.abs(self._centre_x))).any():
-            raise DataError(f"column {int(np.argmax(constant))} of exog is the same at every step: "
-                            f"it cannot be told from the level, drop it")
+            raise DataError(f"column {int(np.argmax(constant))} of exog is the same at every step, "
+                            f"so it is not identified separately from the level: drop it")
 
     def _beside(self, exog: Any, lengths: np.ndarray) -> np.ndarray:
         """Columns beside series as they are, all steps behind one another."""
         if exog is None:
-            raise DataError(f"exog=None: it was fitted with {self._wide} columns beside the series")
+            raise DataError(f"exog=None: it was fitted with {self._wide} columns of exog")
         x = read(exog, None)
         total = x.lengths if x.listed else np.array([len(x.values)])
         wanted = lengths if x.listed else np.array([lengths.sum()])
@@ -154,7 +155,7 @@ class StructuralTimeSeries(OfSequences):
         if not np.isfinite(x.values).all():
             row, j = np.argwhere(~np.isfinite(x.values))[0]
             raise DataError(f"exog has {x.values[row, j]} in row {row}, column {j}: expected "
-                            f"finite numbers, exog has no unseen cells")
+                            f"finite numbers; exog must not have missing cells")
         if self._wide and x.values.shape[1] != self._wide:
             raise DataError(f"exog has {x.values.shape[1]} columns, expected {self._wide}")
         return x.values
@@ -167,7 +168,7 @@ class StructuralTimeSeries(OfSequences):
             x = (self._beside(exog, steps.lengths) - self._centre_x) / self._unit_x
             data["x"] = together(steps.parts(x))
         elif exog is not None and hasattr(self, "fit_"):
-            raise DataError("exog was given, but it was fitted without columns beside the series")
+            raise DataError("exog was given, but the model was fitted without exog")
         return data
 
     def _begin(self, model: Any, share: float) -> dict[str, Any]:
@@ -228,8 +229,8 @@ class StructuralTimeSeries(OfSequences):
     # Questions
 
     def as_data(self, X, exog=None):
-        """Series as the data of `fit_`: in standard deviations about their mean, and so columns
-        beside them."""
+        """Series as the data of `fit_`: in standard deviations about their mean;
+        exogenous columns likewise."""
         return self._of(X, exog)[1]
 
     def _of(self, X, exog) -> tuple[Steps, dict]:
@@ -237,10 +238,10 @@ class StructuralTimeSeries(OfSequences):
         steps = self._steps(X, None, reset=False)
         return steps, self._scaled(steps, exog)
 
-    predict_proba = absent("predict_proba", "components(X) and forecast(X) tell the series")
+    predict_proba = absent("predict_proba", "use components(X) and forecast(X)")
 
     def score(self, X, y=None, exog=None):
-        """log p(X), nats, summed over all series, in units of X."""
+        """log p(X), summed over all series, in units of X."""
         steps, data = self._of(X, exog)
         seen = (~np.isnan(steps.values)).sum()
         return float(np.sum(self.fit_.log_prob(data, plug_in=True)) - seen * np.log(self._unit))
@@ -278,15 +279,15 @@ class StructuralTimeSeries(OfSequences):
         lower, upper, new noise included; of a list of series a list of such.
 
         Args:
-            future: columns beside the steps that follow, (steps, d), or a list of such.
+            future: exogenous columns at the steps that follow, (steps, d), or a list of such.
         """
         check_count("forecast", "steps", steps)
         given, data = self._of(X, exog)
         later = {}
         if self._wide:
             if future is None:
-                raise DataError(f"forecast(future=None): the {self._wide} columns beside the "
-                                f"series are needed at the steps that follow")
+                raise DataError(f"forecast(future=None): the {self._wide} columns of exog are "
+                                f"needed for the forecast steps")
             x = self._beside(future, np.full(len(given.lengths), int(steps)))
             later["x"] = ((x - self._centre_x) / self._unit_x).reshape(len(given.lengths),
                                                                       int(steps), -1)
@@ -303,19 +304,18 @@ class StructuralTimeSeries(OfSequences):
         return tables if given.listed else tables[0]
 
     def impute(self, X, exog=None):
-        """X with its unseen steps at their mean given the whole series."""
+        """X with its missing steps at their mean given the whole series."""
         steps, data = self._of(X, exog)
         filled = np.asarray(self.fit_.impute(data)["y"]) * self._unit + self._centre
         parts = self._filled(steps, filled)
         return [part[:, 0] for part in parts] if steps.listed else parts[0].reshape(np.shape(X))
 
     def sample(self, n_steps=1, random_state=None):
-        """A new series, (n_steps,), of a model without columns beside it."""
+        """A new series, (n_steps,), of a model without exogenous columns."""
         check_is_fitted(self, "fit_")
         check_count("sample", "n_steps", n_steps)
         if self._wide:
-            raise DataError("sample: a model with columns beside the series draws by "
-                            "fit_.simulate(1, x=...)")
+            raise DataError("sample: a model with exog is simulated by fit_.simulate(1, x=...)")
         drawn = self.fit_.simulate(rows=1, steps=int(n_steps),
                                    seed=self._seed(random_state, "sample"))["y"][0]
         return np.asarray(drawn) * self._unit + self._centre

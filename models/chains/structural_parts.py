@@ -33,12 +33,13 @@ WIDE = 10.0  # scales that a first level may lie from its centre
 
 def level_part(name: str = "level", scale: Any = 1.0, centre: Any = 0.0, first: Any = None,
                still: bool = False) -> Part:
-    """A level that wanders: its spread is the site `{name}_scale`, its path `name` (steps, 1).
+    """A level that wanders: its standard deviation is the site `{name}_scale`, its path `name`
+    (steps, 1).
 
     Args:
-        scale: prior scale of the spread. centre, first: mean and standard deviation of the first
-            level; None: 10 scales.
-        still: it is the same at every step, and has no spread.
+        scale: prior scale of the standard deviation. centre, first: mean and standard deviation of
+            the first level; None: 10 scales.
+        still: it is constant: the same at every step, without a scale.
     """
     _checked("level_part", name, scale, centre=centre, first=first)
     spread = 0.0 if still else sample(f"{name}_scale", dist.HalfNormal(scale))
@@ -54,13 +55,13 @@ def level_part(name: str = "level", scale: Any = 1.0, centre: Any = 0.0, first: 
 
 def trend_part(name: str = "trend", scale: Any = 1.0, centre: Any = 0.0, first: Any = None,
                smooth: bool = False) -> Part:
-    """A level and its slope, both of which wander: their spreads are `{name}_scale` (2,), their
-    paths `name` (steps, 2).
+    """A level and its slope, both of which wander: their standard deviations are `{name}_scale`
+    (2,), their paths `name` (steps, 2).
 
     Args:
         scale, centre: as of `level_part`. first: standard deviations of the first level and slope;
             None: 10 scales and 1.
-        smooth: the slope alone wanders, and `{name}_scale` () is its spread.
+        smooth: the slope alone wanders, and `{name}_scale` () is its standard deviation.
     """
     _checked("trend_part", name, scale, centre=centre, first=first, sizes=(2,))
     prior = dist.HalfNormal(scale)
@@ -78,17 +79,17 @@ def trend_part(name: str = "trend", scale: Any = 1.0, centre: Any = 0.0, first: 
 
 
 def seasonal_part(period: int, name: str = "season", scale: Any = 1.0, first: Any = None) -> Part:
-    """Effects of `period` seasons that add up to noise alone: their spread is `{name}_scale`, their
-    paths `name` (steps, period − 1), the present effect first.
+    """Effects of `period` seasons that add up to noise alone: their standard deviation is
+    `{name}_scale`, their paths `name` (steps, period − 1), the present effect first.
 
     Args:
-        scale: prior scale of the spread. first: standard deviation of the first effects; None: a
-            scale.
+        scale: prior scale of the standard deviation. first: standard deviation of the first
+            effects; None: a scale.
     """
     whole = isinstance(period, int) and not isinstance(period, bool)
     if not whole or period < 2:
-        raise probml.ModelError(f"seasonal_part(period={period!r}): expected a whole number of "
-                                f"seasons, at least 2, such as 4 of quarters or 12 of months")
+        raise probml.ModelError(f"seasonal_part(period={period!r}): expected an integer of "
+                                f"seasons, at least 2, such as 4 for quarters or 12 for months")
     _checked("seasonal_part", name, scale, first=first)
     spread = sample(f"{name}_scale", dist.HalfNormal(scale))
     lags, wide = period - 1, scale if first is None else first
@@ -129,8 +130,8 @@ def cycle_part(shortest: float, longest: float, name: str = "cycle", scale: Any 
 
 def autoregressive_part(order: int, name: str = "ar", scale: Any = 1.0) -> Part:
     """A stationary autoregression: its partial autocorrelations `{name}_partial` (order,), the
-    spread of what is new `{name}_scale`, its path `name` (steps, order), the present first;
-    computed: `{name}_coefficients` (order,)."""
+    standard deviation of the innovations `{name}_scale`, its path `name` (steps, order), the
+    present first; computed: `{name}_coefficients` (order,)."""
     order_of(order, "autoregressive_part")
     _checked("autoregressive_part", name, scale)
     spread = sample(f"{name}_scale", dist.HalfNormal(scale))
@@ -194,4 +195,4 @@ def companion(coefficients: jax.Array) -> jax.Array:
 def order_of(order: Any, where: str) -> None:
     """Refuse an order of an autoregression that is none."""
     if not isinstance(order, int) or isinstance(order, bool) or order < 1:
-        raise probml.ModelError(f"{where}(order={order!r}): expected a whole number of at least 1")
+        raise probml.ModelError(f"{where}(order={order!r}): expected an integer of at least 1")

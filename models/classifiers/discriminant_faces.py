@@ -11,7 +11,6 @@ from probml import DataError, Refusal
 from probml.estimators.classifier import Additive, Classifier, Joint, Stepwise
 from probml.estimators.face import Face, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, number, numbers, optional, parameter, whole
-from probml.estimators.validation import ConvergenceWarning
 from probml.models.classifiers.naive_bayes_face import COVARIANCE
 from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import InUnits
@@ -44,7 +43,7 @@ class GaussianDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Additive, C
     """Gaussian discriminant analysis: a normal in each class. "own" is quadratic (QDA), "shared"
     linear (LDA).
 
-    The model is probml.models.gaussian_mixture with its components seen. prior=False is maximum
+    The model is probml.models.gaussian_mixture with its components observed. prior=False is maximum
     likelihood; scikit-learn's QDA divides by n − 1 instead, and its LDA by n.
 
     Args:
@@ -97,8 +96,8 @@ def _refuse_flat(face: Face, X, codes) -> None:
               for code, label in enumerate(face.classes_.tolist())}
     if canonical(face.covariance).startswith("tied") and len(X) <= len(groups):
         raise DataError(f"{type(face).__name__}: {len(X)} rows of {len(groups)} classes: the "
-                        f"number of samples must be more than the number of classes, or nothing "
-                        f"tells the spread within them. Give more rows, or prior=True")
+                        f"number of samples must be more than the number of classes, or the "
+                        f"variance within them cannot be estimated. Give more rows, or prior=True")
     # what is left after the classes' means, of all classes together
     if canonical(face.covariance).startswith("tied"):
         groups = {" in every class": np.concatenate(
@@ -107,10 +106,9 @@ def _refuse_flat(face: Face, X, codes) -> None:
     for where, mine in groups.items():
         if len(mine) < 2:
             raise DataError(
-                f"{where.removeprefix(' in ')} has {len(mine)} row: a normal of its own has "
-                f"variance 0 there and no maximum of the "
-                "likelihood. Keep prior=True, share the covariance (covariance='shared'), or drop "
-                "the class"
+                f"{where.removeprefix(' in ')} has {len(mine)} row: its own normal distribution "
+                f"has variance 0, and the likelihood is unbounded. Keep prior=True, share the "
+                f"covariance (covariance='shared'), or drop the class"
             )
         if (constant := flat(mine)).any():
             raise DataError(
@@ -123,14 +121,14 @@ def _refuse_flat(face: Face, X, codes) -> None:
 @dataclass(eq=False, repr=False)
 class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Classifier):
     """Discriminant analysis by mixtures: a Gaussian mixture in each class (MclustDA), fitted by EM
-    with the labels seen.
+    with the labels observed.
 
     The model is probml.models.mixture_of_mixtures.
 
     Args:
         n_components: components of each class, k.
         covariance: as in GaussianDiscriminant; "shared" is one for all components of all classes.
-        n_init: starts, each by k-means++ within the classes; the best is kept.
+        n_init: starts, each by k-means++ within the classes; the best is used.
         prior, tol, max_iter, unlabelled_weight, priors, random_state, engine, concentration,
             centre, mean_scale, scale: as in GaussianDiscriminant, the standard deviation within
             k-means clusters of every class.
@@ -173,7 +171,7 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
     def _doubt(self, X):
         if self.n_components > 1:
             warn_of_tied(X, self._column,
-                         "Drop such a column, or take NaiveBayes, which treats it as categories")
+                         "Drop such a column, or use NaiveBayes, which treats it as categories")
         return []
 
     def _infer(self, model, data, weights, start, complete):
@@ -182,9 +180,8 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
         if self.n_components == 1 or self.engine is not None and self.engine.finds != "point":
             return super()._infer(model, data, weights, start, complete)
         fits = []
-        # only the best one's failure to converge is the user's business
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", ConvergenceWarning)
+        # only the best one's warnings are the user's business
+        with warnings.catch_warnings(record=True):
             for i in range(self.n_init):
                 start = self._begin(data["x"], data["class"],
                                     np.random.RandomState([self._seed(), i]))
@@ -195,8 +192,8 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
         if not fits:
             raise failure
         best = max(fits, key=lambda fit: fit.history[-1])
-        if not best.converged:
-            warnings.warn(str(caught[-1].message), ConvergenceWarning, stacklevel=4)
+        for finding in best.warnings:
+            finding.issue(type(self).__name__, stacklevel=4)
         return best
 
     def _begin(self, X, codes, random) -> dict[str, np.ndarray]:

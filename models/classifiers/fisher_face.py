@@ -26,17 +26,17 @@ from probml.models.classifiers.discriminant_faces import GaussianDiscriminant
 @dataclass(eq=False, repr=False)
 class FisherDiscriminant(Projection, GaussianDiscriminant):
     """Fisher's linear discriminant: the directions in which the classes' means lie furthest apart,
-    in units of the spread within classes.
+    in units of the standard deviation within classes.
 
         max over v:  vᵀ S_b v / vᵀ S_w v,   S_w = Σ_j π_j Σ, S_b = Σ_j π_j (μ_j − μ)(μ_j − μ)ᵀ
 
-    The model is gaussian_mixture with the labels seen and one covariance for all classes, whose
+    The model is gaussian_mixture with the labels observed and one covariance for all classes, whose
     posterior of the class this classifier
-    takes: normal classes of one covariance are parted by planes. Unseen cells of X are integrated
+    takes: normal classes of one covariance are parted by planes. Missing cells of X are integrated
         out of the fit and of predictions.
 
     Args:
-        n_components: directions kept, at most min(classes − 1, d); None: all of these.
+        n_components: number of directions, at most min(classes − 1, d); None: all of these.
         prior: False (Fisher's): maximum likelihood; True: the priors of GaussianDiscriminant, as
             wide as they are by default.
         priors: (k,), probabilities of the classes, in their sorted order; None: learnt.
@@ -92,7 +92,7 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
         if len(np.unique(codes[~np.isnan(codes.astype(float))])) < 2:
             names = self.classes_.tolist()
             raise DataError(f"The number of classes has to be greater than one; y has 1 class, "
-                            f"{names}: give rows of another")
+                            f"{names}: give rows of another class")
         return X, codes, weights
 
     @property
@@ -101,7 +101,7 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
 
     def transform(self, X):
         """Rows in the discriminant directions, (n, n_components), about the mean; a row with an
-        unseen cell is NaN."""
+        missing cell is NaN."""
         check_is_fitted(self, "scalings_")
         return (self._take(X, reset=False) - self.mean_) @ self.scalings_
 

@@ -80,7 +80,7 @@ class LeastSquaresClassifier(Planes):
         return replace(fit, units={**fit.units, **told})
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
-        """Rows as the data of `fit_`; y as the numbers that stand for its classes."""
+        """Rows as the data of `fit_`; y as the numbers that represent its classes."""
         if y is not None:
             codes, k = np.searchsorted(self.classes_, y), len(self.classes_)
             y = np.where(codes == 1, 1.0, -1.0) if k == 2 else np.where(

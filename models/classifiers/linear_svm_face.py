@@ -26,7 +26,7 @@ try:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import SVC
 except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
+    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}): pip install "
                       f"probml[sklearn]") from error
 from probml.models.classifiers.planes import Planes, labelled
 
@@ -42,8 +42,8 @@ class LinearSVM(Planes):
         min over β, b:  ½ |β|² + C Σ_i weight_i · max(0, 1 − s_i (x_i β + b))^p,   s_i = ±1
 
     The intercept is not penalised (scikit-learn's LinearSVC penalises it, SVC does not). The
-    squared hinge is climbed as probml.models.linear_support_vector_machine; the hinge is solved by
-    its dual, whose support vectors are then known.
+    squared hinge is optimised as probml.models.linear_support_vector_machine; the hinge is solved
+    by its dual, whose support vectors are then known.
 
     Args:
         C: cost of a violation, which weighs rows against the penalty; that is in the columns' own
@@ -51,8 +51,8 @@ class LinearSVM(Planes):
         loss: "squared_hinge" (p = 2) or "hinge" (p = 1).
         fit_intercept: with b.
         class_weight: None, "balanced" or class → weight.
-        max_iter: iterations of L-BFGS; of the dual, turns of an interior point, some 20.
-        random_state: of no use, as nothing is random; kept for scikit-learn's habit.
+        max_iter: iterations of L-BFGS; of the dual, steps of an interior-point method, some 20.
+        random_state: of no use, as nothing is random; accepted as in scikit-learn.
         engine: an engine's value for the squared hinge; by default MAP().
 
     Attributes:
@@ -107,10 +107,11 @@ class LinearSVM(Planes):
         far = np.abs((X - self._centre) @ self.coef_.T).max(initial=0.0)
         if far < IDLE and (X != X[:1]).any():
             warnings.warn(
-                f"LinearSVM's penalty holds all weights next to 0: decision values of the rows "
-                f"differ by {far:.1g}, and their signs tell nothing. Columns in such small units "
-                f"(spreads {self._spreads(X)}) want C of about their inverse squares: standardise "
-                f"the columns, or raise C={self.C:g}", RuntimeWarning, stacklevel=3)
+                f"the penalty of LinearSVM shrinks all weights to nearly 0: decision values of the "
+                f"rows differ by only {far:.1g}, so the predicted classes are not informative. "
+                f"Columns with such small standard deviations ({self._spreads(X)}) need C of about "
+                f"their inverse squares: standardise the columns, or raise "
+                f"C={self.C:g}", RuntimeWarning, stacklevel=3)
 
     @staticmethod
     def _spreads(X) -> str:
@@ -121,8 +122,8 @@ class LinearSVM(Planes):
         """Each plane by its dual, on the columns about their means: Σβ = 0 says that an offset does
         not matter."""
         if not self.fit_intercept:
-            raise DataError("LinearSVM(loss='hinge', fit_intercept=False): the dual has the "
-                            "intercept in it; take loss='squared_hinge'")
+            raise DataError("LinearSVM(loss='hinge', fit_intercept=False): the dual problem "
+                            "includes the intercept; use loss='squared_hinge'")
         # in the frame's units the penalty would be another
         x, planes = X - self._centre, [1] if len(self.classes_) == 2 else range(len(self.classes_))
         found = [_plane(x, np.where(codes == plane, 1.0, -1.0), self.C * weights,
@@ -135,9 +136,15 @@ class LinearSVM(Planes):
         self.history_ = np.array([each.objective for each in found])
         if not self.converged_:
             warnings.warn(
+<<<<<<< HEAD
                 f"LinearSVM stopped after {self.n_iter_} turns, {max(e.gap for e in found):.2g} of "
                 f"the loss from its least: standardise the columns, lower C={self.C:g}, or raise "
                 f"max_iter={self.max_iter}", ConvergenceWarning, stacklevel=3)
+=======
+                f"LinearSVM stopped after {self.n_iter_} iterations with a relative duality gap of "
+                f"{max(e.gap for e in found):.2g}: standardise the columns, lower C={self.C:g}, or "
+                f"raise max_iter={self.max_iter}", NotConverged.kind, stacklevel=3)
+>>>>>>> wt_words
         self.coef_, self.intercept_ = self._planes(beta, bias)
         fit = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()},
                        {"y": tuple(self.classes_.tolist())})

@@ -41,8 +41,8 @@ class LogisticRegression(Planes):
             scale matters to it, an offset does not. inf: maximum likelihood, to which neither does.
         fit_intercept: with b.
         class_weight: None, "balanced" or class → weight.
-        tol: L-BFGS, which climbs where classes and columns are many, stops where an iteration gains
-            less of the objective.
+        tol: L-BFGS, which optimises where classes and columns are many, stops where an iteration
+            gains less of the objective.
         max_iter: Newton or L-BFGS iterations.
         random_state: seed of a sampler; None is 0.
         engine: an engine's value; by default MAP() at the penalty.
@@ -92,10 +92,9 @@ class LogisticRegression(Planes):
             if self.engine is None or np.isfinite(self.C):
                 raise
             raise Refusal(
-                f"LogisticRegression(C={self.C}, engine={self.engine!r}): C=inf leaves the weights "
-                f"without a prior, and these rows do not "
-                f"hold them all, so that there is no posterior. Choose a finite C, such as C=100 "
-                f"({refusal})"
+                f"LogisticRegression(C={self.C}, engine={self.engine!r}): C=inf gives the weights "
+                f"no prior, and these rows do not identify all of them, so the posterior is "
+                f"improper. Choose a finite C, such as C=100 ({refusal})"
             ) from refusal
         self._found(labelled(fit, self.classes_))
         beta, bias = (fit.params["beta"].reshape(X.shape[1], -1),

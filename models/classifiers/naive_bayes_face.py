@@ -38,11 +38,11 @@ COVARIANCE = (
 
 @dataclass(eq=False, repr=False)
 class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
-    """Naive Bayes over columns of any kind; unseen cells, and unseen labels, are NaN or None.
+    """Naive Bayes over columns of any kind; missing cells, and missing labels, are NaN or None.
 
-    The model is probml.models.naive_bayes. With all labels seen and prior=True the posterior is
+    The model is probml.models.naive_bayes. With all labels observed and prior=True the posterior is
     exact and predictions are averaged over it (plug_in=True: at the posterior mean); with some
-    labels unseen the fit is the mode, by EM; prior=False is maximum likelihood.
+    labels missing the fit is the mode, by EM; prior=False is maximum likelihood.
 
     Args:
         categorical: None, "all", or the categorical columns by name or index. Columns of text,
@@ -51,11 +51,12 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
         kinds: a kind for all columns, or column → kind, for those that are not as guessed:
             "normal", "categorical", "bernoulli", "poisson", "geometric", "exponential", or
             "multinomial" (all such columns are one vector of counts).
-        categories: None (those that are seen), or column → categories, or one list for all: with
+        categories: None (those that occur), or column → categories, or one list for all: with
             partial_fit, those to come.
         alpha: pseudo-rows of every category; 1 is Laplace's rule.
         concentration: pseudo-rows of every class.
-        unknown: "refuse", or "prior": a category unseen in training gets the prior's mass alpha.
+        unknown: "refuse", or "prior": a category that is new in a prediction gets the prior's mass
+            alpha.
         prior: use the priors (True), or maximum likelihood (False).
         plug_in: predict at the point estimate instead of averaging over the posterior.
         centre, mean_scale, scale: prior of the normal columns, see naive_bayes; in units of X, by
@@ -63,8 +64,8 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
             so that no unit of measurement matters.
         shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default a
             hundredth of a row of counts, or of a column's mean waiting time.
-        tol, max_iter: of EM, where labels are unseen.
-        unlabelled_weight: how much a row without a label counts, beside 1 of one with a label;
+        tol, max_iter: of EM, where labels are missing.
+        unlabelled_weight: how much a row without a label counts, relative to 1 of one with a label;
             "auto": chosen by the log score of held-out labels. A warning says where such rows make
             held-out labels less probable, and which weight helps (Nigam et al. 2000).
         priors: (k,), probabilities of the classes, in their sorted order; None: learnt.
@@ -129,7 +130,7 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
         """p(x_f | class a) / p(x_f | class b) of every cell, (n, d): times the prior odds, their
         product is the posterior odds.
 
-        An unseen cell has the factor 1. The cells of a multinomial vector are one draw, whose
+        A missing cell has the factor 1. The cells of a multinomial vector are one draw, whose
         factor has no parts.
 
         Raises:
@@ -142,7 +143,7 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
                                 f"{self.classes_.tolist()}")
         if "multinomial" in self.columns_.kinds:
             raise DataError("bayes_factors: the columns of kind 'multinomial' are one vector, "
-                            "whose factor has no parts: use 'poisson'")
+                            "whose Bayes factor cannot be split by column: use 'poisson'")
         alone = {}  # every row d times, with one column seen in each
         for name, (_, js) in self.columns_.groups.items():
             cells = np.full((width, n, len(js)), np.nan)

@@ -26,7 +26,7 @@ class Perceptron(Framed, Margin):
 
     Steps are as long as the rows, in the columns' own units, as Rosenblatt's. On columns of very
     different size, or far from 0, the rule needs too many of them: it is then run on standardised
-    columns, and so it is, once more, where it ends with mistaken rows; what that finds is kept. The
+    columns, and so it is, once more, where it ends with mistaken rows; the result is used. The
     size of a step does not matter, as the start is 0.
 
     Args:
@@ -40,7 +40,7 @@ class Perceptron(Framed, Margin):
         classes_, coef_ and intercept_, of two classes (1, d) and (1,), of more (k, d) and (k,),
         those of the epoch that ended with the fewest mistaken rows; converged_: they mistake no
         row; n_iter_: epochs; mistakes_: steps taken, which Novikoff's (R/γ)² bounds for two
-        classes; mistaken_: rows that the kept planes mistake; fit_: the probml Fit.
+        classes; mistaken_: rows that the final planes misclassify; fit_: the probml Fit.
 
     Cost: an epoch O(n k d), one mistake after the other, in float64 whatever JAX's precision.
     """
@@ -72,10 +72,9 @@ class Perceptron(Framed, Margin):
         if not self.converged_:
             warnings.warn(
                 f"Perceptron stopped after max_iter={self.max_iter} epochs; its best planes "
-                f"mistake {self.mistaken_} of {len(X)} rows: no "
-                "planes part the classes, or they need more epochs, though in standardised "
-                "columns. LogisticRegression and "
-                "SupportVectorMachine do without",
+                f"misclassify {self.mistaken_} of {len(X)} rows: the classes are not linearly "
+                f"separable, or more epochs are needed (standardise the columns first). "
+                f"LogisticRegression and SupportVectorMachine do not need separable classes",
                 ConvergenceWarning,
                 stacklevel=2,
             )

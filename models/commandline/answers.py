@@ -43,12 +43,13 @@ def columns_of(found: Any, table: pd.DataFrame) -> pd.DataFrame:
     missing = [name for name in wanted if name not in table.columns]
     unseen = found.__sklearn_tags__().input_tags.allow_nan and len(missing) < len(wanted)
     if missing and unseen:
-        warnings.warn(f"the table has no column {', '.join(map(repr, missing))}: taken as unseen",
+        warnings.warn(f"the table has no column {', '.join(map(repr, missing))}: treated as "
+                      f"missing",
                       RuntimeWarning, stacklevel=2)
         table = table.assign(**dict.fromkeys(missing))
     elif missing:
-        raise DataError(f"the table has no column '{missing[0]}', from which "
-                        f"{type(found).__name__} was learnt; it has {listed(list(table.columns))}")
+        raise DataError(f"the table has no column '{missing[0]}', which {type(found).__name__} was "
+                        f"fitted to; it has {listed(list(table.columns))}")
     return table[list(wanted)]
 
 
@@ -60,14 +61,14 @@ def predict(found: Any, table: pd.DataFrame, site: str | None, proba: bool,
         laid = of_fit(found, table, layout, without=site or "")
         return _predicted(found, laid, site, proba, layout.unknown)
     if not hasattr(found, "predict"):
-        raise ModelError(f"{type(found).__name__} predicts no column of a row: ask forecast, or "
+        raise ModelError(f"{type(found).__name__} does not predict a column: use forecast or "
                          f"impute")
     out = pd.DataFrame({"prediction": _asked(found, found.predict, table, layout)})
     if not proba:
         return out
     if not hasattr(found, "predict_proba"):
-        raise ModelError(f"--proba: {type(found).__name__} predicts numbers, which have no "
-                         f"probabilities of their own")
+        raise ModelError(f"--proba: {type(found).__name__} predicts numbers, which have no class "
+                         f"probabilities")
     p = _asked(found, found.predict_proba, table, layout)
     labels = getattr(found, "classes_", range(p.shape[1]))
     return out.assign(**{f"p({label})": p[:, i] for i, label in enumerate(labels)})
@@ -80,7 +81,7 @@ def _asked(face: Any, verb: Callable, table: pd.DataFrame, layout: Layout) -> np
         return np.asarray(verb(rows if hasattr(face, "feature_names_in_")
                                else rows.to_numpy(float)))
     if not getattr(face, "lists", False):
-        raise ModelError(f"--by {layout.by}: {type(face).__name__} takes rows, no sequences")
+        raise ModelError(f"--by {layout.by}: {type(face).__name__} takes rows, not sequences")
     return together(verb(sequences(rows, table, layout.by)), table, layout.by)
 
 
@@ -108,14 +109,14 @@ def _hidden(fit: Fit, data: Any, needed: bool) -> str | None:
     names = [site.name for site in sites if site.finite] or [site.name for site in sites]
     if len(names) == 1 or not needed:
         return names[0] if len(names) == 1 else None
-    raise ModelError(f"say which site is predicted, --site NAME: {names} are unseen")
+    raise ModelError(f"choose the site to predict with --site NAME: {names} are missing")
 
 
 def impute(found: Any, table: pd.DataFrame, layout: Layout = PLAIN) -> pd.DataFrame:
     """The table with its unseen cells filled; columns that the model does not know stay."""
     if not hasattr(found, "impute"):
-        raise ModelError(f"{type(found).__name__} does not say how its columns are distributed, "
-                         f"so it cannot fill them: use a mixture, or a network")
+        raise ModelError(f"{type(found).__name__} does not model the distribution of its columns, "
+                         f"so it cannot impute them: use a mixture or a network")
     out = table.copy()
     if isinstance(found, Fit):
         laid = of_fit(found, table, layout)
@@ -170,8 +171,8 @@ def _simulated(fit: Fit, rows: int, seed: int, inputs: pd.DataFrame | None,
         laid = laid._replace(steps=(np.arange(rows),))
         return _frame(laid, _rowed(fit, laid, fit.simulate(1, steps=rows, seed=seed)))
     if inputs is None:
-        raise ModelError(f"the model has the inputs {list(needed)}: give a table that has them, "
-                         f"--data FILE")
+        raise ModelError(f"the model has the inputs {list(needed)}: give a table with these "
+                         f"columns, --data FILE")
     laid = of_fit(fit, inputs, layout)
     missing = next((name for name in needed if name not in laid.data), None)
     if missing is not None:
@@ -207,8 +208,8 @@ def score(found: Any, table: pd.DataFrame, target: str | None,
     rows = columns_of(found, table)
     rows = rows if hasattr(found, "feature_names_in_") else rows.to_numpy(float)
     if target is None and _judged(found):
-        raise ModelError(f"a {type(found).__name__} is scored by what it predicts: say which "
-                         f"column holds the truth, --target NAME; the columns are "
+        raise ModelError(f"a {type(found).__name__} is scored by its predictions: choose the "
+                         f"column with the true values, --target NAME; the columns are "
                          f"{list(table.columns)}")
     if target is None:
         return out | {"log_score": float(found.score(rows))}
@@ -218,14 +219,14 @@ def score(found: Any, table: pd.DataFrame, target: str | None,
         lookup = {label: i for i, label in enumerate(found.classes_.tolist())}
         unknown = next((label for label in y.tolist() if label not in lookup), None)
         if unknown is not None:
-            raise DataError(f"'{target}' holds {unknown!r}, which was not in training: "
+            raise DataError(f"'{target}' has {unknown!r}, which was not in the training data: "
                             f"{list(lookup)}")
         own = p[np.arange(len(y)), [lookup[label] for label in y.tolist()]]
         return out | {"accuracy": float(found.score(rows, y)),
                       "log_score": float(np.log(np.maximum(own, 1e-300)).mean())}
     if not hasattr(found, "log_prob"):
-        raise ModelError(f"--target {target}: {type(found).__name__} predicts no column of a row: "
-                         f"leave it out")
+        raise ModelError(f"--target {target}: {type(found).__name__} does not predict a column: "
+                         f"omit --target")
     return out | {"r2": float(found.score(rows, y)),
                   "log_score": float(np.mean(found.log_prob(rows, y)))}
 
@@ -243,8 +244,8 @@ def compared(files: dict[str, Any], table: pd.DataFrame, target: str | None, fol
     if target is None:
         faces = [name for name, found in files.items() if not isinstance(found, Fit)]
         if faces:
-            raise ModelError(f"'{faces[0]}' holds a {type(files[faces[0]]).__name__}: say --target "
-                             f"NAME to compare what they predict")
+            raise ModelError(f"'{faces[0]}' contains a {type(files[faces[0]]).__name__}: use "
+                             f"--target NAME to compare the predictions")
         rows = {name: of_fit(found, table, layout).data for name, found in files.items()}
         return compare(files, rows, folds=folds).reset_index()
     target_of(table, target)

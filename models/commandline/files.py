@@ -49,7 +49,7 @@ def read_table(path: str) -> pd.DataFrame:
         raise DataError(f"'{path}': {ending} needs pyarrow: pip install 'probml[data]' "
                         f"({error})") from None
     except Exception as error:
-        raise DataError(f"'{path}' is no {ending[1:]} table: {error}") from None
+        raise DataError(f"'{path}' is not a valid {ending[1:]} table: {error}") from None
     if not len(out):
         raise DataError(f"'{path}' has no rows")
     return out
@@ -78,7 +78,7 @@ def write_table(table: pd.DataFrame, path: str | None) -> None:
     except (TypeError, ValueError, OverflowError) as error:  # Arrow's, of a column of several kinds
         if type(error).__module__ == "builtins" and ending in (".csv", ".tsv"):
             raise
-        raise DataError(f"'{path}': {ending[1:]} cannot hold this table ({error}): write .csv"
+        raise DataError(f"'{path}': {ending[1:]} cannot store this table ({error}): write .csv"
                         ) from None
 
 
@@ -96,8 +96,8 @@ def check_kind(path: str, begins: bytes, what: str) -> None:
     with open(path, "rb") as file:
         head = file.read(len(begins))
     if head and head != begins:
-        raise ModelError(f"--out {path}: a file of that name is there that is no {what}, and would "
-                         f"be lost: name another, or remove it first")
+        raise ModelError(f"--out {path}: a file with this name exists that is not a {what}, and "
+                         f"would be overwritten: use another name, or remove it first")
 
 
 def write_json(value: Any) -> None:
@@ -134,7 +134,7 @@ def open_fit(path: str, model: str | None = None, settings: dict[str, Any] | Non
     except FileNotFoundError:
         raise DataError(f"'{path}': there is no such file") from None
     except ModelError as error:
-        hint = str(error).replace("load(path, model)", "say --model FILE.py:name")
+        hint = str(error).replace("load(path, model)", "--model FILE.py:name")
         raise ModelError(hint) from None
 
 
@@ -164,7 +164,7 @@ def own_model(spec: str, settings: dict[str, Any]) -> Model:
     """
     path, _, name = spec.rpartition(":")
     if not path.endswith(".py") or not name:
-        raise ModelError(f"--model {spec}: expected a model of the zoo or FILE.py:name")
+        raise ModelError(f"--model {spec}: expected a model of the library or FILE.py:name")
     if not Path(path).is_file():
         raise ModelError(f"--model {spec}: there is no file '{path}'")
     module_name = Path(path).stem

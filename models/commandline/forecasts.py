@@ -32,8 +32,8 @@ def forecast(found: Any, table: pd.DataFrame, steps: int, interval: float | None
     """
     fit = fit_of(found)
     if not fit.structure.chains or not hasattr(found, "forecast"):
-        raise ModelError(f"model '{fit.model.name}' has no chain along time whose next steps could "
-                         f"be told: ask predict")
+        raise ModelError(f"model '{fit.model.name}' has no chain along time, so it cannot "
+                         f"forecast: use predict")
     ahead = (_of_fit if isinstance(found, Fit) else _of_face)(found, table, steps, interval, layout)
     names = names_of(table, layout.by)
     head = {} if layout.by is None else {layout.by: np.repeat(names, steps)}
@@ -44,8 +44,8 @@ def _of_fit(fit: Fit, table: pd.DataFrame, steps: int, interval: float | None,
             layout: Layout) -> dict[str, np.ndarray]:
     if fit.model.inputs:
         raise ModelError(f"the model has the inputs {list(fit.model.inputs)}, whose values at the "
-                         f"steps that follow are not in the table: ask in Python, "
-                         f"fit.forecast(data, steps, {fit.model.inputs[0]}=…)")
+                         f"forecast steps are not in the table: use Python, fit.forecast(data, "
+                         f"steps, {fit.model.inputs[0]}=…)")
     laid = of_fit(fit, table, layout)
     out: dict[str, np.ndarray] = {}
     for name, answer in fit.forecast(laid.data, steps=steps, interval=interval).items():
@@ -64,7 +64,7 @@ def _of_face(face: Any, table: pd.DataFrame, steps: int, interval: float | None,
     rows, settings = columns_of(face, table), {}
     if interval is not None:
         if "interval" not in inspect.signature(face.forecast).parameters:
-            raise ModelError(f"--interval {interval}: {type(face).__name__} forecasts means alone")
+            raise ModelError(f"--interval {interval}: {type(face).__name__} forecasts means only")
         settings["interval"] = interval
     X = rows if layout.by is None else sequences(rows, table, layout.by)
     found = face.forecast(X, steps, **settings)

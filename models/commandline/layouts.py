@@ -73,9 +73,9 @@ def of_model(model: Model, table: pd.DataFrame, layout: Layout) -> Laid:
     laid = _laid(structure, model, NONE, table, layout)
     missing = next((name for name in model.inputs if name not in laid.data), None)
     if missing is not None:
-        raise DataError(f"the table has no column '{missing}', an input of the model: a setting is "
-                        f"--set {missing}=…, a column of another name --as {missing}=COLUMN; the "
-                        f"table has {listed(list(table.columns))}")
+        raise DataError(f"the table has no column '{missing}', an input of the model: give a "
+                        f"setting by --set {missing}=…, a column with another name by --as "
+                        f"{missing}=COLUMN; the table has {listed(list(table.columns))}")
     return laid
 
 
@@ -89,8 +89,8 @@ def of_fit(fit: Fit, table: pd.DataFrame, layout: Layout, without: str | None = 
     laid = _laid(fit.structure, fit.model, fit.columns, table, layout)
     absent = [name for name, _ in fit.pattern if name not in laid.data and name != without]
     if absent and not (without == "" and len(absent) == 1):
-        warnings.warn(f"the table shows nothing of {', '.join(map(repr, absent))}, seen when the "
-                      f"model was fitted: taken as unseen; a column of another name is --as "
+        warnings.warn(f"the table has no {', '.join(map(repr, absent))}, observed when the model "
+                      f"was fitted: treated as missing; give a column with another name by --as "
                       f"{absent[0]}=COLUMN", RuntimeWarning, stacklevel=2)
     if not without or not (without in table.columns or without in laid.joined):
         return laid
@@ -111,12 +111,12 @@ def _laid(structure: Structure | None, model: Any, remembered: Mapping[str, tupl
     # of what a fit remembers the table shows all columns, or it shows nothing of it
     own = {name: columns for name, columns in remembered.items() if set(columns) & set(table)}
     for name, columns in own.items():
-        _there(table, columns, f"'{name}' is made of {list(columns)}")
+        _there(table, columns, f"'{name}' consists of {list(columns)}")
     joined = {**own, **layout.joined}
     chained = structure is not None and bool(structure.chains)
     if layout.by is not None and not chained:
-        raise ModelError(f"--by {layout.by}: model '{model.name}' has no chain, so that its rows "
-                         f"are no steps")
+        raise ModelError(f"--by {layout.by}: model '{model.name}' has no chain, so its rows are "
+                         f"not steps")
     plain = [name for name in table.columns if name not in joined
              and (name in known or structure is None and not joined)]
     made = {name: table[columns[0]] if len(columns) == 1 and not _wide(structure, name)
@@ -158,7 +158,7 @@ def _steps(table: pd.DataFrame, by: str | None) -> tuple[np.ndarray, ...]:
     _there(table, [by], f"--by {by}")
     if table[by].isna().any():
         row = int(np.argmax(table[by].isna().to_numpy()))
-        raise DataError(f"--by {by}: row {row} has no name of a sequence")
+        raise DataError(f"--by {by}: row {row} has no sequence identifier")
     codes, _ = pd.factorize(table[by])
     return tuple(np.flatnonzero(codes == code) for code in range(codes.max() + 1))
 
@@ -191,8 +191,8 @@ def joined_of(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
         name, equals, columns = text.partition("=")
         own = tuple(column.strip() for column in columns.split(",") if column.strip())
         if not (equals and name and own):
-            raise ModelError(f"--as {text}: expected NAME=COLUMN,COLUMN, a site or input and the "
-                             f"columns that make it")
+            raise ModelError(f"--as {text}: expected NAME=COLUMN,COLUMN, a site or input and its "
+                             f"columns")
         out[name] = own
     return out
 

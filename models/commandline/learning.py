@@ -57,7 +57,7 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> Any:
     if model in ZOO:
         if wish.layout.joined or wish.layout.by and model not in SEQUENCES:
             said = "--as" if wish.layout.joined else "--by"
-            raise ModelError(f"{said}: {model} takes the columns of the table as they are")
+            raise ModelError(f"{said}: {model} uses the columns of the table as they are")
         _refuse_options(model, wish, ZOO[model].takes)
         if model not in SEQUENCES:
             _refuse_names(table)
@@ -76,7 +76,7 @@ def _unnumbered(table: pd.DataFrame) -> pd.DataFrame:
         column = table[name]
         if (pd.api.types.is_integer_dtype(column) and len(column) > 1
                 and (column.diff()[1:] == 1).all()):
-            warnings.warn(f"column '{name}' has no name in the file and counts the rows: left out",
+            warnings.warn(f"column '{name}' has no name in the file and is a row number: dropped",
                           RuntimeWarning, stacklevel=2)
             table = table.drop(columns=name)
     return table
@@ -96,18 +96,19 @@ def _refuse_names(table: pd.DataFrame) -> None:
         nested = next((each for each in seen if isinstance(each, list | dict | np.ndarray)), None)
         if nested is not None:
             raise DataError(f"column '{name}' holds several values in a cell, {nested!r:.60}: give "
-                            f"each a column of its own, or leave it out, --drop '{name}'")
+                            f"each a separate column, or drop it, --drop '{name}'")
         each = seen.nunique() > max(0.9 * len(seen), FEW)
         if each or pd.api.types.is_datetime64_any_dtype(column):
-            said[name] = "dates" if not each or _dates(seen) else "another text in nearly every row"
+            said[name] = "dates" if not each or _dates(seen) else ("a different text in nearly "
+                                                                   "every row")
     if not said:
         return
-    told = "; ".join(f"column '{name}' holds {what}" for name, what in said.items())
+    told = "; ".join(f"column '{name}' has {what}" for name, what in said.items())
     drops = " ".join(f"--drop '{name}'" for name in said)
-    dates = (", or give numbers made of a date, such as its year or weekday"
+    dates = (", or convert dates to numbers, such as the year or weekday"
              if "dates" in said.values() else "")
     it = "it" if len(said) == 1 else "them"
-    raise DataError(f"{told}: that tells nothing of new rows, leave {it} out, {drops}{dates}")
+    raise DataError(f"{told}: this has no information about new rows, drop {it}, {drops}{dates}")
 
 
 def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
@@ -116,12 +117,12 @@ def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
         ModelError: an option that this model would not look at.
     """
     if wish.target is not None and "target" not in takes:
-        raise ModelError(f"--target {wish.target}: {model} learns all columns and predicts none by "
-                         f"itself: leave it out, and say --site when you predict")
+        raise ModelError(f"--target {wish.target}: {model} models all columns jointly: omit "
+                         f"--target, and use --site when you predict")
     if wish.sizes is not None and "sizes" not in takes:
         sized = [name for name, kind in ZOO.items() if "sizes" in kind.takes]
-        raise ModelError(f"--components: {model} has no number of components or states to choose; "
-                         f"{' and '.join(sized)} have, a function of your own says --set k=3")
+        raise ModelError(f"--components: {model} has no number of components or states; "
+                         f"{' and '.join(sized)} have; use --set k=3 for a function of your own")
 
 
 def _dates(column: pd.Series) -> bool:
@@ -139,7 +140,7 @@ def sizes_of(text: str | None, option: str) -> Any:
         return None
     low, dash, high = text.partition("-")
     if not low.isdigit() or dash and not high.isdigit() or dash and int(high) < int(low):
-        raise ModelError(f"{option} {text}: expected a whole number, or a range such as 1-5")
+        raise ModelError(f"{option} {text}: expected an integer, or a range such as 1-5")
     return range(int(low), int(high) + 1) if dash else int(low)
 
 
@@ -150,7 +151,7 @@ def divided(table: pd.DataFrame, wish: Wish) -> tuple[pd.DataFrame, pd.Series]:
         ModelError: no target was said. DataError: the table has no such column.
     """
     if wish.target is None:
-        raise ModelError(f"say which column is predicted, --target NAME; the columns are "
+        raise ModelError(f"choose the column to predict, --target NAME; the columns are "
                          f"{listed(list(table.columns))}")
     if wish.target not in table.columns:
         raise DataError(f"--target {wish.target}: the table has no such column; it has "
@@ -188,20 +189,20 @@ def _regression(table: pd.DataFrame, wish: Wish) -> Any:
     known = y.notna()
     if known.any() and not known.all():
         warnings.warn(f"column '{wish.target}' is empty in {int((~known).sum())} of {len(y)} rows, "
-                      f"from which a regression learns nothing: they are left out", RuntimeWarning,
+                      f"which a regression cannot use: these rows are dropped", RuntimeWarning,
                       stacklevel=2)
         X, y = X[known], y[known]
     text = [name for name in X.columns if not pd.api.types.is_numeric_dtype(X[name])]
     if text:
-        raise DataError(f"column '{text[0]}' holds text, and a regression takes numbers: leave it "
-                        f"out, --drop '{text[0]}', or give one column of 0 and 1 for each of its "
-                        f"values but one; --model network takes columns of any kind, and empty "
-                        f"cells (predict --site '{wish.target}')")
+        raise DataError(f"column '{text[0]}' is text, and a regression takes numbers: drop it, "
+                        f"--drop '{text[0]}', or give one 0/1 column for each of its values except "
+                        f"one; --model network takes columns of any kind, and empty cells (predict "
+                        f"--site '{wish.target}')")
     if pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y):
         if wish.engine is not None:
-            raise ModelError(f"--engine {type(wish.engine).__name__}: a regression of numbers has "
-                             f"an exact posterior, its scales chosen by their evidence: leave it "
-                             f"out, or write the function, FILE.py:name")
+            raise ModelError(f"--engine {type(wish.engine).__name__}: a linear regression has an "
+                             f"exact posterior with scales chosen by the evidence: omit --engine, "
+                             f"or write the function, FILE.py:name")
         return _made(BayesianLinearRegression, wish).fit(X, y)
     return _made(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
 
@@ -211,8 +212,9 @@ def _network(table: pd.DataFrame, wish: Wish) -> Any:
                if usual(column, f"column '{name}'") == "normal"]
     rows = table.dropna() if numbers else table  # with holes: structural EM, of categories alone
     if not len(rows):
-        raise DataError(f"every row has an unseen cell, and beside numbers ('{numbers[0]}') a "
-                        f"graph is learnt from whole rows: write the graph yourself, FILE.py:name")
+        raise DataError(f"every row has a missing cell, and a graph with continuous columns "
+                        f"('{numbers[0]}') is learnt from complete rows only: write the graph "
+                        f"yourself, FILE.py:name")
     settings = {"score": "bic" if numbers else "bdeu", "seed": wish.seed, **wish.settings}
     dag = learn_structure(rows, **settings)
     return bayesian_network(dag, data=table).fit(table, wish.engine, seed=wish.seed)
@@ -223,8 +225,8 @@ def _hidden_markov(table: pd.DataFrame, wish: Wish) -> Any:
     numbers = table if by is None else table.drop(columns=by, errors="ignore")
     text = [name for name in numbers if not pd.api.types.is_numeric_dtype(numbers[name])]
     if text:
-        raise DataError(f"column '{text[0]}' holds text: a sequence is numbers, a row a step; "
-                        f"leave it out, --drop '{text[0]}', or tell sequences apart by it, --by")
+        raise DataError(f"column '{text[0]}' is text: a sequence needs numbers, one row per step; "
+                        f"drop it, --drop '{text[0]}', or use it to identify sequences, --by")
     face = _made(HiddenMarkov, wish, n_states=2 if wish.sizes is None else wish.sizes,
                  random_state=wish.seed, engine=wish.engine)
     return face.fit(numbers if by is None else sequences(numbers, table, by))
@@ -233,13 +235,13 @@ def _hidden_markov(table: pd.DataFrame, wish: Wish) -> Any:
 def _series(table: pd.DataFrame, wish: Wish) -> Any:
     numbers = [name for name in table if pd.api.types.is_numeric_dtype(table[name])]
     if wish.target is None and len(numbers) != 1:
-        raise ModelError(f"say which column is the series, --target NAME: {numbers} are numbers")
+        raise ModelError(f"choose the column of the series, --target NAME: {numbers} are numeric")
     name = wish.target or numbers[0]
     if name not in table.columns:
         raise DataError(f"--target {name}: the table has no such column; it has "
                         f"{listed(list(table.columns))}")
     if name not in numbers:
-        raise DataError(f"column '{name}' holds text: a series is numbers, a row a step")
+        raise DataError(f"column '{name}' is text: a series needs numbers, one row per step")
     face, by = _made(StructuralTimeSeries, wish, engine=wish.engine), wish.layout.by
     return face.fit(table[[name]] if by is None else sequences(table[[name]], table, by))
 

@@ -122,8 +122,8 @@ def _written(table: pd.DataFrame, out: str | None, as_json: bool) -> None:
 @main.command()
 @click.argument("fitted")
 @click.argument("data")
-@click.option("--site", help="What is predicted, where the model leaves a choice.")
-@click.option("--proba", is_flag=True, help="The probabilities of all states, too.")
+@click.option("--site", help="The site to predict, if there are several.")
+@click.option("--proba", is_flag=True, help="Add the probabilities of all states.")
 @own_model
 @settings_option
 @unknown_option
@@ -160,8 +160,9 @@ def impute(fitted: str, data: str, model: str | None, settings: tuple[str, ...],
 @main.command()
 @click.argument("fitted")
 @click.option("--rows", "-n", default=100, show_default=True, type=click.IntRange(1),
-              help="How many; of an HMM, steps of one sequence; with --data as many as it has.")
-@click.option("--data", help="A table of inputs, where the model has some.")
+              help="Number of rows (of an HMM: steps of one sequence); with --data the rows of the "
+                   "table.")
+@click.option("--data", help="A table of inputs, if the model has inputs.")
 @click.option("--seed", default=0, show_default=True)
 @own_model
 @settings_option
@@ -183,7 +184,7 @@ def simulate(fitted: str, rows: int, data: str | None, seed: int, model: str | N
 @click.option("--steps", "-n", default=1, show_default=True, type=click.IntRange(1),
               help="How many.")
 @click.option("--interval", type=click.FloatRange(0, 1, min_open=True, max_open=True),
-              help="A probability, such as 0.9: bounds beside each number.")
+              help="A probability, such as 0.9: add the bounds of this interval.")
 @own_model
 @settings_option
 @layout_options
@@ -221,10 +222,10 @@ def score(fitted: str, data: str, target: str | None, model: str | None,
 @main.command()
 @click.argument("data")
 @click.argument("fitted", nargs=-1, required=True)
-@click.option("--target", help="Compare the prediction of this column, on rows left out.")
+@click.option("--target", help="Compare the prediction of this column on held-out rows.")
 @click.option("--folds", type=click.IntRange(2), help="Of cross-validation.")
 @click.option("--model", "-m", "models", multiple=True, metavar="FILE.py:name",
-              help="A model of your own that one of the files holds; may be said several times.")
+              help="A model of your own for one of the files; may be repeated.")
 @layout_options
 @out_option
 @json_option
@@ -240,7 +241,7 @@ def compare(data: str, fitted: tuple[str, ...], target: str | None, folds: int |
 
 @main.command()
 @click.argument("fitted", required=False)
-@click.option("--data", help="A table: how would a model be fitted to it?")
+@click.option("--data", help="A table: show how a model would be fitted to it.")
 @own_model
 @settings_option
 @layout_options
@@ -250,7 +251,7 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
     """What a file holds; or, with --model FILE.py:name, how a model would treat DATA."""
     if fitted is None:
         if model is None:
-            raise click.UsageError("say a file, or --model FILE.py:name")
+            raise click.UsageError("give a file, or --model FILE.py:name")
         bound = files.own_model(model, dict(map(learning.setting, settings)))
         rows = None if data is None else layouts.of_model(bound, files.read_table(data),
                                                           layout).data
@@ -271,7 +272,7 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
 @main.command()
 @click.argument("spec", metavar="FILE.py:name")
 @click.option("--rows", default=50, show_default=True, type=click.IntRange(1))
-@click.option("--data", help="A table whose inputs and unseen cells the simulated rows have.")
+@click.option("--data", help="A table whose inputs and missing cells the simulated rows get.")
 @click.option("--simulations", default=200, show_default=True, type=click.IntRange(20))
 @click.option("--engine", help=engines.SAID)
 @click.option("--seed", default=0, show_default=True)
@@ -284,8 +285,8 @@ def check(spec: str, rows: int, data: str | None, simulations: int, engine: str 
     """A certificate of a model: are parameters found again that made the rows? Exit code 1: no."""
     model = files.own_model(spec, dict(map(learning.setting, settings)))
     if model.inputs and data is None:
-        raise ModelError(f"the model has the inputs {list(model.inputs)}: give a table that has "
-                         f"them, --data FILE")
+        raise ModelError(f"the model has the inputs {list(model.inputs)}: give a table with these "
+                         f"columns, --data FILE")
     of = {"rows": rows} if data is None else {
         "data": layouts.of_model(model, files.read_table(data), layout).data}
     found = model.check(engine=engines.engine_of(engine), simulations=simulations, seed=seed, **of)
@@ -298,8 +299,8 @@ def check(spec: str, rows: int, data: str | None, simulations: int, engine: str 
 
 @main.command()
 @click.argument("fitted")
-@click.option("--data", help="The table that was fitted, or another; the report tells of it.")
-@click.option("--target", help="Of a classifier or a regression: the column that is predicted.")
+@click.option("--data", help="The table to report on: the fitted table or another one.")
+@click.option("--target", help="For a classifier or a regression: the predicted column.")
 @click.option("--out", "-o", default="report.html", show_default=True)
 @own_model
 @settings_option
@@ -313,8 +314,8 @@ def report(fitted: str, data: str | None, target: str | None, out: str, model: s
     rows = () if table is None else (answers.rows_of(found, table, layout),)
     if target is not None:
         if table is None or files.is_fit(found):
-            raise ModelError(f"--target {target}: it goes with --data and the file of a model of "
-                             f"the zoo; a function of your own finds its columns by name")
+            raise ModelError(f"--target {target}: it needs --data and the file of a model of the "
+                             f"library; a function of your own finds its columns by name")
         rows += (answers.target_of(table, target),)
     found.report(out, *rows)
     click.echo(f"written to {out}", err=True)

@@ -16,11 +16,11 @@ def layout_options(command: Callable) -> Callable:
         return command(layout=layouts.Layout(layouts.joined_of(joined), by), **given)
 
     for option in (
-        click.option("--by", metavar="NAME", help="Of a model with chains, whose rows are steps: "
-                     "the column that tells sequences apart; without it they are one."),
+        click.option("--by", metavar="NAME", help="The column that identifies sequences (HMM, time "
+                                                  "series); without it all rows are one sequence."),
         click.option("--as", "joined", multiple=True, metavar="NAME=COLUMN,…",
-                     help="The columns that make an array of a function of your own, or the one "
-                     "that has another name there; may be said several times."),
+                     help="The columns of an array argument of your own function, or the column "
+                          "for an argument with another name; may be repeated."),
     ):
         laid = option(laid)
     return laid
@@ -31,14 +31,15 @@ def model_options(command: Callable) -> Callable:
     for option in (
         layout_options,
         click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
-                     help="A setting of the model; may be said several times."),
+                     help="A setting of the model; may be repeated."),
         click.option("--drop", multiple=True, metavar="NAME",
-                     help="A column to leave out, or several, a,b; may be said several times."),
+                     help="A column to drop, or several, a,b; may be repeated."),
         click.option("--components", "--states", "sizes", metavar="K or LOW-HIGH",
-                     help="Of a mixture or an HMM; the best of a range by BIC."),
-        click.option("--seed", default=0, show_default=True, help="Of every random choice."),
+                     help="The number of components or states of a mixture or HMM; of a range, the "
+                          "best by BIC."),
+        click.option("--seed", default=0, show_default=True, help="Random seed."),
         click.option("--engine", help=engines.SAID),
-        click.option("--target", help="The column that is predicted."),
+        click.option("--target", help="The column to predict."),
         click.option("--model", "-m", required=True,
                      help=f"One of {', '.join(learning.ZOO)}, or FILE.py:name."),
     ):
@@ -56,19 +57,21 @@ def wish(target: str | None, engine: str | None, seed: int, sizes: str | None,
 
 
 def json_option(command: Callable) -> Callable:
-    return click.option("--json", "as_json", is_flag=True, help="Answer as one line of JSON.")(
+    return click.option("--json", "as_json", is_flag=True, help="Print the result as one line of "
+                                                                "JSON.")(
         command)
 
 
 def out_option(command: Callable) -> Callable:
     return click.option("--out", "-o", metavar="FILE",
-                        help="Write here; CSV on standard output without it.")(command)
+                        help="Output file; without it CSV is printed on standard output.")(command)
 
 
 own_model = click.option("--model", "-m", metavar="FILE.py:name",
-                         help="The model, where the file holds a fit of your own.")
+                         help="The model, if the file contains a fit of your own model.")
 settings_option = click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
-                               help="A setting of that model.")
+                               help="A setting of this model.")
 unknown_option = click.option("--unknown", type=click.Choice(["refuse", "new"]), default="refuse",
-                              show_default=True, help="What becomes of a label of a group that "
-                              "was not learnt; new: a member drawn as the others are.")
+                              show_default=True, help="Treatment of a group label that was not in "
+                                                      "the training data; new: a new group, drawn "
+                                                      "from the prior of the groups.")

@@ -38,13 +38,14 @@ def read_text(path: str, comma: str) -> pd.DataFrame:
         names = list(read(nrows=0).columns)
         _refuse_other(path, names, comma)
         raise DataError(f"'{path}': rows have more cells than the {len(names)} names of the first "
-                        f"line, {listed(names)}, and which is which is unknown: give every column "
-                        f"a name; cells are parted by commas (by tabs in .tsv)") from None
+                        f"line, {listed(names)}, so columns and names cannot be matched: give "
+                        f"every column a name; cells are separated by commas (by tabs in "
+                        f".tsv)") from None
     head = read(header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
     twice = head[head.duplicated() & (head != "")]
     if len(twice):
         raise DataError(f"'{path}' has {int((head == twice.iloc[0]).sum())} columns named "
-                        f"'{twice.iloc[0]}': rename or leave out all but one")
+                        f"'{twice.iloc[0]}': rename or drop all but one")
     _refuse_other(path, list(out.columns), comma)
     text = [name for name, column in out.items() if not pd.api.types.is_numeric_dtype(column)]
     holed = [name for name in text if out[name].isna().any()]
@@ -62,9 +63,9 @@ def _refuse_other(path: str, names: list, comma: str) -> None:
     other = next((mark for mark in OTHERS if mark != comma and mark in head), None)
     if len(names) == 1 and other is not None:
         raise DataError(f"'{path}' has one column, {head!r:.80}: its separator is {other!r}, "
-                        f"expected {comma!r}. Write it anew, pandas.read_csv({path!r}, "
-                        f"sep={other!r}, decimal=',').to_csv('new.csv', index=False), with "
-                        f"decimal='.' where points are decimal")
+                        f"expected {comma!r}. Rewrite it, pandas.read_csv({path!r}, sep={other!r}, "
+                        f"decimal=',').to_csv('new.csv', index=False), with decimal='.' if the "
+                        f"decimal mark is a point")
 
 
 def _tell_unseen(said: pd.DataFrame, out: pd.DataFrame) -> None:
@@ -72,9 +73,9 @@ def _tell_unseen(said: pd.DataFrame, out: pd.DataFrame) -> None:
     for name, column in said.items():
         words = column[out[name].isna().to_numpy() & (column.str.strip() != "").to_numpy()]
         if len(words):
-            warnings.warn(f"column '{name}': {len(words)} cells that say "
-                          f"{listed(list(words.unique()[:SHOWN]))} are read as unseen; a value of "
-                          f"that name needs another spelling", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"column '{name}': {len(words)} cells with the text "
+                          f"{listed(list(words.unique()[:SHOWN]))} are read as missing; use "
+                          f"another spelling if this is a value", RuntimeWarning, stacklevel=2)
 
 
 def _tell_numbers(name: str, column: pd.Series) -> None:
@@ -82,6 +83,6 @@ def _tell_numbers(name: str, column: pd.Series) -> None:
     seen = column.dropna().astype(str)
     odd = seen[pd.to_numeric(seen, errors="coerce").isna().to_numpy()]
     if len(seen) and 0 < len(odd) < LEAST * len(seen):
-        warnings.warn(f"column '{name}' is numbers but for {len(odd)} of {len(seen)} cells, which "
-                      f"say {listed(list(odd.unique()[:SHOWN]))}: it is read as text; leave such "
-                      f"cells empty, if they are unseen", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"column '{name}' is numeric except for {len(odd)} of {len(seen)} cells, "
+                      f"with the text {listed(list(odd.unique()[:SHOWN]))}: it is read as text; "
+                      f"leave these cells empty if they are missing", RuntimeWarning, stacklevel=2)

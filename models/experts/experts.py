@@ -46,7 +46,7 @@ def mixture_of_experts(
     (k, 1 + d), intercepts first, and `precision` (k,), 1/σ²; with classes `weights` (k, classes −
     1, 1 + d) and no precision. With k = 1 there is neither gate nor z.
 
-    An unseen y is exact; an unseen cell of x is refused, since nothing says how x is distributed.
+    A missing y is exact; a missing cell of x is refused, since nothing says how x is distributed.
     Centre and scale the columns.
 
     Args:

@@ -62,7 +62,7 @@ class MixtureOfExpertsClassifier(ExpertsFace, Classifier):
 
     def as_data(self, X, y=None):
         """Rows as the data of `fit_`: X less its means and in its standard deviations, and y as
-        codes of classes_, NaN unseen."""
+        codes of classes_, NaN where missing."""
         data = self._asked(X)
         if y is None:
             return data

@@ -51,9 +51,9 @@ class MixtureOfExperts(RegressorMixin, ExpertsFace):
         scale: s; at the mode an expert's σ² is (residual squares + s²)/(rows + 1), s in standard
             deviations of y.
         prior: posterior mode (True) or maximum likelihood (False).
-        n_init: starts, run as one program; the best is kept. None: as many as about a second buys,
+        n_init: starts, run as one program; the best is used. None: as many as about a second buys,
             see EM.
-        tol: stop when an iteration gains less than this a row, in nats.
+        tol: stop when an iteration gains less than this a row.
         max_iter: EM iterations at the most; one that stops there warns and leaves converged_ False.
         random_state: seed of the starts; None is 0, a fit repeats.
         engine: an engine's value instead of the EM that these arguments describe.
@@ -101,19 +101,19 @@ class MixtureOfExperts(RegressorMixin, ExpertsFace):
         X, y = (X, y) if kept is None else (X[kept], y[kept])
         use = ~np.isnan(y)
         if not use.any():
-            raise DataError("y has no number, every one is missing: there is nothing to learn from")
+            raise DataError("every value of y is missing: nothing can be estimated")
         X, y, weights = X[use], y[use], None if weights is None else weights[use]
         self._refuse_few(X, y)
         k, d = self._leaves, X.shape[1]
         if not self.prior and len(y) <= k * (d + 1):
             raise DataError(
                 f"n_samples={len(y)}: {k} experts of {d + 1} coefficients each fit so few rows "
-                f"without a rest, and the likelihood has no "
-                f"maximum. Give more than {k * (d + 1)} rows, or keep prior=True"
+                f"exactly, and the likelihood is unbounded. Give more than {k * (d + 1)} rows, or "
+                f"keep prior=True"
             )
         if not self.prior and y.min() == y.max():
-            raise DataError(f"y is constant ({y[0]:g}): every expert's σ is 0 and the likelihood "
-                            f"has no maximum. Keep prior=True")
+            raise DataError(f"y is constant ({y[0]:g}): σ of every expert is 0 and the likelihood "
+                            f"is unbounded. Keep prior=True")
         self._standardise(X, weights)
         self._answer_centre, self._answer_unit = (float(v) for v in centre_and_unit(y, weights))
         data = self._data(X) | {"y": (y - self._answer_centre) / self._answer_unit}
@@ -137,8 +137,8 @@ class MixtureOfExperts(RegressorMixin, ExpertsFace):
         return np.asarray(self.fit_.predict(data, "y"),
                           float) * self._answer_unit + self._answer_centre
 
-    predict_proba = absent("predict_proba", "gates(X) tells p(expert | x), "
-                           "responsibilities(X, y) that given y")
+    predict_proba = absent("predict_proba", "use gates(X) for p(expert | x), responsibilities(X, "
+                                            "y) for p(expert | x, y)")
 
     @property
     def scale_(self):

@@ -18,7 +18,7 @@ def _is_branches(value) -> bool:
     )
 
 
-BRANCHES: Rule = ("None or a tuple of whole numbers of at least 2, such as (2, 2)", _is_branches)
+BRANCHES: Rule = ("None or a tuple of integers of at least 2, such as (2, 2)", _is_branches)
 
 
 class ExpertsFace(Learnt, Complete, Face):
@@ -37,8 +37,8 @@ class ExpertsFace(Learnt, Complete, Face):
         if not self.prior and (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} of X is constant (n_samples={len(X)}): "
-                f"beside the intercept its weight has no "
-                "maximum of the likelihood. Drop it, or keep prior=True"
+                f"its weight is not identified separately from the intercept. Drop it, or keep "
+                f"prior=True"
             )
         self._centre, self._unit = centre_and_unit(X, weights)
 
@@ -66,7 +66,7 @@ class ExpertsFace(Learnt, Complete, Face):
             return mixture_of_experts(k=int(self.n_experts), gate=bool(self.gate), **settings)
         if not self.gate:
             raise ModelError(f"{type(self).__name__}(branches={self.branches!r}, gate=False): a "
-                             f"tree is made of gates; say n_experts=...")
+                             f"tree consists of gates; use n_experts=...")
         return hierarchical_mixture_of_experts(branches=tuple(map(int, self.branches)), **settings)
 
     def _refuse_few(self, X, y) -> None:

@@ -102,14 +102,14 @@ class Learnt:
                           self._answer_unit)[1] + self._answer_centre
 
     def log_prob(self, X, y):
-        """log p(y | x) of every row, (n,), nats, in units of y; 0 where y is unseen."""
+        """log p(y | x) of every row, (n,), in units of y; 0 where y is missing."""
         data = self.as_data(X, y)
         seen = (~np.isnan(np.asarray(data["y"], float)) if np.asarray(data["y"]).dtype.kind == "f"
                 else True)
         return self.fit_.log_prob(data) - np.log(self._answer_unit) * seen
 
     def responsibilities(self, X, y):
-        """p(expert | x, y), (n, experts); where y is unseen the gates' shares."""
+        """p(expert | x, y), (n, experts); where y is missing the gates' shares."""
         return self._posterior(self.as_data(X, y))
 
     @property

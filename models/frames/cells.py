@@ -48,7 +48,7 @@ def numbers_of(column, name: str) -> np.ndarray:
                          if not isinstance(value, Number)), (0, column))
         raise KindError(f"{name}: float() argument must be a string or a real number, got a "
                         f"{type(odd).__name__}, {shortly(odd)}, in row {row}: give each of its "
-                        f"numbers a column of its own, or leave the column out") from None
+                        f"numbers a separate column, or drop the column") from None
 
 
 def labels_of(column, name: str) -> tuple:

@@ -18,7 +18,7 @@ from probml.dataset.frames import shortest
 from probml.errors import meant
 from probml.models.frames.cells import codes_of, column_of, numbers_of
 
-COUNT = (lambda a: (a >= 0) & (a == np.floor(a)), "a count, a whole number >= 0")
+COUNT = (lambda a: (a >= 0) & (a == np.floor(a)), "a count, an integer >= 0")
 # kind of a numeric column -> whether a value may be, in words; None where every number may
 KINDS = {
     "normal": None,
@@ -69,8 +69,8 @@ class Columns:
         """The numbers that were taken for categories, in words; empty where there are none."""
         taken = [repr(self.names[j]) for j in range(len(self.names)) if self._number(j)]
         shown = ", ".join(taken[:12]) + (", …" if len(taken) > 12 else "")
-        return (f"whole numbers of few values taken as categories: {shown} (kinds={{...}} to say "
-                f"otherwise)" if taken else "")
+        return (f"integers with few values treated as categories: {shown} (use kinds={{...}} to "
+                f"change this)" if taken else "")
 
     @property
     def groups(self) -> dict[str, tuple[tuple, list[int]]]:
@@ -187,10 +187,9 @@ class Columns:
             if self._number(j):
                 warnings.warn(
                     f"{self.shown(j)} has {np.asarray(column, object)[i]!r} in row {i}, which was "
-                    f"not in training: its {len(labels)} whole "
-                    "numbers were taken as categories, so such cells count as unseen. "
-                    f"Say kinds={{{self.names[j]!r}: 'normal'}} (or 'poisson') before the fit to "
-                    f"treat it as a number",
+                    f"not in the training data: its {len(labels)} integers were treated as "
+                    f"categories, so such cells count as missing. Pass kinds={{{self.names[j]!r}: "
+                    f"'normal'}} (or 'poisson') before the fit to treat it as a number",
                     UserWarning,
                     stacklevel=2,
                 )
@@ -198,9 +197,8 @@ class Columns:
             shown = ", ".join(map(repr, labels[:12])) + (", …" if len(labels) > 12 else "")
             raise DataError(
                 f"{self.shown(j)} has the category {np.asarray(column, object)[i]!r} in row {i}, "
-                f"which was not in training; "
-                f"known: {shown}. Give categories={{...}} before the fit, or unknown='prior' to "
-                f"give it the prior's mass"
+                f"which was not in the training data; known: {shown}. Give categories={{...}} "
+                f"before the fit, or unknown='prior' to give it the prior probability"
             )
         return codes
 

@@ -33,11 +33,9 @@ class Complete:
             row, j = np.argwhere(hole)[0]
             raise DataError(
                 f"X contains NaN: {self._column(int(j))} is missing in row {row} "
-                f"({hole.any(1).sum()} rows have such cells), and "
-                f"{type(self).__name__} does not say how X is distributed. Drop those rows, fill "
-                f"them, or fit a model in which X is a "
-                "site beside y, such as GaussianDiscriminant, or gaussian_mixture(k=1, d=...) "
-                "of both"
+                f"({hole.any(1).sum()} rows have such cells), and {type(self).__name__} does not "
+                f"model the distribution of X. Drop these rows, fill them, or fit a joint model of "
+                f"X and y, such as GaussianDiscriminant, or gaussian_mixture(k=1, d=...) of both"
             )
         return X
 
@@ -67,7 +65,7 @@ class Numbered(Complete):
         weights, kept = self._weigh(X, sample_weight)
         rows = np.arange(len(y)) if kept is None else kept
         if not len(rows):
-            raise DataError("there is no row to learn from")
+            raise DataError("no rows to fit")
         if kept is not None:
             X, y = X[kept], y[kept]
         return X, y, np.ones(len(rows)) if weights is None else weights, rows
@@ -76,7 +74,7 @@ class Numbered(Complete):
 class Unsure:
     """A face without probabilities of classes."""
 
-    _why: ClassVar[str] = "its loss is no likelihood. LogisticRegression has one"
+    _why: ClassVar[str] = "its loss is not a likelihood. LogisticRegression has one"
 
     @property
     def predict_proba(self):

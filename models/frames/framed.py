@@ -95,10 +95,10 @@ class Framed(Complete):
 class Numeric(Framed, Numbered, Unsure, RegressorMixin, Face):
     """A face of y, a number."""
 
-    _why = "its answer is a number"
+    _why = "it predicts a number"
 
     def log_prob(self, X, y):
-        """log p(y | x) of every row, (n,), nats, in units of y; where the engine has a posterior,
+        """log p(y | x) of every row, (n,), in units of y; where the engine has a posterior,
         averaged over it."""
         return self.fit_.log_prob(self.as_data(X, y)) - np.log(self._spread)
 

@@ -38,10 +38,9 @@ def refuse_dates(column, name: str) -> None:
             return
         found = type(cell).__name__
     raise DataError(
-        f"{name} holds dates or times ({found}), whose kind nothing says. Make a number of it, "
-        f"such as "
-        "(column - column.min()).dt.total_seconds() / 86400 for days, or categories, such as "
-        "column.dt.month.astype(str)"
+        f"{name} has dates or times ({found}), whose kind is ambiguous. Convert it to a number, "
+        f"such as (column - column.min()).dt.total_seconds() / 86400 for days, or categories, such "
+        f"as column.dt.month.astype(str)"
     )
 
 

@@ -124,7 +124,7 @@ def _listed(values: Any, name: str) -> tuple:
         raise ModelError(f"{name}={values!r:.80}: expected a list of the categories of a column, "
                          f"such as ['no', 'yes'], for all columns alike, or column → such a list")
     if twice := [value for i, value in enumerate(found) if value in found[:i]]:
-        raise ModelError(f"{name}={values!r:.80}: {twice[0]!r} stands there twice")
+        raise ModelError(f"{name}={values!r:.80}: {twice[0]!r} occurs twice")
     return tuple(found)
 
 

@@ -34,7 +34,7 @@ class Margin(Complete, Unsure, Classifier):
         if codes.dtype.kind == "f":
             row = int(np.argmax(np.isnan(codes)))
             raise DataError(f"y has no label in row {row}: {type(self).__name__} needs each row's "
-                            f"class. Drop rows without one")
+                            f"class. Drop rows without a label")
         if kept is not None:
             X, codes = X[kept], codes[kept]
         kept = np.arange(len(codes)) if kept is None else kept
@@ -43,7 +43,7 @@ class Margin(Complete, Unsure, Classifier):
         if len(found) < 2:
             names = self.classes_[found].tolist()
             raise DataError(f"The number of classes has to be greater than one; y has 1 class, "
-                            f"{names}: give rows of another")
+                            f"{names}: give rows of another class")
         if len(found) < len(self.classes_):
             self.classes_, codes = self.classes_[found], np.searchsorted(found, codes)
         return X, codes, weights, kept

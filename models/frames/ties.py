@@ -45,10 +45,10 @@ def _say(shown: list[str], values: np.ndarray, advice: str) -> None:
         said = [f"{name} ({count})" for name, count in zip(shown, counts, strict=True)][:SHOWN]
         more = len(shown) - len(said)
         which = (f"{', '.join(said)}{f' and {more} more columns' * bool(more)} have few distinct "
-                 f"values (so many) in {len(values)} rows and are")
+                 f"values (as listed) in {len(values)} rows and are")
     warnings.warn(
-        f"{which} fitted by normals: a component that shrinks onto one value has a density that "
-        f"only the prior bounds, and more components always look better. {advice}",
+        f"{which} fitted by normal distributions: the density of a component that shrinks onto one "
+        f"value is bounded only by the prior, so more components always score better. {advice}",
         UserWarning,
         stacklevel=5,
     )
@@ -66,14 +66,13 @@ def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: Any
     values, where = data["normal"], "" if label is None else f" in class {label!r}"
     if label is not None and len(values) < 2:
         raise DataError(
-            f"class {label!r} has {len(values)} row: its normal columns have variance 0 and no "
-            f"maximum of the likelihood. "
-            "Keep prior=True, or drop the class"
+            f"class {label!r} has {len(values)} row: its normal columns have variance 0, and the "
+            f"likelihood is unbounded. Keep prior=True, or drop the class"
         )
     if flat(values).any():
         i = int(np.argmax(flat(values)))
         raise DataError(
-            f"{columns.shown(columns.groups['normal'][1][i])} is constant{where}: a normal that is "
-            f"fitted to it has variance 0 and no "
-            "maximum of the likelihood. Drop it, or keep prior=True"
+            f"{columns.shown(columns.groups['normal'][1][i])} is constant{where}: a normal "
+            f"distribution fitted to it has variance 0, and the likelihood is unbounded. Drop it, "
+            f"or keep prior=True"
         )

@@ -43,8 +43,8 @@ class PartlyLabelled:
             scores = {weight: judge.score(weight) for weight in WEIGHTS}
             able = {weight: score.mean() for weight, score in scores.items() if score is not None}
             chosen = max(able, key=able.get) if able else 1.0
-            how = (f"chosen by the log score of held-out labels ({able[chosen]:.3f} nats a label)"
-                   if able else "too few labels to choose by")
+            how = (f"chosen by the log score of held-out labels ({able[chosen]:.3f} per label)"
+                   if able else "too few labels for a choice")
             self.notes_.append(f"unlabelled_weight={chosen:g}, {how}")
         else:
             chosen = float(asked)
@@ -66,11 +66,10 @@ class PartlyLabelled:
         best = max((other for other in able if able[other] is not None),
                    key=lambda other: able[other].mean())
         text = (
-            f"the {int(judge.hidden.sum())} unlabelled rows make held-out labels less probable, by "
-            f"{lost.mean():.2g} nats a label "
-            f"({with_them.mean():.3f} with them, {alone.mean():.3f} without): the "
-            f"columns may cluster by something else. "
-            f"unlabelled_weight={best:g} gives {able[best].mean():.3f}"
+            f"the {int(judge.hidden.sum())} unlabelled rows lower the log-likelihood of held-out "
+            f"labels by {lost.mean():.2g} per label ({with_them.mean():.3f} with them, "
+            f"{alone.mean():.3f} without): the clusters of the columns may differ from the "
+            f"classes. unlabelled_weight={best:g} gives {able[best].mean():.3f}"
         )
         self.notes_.append(text)
         warnings.warn(f"{type(self).__name__}: {text}; or unlabelled_weight='auto'", UserWarning,

@@ -41,7 +41,7 @@ def association_rules(baskets: "pd.DataFrame", itemsets: Any, *, concentration: 
     """Rules a → b of frequent sets, the surest first.
 
     Args:
-        baskets: a row a basket, a column an item, True (or 1) where it is in; none unseen.
+        baskets: a row a basket, a column an item, True (or 1) where it is in; none missing.
         itemsets: frequent sets of columns: collections of names, or a DataFrame with such in its
             column `itemsets`, as mlxtend has them (use_colnames=True).
         concentration: c, pseudo-baskets of each of the four cells.
@@ -96,8 +96,8 @@ def association_rules(baskets: "pd.DataFrame", itemsets: Any, *, concentration: 
 
 def _held(baskets) -> tuple[np.ndarray, dict]:
     if not hasattr(baskets, "columns"):
-        raise DataError(f"association_rules: expected a DataFrame with a row a basket and a column "
-                        f"an item, got a {type(baskets).__name__}")
+        raise DataError(f"association_rules: expected a DataFrame with one row per basket and one "
+                        f"column per item, got a {type(baskets).__name__}")
     table = np.asarray(baskets)
     try:
         numbers = table.astype(float)
@@ -107,7 +107,7 @@ def _held(baskets) -> tuple[np.ndarray, dict]:
     if odd.any() or not len(table):
         where = (f"row {np.argwhere(odd)[0, 0]} of column "
                  f"{baskets.columns[np.argwhere(odd)[0, 1]]!r} is "
-                 f"{table[tuple(np.argwhere(odd)[0])]}" if odd.any() else "there is no row")
+                 f"{table[tuple(np.argwhere(odd)[0])]}" if odd.any() else "the table has no rows")
         raise DataError(f"association_rules: {where}: expected True or False, or 1 or 0")
     return numbers.astype(bool), {name: j for j, name in enumerate(baskets.columns)}
 
@@ -129,7 +129,7 @@ def _sets(itemsets, names: dict) -> Iterable[frozenset]:
         unknown = [item for item in each if item not in names]
         if unknown:
             raise DataError(f"association_rules: the set {set(each)} has {unknown[0]!r}, which is "
-                            f"no column; mlxtend names them with use_colnames=True")
+                            f"not a column; use use_colnames=True in mlxtend")
         if len(each) > 1:
             yield each
 

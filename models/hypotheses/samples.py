@@ -40,16 +40,16 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
 
     | test | of what |
     |---|---|
-    | "Student" | a shift, one spread for both; of pairs, of their differences |
-    | "Welch" | a shift, spreads of their own; not of pairs |
+    | "Student" | a shift, one standard deviation for both; of pairs, of their differences |
+    | "Welch" | a shift, standard deviations of their own; not of pairs |
     | "rank" | Mann & Whitney's U; of pairs, Wilcoxon's signed ranks |
     | "permutation" | the difference of means, against groups (of pairs, signs) by chance |
     | "Kolmogorov–Smirnov" | any difference; not of pairs |
-    | "Bayes" | none; `log_bayes_factor`, nats for a shift, and `probability` of one where both were
+    | "Bayes" | none; `log_bayes_factor` for a shift, and `probability` of one where both were
       as probable before |
 
     Args:
-        x, y: numbers, (n,) and (m,); unseen ones, NaN, are left out (of pairs, both).
+        x, y: numbers, (n,) and (m,); missing ones, NaN, are left out (of pairs, both).
         paired: x_i and y_i belong together.
         width: r of the Cauchy prior of the shift, in standard deviations.
         permutations: that are drawn, or all, if there are no more.
@@ -61,7 +61,8 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
         the same in standard deviations.
 
     Raises:
-        DataError: fewer than two numbers in a group, pairs of other lengths, or no spread.
+        DataError: fewer than two numbers in a group, pairs of other lengths, or no standard
+            deviation.
         ModelError: a width or a number that cannot be.
 
     Cost: O(permutations · (n + m)).
@@ -73,24 +74,24 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
     seed = whole_seed(seed, "two_samples")
     a, b = _numbers("x", x), _numbers("y", y)
     if paired and len(a) != len(b):
-        raise DataError(f"two_samples(paired=True): x has {len(a)} numbers, y has {len(b)}: pairs "
-                        f"have one of each")
+        raise DataError(f"two_samples(paired=True): x has {len(a)} numbers, y has {len(b)}: paired "
+                        f"samples need the same length")
     if paired:
         seen = ~(np.isnan(a) | np.isnan(b))
         a, b = a[seen], b[seen]
     a, b = a[~np.isnan(a)], b[~np.isnan(b)]
     for name, group in (("x", a), ("y", b)):
         if len(group) < 2:
-            raise DataError(f"two_samples: {name} has {len(group)} numbers that are seen: at "
-                            f"least 2 are needed")
+            raise DataError(f"two_samples: {name} has {len(group)} observed numbers: at least 2 "
+                            f"are needed")
     difference = a - b if paired else None
     spread = (difference.std(ddof=1) if paired else
               np.sqrt(((len(a) - 1) * a.var(ddof=1) + (len(b) - 1) * b.var(ddof=1))
                       / (len(a) + len(b) - 2)))
     largest = max(np.abs(a).max(), np.abs(b).max())
     if not spread > 8 * np.finfo(float).eps * largest:  # else it is what rounding left of none
-        raise DataError("two_samples: the numbers have no spread about their means: there is "
-                        "nothing to measure a difference by")
+        raise DataError("two_samples: the numbers do not vary about their means: their standard "
+                        "deviation is 0, so the effect size is undefined")
     student = stats.ttest_rel(a, b) if paired else stats.ttest_ind(a, b)
     size = len(a) if paired else len(a) * len(b) / (len(a) + len(b))
     factor = log_bayes_factor(float(student.statistic), size, float(student.df), width)

@@ -33,23 +33,23 @@ STRENGTH, SHAPE, RATE = 1.0, 1.0, 1.0  # of the normal–gamma prior, of numbers
 
 
 def screen(X: Any, y: Any, names: Any = None) -> "pd.DataFrame":
-    """What every column of X tells of a target y by itself, the most telling first.
+    """The association of every column of X with a target y, the most informative first.
 
     Args:
         X: a DataFrame, or an array (n, d); text, booleans and few whole numbers that repeat are
             categories (probml.models.kinds), dates and durations numbers. Rows in which a cell or y
-            is unseen are left out of that column.
+            is missing are left out of that column.
         y: the target, (n,): categories or numbers by the same rule.
         names: of the columns of an array.
 
     Returns:
-        DataFrame: a row a column: `kind` ("categories" or "number"), `rows`, `information` (nats),
-        `log_bayes_factor` of dependence, and `probability` of it where it was as probable as not;
-        sorted by `log_bayes_factor`. Many columns that are screened at once find some by chance: a
-        prior probability of s/d for each asks for log d/s more.
+        DataFrame: a row a column: `kind` ("categories" or "number"), `rows`, `information` (natural
+        logarithm), `log_bayes_factor` of dependence, and `probability` of it where it was as
+        probable as not; sorted by `log_bayes_factor`. Many columns that are screened at once find
+        some by chance: a prior probability of s/d for each asks for log d/s more.
 
     Raises:
-        DataError: y and X of other lengths, infinite numbers; a column that is constant is told 0,
+        DataError: y and X of other lengths, infinite numbers; a constant column gets 0,
             not refused.
 
     Cost: O(n d).
@@ -95,7 +95,7 @@ def _measured(column, name: str):
     if column.dtype.kind == "f" and np.isinf(column.to_numpy(float, na_value=np.nan)).any():
         row = int(np.flatnonzero(np.isinf(column.to_numpy(float, na_value=np.nan)))[0])
         raise DataError(f"screen: {name} is infinite in row {row}: expected finite numbers, or NaN "
-                        f"where none was seen")
+                        f"where missing")
     return column
 
 

@@ -47,7 +47,7 @@ def dependence(table, sampling: str = "joint", *, concentration=1.0, permutation
     | "chi-squared" | Σ (y − e)² / e (Pearson 1900), against χ² |
     | "likelihood ratio" | G = 2 Σ y log(y / e) (Wilks 1938), against χ² |
     | "permutation" | Pearson's, against tables of the same margins, (1 + as large) / (1 + all) |
-    | "Gunel–Dickey" | none; `log_bayes_factor`, nats for dependence, and `probability` of it where
+    | "Gunel–Dickey" | none; `log_bayes_factor` for dependence, and `probability` of it where
       both were as probable before |
 
     A p-value says how often independence would show as much, not how probable it is.
@@ -110,14 +110,14 @@ def log_bayes_factor(table, sampling: str = "joint", concentration=1.0, rate: fl
          concentration=(concentration, numbers(0.0)))
     a = np.asarray(concentration, float)
     if a.shape not in ((), y.shape):
-        raise ModelError(f"dependence(concentration=...): expected one number or {y.shape}, one a "
-                         f"cell, got the shape {a.shape}")
+        raise ModelError(f"dependence(concentration=...): expected one number or {y.shape}, one "
+                         f"per cell, got shape {a.shape}")
     a = np.broadcast_to(a, y.shape)
     own = a.sum(1) - (y.shape[1] - 1), a.sum(0) - (y.shape[0] - 1)
     if not (np.isfinite(a).all() and (a > 0).all() and all((xi > 0).all() for xi in own)):
         raise ModelError(f"dependence(concentration={concentration!r}): expected numbers above 0, "
                          f"whose sums over a row exceed its columns − 1, and over a column its "
-                         f"rows − 1: from 1 on all do")
+                         f"rows − 1: any number from 1 is valid")
     margins = [_gain(y.sum(1 - axis), xi) for axis, xi in enumerate(own)]
     out = _gain(y, a) - sum(margins)
     if sampling in ("rows", "columns"):
@@ -154,7 +154,7 @@ def _counts(table) -> np.ndarray:
     if odd.any():
         row, column = np.argwhere(odd)[0]
         raise DataError(f"dependence: row {row}, column {column} of the table is "
-                        f"{y[row, column]:g}: expected a whole number of at least 0")
+                        f"{y[row, column]:g}: expected an integer of at least 0")
     if not y.sum() > 0:
-        raise DataError("dependence: every count of the table is 0: there is nothing to judge")
+        raise DataError("dependence: every count of the table is 0: the test is undefined")
     return y.astype(int)

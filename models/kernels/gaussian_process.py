@@ -105,7 +105,8 @@ def gaussian_process(x, y=None, kernel: str = "rbf", separate: bool = True, scal
         kernel: one of KERNELS.
         separate: a length for each column.
         scale, unit, period: prior medians of the standard deviation of y, of lengths and of the
-            period, in units of y and x; their logarithms have spreads of 1, 1.5 and 0.5.
+            period, in units of y and x; their logarithms have standard deviations of 1, 1.5 and
+            0.5.
         mean: of the process.
 
     Raises:

@@ -44,13 +44,14 @@ class GaussianProcess(Numeric):
         y = mean + f(x) + noise,   f ~ GP(0, variance · k)
 
     The function is probml.models.gaussian_process; variance, lengths and noise are at the maximum
-    of the marginal likelihood, climbed from several lengths. Predictions are exact given these.
+    of the marginal likelihood, optimised from several initial lengths. Predictions are exact given
+    these.
 
     Args:
         kernel: "rbf", "exponential", "matern32", "matern52", "rational" or "periodic".
         separate: a length for each column; False: one for all, columns in their own units.
         period: about which the period is looked for, in units of x; None: a tenth of its range.
-        n_starts: lengths that are climbed from, at most 4.
+        n_starts: number of initial values of the lengths, at most 4.
         random_state: seed of a sampler; None is 0.
         engine: an engine's value; by default MAP(prior=False).
 
@@ -59,7 +60,7 @@ class GaussianProcess(Numeric):
         kernel's own; mean_: of y; log_marginal_likelihood_; n_iter_, converged_, fit_: the probml
         Fit.
 
-    Cost: O(n³) a step of the climb, O(n²) memory and an asked row.
+    Cost: O(n³) a step of the optimisation, O(n²) memory and an asked row.
     """
 
     kernel: str = parameter("rbf", one_of(*KERNELS))
@@ -80,8 +81,8 @@ class GaussianProcess(Numeric):
                 weights, which one density of all rows has not; fewer than 2 rows.
         """
         if sample_weight is not None and np.ptp(sample_weight) > 0:
-            raise DataError("sample_weight: a Gaussian process is one density of all rows, which "
-                            "have no weights: repeat rows, or leave it out")
+            raise DataError("sample_weight: a Gaussian process is a joint density of all rows and "
+                            "does not support weights: repeat rows, or omit it")
         X, y, _, _ = self._read(X, y, None)
         if len(y) < 2:
             raise DataError(f"n_samples={len(y)}: a Gaussian process needs at least 2 rows")
@@ -159,7 +160,7 @@ class GaussianProcess(Numeric):
     def sample_y(self, X, n_samples=1, random_state=0):
         """Draws of y at rows X together, given the rows that were fitted, (n, n_samples).
 
-        Cost: O(n³) beside predict.
+        Cost: O(n³) in addition to predict.
         """
         check_is_fitted(self, "fit_")
         check_count("sample_y", "n_samples", n_samples)
@@ -173,15 +174,16 @@ class GaussianProcess(Numeric):
                                           int(n_samples), method="eigh").T
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
-        """Rows as the data of `fit_`: columns and y centred, in units of their spreads."""
+        """Rows as the data of `fit_`: columns and y centred, in units of their standard
+        deviations."""
         check_is_fitted(self, "fit_")
         data = {"x": (self._whole(X, reset=False) - self._middle) / self._unit_x}
         return data if y is None else {
             **data, "y": (np.asarray(y, float) - self.mean_) / self._spread}
 
     def log_prob(self, X, y):
-        """log p(y | x, the rows that were fitted) of every row by itself, (n,), nats; 0 where y is
-        unseen."""
+        """log p(y | x, the rows that were fitted) of every row by itself, (n,); 0 where y is
+        missing."""
         from scipy.stats import norm
 
         y = column_or_1d(y, dtype=float)

@@ -30,7 +30,7 @@ def _is_bandwidth(value) -> bool:
 
 BANDWIDTH: Rule = (f"one of {', '.join(map(repr, RULES))}, or numbers above 0, one or (d,)",
                    _is_bandwidth)
-PRIORS: Rule = ("None or probabilities, one a class", lambda v: v is None or np.ndim(v) == 1)
+PRIORS: Rule = ("None or probabilities, one for each class", lambda v: v is None or np.ndim(v) == 1)
 
 LARGEST = 2**40  # numbers of a sample: a terabyte in bytes
 
@@ -54,14 +54,14 @@ class _Kernels(Face):
             row, j = np.argwhere(hole)[0]
             raise DataError(
                 f"X contains NaN: {self._column(int(j))} is missing in row {row} "
-                f"({hole.any(1).sum()} rows have such cells), and a "
-                "kernel needs a centre in every column. Drop those rows, or fill them; in rows "
-                "that are asked about, cells may be unseen"
+                f"({hole.any(1).sum()} rows have such cells), and a kernel needs a centre in every "
+                f"column. Drop these rows, or fill them; cells may be missing in rows for "
+                f"prediction"
             )
         if np.ndim(self.bandwidth) == 1 and len(self.bandwidth) != X.shape[1]:
             raise ModelError(
-                f"{type(self).__name__}(bandwidth=...): expected one number or {X.shape[1]}, one a "
-                f"column, got {len(self.bandwidth)}"
+                f"{type(self).__name__}(bandwidth=...): expected one number or {X.shape[1]}, one "
+                f"for each column, got {len(self.bandwidth)}"
             )
         return X
 
@@ -77,8 +77,8 @@ class _Kernels(Face):
                 int(np.argmax(alike))
             )
             raise DataError(
-                f"{column} is constant: without a spread bandwidth={self.bandwidth!r} has none for "
-                f"it. Give bandwidth=number, or drop it"
+                f"{column} is constant: its standard deviation is 0, so "
+                f"bandwidth={self.bandwidth!r} is 0 for it. Give bandwidth=number, or drop it"
             )
 
     def _widths(self, X, weights, instead) -> np.ndarray:
@@ -94,7 +94,7 @@ class _Kernels(Face):
         return spread * factor("silverman" if self.bandwidth == "silverman" else "scott", n, d)
 
     def score_samples(self, X):
-        """log p(seen cells of the row), (n,), nats; 0 where nothing is seen."""
+        """log p(observed cells of the row), (n,); 0 where nothing is observed."""
         data = self._asked(X)
         return self.fit_.log_prob(data) - ~np.isnan(data["x"]) @ np.log(self._unit)
 
@@ -104,7 +104,7 @@ class _Kernels(Face):
 
 @dataclass(eq=False, repr=False)
 class KernelDensity(DensityMixin, _Kernels):
-    """Gaussian kernel density; in rows that are asked about, unseen cells are NaN. The model is
+    """Gaussian kernel density; in rows that are asked about, missing cells are NaN. The model is
     probml.models.kernel_density.
 
     Args:
@@ -113,13 +113,13 @@ class KernelDensity(DensityMixin, _Kernels):
             deviations, as scipy's gaussian_kde but without correlations, which blurs columns that
             have clusters or go together; or numbers, one or (d,), in units of X.
         kernel: "gaussian"; there is no other.
-        random_state: seed of sample(), and of the rows that "likelihood" looks at where they are
+        random_state: seed of sample(), and of the rows that "likelihood" depends on where they are
             more than 2000; None is 0.
 
     Attributes:
         bandwidth_ (d,); fit_: the probml Fit, of columns less their means and in bandwidths.
 
-    Cost: of a query, kernels · d multiplications in one matrix product; all kernels are looked at,
+    Cost: of a query, kernels · d multiplications in one matrix product; all kernels are used,
         far ones too.
     """
 
@@ -162,8 +162,8 @@ class KernelDensity(DensityMixin, _Kernels):
         return float(self.score_samples(X).mean())
 
     def impute(self, X):
-        """X with its unseen cells at their mean given the row's seen cells (the Nadaraya–Watson
-        regression on these)."""
+        """X with its missing cells at their mean given the row's observed cells (the
+        Nadaraya–Watson regression on these)."""
         X = self._take(X, reset=False).astype(float)
         return np.where(np.isnan(X),
                         self.fit_.impute(self._asked(X))["x"] * self._unit + self._centre, X)
@@ -173,8 +173,8 @@ class KernelDensity(DensityMixin, _Kernels):
         check_is_fitted(self, "fit_")
         check_count("sample", "n_samples", n_samples)
         if n_samples * len(self._unit) > LARGEST:
-            raise ModelError(f"sample(n_samples={n_samples!r}): more than {LARGEST:,} numbers, "
-                             f"which no memory holds")
+            raise ModelError(f"sample(n_samples={n_samples!r}): more than the limit of {LARGEST:,} "
+                             f"numbers")
         random, params = np.random.default_rng(self._seed(
             random_state, "sample")), self.fit_.params
         which = random.choice(len(params["weights"]), int(n_samples), p=params["weights"])
@@ -186,22 +186,22 @@ class KernelDensity(DensityMixin, _Kernels):
 
 @dataclass(eq=False, repr=False)
 class ParzenClassifier(_Kernels, Classifier):
-    """A kernel density in each class; in rows that are asked about, unseen cells are NaN. The model
-    is probml.models.parzen_classifier.
+    """A kernel density in each class; in rows that are asked about, missing cells are NaN. The
+    model is probml.models.parzen_classifier.
 
     Rows whose label is None or NaN are left out.
 
     Args:
         bandwidth: as in KernelDensity; rules are of each class by itself, but for a column that is
-            constant in a class: there the spread of all rows stands in, and of a class of one row
-            "likelihood" is "scott".
+            constant in a class: there the standard deviation of all rows is used, and of a class
+            of one row "likelihood" is "scott".
         priors: None: the classes' shares of the rows; or their probabilities, in the order of
             classes_.
         kernel, random_state: as in KernelDensity.
 
     Attributes:
         classes_; class_prior_ (classes,); bandwidth_ (classes, d); fit_: the probml Fit, of columns
-        less their means, in their spread.
+        less their means, in their standard deviation.
     """
 
     _target = "class"

@@ -18,9 +18,9 @@ class NearestNeighbours(Classifier):
 
         p(y = c | x) = (n_c(x) + a) / (k + a · classes),   n_c of the k nearest rows of class c
 
-    Of several k the one is kept under which the rows' own labels are most probable, each judged by
-    its neighbours without itself: Σ log p(y_i | x_i, all others), which is exact here, and needs no
-    refit. scikit-learn finds the neighbours.
+    Of several k the one is used under which the rows' own labels are most probable, each evaluated
+    by its neighbours without itself: Σ log p(y_i | x_i, all others), which is exact here, and needs
+    no refit. scikit-learn finds the neighbours.
 
     Args:
         n_neighbors: k; or several, such as range(1, 31), to choose among.
@@ -30,7 +30,7 @@ class NearestNeighbours(Classifier):
         random_state: nothing here is by chance.
 
     Attributes:
-        classes_, n_neighbors_, the k that is kept; scores_: k → mean log score left out, nats a
+        classes_, n_neighbors_, the k that is used; scores_: k → mean log score left out a
         row; n_features_in_.
 
     Sources: Cover & Hart (1967), "Nearest neighbor pattern classification"; Holmes & Adams (2002),
@@ -49,7 +49,7 @@ class NearestNeighbours(Classifier):
         return tags
 
     def fit(self, X, y):
-        """Keep rows X (n, d), all cells seen, and labels y (n,).
+        """Keep rows X (n, d), all cells observed, and labels y (n,).
 
         Raises:
             ModelError, DataError, ValueError: a parameter, a cell or a label that cannot be used,
@@ -86,8 +86,8 @@ class NearestNeighbours(Classifier):
         X = super()._take(X, reset)
         if np.isnan(X).any():
             row, j = np.argwhere(np.isnan(X))[0]
-            raise DataError(f"Input X contains NaN: {self._column(int(j))} is unseen in row {row}: "
-                            f"distances need every cell; impute it first")
+            raise DataError(f"Input X contains NaN: {self._column(int(j))} is missing in row "
+                            f"{row}: distances need every cell; impute it first")
         return X
 
     def _z(self, X) -> np.ndarray:

@@ -36,7 +36,7 @@ try:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import SVC, SVR
 except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
+    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}): pip install "
                       f"probml[sklearn]") from error
 
 LARGEST = float(np.finfo(np.float32).max)  # LIBSVM keeps its kernel in float32
@@ -97,9 +97,9 @@ class _Machine:
         self.converged_ = solver.fit_status_ == 0
         if not self.converged_:
             warnings.warn(
-                f"{type(self).__name__} stopped at max_iter={self.max_iter} steps before the "
-                f"conditions of optimality held to tol={self.tol:g}: standardise "
-                f"the columns, lower C={self.C:g}, or raise max_iter",
+                f"{type(self).__name__} stopped at max_iter={self.max_iter} steps before it "
+                f"converged to tol={self.tol:g}: standardise the columns, lower C={self.C:g}, or "
+                f"raise max_iter",
                 NotConverged.kind,
                 stacklevel=4,
             )
@@ -135,8 +135,8 @@ class _Machine:
     def coef_(self):
         """Σ_i β_i x_i of a linear kernel, (pairs, d)."""
         if self.kernel != "linear":
-            raise AttributeError(f"coef_ is of a linear kernel only; this {type(self).__name__} "
-                                 f"has kernel={self.kernel!r}")
+            raise AttributeError(f"coef_ exists for a linear kernel only; this "
+                                 f"{type(self).__name__} has kernel={self.kernel!r}")
         check_is_fitted(self)
         return self._dual @ self._about(self.support_vectors_)
 
@@ -193,7 +193,8 @@ class SupportVectorMachine(_Machine, Margin):
         converged_, kernel_, fit_: the probml Fit.
 
     LIBSVM rounds kernel values to float32; all else is in float64, whatever JAX's precision.
-    Cost: as many steps of O(n) as rows, each a row of the kernel, of which a GB is kept; many more
+    Cost: as many steps of O(n) as rows, each a row of the kernel, of which a GB is cached; many
+    more
         for a large C on a flat kernel, where a linear machine has LinearSVM(loss="hinge").
     """
 
@@ -241,8 +242,8 @@ class SupportVectorMachine(_Machine, Margin):
             classes = self.classes_.tolist()
             unknown = next((name for name in self.class_weight if name not in classes), None)
             if unknown is not None:
-                raise ModelError(f"SupportVectorMachine(class_weight=...): {unknown!r} is no "
-                                 f"class; they are {classes}")
+                raise ModelError(f"SupportVectorMachine(class_weight=...): {unknown!r} is not a "
+                                 f"class; the classes are {classes}")
             out = np.array([self.class_weight.get(name, 1.0) for name in classes], float)
             if not (np.isfinite(out) & (out > 0)).all():
                 raise ModelError(f"SupportVectorMachine(class_weight={dict(self.class_weight)!r}): "
@@ -294,7 +295,7 @@ class SupportVectorRegression(RegressorMixin, _Machine, Numbered, Unsure, Face):
     Attributes:
         support_ (rows of the support vectors), support_vectors_, dual_coef_ (1, n_SV), intercept_
         (1,), coef_ (1, d) of a linear kernel, dual_objective_, n_iter_, converged_, kernel_; fit_:
-        the probml Fit of probml.models.support_vector_regression (y unseen it refuses, as any
+        the probml Fit of probml.models.support_vector_regression (a missing y is refused, as any
         number on which a loss depends: predict here).
 
     Cost: as SupportVectorMachine, two variables a row.

@@ -15,8 +15,8 @@ from probml.models.latent_factors.count_factors import Factors, factorised
 
 @dataclass(eq=False, repr=False)
 class PoissonFactors(Projection, Face):
-    """Counts as sums of few non-negative parts, x ≈ θ β, by variational Bayes; unseen cells are NaN
-    (models/latent_factors/count_factors.py).
+    """Counts as sums of few non-negative parts, x ≈ θ β, by variational Bayes; missing cells are
+    NaN (models/latent_factors/count_factors.py).
 
     Of a small shape the prior is sparse: parts that the rows do not ask for empty themselves.
 
@@ -24,14 +24,14 @@ class PoissonFactors(Projection, Face):
         n_components: parts, k, at the most.
         shape, rate: of the gamma prior of θ, the rows' amounts.
         component_shape, component_rate: of that of β, the parts' profiles.
-        n_init: random starts; the best bound is kept.
-        tol: stop when an iteration gains less than this a cell, in nats.
+        n_init: random starts; the best bound is used.
+        tol: stop when an iteration gains less than this a cell.
         max_iter: iterations at the most; one that stops there warns and leaves converged_ False.
         random_state: seed of the starts; None is 0.
 
     Attributes:
         components_ (k, d), means of β; amounts_ (n, k), means of θ of the rows that were fitted,
-        parts in the order of what they explain; bound_, below log p(X), nats; history_, converged_,
+        parts in the order of what they explain; bound_, below log p(X); history_, converged_,
         n_iter_, n_features_in_.
     """
 
@@ -47,7 +47,7 @@ class PoissonFactors(Projection, Face):
     random_state: Any = parameter(None, SEED)
 
     def fit(self, X, y=None):
-        """Learn from counts X (n, d), NaN where unseen; y is ignored, present for scikit-learn's
+        """Learn from counts X (n, d), NaN where missing; y is ignored, present for scikit-learn's
         convention.
 
         Raises:
@@ -68,7 +68,7 @@ class PoissonFactors(Projection, Face):
         self.converged_, self.n_iter_ = found.converged, len(found.history)
         if not found.converged:
             warnings.warn(f"PoissonFactors stopped at max_iter={self.max_iter} before the bound "
-                          f"rested: raise it, or tol", ConvergenceWarning, stacklevel=2)
+                          f"converged: raise it, or tol", ConvergenceWarning, stacklevel=2)
         return self
 
     def _found(self, X, random, columns=None) -> Factors:
@@ -83,7 +83,7 @@ class PoissonFactors(Projection, Face):
                             f"{X[row, j]:g} in row {row}, expected counts, 0 or more, or NaN")
         return X
 
-    predict_proba = absent("predict_proba", "transform(X) tells the parts of rows")
+    predict_proba = absent("predict_proba", "use transform(X) for the components of the rows")
 
     def transform(self, X):
         """Mean amounts of the parts in rows, (n, k), given the parts that were learnt."""
@@ -97,6 +97,6 @@ class PoissonFactors(Projection, Face):
         return places_of("amounts", amounts, len(self.components_)) @ self.components_
 
     def impute(self, X):
-        """X with its unseen cells at their expected counts, given the row's seen cells."""
+        """X with its missing cells at their expected counts, given the row's observed cells."""
         X = self._counts(X, reset=False)
         return np.where(np.isnan(X), self.inverse_transform(self.transform(X)), X)

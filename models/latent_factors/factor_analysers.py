@@ -20,10 +20,11 @@ def mixture_of_factor_analysers(components: int, k: int, d: int, centre=0.0, mea
         components, k, d: mixture components, factors of each, columns.
         centre, mean_scale: normal prior of means, in the data's units; one number or (d,).
         loading_scale: prior standard deviation of a loading.
-        scale: prior median of the noise, whose logarithm has spread 1; one number or (d,).
+        scale: prior median of the noise, whose logarithm has standard deviation 1; one number or
+            (d,).
 
     z is normal and enters x affinely, so that it is integrated out exactly in every component, and
-    unseen cells drop out.
+    missing cells drop out.
     """
     weights = sample("weights", dist.Dirichlet(jnp.ones(components)))
     with plate("component", components):

@@ -27,7 +27,7 @@ LEAST = 1e-4  # share of a column's variance that its noise starts with at the l
 @probml.model
 def factor_analysis(k: int, d: int, centre=0.0, mean_scale=1000.0, loading_scale=10.0, scale=0.1):
     """k factors of d columns, each column with a noise of its own. Sites: `loadings` (d, k),
-    `precision` (d,), 1/ψ, `mean` (d,); in every row `z` (k,), unseen, and `x` (d,).
+    `precision` (d,), 1/ψ, `mean` (d,); in every row `z` (k,), latent, and `x` (d,).
 
     Args:
         k: factors.

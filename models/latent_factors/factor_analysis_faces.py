@@ -38,7 +38,7 @@ class _Linear(Projection, Face):
     engine: Any = parameter(None, ENGINE)
 
     def fit(self, X, y=None, sample_weight=None):
-        """Learn from rows X (n, d), unseen cells NaN; y is ignored, present for scikit-learn's
+        """Learn from rows X (n, d), missing cells NaN; y is ignored, present for scikit-learn's
         convention.
 
         Args:
@@ -96,13 +96,13 @@ class _Linear(Projection, Face):
         if self.prior and len(narrow) and (found > 2 * noise).all():
             at, unit = int(narrow[0]), float(self._unit[narrow[0]])
             warnings.warn(
-                f"{type(self).__name__}: {self._column(at)} of X has a spread of "
-                f"{spread[at] * unit:.2g}, and the noise of all columns was found at "
-                f"{np.sqrt(found.max()) * unit:.2g}, where the rows tell "
-                f"{np.sqrt(np.max(noise)) * unit:.2g}: columns are in units of their own, and the "
-                f"prior guess of the noise, scale={self.scale} of the spread of all, outweighs the "
-                f"rows. Standardise the columns, lower scale, or take FactorAnalysis, to which no "
-                f"unit matters", RuntimeWarning, stacklevel=3)
+                f"{type(self).__name__}: {self._column(at)} of X has standard deviation "
+                f"{spread[at] * unit:.2g}, and the noise of all columns was estimated as "
+                f"{np.sqrt(found.max()) * unit:.2g}, where maximum likelihood gives "
+                f"{np.sqrt(np.max(noise)) * unit:.2g}: the columns have different units, and the "
+                f"prior of the noise, scale={self.scale} of the standard deviation of all, "
+                f"dominates the data. Standardise the columns, lower scale, or use FactorAnalysis, "
+                f"which does not depend on units", RuntimeWarning, stacklevel=3)
 
     def _judge(self, X, S) -> None:
         values = np.linalg.eigvalsh(S)[::-1]
@@ -111,10 +111,9 @@ class _Linear(Projection, Face):
         if len(X) == 1 or not np.isnan(X).any() and values[min(k, d - 1)] <= least * values[0]:
             raise DataError(
                 f"{type(self).__name__}(n_components={k}, prior=False): the rows "
-                f"(n_samples={len(X)}) lie in "
-                f"{int((values > least * values[0]).sum())} of their {d} dimensions, so that k "
-                f"components leave no noise and the "
-                "likelihood has no maximum. Use fewer components, or keep prior=True"
+                f"(n_samples={len(X)}) lie in {int((values > least * values[0]).sum())} of their "
+                f"{d} dimensions, so {k} components leave no noise and the likelihood is "
+                f"unbounded. Use fewer components, or keep prior=True"
             )
 
     def _data(self, X):
@@ -167,9 +166,9 @@ class _Linear(Projection, Face):
     # Answers
 
     def transform(self, X):
-        """E[z | seen cells], (n, k), exact where cells are unseen; 0 where nothing is seen.
+        """E[z | observed cells], (n, k), exact where cells are missing; 0 in empty rows.
 
-        Cost: O(n d k); rows with unseen cells O(d k² + k³) each.
+        Cost: O(n d k); rows with missing cells O(d k² + k³) each.
         """
         return self.fit_.impute(self._asked(X))["z"] @ self._turn
 
@@ -179,7 +178,7 @@ class _Linear(Projection, Face):
         return places_of("Z", Z, self._W.shape[1]) @ self._W.T + self.mean_
 
     def score_samples(self, X):
-        """log p(seen cells of the row), (n,), nats, in units of X; 0 where nothing is seen."""
+        """log p(observed cells of the row), (n,), in units of X; 0 where nothing is observed."""
         data = self._asked(X)
         return self.fit_.log_prob(data) - ~np.isnan(data["x"]) @ np.log(self._unit)
 
@@ -197,7 +196,7 @@ class _Linear(Projection, Face):
         return float(-2 * self.score_samples(X).sum() + 2 * self.n_parameters_)
 
     def impute(self, X):
-        """X with its unseen cells at their mean given the row's seen cells."""
+        """X with its missing cells at their mean given the row's observed cells."""
         check_is_fitted(self, "fit_")
         X = self._take(X, reset=False).astype(float)
         filled = self.fit_.impute(self._data(X))["x"] * self._unit + self._centre
@@ -210,7 +209,7 @@ class _Linear(Projection, Face):
         drawn = self.fit_.simulate(int(n_samples), seed=self._seed(random_state, "sample"))
         return drawn["x"] * self._unit + self._centre
 
-    predict_proba = absent("predict_proba", "transform(X) tells where a row lies")
+    predict_proba = absent("predict_proba", "use transform(X) for the coordinates of the rows")
 
 
 def _means(X, weights) -> np.ndarray:
@@ -222,7 +221,7 @@ def _means(X, weights) -> np.ndarray:
 
 
 class ProbabilisticPCA(_Linear):
-    """Probabilistic principal components (Tipping & Bishop 1999); unseen cells are NaN. The model
+    """Probabilistic principal components (Tipping & Bishop 1999); missing cells are NaN. The model
     is probml.models.probabilistic_pca.
 
     With prior=False and complete rows it is PCA: the axes and variances are those of the
@@ -233,11 +232,11 @@ class ProbabilisticPCA(_Linear):
     Args:
         n_components: k, at most d. With k = d the noise is not determined by the likelihood.
         prior: posterior mode (True) or maximum likelihood (False).
-        loading_scale: prior standard deviation of a loading, in root mean squared spreads of the
-            columns.
+        loading_scale: prior standard deviation of a loading, in root mean squared standard
+            deviations of the columns.
         scale: prior guess of the noise, worth a row or two, in the same units.
-        tol: of rows with unseen cells, by EM: stop when an iteration gains less than this a row, in
-            nats; of complete ones without prior: when a step gains less than a hundredth of this,
+        tol: of rows with missing cells, by EM: stop when an iteration gains less than this a row
+            ; of complete ones without prior: when a step gains less than a hundredth of this,
             relative to the objective.
         max_iter: iterations at the most; one that stops there warns and leaves converged_ False.
         random_state: seed of sample(); None is 0.
@@ -247,7 +246,7 @@ class ProbabilisticPCA(_Linear):
         components_ (k, d): orthonormal axes; explained_variance_ (k,): the variances along them,
         noise included; noise_variance_ (): σ²; mean_ (d,); loadings_ (d, k); lower_bound_,
         lower_bounds_, converged_, n_iter_, n_parameters_; fit_: the probml Fit, of columns less
-        their means and in units of their spread.
+        their means and in units of their standard deviation.
     """
 
     _function = staticmethod(probabilistic_pca)
@@ -286,7 +285,7 @@ class ProbabilisticPCA(_Linear):
 
 
 class FactorAnalysis(_Linear):
-    """Factor analysis (Rubin & Thayer 1982); unseen cells are NaN. The model is
+    """Factor analysis (Rubin & Thayer 1982); missing cells are NaN. The model is
     probml.models.factor_analysis.
 
     Args:
@@ -313,8 +312,7 @@ class FactorAnalysis(_Linear):
         if (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} is constant (n_samples={len(X)}): its "
-                f"noise is 0 and the likelihood has no "
-                "maximum. Drop it, or keep prior=True"
+                f"noise is 0 and the likelihood is unbounded. Drop it, or keep prior=True"
             )
         super()._judge(X, S)
 

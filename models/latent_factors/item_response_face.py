@@ -19,7 +19,7 @@ class ItemResponse(Projection, Face):
 
         logit p(x_ij = 1 | z_i) = a_j z_i + c_j,   z_i ~ N(0, 1)
 
-    The function is probml.models.item_response; abilities are integrated out by quadrature, unseen
+    The function is probml.models.item_response; abilities are integrated out by quadrature, missing
     answers (NaN) drop out.
 
     Args:
@@ -56,9 +56,9 @@ class ItemResponse(Projection, Face):
             self._refuse_missing(np.isnan(X).all(0))
         for j, (low, high) in enumerate(zip(np.nanmin(X, 0), np.nanmax(X, 0), strict=True)):
             if low == high and not self.prior:
-                raise DataError(f"{self._column(j)} has the answer {low:g} of every person: its "
-                                f"easiness has no maximum of the likelihood. Drop it, or keep "
-                                f"prior=True")
+                raise DataError(f"{self._column(j)} has the answer {low:g} for every person: the "
+                                f"maximum likelihood estimate of its difficulty is infinite. Drop "
+                                f"it, or keep prior=True")
         model = item_response(items=X.shape[1], kind=self.kind)
         fit = model.fit({"y": X}, self.engine or MAP(prior=bool(self.prior)),
                         weights=weights, seed=self._seed())
@@ -80,7 +80,7 @@ class ItemResponse(Projection, Face):
         if odd.any():
             row, j = np.argwhere(odd)[0]
             raise DataError(f"{self._column(int(j))} of X is {X[row, j]:g} in row {row}: expected "
-                            f"answers 0 or 1, or NaN where there is none")
+                            f"answers 0 or 1, or NaN where missing")
         return X
 
     _n_features_out = 1
@@ -88,7 +88,7 @@ class ItemResponse(Projection, Face):
     def _data(self, X):
         return {"y": self._answers(X, reset=False)}
 
-    predict_proba = absent("predict_proba", "transform(X) tells abilities")
+    predict_proba = absent("predict_proba", "use transform(X) for the abilities")
 
     def transform(self, X):
         """Abilities of persons given their answers, expected a posteriori, (persons, 1); 0 of one

@@ -36,8 +36,8 @@ def multidimensional_scaling(first, second, points: int, k: int = 2, noise: str 
     """Distances between points. Inputs `first`, `second`, the points of a pair, 0, …, points − 1;
     in every row `distance` (). Sites outside: `position` (points, k), `variance` (), σ².
 
-    With `variance` in the data MAP finds the points' mode. With both unseen few pairs a point make
-    no joint mode an answer: the points are integrated out, or drawn (NUTS).
+    With `variance` in the data MAP finds the points' mode. With both latent and few pairs per point
+    the joint mode is degenerate: the points are integrated out, or drawn (NUTS).
 
     Args:
         points: how many.
@@ -65,8 +65,8 @@ def classical_scaling(distances, k: int = 2) -> np.ndarray:
     centred, on their principal axes, the widest first.
 
     Args:
-        distances: (n, n), symmetric, 0 on the diagonal. NaN where unseen: the shortest way over
-            points between stands for it (Isomap's, Tenenbaum, de Silva & Langford 2000).
+        distances: (n, n), symmetric, 0 on the diagonal. NaN where missing: the shortest way over
+            points between replaces it (Isomap's, Tenenbaum, de Silva & Langford 2000).
         k: dimensions; those that no eigenvalue above 0 has are 0.
 
     Raises:
@@ -83,9 +83,10 @@ def classical_scaling(distances, k: int = 2) -> np.ndarray:
         d = shortest_path(np.where(np.isnan(d), np.inf, np.maximum(d, tiny)))
         if np.isinf(d).any():
             apart = np.argwhere(np.isinf(d))[0]
-            raise probml.DataError(f"classical_scaling: no seen distances connect the points "
-                                   f"{apart[0]} and {apart[1]}: they can lie anywhere; measure "
-                                   f"some, or scale the parts apart")
+            raise probml.DataError(f"classical_scaling: no observed distances connect the points "
+                                   f"{apart[0]} and {apart[1]}, so their relative position is not "
+                                   f"identified; measure some, or scale the connected parts "
+                                   f"separately")
     b = -0.5 * d**2
     b = b - b.mean(0) - b.mean(1)[:, None] + b.mean()
     values, vectors = np.linalg.eigh(b)
@@ -117,12 +118,12 @@ def square(distances, where: str) -> np.ndarray:
         raise probml.DataError(f"{where}: distances must be numbers") from None
     if d.ndim != 2 or d.shape[0] != d.shape[1] or len(d) < 2:
         raise probml.DataError(f"{where}: expected the distances of n points, (n, n), n at least "
-                               f"2, got the shape {d.shape}; "
-                               f"scipy.spatial.distance.squareform makes one of n (n − 1) / 2")
+                               f"2, got the shape {d.shape}; scipy.spatial.distance.squareform "
+                               f"converts n (n − 1) / 2 distances")
     size = np.nanmax(np.abs(d)) if not np.isnan(d).all() else 0.0
-    for wrong, what in ((np.isinf(d) | (d < 0), "0 or more, or NaN where unseen"),
+    for wrong, what in ((np.isinf(d) | (d < 0), "0 or more, or NaN where missing"),
                         (~(np.isclose(d, d.T, rtol=1e-7, atol=1e-9 * size)
-                           | np.isnan(d) & np.isnan(d.T)), "that of the pair turned round"),
+                           | np.isnan(d) & np.isnan(d.T)), "that of the reversed pair"),
                         (np.diag(np.nan_to_num(np.diag(d)) > 1e-9 * size), "0 on the diagonal")):
         if wrong.any():
             row, column = np.argwhere(wrong)[0]

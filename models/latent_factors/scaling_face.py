@@ -25,24 +25,24 @@ TINY = 1e-12  # of a distance that has a logarithm
 @dataclass(eq=False, repr=False)
 class MultidimensionalScaling(Face):
     """Points in few dimensions from distances, scikit-learn's MDS (metric) as a model; pairs may be
-    unseen (NaN).
+    missing (NaN).
 
     The function is probml.models.multidimensional_scaling, in units of the distances' root mean
-    square; the climb begins at classical_scaling.
+    square; the optimisation starts at classical_scaling.
 
     Args:
         n_components: dimensions.
         noise: "normal": least Σ (d − δ)², the raw stress; "lognormal": of the logarithms.
-        dissimilarity: "euclidean": X has rows, whose distances are measured (of rows with unseen
+        dissimilarity: "euclidean": X has rows, whose distances are measured (of rows with missing
             cells those of the cells that both have, scaled up); "precomputed": X has distances.
-        n_init: starts, the first at classical scaling, others at random; the best is kept.
+        n_init: starts, the first at classical scaling, others at random; the best is used.
         prior: the function's weak priors; False: maximum likelihood, scikit-learn's.
         random_state: seed of the starts; None is 0.
         engine: an engine's value; by default MAP(prior=prior).
 
     Attributes:
         embedding_ (n, n_components), centred, on its principal axes; classical_, the points of
-        classical scaling; stress_, Σ over seen pairs of (d − δ)²; stress1_, √(stress_ / Σ d²),
+        classical scaling; stress_, Σ over observed pairs of (d − δ)²; stress1_, √(stress_ / Σ d²),
         Kruskal's; noise_, σ; dissimilarity_matrix_; n_iter_, converged_, n_features_in_, fit_: the
         probml Fit of points at noise_, distances over their root mean square, `unit_`.
     """
@@ -77,8 +77,7 @@ class MultidimensionalScaling(Face):
         self.classical_ = classical_scaling(d, self.n_components)
         self.unit_ = float(np.sqrt((apart**2).mean())) if apart.size else 0.0
         if not self.unit_ > 0:
-            raise DataError("MultidimensionalScaling: every distance is 0: all points lie at one "
-                            "place")
+            raise DataError("MultidimensionalScaling: every distance is 0: all points coincide")
         if self.noise == "lognormal" and (apart == 0).any():
             pair = int(np.argmax(apart == 0))
             raise DataError(f"MultidimensionalScaling(noise='lognormal'): the points {first[pair]} "

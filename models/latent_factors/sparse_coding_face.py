@@ -16,22 +16,22 @@ from probml.models.latent_factors.sparse_coding import Coded, coded
 @dataclass(eq=False, repr=False)
 class SparseCoding(Projection, Face):
     """Rows as sums of few of many atoms, the mode of Laplace codes; scikit-learn's
-    DictionaryLearning, with unseen cells (models/latent_factors/sparse_coding.py).
+    DictionaryLearning, with missing cells (models/latent_factors/sparse_coding.py).
 
     Columns are taken as they are: centre them, and bring them to like units, first.
 
     Args:
         n_components: atoms, k; may be more than there are columns.
         alpha: σ²/b, in the units of X: codes of less than it along an atom are 0.
-        n_init: starts from rows drawn at random; the best is kept.
+        n_init: starts from rows drawn at random; the best is used.
         tol: stop when a round gains less than this times ½ Σ X².
         max_iter: rounds at the most; one that stops there warns and leaves converged_ False.
         random_state: seed of the starts; None is 0.
 
     Attributes:
         components_ (k, d), the atoms, no longer than 1; codes_ (n, k) of the rows that were fitted,
-        atoms in the order of what they carry; objective_, ½ Σ_seen (X − codes_ components_)² + α
-        Σ |codes_|; history_, converged_, n_iter_, n_features_in_.
+        atoms in the order of what they carry; objective_, ½ Σ_observed (X − codes_ components_)² +
+        α Σ |codes_|; history_, converged_, n_iter_, n_features_in_.
     """
 
     n_components: int = parameter(8, PARTS)
@@ -43,7 +43,7 @@ class SparseCoding(Projection, Face):
     random_state: Any = parameter(None, SEED)
 
     def fit(self, X, y=None):
-        """Learn from rows X (n, d), NaN where unseen; y is ignored, present for scikit-learn's
+        """Learn from rows X (n, d), NaN where missing; y is ignored, present for scikit-learn's
         convention.
 
         Raises:
@@ -53,7 +53,7 @@ class SparseCoding(Projection, Face):
         check(self)
         X = self._numbers(X, reset=True).astype(float)
         if not np.nansum(np.abs(X)) > 0:
-            raise DataError("SparseCoding: every seen cell of X is 0: there is nothing to code")
+            raise DataError("SparseCoding: every observed cell of X is 0: nothing can be encoded")
         random = np.random.default_rng(self._seed())
         found = min((self._found(X, self._rows(X, random)) for _ in range(self.n_init)),
                     key=lambda found: found.history[-1])
@@ -63,7 +63,7 @@ class SparseCoding(Projection, Face):
         self.converged_, self.n_iter_ = found.converged, len(found.history) - 1
         if not found.converged:
             warnings.warn(f"SparseCoding stopped at max_iter={self.max_iter} before the objective "
-                          f"rested: raise it, or tol", ConvergenceWarning, stacklevel=2)
+                          f"converged: raise it, or tol", ConvergenceWarning, stacklevel=2)
         return self
 
     def _rows(self, X: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -80,13 +80,13 @@ class SparseCoding(Projection, Face):
                      self.max_iter)
 
     def transform(self, X):
-        """Codes of rows, (n, k), given the atoms that were learnt; a row with nothing seen has
+        """Codes of rows, (n, k), given the atoms that were learnt; a row with nothing observed has
         none."""
         check_is_fitted(self, "components_")
         X = self._numbers(X, reset=False).astype(float)
         return self._found(X, self.components_, learn=False).codes
 
-    predict_proba = absent("predict_proba", "transform(X) tells the codes")
+    predict_proba = absent("predict_proba", "use transform(X) for the codes")
 
     def inverse_transform(self, codes):
         """Rows of such codes, (n, d)."""
@@ -94,7 +94,7 @@ class SparseCoding(Projection, Face):
         return places_of("codes", codes, len(self.components_)) @ self.components_
 
     def impute(self, X):
-        """X with its unseen cells at what the codes of its seen ones say."""
+        """X with its missing cells at the values that the codes of its observed ones give."""
         found = self.inverse_transform(self.transform(X))
         X = self._numbers(X, reset=False).astype(float)
         return np.where(np.isnan(X), found, X)

@@ -89,10 +89,10 @@ class _Columns(InUnits, Mixture):
 
 @dataclass(eq=False, repr=False)
 class MixedMixture(_Columns):
-    """Components in which the columns are independent, each column of its own kind; unseen cells
+    """Components in which the columns are independent, each column of its own kind; missing cells
     are NaN or None.
 
-    The model is probml.models.naive_bayes with its classes unseen.
+    The model is probml.models.naive_bayes with its classes latent.
 
     Args:
         n_components: components, k; or several to choose among, as in GaussianMixture.
@@ -102,11 +102,11 @@ class MixedMixture(_Columns):
         kinds: a kind for all columns, or column → kind, for those that are not as guessed:
             "normal", "categorical", "bernoulli", "poisson", "geometric", "exponential", or
             "multinomial" (all such columns are one vector of counts).
-        categories: None (those that are seen), or column → categories, or one list for all.
+        categories: None (those that occur), or column → categories, or one list for all.
         alpha: pseudo-rows a category; 2 is Laplace's rule at the mode.
-        unknown: "refuse", or "prior": a category unseen in training gets the prior's mass alpha.
-        tol, max_iter, n_init, random_state, prior, accelerate, engine, concentration, centre,
-            mean_scale, scale: as in GaussianMixture.
+        unknown: "refuse", or "prior": a category that is new in a prediction gets the prior's mass
+        alpha. tol, max_iter, n_init, random_state, prior, accelerate, engine, concentration,
+            centre, mean_scale, scale: as in GaussianMixture.
         shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default
             with its mode at the rate of all rows of the column.
 
@@ -139,7 +139,7 @@ class MixedMixture(_Columns):
 
 @dataclass(eq=False, repr=False)
 class LatentClass(_Columns):
-    """Latent class analysis: categorical columns that are independent given an unseen class; unseen
+    """Latent class analysis: categorical columns that are independent given a latent class; missing
     cells are NaN or None.
 
     Args: those of MixedMixture that concern categories.
@@ -174,7 +174,7 @@ class LatentClass(_Columns):
 
 @dataclass(eq=False, repr=False)
 class PoissonMixture(_Columns):
-    """Components in which every column is an independent Poisson count; unseen cells are NaN.
+    """Components in which every column is an independent Poisson count; missing cells are NaN.
 
     Args: those of MixedMixture that concern counts.
 

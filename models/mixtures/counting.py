@@ -52,7 +52,7 @@ def how_many(X: Any, sizes: Any = range(1, 9), *, covariance_type: str = "full",
     than chance; where they agree, the number is safe.
 
     Args:
-        X: numbers, none unseen (`GaussianMixture(range(1, 9)).fit(X)` takes unseen cells).
+        X: numbers, none missing (`GaussianMixture(range(1, 9)).fit(X)` takes missing cells).
         sizes: numbers of groups, such as range(1, 9).
         covariance_type: of the mixtures, see GaussianMixture.
         references: uniform data sets of the gap statistic.
@@ -193,8 +193,8 @@ def _sizes(sizes) -> list[int]:
     except (TypeError, ValueError):
         valid = False
     if not valid:
-        raise ModelError(f"how_many(sizes={sizes!r}): expected whole numbers of at least 1, such "
-                         f"as range(1, 9)")
+        raise ModelError(f"how_many(sizes={sizes!r}): expected integers of at least 1, such as "
+                         f"range(1, 9)")
     return found
 
 
@@ -209,8 +209,8 @@ def _rows(X, most: int) -> np.ndarray:
     if odd.any():
         row, column = np.argwhere(odd)[0]
         raise DataError(f"how_many: row {row}, column {column} of X is {out[row, column]}: "
-                        f"distances need every cell; GaussianMixture(range(1, 9)) takes unseen "
-                        f"ones, and imputes them")
+                        f"distances need every cell; GaussianMixture(range(1, 9)) supports missing "
+                        f"cells, and imputes them")
     if len(out) < most:
         raise DataError(f"how_many: {most} groups of {len(out)} rows: use smaller sizes")
     return out

@@ -37,7 +37,7 @@ COVARIANCE = (
 
 @dataclass(eq=False, repr=False)
 class GaussianMixture(InUnits, Mixture):
-    """A mixture of normals; unseen cells are NaN. The model is probml.models.gaussian_mixture.
+    """A mixture of normals; missing cells are NaN. The model is probml.models.gaussian_mixture.
 
     The names are scikit-learn's. What differs: the default is the mode under a weak, constant prior
     that no component can collapse under (prior=False is the likelihood); `tol` is the gain per row
@@ -47,17 +47,17 @@ class GaussianMixture(InUnits, Mixture):
         n_components: components, k; or several, range(1, 10), to choose among by `criterion`.
         covariance_type: "full", "diag" or "spherical" for each; "tied", "tied diag" or "tied
             spherical" for one shared.
-        tol: stop when an iteration gains less than this a row, in nats.
+        tol: stop when an iteration gains less than this a row.
         max_iter: EM iterations at the most; one that stops there warns and leaves converged_ False.
-        n_init: starts, run as one program; the best is kept. None: as many as about a second buys,
+        n_init: starts, run as one program; the best is used. None: as many as about a second buys,
             see EM.
         weights_init, means_init, precisions_init: start, (k,), (k, d), and the shape of
-            precisions_. Beside means_init, weights that are not given are equal, and precisions one
+            precisions_. With means_init, weights that are not given are equal, and precisions one
             diagonal for all, 1 / the mean squared distance to the nearest mean, so that no unit of
             measurement matters; without means_init the engine finds what is not given.
         random_state: seed of the starts and of sample(); None is 0, a fit repeats.
         criterion: of several n_components the lowest "bic" (Schwarz 1978), "icl" (Biernacki, Celeux
-            & Govaert 2000: BIC and twice the doubt of the assignments) or "aic" is kept, or, with
+            & Govaert 2000: BIC and twice the doubt of the assignments) or "aic" is used, or, with
             engine=VB(), the highest "bound" of the log evidence; all fits are starts of one
             program.
         prior: posterior mode (True) or maximum likelihood (False).
@@ -78,7 +78,7 @@ class GaussianMixture(InUnits, Mixture):
         weights_ (k,), means_ (k, d); covariances_ and precisions_: (k, d, d) full, (d, d) tied, (k,
         d) diag, (k,) spherical, (d,) tied diag, () tied spherical; converged_, n_iter_,
         lower_bound_ (the objective a row), lower_bounds_, n_parameters_;
-        fit_: the probml Fit; of several n_components: n_components_, the one kept, fits_
+        fit_: the probml Fit; of several n_components: n_components_, the chosen one, fits_
         (components → Fit) and table_, a DataFrame with n_components, loglik, parameters, aic, bic,
         icl, converged; with VB, bound, to which log k! is added, of k components that may change
         places (Bishop 2006, section 10.2.4).
@@ -170,14 +170,14 @@ class GaussianMixture(InUnits, Mixture):
     def _judge(self, X, codes):
         if not self.covariance_type.endswith("spherical") and (constant := flat(X)).any():
             raise DataError(
-                f"{self._column(int(np.argmax(constant)))} is constant: a normal that is fitted to "
-                f"it has variance 0 and no maximum "
-                "of the likelihood. Drop it, or keep prior=True"
+                f"{self._column(int(np.argmax(constant)))} is constant: a normal distribution "
+                f"fitted to it has variance 0, and the likelihood is unbounded. Drop it, or keep "
+                f"prior=True"
             )
 
     def _doubt(self, X):
         warn_of_tied(X, self._column,
-                     "Drop such a column, or take MixedMixture, which treats it as categories")
+                     "Drop such a column, or use MixedMixture, which treats it as categories")
         return []
 
     @property

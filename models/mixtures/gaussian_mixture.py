@@ -87,12 +87,12 @@ def gaussian_mixture(k: int, d: int, covariance: str = "full", concentration=1.0
 
     Sites: `weights` (k,); `precision`, the inverse of Σ_j: (k, d, d) full, (k, d) diagonal, (k,)
     spherical, without the k if tied; `mean` (k, d); and in every row `z`, the component, and `x`
-    (d,). With `z` seen this is Gaussian discriminant analysis, fitted exactly; with `z` seen in
-    part it is semi-supervised.
+    (d,). With `z` observed this is Gaussian discriminant analysis, fitted exactly; with `z`
+    partially observed it is semi-supervised.
 
     By default centre and scale are measured on the rows that are fitted, as sites `prior_centre`
     and `prior_scale` (d,), so that no unit and no zero of measurement matters; where none are, as
-    in simulate(), they are 0 and 0.1. An unseen cell of x is exact in the diagonal and spherical
+    in simulate(), they are 0 and 0.1. A missing cell of x is exact in the diagonal and spherical
     shapes.
 
     Args:

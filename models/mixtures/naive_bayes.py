@@ -125,7 +125,7 @@ def naive_bayes(
     vector: `f_precision` and `f_mean` (normal), `f_rate` (Poisson, exponential), `f_probs`
     (bernoulli, geometric; multinomial (classes, d); categorical (classes, states) or (classes, d,
     states)); and in every row `target` and the features. A feature is a site, so a table with a
-    column per feature is data as it stands, with its labels and unseen cells; many columns of one
+    column per feature is data as it stands, with its labels and missing cells; many columns of one
     kind travel faster as one vector feature, {"x": ("normal", 30)}, given as an array (n, 30).
 
     Args:
@@ -133,8 +133,8 @@ def naive_bayes(
         features: name -> a kind, "normal", "bernoulli", "poisson", "geometric" or "exponential";
             (kind, d) for d of them in one array; a number of states for a categorical feature,
             ("categorical", d, states) for d of them; ("multinomial", d) for a vector of d counts,
-            such as the words of a text: seen whole or not at all, its total not modelled (simulated
-            ones have the total 1).
+            such as the words of a text: observed completely or not at all, its total not modelled
+            (simulated ones have the total 1).
         target: name of the site of the class.
         concentration: Dirichlet prior of the class weights, pseudo-rows; one number or (classes,).
         alpha: Dirichlet or Beta prior of probabilities, pseudo-rows a state; 1 is Laplace's rule at

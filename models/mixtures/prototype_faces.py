@@ -30,7 +30,8 @@ class Prototypes(Face):
             raise DataError(f"{name}(n_clusters={self.n_clusters}): X has {able} rows (n_samples = "
                             f"{len(X)}): use at most {able} groups")
         if (empty := np.isnan(X).all(1)).any():
-            raise DataError(f"{name}: row {int(np.argmax(empty))} of X has no seen cell: drop it")
+            raise DataError(f"{name}: row {int(np.argmax(empty))} of X has no observed cell: drop "
+                            f"it")
         return X, out
 
     def fit_predict(self, X, y=None, sample_weight=None):
@@ -45,10 +46,10 @@ class KMedoids(Prototypes):
 
     Args:
         n_clusters: groups, k.
-        metric: "euclidean" (of rows with unseen cells over those that both have, scaled up; rows
+        metric: "euclidean" (of rows with missing cells over those that both have, scaled up; rows
             that have none in common are as far apart as others on average),
             "sqeuclidean", "manhattan", "cosine", or "precomputed": X is a matrix of distances.
-        n_init: first medoids, drawn far apart as k-means++ draws them; the best end is kept.
+        n_init: first medoids, drawn far apart as k-means++ draws them; the best end is used.
         random_state: seed of these; None is 0.
 
     Attributes:
@@ -106,15 +107,16 @@ class KMedoids(Prototypes):
         if self.metric == "precomputed":
             if X.shape[0] != X.shape[1] and Y is X or np.isnan(X).any() or (X < 0).any():
                 raise DataError(f"KMedoids(metric='precomputed'): expected the distances of n "
-                                f"rows, (n, n), none unseen or below 0, got the shape {X.shape}")
+                                f"rows, (n, n), none missing or negative, got shape {X.shape}")
             return X
         if self.metric != "cosine":  # far from 0 the distances would lose their digits
             X, Y = X - self._middle, None if Y is X else Y - self._middle
         if not np.isnan(X).any() and (Y is None or not np.isnan(Y).any()):
             return pairwise_distances(X, Y, metric=self.metric)
         if self.metric not in ("euclidean", "sqeuclidean"):
-            raise DataError(f"KMedoids(metric={self.metric!r}): X has unseen cells (NaN), which "
-                            f"'euclidean' and 'sqeuclidean' take: fill them, or use one of these")
+            raise DataError(f"KMedoids(metric={self.metric!r}): X has missing cells (NaN), which "
+                            f"only 'euclidean' and 'sqeuclidean' support: fill them, or use one of "
+                            f"these")
         out = nan_euclidean_distances(X, Y, squared=self.metric == "sqeuclidean")
         return np.where(np.isnan(out), np.nanmean(out), out)
 
@@ -140,7 +142,7 @@ class FuzzyCMeans(Prototypes):
     Args:
         n_clusters: groups, k.
         fuzziness: m, above 1; near 1 it is k-means.
-        n_init: random starts; the least objective is kept.
+        n_init: random starts; the least objective is used.
         tol: stop when a round gains less than this times the first objective.
         max_iter: rounds at the most; one that stops there warns and leaves converged_ False.
         random_state: seed of the starts; None is 0.
@@ -159,7 +161,7 @@ class FuzzyCMeans(Prototypes):
     random_state: Any = parameter(None, SEED)
 
     def fit(self, X, y=None, sample_weight=None):
-        """Learn from rows X (n, d), NaN where unseen; y is ignored.
+        """Learn from rows X (n, d), NaN where missing; y is ignored.
 
         Raises:
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
@@ -182,7 +184,7 @@ class FuzzyCMeans(Prototypes):
         self.converged_, self.n_iter_ = found.converged, len(found.history)
         if not found.converged:
             warnings.warn(f"FuzzyCMeans stopped at max_iter={self.max_iter} before the objective "
-                          f"rested: raise it, or tol", ConvergenceWarning, stacklevel=2)
+                          f"converged: raise it, or tol", ConvergenceWarning, stacklevel=2)
         return self
 
     def predict_proba(self, X):

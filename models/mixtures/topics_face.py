@@ -23,15 +23,15 @@ class TopicModel(Projection, Face):
 
     The names are scikit-learn's LatentDirichletAllocation's, and so are the updates; what differs:
     the bound is that of all documents together until it rests, and the best of several starts is
-    kept.
+    used.
 
     Args:
         n_components: topics, k.
         doc_topic_prior, topic_word_prior: pseudo-words of each topic in a document, and of each
             word in a topic; None is 1/k.
-        tol: stop when an iteration gains less than this a word, in nats.
+        tol: stop when an iteration gains less than this per word.
         max_iter: iterations at the most; one that stops there warns and leaves converged_ False.
-        n_init: starts; the best bound is kept. None: as many as VB chooses.
+        n_init: starts; the best bound is used. None: as many as VB chooses.
         random_state: seed of the starts; None is 0.
         engine: an engine's value instead of the VB that these arguments describe.
 
@@ -53,7 +53,7 @@ class TopicModel(Projection, Face):
     engine: Any = parameter(None, ENGINE)
 
     def fit(self, X, y=None):
-        """Learn from counts X (documents, words), whole or not, none unseen; y is ignored, present
+        """Learn from counts X (documents, words), whole or not, none missing; y is ignored, present
         for scikit-learn's convention.
 
         Raises:
@@ -63,7 +63,7 @@ class TopicModel(Projection, Face):
         X = self._counts(X, reset=True)
         data, counts = of_counts(X)
         if not len(counts):
-            raise DataError("TopicModel: every count of X is 0: there are no words to learn from")
+            raise DataError("TopicModel: every count of X is 0: X has no words")
         n, size = X.shape
         alpha, eta = self._priors()
         model = latent_dirichlet(documents=n, words=size, k=self.n_components,
@@ -89,7 +89,7 @@ class TopicModel(Projection, Face):
         if odd.any():
             row, j = np.argwhere(odd)[0]
             raise DataError(f"{self._column(int(j))} of X is {X[row, j]:g} in row {row}: expected "
-                            f"counts of words, 0 or more, and none unseen")
+                            f"counts of words, 0 or more, and none missing")
         return X
 
     def _data(self, X):
@@ -97,7 +97,7 @@ class TopicModel(Projection, Face):
         data, counts = of_counts(self._counts(X, reset=False))
         return {name: np.repeat(values, counts.astype(int)) for name, values in data.items()}
 
-    predict_proba = absent("predict_proba", "transform(X) tells the topics of documents")
+    predict_proba = absent("predict_proba", "use transform(X) for the topics of the documents")
 
     def transform(self, X):
         """Mean shares of the topics in documents, given the topics that were learnt, (documents,
@@ -124,7 +124,7 @@ class TopicModel(Projection, Face):
         return gamma, shown - gap
 
     def score(self, X, y=None):
-        """A lower bound of log p(documents | the topics), nats, summed over all."""
+        """A lower bound of log p(documents | the topics), summed over all."""
         return float(self._given(self._counts(X, reset=False))[1].sum())
 
     def perplexity(self, X):

@@ -35,5 +35,5 @@ def weights_prior(weights: str, concentration, k: int, model: str,
         raise probml.ModelError(f"{model}({setting}={weights!r}): expected one of "
                                 f"{', '.join(map(repr, WEIGHTS))}")
     if not (isinstance(k, Integral) and k >= 1):
-        raise probml.ModelError(f"{model}(k={k!r}): expected a whole number of at least 1")
+        raise probml.ModelError(f"{model}(k={k!r}): expected an integer of at least 1")
     return _PRIORS[weights](concentration, k)

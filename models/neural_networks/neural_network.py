@@ -40,7 +40,7 @@ def neural_network(x, states=None, hidden=(32,), activation="tanh", weight_scale
         hidden: units of each hidden layer; () is a linear model.
         activation: "tanh", "relu", "logistic", "gelu" or "silu".
         weight_scale: s; larger is rougher. "each" makes it a site `prior_scale` (1,), whose value
-            stands in the data.
+            is given in the data.
         noise: σ of a number, in its units; None: a site `variance` ~ InverseGamma(0.5, 0.005).
         outputs: None for one number a row, or m numbers.
 
@@ -52,8 +52,8 @@ def neural_network(x, states=None, hidden=(32,), activation="tanh", weight_scale
                                 f"{list(ACTIVATIONS)}")
     hidden = tuple(hidden) if isinstance(hidden, tuple | list) else (hidden,)
     if not all(isinstance(units, int) and units > 0 for units in hidden):
-        raise probml.ModelError(f"neural_network(hidden={hidden!r}): expected whole numbers of at "
-                                f"least 1, such as (32, 16)")
+        raise probml.ModelError(f"neural_network(hidden={hidden!r}): expected integers of at least "
+                                f"1, such as (32, 16)")
     width = states if states is not None else 1 if outputs is None else outputs
     if isinstance(weight_scale, str):
         weight_scale = from_data("prior_scale", weight_scale, 1)[0]

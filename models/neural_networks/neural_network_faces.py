@@ -36,7 +36,7 @@ def _layers(value) -> bool:
     return valid(value) or isinstance(value, tuple | list) and all(map(valid, value))
 
 
-LAYERS: Rule = ("a whole number of at least 1, or a tuple of such", _layers)
+LAYERS: Rule = ("an integer of at least 1, or a tuple of such", _layers)
 OPTIMIZER: Rule = ("None or an optax optimiser", lambda v: v is None or hasattr(v, "update"))
 SHARE: Rule = ("a number of at least 0 and below 1", lambda v: number(0.0)[1](v) and v < 1)
 
@@ -135,10 +135,10 @@ class _Network(Framed, Face):
 
 @dataclass(eq=False, repr=False)
 class NeuralNetworkClassifier(_Network, Margin):
-    """A multi-layer network that tells classes: p(class | x) is the softmax of its last layer.
+    """A multi-layer network that predicts classes: p(class | x) is the softmax of its last layer.
 
     The function is probml.models.neural_network; columns are standardised. By default the log
-    posterior is climbed by L-BFGS on all rows; optimizer=optax.adam(1e-3), batch_rows=128,
+    posterior is optimised by L-BFGS on all rows; optimizer=optax.adam(1e-3), batch_rows=128,
     held_out=0.1, patience=10 trains on mini-batches with early stopping. With
     engine=probml.Laplace() or NUTS() the weights have a posterior, over which probabilities are
     averaged.
@@ -208,7 +208,7 @@ class NeuralNetworkClassifier(_Network, Margin):
 
 @dataclass(eq=False, repr=False)
 class NeuralNetworkRegressor(_Network, Numeric):
-    """A multi-layer network that tells a number: y ~ N(network(x), σ²); columns and y are
+    """A multi-layer network that predicts a number: y ~ N(network(x), σ²); columns and y are
     standardised.
 
     The function is probml.models.neural_network; training and engines as in
@@ -246,7 +246,8 @@ class NeuralNetworkRegressor(_Network, Numeric):
         """
         X, y, weights, _ = self._read(X, y, sample_weight)
         if len(y) < 2 and self.noise is None:
-            raise DataError("n_samples=1: one row does not tell the noise; give more, or noise=...")
+            raise DataError("n_samples=1: the noise cannot be estimated from one row; give more, "
+                            "or noise=...")
         x = self._frame(X, weights, always=True)
         self._level = float(np.average(y, weights=weights))
         self._spread = float(np.sqrt(np.average((y - self._level) ** 2, weights=weights))) or 1.0

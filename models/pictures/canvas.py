@@ -52,7 +52,7 @@ def fit_of(call: str, fitted: Any) -> Fit:
     """
     fit = fitted if isinstance(fitted, Fit) else getattr(fitted, "fit_", None)
     if not isinstance(fit, Fit):
-        raise ModelError(f"{call}: expected a Fit or a fitted face, got "
+        raise ModelError(f"{call}: expected a Fit or a fitted estimator, got "
                          f"{fitted if isinstance(fitted, str) else type(fitted).__name__}: fit it "
                          f"first")
     return fit
@@ -86,7 +86,7 @@ def listed(call: str, name: str, value: Any, have: list) -> list:
     some = labels([value] if isinstance(value, str) else value, f"{call}({name})")
     if odd := [each for each in some if each not in have]:
         shown = ", ".join(map(repr, have[:12])) + ", …" * (len(have) > 12)
-        raise ModelError(f"{call}({name}=...): {odd[0]!r:.80} is none of {shown}")
+        raise ModelError(f"{call}({name}=...): {odd[0]!r:.80} is not one of {shown}")
     return list(dict.fromkeys(some))
 
 

@@ -36,7 +36,7 @@ def density(fitted, X, column=0, *, bins=None, ax=None):
     j = column_of(asked, column)
     x = asked.values[:, j][~np.isnan(asked.values[:, j])]
     if not len(x):
-        raise DataError(f"density: no cell of column {asked.names[j]!r} is seen")
+        raise DataError(f"density: column {asked.names[j]!r} has no observed cell")
     whole = any(s.discrete for s in asked.fit.structure.sites.values() if s.rows
                 and s.name != asked.target)
     if whole:
@@ -131,8 +131,8 @@ def responsibilities(fitted, X, *, ax=None):
             is drawn.
     """
     if X is None:
-        raise ModelError("responsibilities(X=None): expected rows, as the face or the Fit takes "
-                         "them")
+        raise ModelError("responsibilities(X=None): expected rows, in the form that the estimator "
+                         "or the Fit takes")
     asked = ask(fitted, X, numbers=False)
     probability = np.asarray(asked.fit.predict_proba(asked.data(asked.values), asked.target))
     best = probability.argmax(1)
@@ -188,7 +188,7 @@ def profile(fitted, *, ax=None):
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     bar = ax.figure.colorbar(image, ax=ax, shrink=min(1.0, 6 / len(names)), pad=0.02)
-    bar.set_label("sd from the\nmean over all", fontsize=8)
+    bar.set_label("sd from the\noverall mean", fontsize=8)
     bar.outline.set_visible(False)
     return ax
 

@@ -43,18 +43,18 @@ def effects(fit: Fit, name: str, labels: Any = None, coordinate: int = 0, *, ax=
         mean, spread = unit.told(name, {name: mean}), spread * unit.factor
         labels = unit.names.get(0) if labels is None else labels
     if mean.ndim not in (1, 2):
-        raise ModelError(f"effects(name={name!r}): expected effects (members,) or (members, "
-                         f"numbers), got the shape {mean.shape}")
+        raise ModelError(f"effects(name={name!r}): expected effects (levels,) or (levels, "
+                         f"coefficients), got the shape {mean.shape}")
     if mean.ndim == 2:
         whole = isinstance(coordinate, int | np.integer)
         if not (whole and -mean.shape[1] <= coordinate < mean.shape[1]):
             raise ModelError(f"effects(coordinate={coordinate!r:.80}): '{name}' has "
-                             f"{mean.shape[1]} numbers a member")
+                             f"{mean.shape[1]} coefficients per level")
         mean, spread = mean[:, coordinate], spread[:, coordinate]
     words = list(range(len(mean))) if labels is None else items(labels, "effects(labels)")
     if len(words) != len(mean):
         raise ModelError(f"effects(labels=...): got {len(words)} labels, '{name}' has {len(mean)} "
-                         f"members")
+                         f"levels")
     order, middle = np.argsort(mean), mean.mean()
     mean, spread, words = mean[order], REACH * spread[order], [words[i] for i in order]
     named = len(mean) <= MOST

@@ -27,7 +27,7 @@ def graph_of(fit):
     """The DAG of the sites in rows, and what do() has set: name → its text."""
     if not isinstance(fit, Fit):
         raise ModelError(f"draw_network: expected a Fit, got {type(fit).__name__}: fit the model, "
-                         f"or take model.at(params)")
+                         f"or use model.at(params)")
     before = fit.model if fit.learnt is None else fit.learnt
     dag, done = before.graph, {}
     for name in set(dag) - set(fit.model.graph):
@@ -53,10 +53,10 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
     row = {}
     for name, value in evidence.items():
         if name in done:
-            raise DataError(f"draw_network: '{name}' is set by do(): leave it out of the evidence")
+            raise DataError(f"draw_network: '{name}' is set by do(): drop it from the evidence")
         if not isinstance(name, str) or name not in dag and name not in fit.model.inputs:
-            raise ModelError(f"draw_network: evidence names {name!r}, which is no node; the nodes "
-                             f"are {_list(dag)}")
+            raise ModelError(f"draw_network: evidence names {name!r}, which is not a node; the "
+                             f"nodes are {_list(dag)}")
         if np.ndim(value) and len(value) != 1:
             raise DataError(f"draw_network: evidence of '{name}' has {len(value)} rows, expected "
                             f"one: a label, or an array (1, states)")
@@ -89,7 +89,7 @@ def describe(fit: Fit, row: Mapping[str, Any], names: Iterable[str],
     asked = [mark.name for mark in marks if mark.name not in done and sites[mark.name].states
              and not sites[mark.name].cells]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*impossible given what was fitted",
+        warnings.filterwarnings("ignore", message=".*impossible under the fitted model",
                                 category=RuntimeWarning)
         chances = fit.predict_proba(data, asked) if asked else {}
     if any(not chance.sum() > 0.5 for chance in chances.values()):

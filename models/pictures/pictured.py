@@ -42,7 +42,7 @@ def ask(fitted, X, numbers=True) -> Asked:
     fit = fitted if isinstance(fitted, Fit) else getattr(fitted, "fit_", None)
     if fit is None:
         raise ModelError(
-            f"expected a fitted face or a Fit, got "
+            f"expected a fitted estimator or a Fit, got "
             f"{fitted if isinstance(fitted, str) else type(fitted).__name__}: fit it first"
         )
     sites = [site for site in fit.structure.sites.values() if site.rows]
@@ -54,8 +54,8 @@ def ask(fitted, X, numbers=True) -> Asked:
                   and (not isinstance(X, Mapping) or site.name not in X)]
         target = next((name for name in ("class", "z", *unseen) if name in unseen), None)
         if target is None:
-            raise ModelError(f"model '{fit.model.name}' has no discrete site that the data leave "
-                             f"unseen: it has no components to draw")
+            raise ModelError(f"model '{fit.model.name}' has no latent discrete site, so it has no "
+                             f"components to draw")
     classes = [str(label) for label in getattr(face, "classes_", fit.labels(target))]
     title = "class" if hasattr(face, "classes_") or target == "class" else "component"
     names, values, data = [], None, None
@@ -82,8 +82,8 @@ def ask(fitted, X, numbers=True) -> Asked:
         values = X
         if numbers:
             if len(X) != 1:
-                raise ModelError(f"expected one site in the data, got {list(X)}: draw a face, or "
-                                 f"choose one")
+                raise ModelError(f"expected one site in the data, got {list(X)}: pass a fitted "
+                                 f"estimator, or choose one site")
             ((name, values),) = X.items()
             flat = np.ndim(values) == 1
             values = floats(values[:, None] if flat else values)
@@ -113,7 +113,7 @@ def column_of(asked: Asked, column) -> int:
     whole = isinstance(column, int | np.integer) and not isinstance(column, bool)
     if whole and -len(asked.names) <= column < len(asked.names):
         return int(column) % len(asked.names)
-    raise ModelError(f"column {column!r:.80} is not there: expected an index or one of "
+    raise ModelError(f"column {column!r:.80} does not exist: expected an index or one of "
                      f"{asked.names}")
 
 
@@ -187,8 +187,8 @@ def _site_rows(face, asked: Asked, site) -> list[tuple]:
     value = params.get(f"{site.name}_{parameter}")
     if value is None:
         raise ModelError(
-            f"model '{asked.fit.model.name}' has no table of '{site.name}' in every {asked.title}: "
-            f"there is no profile to draw"
+            f"model '{asked.fit.model.name}' has no probabilities of '{site.name}' for every "
+            f"{asked.title}, so it has no profile to draw"
         )
     if moments is not None:
         mean, variance = moments(np.asarray(value).reshape(len(value), width))

@@ -29,7 +29,7 @@ def calibration(report, quantities=None, *, columns=3):
     from scipy.stats import binom
 
     if not hasattr(report, "levels"):
-        raise ModelError(f"calibration: expected what model.check(...) returns, got "
+        raise ModelError(f"calibration: expected the result of model.check(...), got "
                          f"{type(report).__name__}")
     hold("calibration", columns=(columns, whole(1, 100)))
     rejected = report.rejected

@@ -23,7 +23,7 @@ def reliability(report, label=None, *, ax=None):
         ModelError: no calibration report, or a label that it has not.
     """
     if not isinstance(report, Calibration):
-        raise ModelError(f"reliability: expected what fit.calibration(...) returns, got "
+        raise ModelError(f"reliability: expected the result of fit.calibration(...), got "
                          f"{type(report).__name__}")
     if label is not None and (not isinstance(label, Hashable) or label not in report.curves):
         raise ModelError(f"reliability(label={label!r:.80}): expected one of "
@@ -45,7 +45,7 @@ def reliability(report, label=None, *, ax=None):
     what = "most probable label" if label is None else f"probability of {label!s}"
     ax.set_title(f"{what}\ncalibration error {error:.3f}, {report.rows} rows", fontsize=9)
     ax.set_xlabel("mean predicted probability")
-    ax.set_ylabel("share that came true")
+    ax.set_ylabel("observed share")
     return ax
 
 

@@ -26,7 +26,7 @@ def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
     truth, predicted = (np.fromiter(items(value, f"confusion({name})"), object) for name, value in (
         ("truth", truth), ("predicted", predicted)))
     if truth.shape != predicted.shape:
-        raise DataError(f"confusion: expected two lists of labels, equally long, got the shapes "
+        raise DataError(f"confusion: expected two lists of labels of equal length, got the shapes "
                         f"{truth.shape} and {predicted.shape}")
     kept = np.array([label is not None and label == label for label in truth])
     truth, predicted = truth[kept], predicted[kept]
@@ -84,7 +84,7 @@ def choosing(table, *, ax=None):
         if name == "score":
             title, marker, style, best = "held-out score", "D", ":", int(np.nanargmax(value))
             other = ax.twinx() if len(found) > 1 else ax
-            other.set_ylabel("held-out log density a row: higher is better")
+            other.set_ylabel("held-out log density per row: higher is better")
             other.spines["top"].set_visible(False)
             other.spines["right"].set_visible(True)
         else:
@@ -109,7 +109,7 @@ def choosing(table, *, ax=None):
 _CRITERION = {
     "elpd_kfold": ("held-out log score", "nats", "se_kfold_diff", True),
     "elpd_loo": ("leave-one-out log score", "nats", "se_diff", True),
-    "log_score": ("held-out log score", "nats a row", "se_log_score_diff", True),
+    "log_score": ("held-out log score", "log density per row", "se_log_score_diff", True),
     "accuracy": ("held-out accuracy", "share of rows", "se_accuracy_diff", True),
     "brier": ("held-out Brier score", "0 … 2", "se_brier_diff", False),
     "rmse": ("held-out root mean squared error", "units of the target", "se_rmse_diff", False),
@@ -162,7 +162,7 @@ def comparison(table, criterion=None, *, ax=None):
                     annotation_clip=False)
     ax.set_yticks(y, list(map(str, table.index)))
     ax.set_ylim(len(table) - 0.4, -0.6)
-    ax.set_xlabel(f"{title}: worse than the best by ({unit})")
+    ax.set_xlabel(f"{title}: difference to the best ({unit})")
     return ax
 
 

@@ -42,7 +42,8 @@ def timeline(fitted: Any, X: Any, *, row: int = 0, column: int = 0, ax: Any = No
                          f"{type(fitted).__name__} with the chains {list(chains)}")
     if isinstance(fitted, Fit):
         if not isinstance(X, Mapping) or len(X) != 1:
-            raise DataError("timeline: of a Fit the data are a mapping with one site, {'y': y}")
+            raise DataError("timeline: for a Fit pass the data as a mapping with one site, {'y': "
+                            "y}")
         (name, given), = X.items()
         path = fit.decode(X, [chains[0]])[chains[0]]
         row = _one_of("timeline", "row", row, len(path))
@@ -125,8 +126,8 @@ def learning(fit: Any, *, ax: Any = None):
     if fit.held_out is not None:
         other = ax.twinx()
         lines += other.plot(np.asarray(fit.held_out, float), color=COLOURS[1], linestyle="--",
-                            label="rows held out, nats a row")
-        other.set_ylabel("log evidence of a row held out, nats")
+                            label="held-out rows, log density per row")
+        other.set_ylabel("log density of a held-out row")
         ax.legend(handles=lines, frameon=False, fontsize=9)
     return ax
 
@@ -164,6 +165,5 @@ def _one_of(call: str, name: str, value: Any, count: int) -> int:
     """A place among so many, from either end."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not -count <= value < count:
-        raise ModelError(f"{call}({name}={value!r:.80}): expected a whole number from 0 to "
-                         f"{count - 1}")
+        raise ModelError(f"{call}({name}={value!r:.80}): expected an integer from 0 to {count - 1}")
     return int(value)

@@ -84,11 +84,12 @@ class BayesianLinearRegression(FromMoments):
         found = moments(X, y, weights, centred)
         free, chosen = found.rows - centred, isinstance(self.weight_scale, str)
         if self.noise is None and (free <= 0 or chosen and free <= 1):
-            beside = " beside the intercept" * centred
+            beside = " in addition to the intercept" * centred
             told = f"n_samples={len(X)}" if weights is None else (
                 f"sample weights sum to {found.rows:g}, which count as rows")
-            raise DataError(f"{told}: too few to tell the noise{' from the weights' * chosen}"
-                            f"{beside}; give more, or noise=...")
+            raise DataError(f"{told}: too few to estimate the "
+                            f"noise{beside}{' and the scale of the weights' * chosen}; give more, "
+                            f"or noise=...")
         self.moments_, self._scales, self.notes_ = found, [], []
         each = isinstance(self.weight_scale, str) and self.weight_scale == "each"
         groups = [[j] for j in range(d)] if each else [np.arange(d)]
@@ -128,11 +129,11 @@ class BayesianLinearRegression(FromMoments):
             j = int(np.argmax(away))
             if away[j] > HELD:
                 names, unit = self._column_names, np.sqrt(self.moments_.rows)
-                text = (f"one prior scale serves columns whose spreads go from "
+                text = (f"one prior scale is used for columns with standard deviations from "
                         f"{lengths.min() / unit:.1g} to {lengths.max() / unit:.1g}: the weight of "
                         f"column {names[j] if names else j!r} is {away[j]:.2g} standard deviations "
-                        f"from where it would be if they were alike. Standardise the columns, or "
-                        f"take weight_scale='each'")
+                        f"from its value for standardised columns. Standardise the columns, or use "
+                        f"weight_scale='each'")
                 self.notes_.append(text)
                 warnings.warn(f"BayesianLinearRegression: {text}", RuntimeWarning, stacklevel=3)
                 return
@@ -145,8 +146,8 @@ class BayesianLinearRegression(FromMoments):
             or scales.variance * given.rows > NONE * total):
             return
         of = "" if self._flat_target else f" of output {output}"
-        text = (f"the noise{of} was chosen as none, {np.sqrt(scales.variance):.2g}: "
-                f"{self.n_features_in_} weights meet {self.moments_.rows:g} rows exactly, and "
+        text = (f"the noise{of} was estimated as nearly 0, {np.sqrt(scales.variance):.2g}: "
+                f"{self.n_features_in_} weights fit {self.moments_.rows:g} rows exactly, and "
                 f"standard deviations of predictions are too small. Give noise=..., or fewer "
                 f"columns")
         self.notes_.append(text)

@@ -70,8 +70,8 @@ class Formula:
         if self.y is None:
             raise ModelError(f"fit: formula({self.text!r}) has no left side: write 'y ~ ...'")
         if self.effects and not self.intercept:
-            raise ModelError(f"fit: formula({self.text!r}) has no intercept, which MixedModel "
-                             f"always has: leave '0 +' out")
+            raise ModelError(f"fit: formula({self.text!r}) has no intercept, but MixedModel always "
+                             f"has one: remove '0 +'")
         model = (MixedModel(self.effects, family=family, correlated=self.correlated, **settings)
                  if self.effects else
                  GeneralizedLinearModel(family, fit_intercept=self.intercept, **settings))
@@ -101,7 +101,7 @@ def formula(text: str, table: Any) -> Formula:
     Raises:
         ModelError: a text that is no formula, effects of what is no column of the terms, nested
             groupings; formulaic is absent.
-        DataError: a column that is missing, or has unseen cells.
+        DataError: a column that is missing, or has missing cells.
     """
     try:
         import formulaic
@@ -121,8 +121,8 @@ def formula(text: str, table: Any) -> Formula:
     except Exception as error:
         raise ModelError(f"formula({text!r}): {_said(error)}") from None
     if isinstance(getattr(parsed, "rhs", parsed), tuple):
-        raise ModelError(f"formula({text!r}): what differs from group to group stands in brackets, "
-                         f"y ~ x + (1 | group)")
+        raise ModelError(f"formula({text!r}): write the effects of groups in brackets, y ~ x + (1 "
+                         f"| group)")
     made: list[Any] = []
 
     def right() -> Any:
@@ -132,8 +132,8 @@ def formula(text: str, table: Any) -> Formula:
     groupings = {name: terms for terms, _, name in found}
     if len(groupings) < len(found):
         name = next(name for *_, name in found if [own for *_, own in found].count(name) > 1)
-        raise ModelError(f"formula({text!r}): the grouping {name!r} stands in two brackets: write "
-                         f"one, (1 + x | {name}), or (1 + x || {name}) without correlations")
+        raise ModelError(f"formula({text!r}): the grouping {name!r} is in two brackets: write one, "
+                         f"(1 + x | {name}), or (1 + x || {name}) without correlations")
     X = _columns(text, table, groupings, right)
     left = getattr(made[0], "lhs", None)
     if left is not None and left.shape[1] != 1:
@@ -151,8 +151,8 @@ def _columns(text: str, table: Any, groupings: dict, right: Any) -> Any:
     for name in groupings:
         if name not in table.columns:
             raise DataError(f"formula({text!r}): the table has no column {name!r}, a grouping; it "
-                            f"has {list(table.columns)}. Nested groupings are columns of their "
-                            f"own: make one of both")
+                            f"has {list(table.columns)}. (1 | a/b) is not supported: use a column "
+                            f"that combines both")
     try:
         X = right()
     except Exception as error:
@@ -168,19 +168,19 @@ def _effects(text: str, terms: str, columns: list[str]) -> list[str]:
     own = [word for word in words if word not in ("0", "1")]
     wrong = next((word for word in own if word not in columns), None)
     if wrong is not None:
-        raise ModelError(f"formula({text!r}): the effect of {wrong!r} needs {wrong!r} among the "
-                         f"terms outside, whose columns are {columns}")
+        raise ModelError(f"formula({text!r}): the group effect of {wrong!r} needs {wrong!r} as a "
+                         f"fixed effect, too; the fixed effects are {columns}")
     return ([] if "0" in words else ["1"]) + own
 
 
 # as R writes it → what is wanted here
 HABITS = (
     (re.compile(r"\bfactor\s*\("), "a category is C(name), not factor(name)"),
-    (re.compile(r"\bcbind\s*\("), "the left side is one column, the successes; how many tried is "
-     "fit(X, y, trials=...)"),
+    (re.compile(r"\bcbind\s*\("), "the left side is one column, the successes; pass the numbers of "
+                                  "trials by fit(X, y, trials=...)"),
     (re.compile(r"\bI\s*\([^()]*\^"), "a power is I(x**2), not I(x^2)"),
     (re.compile(r"\boffset\s*\("), "an offset is fit(X, y, offset=...)"),
-    (re.compile(r"(?<![=~!<>])=(?!=)(?![^()]*\))"), "the sides are parted by ~, as in 'y ~ x'"),
+    (re.compile(r"(?<![=~!<>])=(?!=)(?![^()]*\))"), "the sides are separated by ~, as in 'y ~ x'"),
 )
 
 

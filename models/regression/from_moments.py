@@ -40,7 +40,7 @@ class FromMoments(RegressorMixin, Complete, Unsure, Face):
     """What the faces of regression share: reading rows, and the Fit when it is first asked for."""
 
     _several = False
-    _why = "predict(X, return_std=True) tells mean and standard deviation"
+    _why = "predict(X, return_std=True) gives mean and standard deviation"
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -84,8 +84,8 @@ class FromMoments(RegressorMixin, Complete, Unsure, Face):
         return self._fit
 
     def log_prob(self, X, y):
-        """log p(y | x) of every row at the chosen scales, the weights integrated out, (n,),
-        nats."""
+        """log p(y | x) of every row at the chosen scales, the weights integrated out, (n,)
+        ."""
         return self.fit_.log_prob(self.as_data(X, y))
 
     def _output(self, value: np.ndarray) -> np.ndarray:

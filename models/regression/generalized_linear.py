@@ -90,7 +90,7 @@ def generalized_linear(
 
     Args:
         offset: added to x β + b, such as the log of an exposure.
-        trials: of the binomial; else nothing looks at it.
+        trials: of the binomial; else nothing depends on it.
         family, link: as in the tables of this page; link None is the family's own. Softmax has a
             function by itself.
         weight_scale, bias_scale: as in logistic_regression, in units of the link; of a normal whose

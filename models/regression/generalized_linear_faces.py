@@ -35,7 +35,7 @@ from probml.posteriors.units import ways_in_units
 try:
     from sklearn.metrics import mean_gamma_deviance, mean_poisson_deviance, mean_squared_error
 except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
+    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}): pip install "
                       f"probml[sklearn]") from error
 
 
@@ -71,8 +71,8 @@ class GeneralizedLinearModel(Numeric):
         Pearson's χ² / (n − p), p the rank of the columns; covariance_ (p, p) of (b, β) and
         standard_errors_ (p,), which the summary of fit_ has too: from Fisher's information at the
         penalty, times φ; of a posterior its covariance and standard deviations. A coefficient that
-        the rows do not tell, of a column that is the sum of others, has a standard error of ∞, and
-        covariance_ is that of the shortest coefficients that fit as well; deviance_,
+        the rows do not identify, of a column that is the sum of others, has a standard error of ∞,
+        and covariance_ is that of the shortest coefficients that fit as well; deviance_,
         null_deviance_, of a posterior those at its means; concentration_ of gamma and negative
         binomial; n_iter_, converged_, history_, fit_: the probml Fit, whose data are those of
         as_data.
@@ -109,8 +109,8 @@ class GeneralizedLinearModel(Numeric):
         check_targets(self.family, y, trials, rows)
         self._link, weak = self.link or FAMILIES[self.family], self.engine == BAYES
         if weak and self.penalty:
-            raise ModelError(f"GeneralizedLinearModel(penalty={self.penalty}, engine='bayes'): the "
-                             f"penalty is a prior of coefficients, and so has 'bayes': take one")
+            raise ModelError(f"GeneralizedLinearModel(penalty={self.penalty}, engine='bayes'): "
+                             f"both are priors of the coefficients: use one of them")
         x, normal = self._frame(X, weights, always=weak), self.family == "normal"
         (self._level, self._spread), (self._base, self._slope) = units_of(
             self.family, self._link, y, weights, self.fit_intercept, weak)
@@ -336,8 +336,8 @@ class RobustRegression(Numeric):
         X, y, weights, _ = self._read(X, y, sample_weight)
         n, d = X.shape
         if n <= d + int(self.fit_intercept):
-            raise DataError(f"n_samples={n}: {d} columns and an intercept go through every row, so "
-                            f"that the noise has no scale: give more")
+            raise DataError(f"n_samples={n}: {d} columns and an intercept fit every row exactly, "
+                            f"so the scale of the noise is 0: give more")
         x = self._frame(X, weights, always=True)
         self._level, self._spread = middle, spread = middle_and_spread(y, weights,
                                                                        self.fit_intercept)
@@ -346,8 +346,8 @@ class RobustRegression(Numeric):
         first = np.linalg.lstsq(design * root[:, None], (y - middle) / spread * root, rcond=None)[0]
         left = (y - middle) / spread - design @ first
         if np.sqrt(np.average(left**2, weights=weights)) < 1e-10:
-            raise DataError("a plane goes through every row of y: the noise has no scale, and a "
-                            "regression nothing to be robust against")
+            raise DataError("a plane fits every row of y exactly: the scale of the noise is 0, so "
+                            "a robust regression is undefined")
         model = robust_regression(
             df=None if self.df is None else float(self.df),
             weight_scale="each" if self.penalty else None,

@@ -49,9 +49,9 @@ def linear_regression(
 
     Sites: `beta` (p,), p the columns of φ(x), by default d; `bias` (); with the noise unknown
     `variance` (), σ². With outputs=m every output has its own weights and noise: `beta` (p, m),
-    `bias` (m,), `variance` (m,), and `y` is (n, m); an unseen output is exact.
+    `bias` (m,), `variance` (m,), and `y` is (n, m); a missing output is exact.
 
-    An unseen cell of x is refused: nothing says how x is distributed. In a function whose x is a
+    A missing cell of x is refused: nothing says how x is distributed. In a function whose x is a
     site, it is.
 
     Args:
@@ -60,7 +60,8 @@ def linear_regression(
         weight_scale: s, prior standard deviation of a weight; in units of y per unit of φ where the
             noise is known, else in units of the noise. One number, (p,) or (p, m). "shared" or
             "each" makes it a site, `weight_scale` () or like beta, ~ HalfCauchy(1), in units of the
-            noise: to be given in the data beside `variance` (then all is exact), or to be sampled.
+            noise: to be given in the data together with `variance` (then all is exact), or to be
+                sampled.
         bias_scale: c, prior standard deviation of b, in the same units; 0 leaves the bias out.
         noise: σ, standard deviation of y given x, in its units; None: unknown.
         shape, rate: a₀ and b₀ of the noise's prior; they say as much as 2a₀ rows with a mean
@@ -69,7 +70,7 @@ def linear_regression(
             For its mode see `lasso`.
 
     Raises:
-        ModelError: weight_scale is a word other than "shared" and "each"; an unknown prior.
+        ModelError: weight_scale is a text other than "shared" and "each"; an unknown prior.
     """
     if prior not in PRIORS:
         raise probml.ModelError(f"linear_regression(prior={prior!r}): expected one of "
@@ -167,7 +168,7 @@ class polynomial:  # a function with a setting, as functools.partial, but equal 
 
     def __init__(self, degree: int):
         if not isinstance(degree, int) or degree < 1:
-            raise probml.ModelError(f"polynomial(degree={degree!r}): expected a whole number of at "
+            raise probml.ModelError(f"polynomial(degree={degree!r}): expected an integer of at "
                                     f"least 1")
         self.degree = degree
 

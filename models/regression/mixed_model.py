@@ -46,9 +46,9 @@ def mixed_model(x, z, member, offset, trials, effects: Mapping, family="normal",
     Args:
         effects: grouping → (members, columns).
         family, link: as of generalized_linear.
-        correlated: the effects of a member of several columns have a covariance; False: spreads
-            alone.
-        spread_scale, noise_scale: scales of the priors of spreads and noise, which are
+        correlated: the effects of a member of several columns have a covariance; False: standard
+            deviations only.
+        spread_scale, noise_scale: scales of the priors of standard deviations and noise, which are
             "half-normal" or "exponential" by scale_prior.
         weight_scale, bias_scale: prior standard deviations of β and b; None: flat.
         concentration_scale: as in generalized_linear.
@@ -58,7 +58,7 @@ def mixed_model(x, z, member, offset, trials, effects: Mapping, family="normal",
     """
     if not effects:
         raise probml.ModelError("mixed_model(effects={}): expected at least one grouping, such as "
-                                "{'subject': (18, 2)}: 18 members with 2 columns each")
+                                "{'subject': (18, 2)}: 18 levels with 2 columns each")
     if scale_prior not in SCALE_PRIORS:
         raise probml.ModelError(f"mixed_model(scale_prior={scale_prior!r}): expected one of "
                                 f"{list(SCALE_PRIORS)}")

@@ -52,7 +52,7 @@ def _is_effects(value: Any) -> bool:
         for columns in value.values())
 
 
-EFFECTS: Rule = ("grouping → the columns whose coefficients differ among its members, such as "
+EFFECTS: Rule = ("grouping → the columns whose coefficients vary between its levels, such as "
                  '{"subject": ["1", "days"]}', _is_effects)
 
 
@@ -64,18 +64,19 @@ class MixedModel(Unsure, RegressorMixin, Face):
         g(E[y | x, u]) = b + x β + Σ over groupings z_k · u_k[member],   u_k[j] ~ N(0, Σ_k)
 
     The function is probml.models.mixed_model. Every column of X that is no grouping is a column of
-    x. Spreads, noise and coefficients are those of (restricted) maximum likelihood, effects their
-    modes given these. engine="bayes" gives a posterior of all of them under weakly informative
-    priors that the data scale, near those of rstanarm (models/regression/weak_priors.py).
+    x. Standard deviations and coefficients are estimated by (restricted) maximum likelihood; random
+    effects are conditional modes (BLUPs). engine="bayes" gives a posterior of all of them under
+    weakly informative priors that the data scale, near those of rstanarm
+    (models/regression/weak_priors.py).
 
     Args:
-        effects: grouping, a column of X, → the columns whose coefficients differ among its members,
+        effects: grouping, a column of X, → the columns whose coefficients vary between its levels,
             "1" the intercept: {"subject": ["1", "days"]}. Several groupings may be crossed or
             nested.
         family, link: as of GeneralizedLinearModel.
         reml: restricted maximum likelihood, coefficients integrated out under flat priors, as lmer
             does it; of the normal with the identity link alone, others are by maximum likelihood.
-        correlated: the columns of a grouping have correlations; False: spreads alone (lmer's ||).
+        correlated: the columns of a grouping have correlations; False: sd only (||).
         nodes: of the quadrature that integrates one effect of one grouping out, where y is not
             normal: 1 is Laplace's approximation (glmer's nAGQ); None: 25.
         random_state: seed of a sampler; None is 0.
@@ -84,12 +85,12 @@ class MixedModel(Unsure, RegressorMixin, Face):
 
     Attributes:
         coef_ (d,), intercept_, covariance_ (p, p) of (b, β) and standard_errors_, those of the
-        summary of fit_: of the normal given the spreads that were found (lmer), of other families
-        from the curvature of the likelihood (glmer); effects_: grouping → a table of conditional
-        modes, members in rows; effect_errors_: of their standard errors, which contain that of
-        (b, β), given the spreads; spreads_: grouping → standard deviation of each
-        column; correlations_: of those with several columns; noise_ of the normal; loglik_: the
-        (restricted) log likelihood, natural, with all constants; groups_: grouping → labels;
+        summary of fit_: of the normal given the estimated standard deviations (lmer), of
+        other families from the curvature of the likelihood (glmer); effects_: grouping → a table of
+        conditional modes, levels in rows; effect_errors_: of their standard errors, which contain
+        that of (b, β), given the standard deviations; spreads_: grouping → standard deviation of
+        each column; correlations_: of those with several columns; noise_ of the normal; loglik_:
+        the (restricted) log likelihood, natural, with all constants; groups_: grouping → labels;
         n_iter_, converged_, fit_: the probml Fit, in units of its own (as_data).
         Of a posterior, estimates are means and errors standard deviations, of effects too, and
         loglik_ is None.
@@ -165,8 +166,8 @@ class MixedModel(Unsure, RegressorMixin, Face):
     def _learn_columns(self, table: Mapping, weights: np.ndarray) -> None:
         """Which columns are groupings and which x; the labels of those, the units of these."""
         if self.effects is None:
-            raise ModelError(f"MixedModel(effects=None): expected {EFFECTS[0]}; without effects "
-                             f"take BayesianLinearRegression or GeneralizedLinearModel")
+            raise ModelError(f"MixedModel(effects=None): expected {EFFECTS[0]}; without random "
+                             f"effects use BayesianLinearRegression or GeneralizedLinearModel")
         for name, columns in self.effects.items():
             for column in (name, *(c for c in columns if c != ONE)):
                 if column not in table:
@@ -177,15 +178,15 @@ class MixedModel(Unsure, RegressorMixin, Face):
         self.groups_ = {name: np.unique(labels_of(table, name)) for name in self.effects}
         for name, labels in self.groups_.items():
             if len(labels) < 2:
-                raise DataError(f"grouping {name!r} has one member, {labels.tolist()[0]!r}, which "
-                                f"tells no spread of effects: leave it out of effects=")
+                raise DataError(f"grouping {name!r} has one level, {labels.tolist()[0]!r}, so its "
+                                f"variance cannot be estimated: drop it from effects=")
         x = numbers_of(table, self._fixed)
         self._centre = np.average(x, 0, weights)
         self._unit = np.sqrt(np.average((x - self._centre) ** 2, 0, weights))
         for name, wide in zip(self._fixed, np.ptp(x[weights > 0], 0), strict=True):
             if not wide > 0:
-                raise DataError(f"column {name!r} is the same in every row: it cannot be told from "
-                                f"the intercept, drop it")
+                raise DataError(f"column {name!r} is the same in every row, so it is not "
+                                f"identified separately from the intercept: drop it")
         self._z_units = {name: np.array([1.0 if c == ONE else self._unit[self._fixed.index(c)]
                                          for c in columns])
                          for name, columns in self.effects.items()}
@@ -208,9 +209,9 @@ class MixedModel(Unsure, RegressorMixin, Face):
             code = self._codes(table, name)
             if (code < 0).any() and not new:
                 row = int(np.argmax(code < 0))
-                raise DataError(f"grouping {name!r} has a member that was not there when it was "
-                                f"fitted, {labels_of(table, name).tolist()[row]!r} in row {row}: "
-                                f"only predict() answers for it")
+                raise DataError(f"grouping {name!r} has a level that was not in the training data, "
+                                f"{labels_of(table, name).tolist()[row]!r} in row {row}: only "
+                                f"predict() supports new levels")
             member.append(np.where(code < 0, len(self.groups_[name]), code))
         data = {"z": np.column_stack(z), "member": np.column_stack(member)}
         return {"x": (x - self._centre) / self._unit, **data} if self._fixed else data

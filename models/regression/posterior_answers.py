@@ -49,7 +49,7 @@ def predicted(fit: Fit, family: str, inputs: Mapping[str, Any], units: tuple[flo
             if name in fit.model.inputs}
     if family == "bernoulli":
         if interval is not None:
-            raise ModelError(f"predict(interval={interval!r}): y is 0 or 1, and has no interval: "
+            raise ModelError(f"predict(interval={interval!r}): y is 0 or 1 and has no interval: "
                              f"predict(X) is the probability of 1")
         return fit.predict_proba(data, "y", unknown="new")[:, 1]
     level, unit = units

@@ -102,14 +102,14 @@ def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
         raise probml.ModelError(f"bspline_basis(boundary={boundary!r:.200}): expected two numbers, "
                                 f"the lowest and the highest, or None")
     low, high = ends
-    hold("bspline_basis", knots=(knots, ("a whole number from 0 to 100,000, or rising numbers",
+    hold("bspline_basis", knots=(knots, ("an integer from 0 to 100,000, or increasing numbers",
                                          _knots)))
     inner = np.asarray(knots, float) if np.ndim(knots) else np.quantile(
         z, np.linspace(0, 1, int(knots) + 2)[1:-1])
     if not low < high or (inner.size and not (low < inner.min() and inner.max() < high
                                               and (np.diff(inner) > 0).all())):
-        raise probml.DataError(f"bspline_basis: expected rising knots inside {low:g} … {high:g}, "
-                               f"got {inner.tolist()}; ask for fewer")
+        raise probml.DataError(f"bspline_basis: expected increasing knots inside {low:g} … "
+                               f"{high:g}, got {inner.tolist()}; ask for fewer")
     return _splines(np.concatenate([[low] * 4, inner, [high] * 4]), z).sparse().toarray()
 
 

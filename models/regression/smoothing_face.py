@@ -91,8 +91,7 @@ class SmoothingSpline(FromMoments):
         except ValueError as error:
             raise DataError(
                 f"{self._column(error.args[0])} of X is constant, or a linear combination of the "
-                f"columns before it: its line is not "
-                "determined. Drop it"
+                f"columns before it: its slope is not identified. Drop it"
             ) from None
         floor, variance = self._floor(y), None if self.noise is None else float(self.noise) ** 2
         if self.lam is None and groups:
@@ -124,8 +123,8 @@ class SmoothingSpline(FromMoments):
                 found.add(names.index(column))
             else:
                 known = names or f"0 … {d - 1}"
-                raise ModelError(f"SmoothingSpline(linear={self.linear!r}): {column!r} is no "
-                                 f"column; they are {known}")
+                raise ModelError(f"SmoothingSpline(linear={self.linear!r}): {column!r} is not a "
+                                 f"column; the columns are {known}")
         return found
 
     def predict(self, X, return_std=False):

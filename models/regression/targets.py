@@ -6,9 +6,9 @@ from probml import DataError
 
 SUPPORTS = {  # family → what y must be, in words and as a test
     "bernoulli": ("0 or 1", lambda y: (y == 0) | (y == 1)),
-    "binomial": ("a whole number of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
-    "poisson": ("a whole number of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
-    "negative binomial": ("a whole number of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
+    "binomial": ("an integer of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
+    "poisson": ("an integer of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
+    "negative binomial": ("an integer of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
     "gamma": ("above 0", lambda y: y > 0),
     "normal": ("a number", lambda y: np.isfinite(y)),
 }
@@ -32,7 +32,7 @@ def beside(values, name: str, count: int, rows: np.ndarray | None = None) -> np.
     except (TypeError, ValueError):
         good = False
     if not good:
-        raise DataError(f"{name}: expected finite numbers, one a row of X, ({count},), got the "
+        raise DataError(f"{name}: expected finite numbers, one for each row of X, ({count},), got "
                         f"shape {np.shape(values)}")
     return values if rows is None else values[rows]
 
@@ -52,9 +52,9 @@ def check_targets(family: str, y: np.ndarray, trials: np.ndarray | None, rows: n
         raise DataError(f"y is {y[np.argmin(good)]:g} in row {row}: family {family!r} expects "
                         f"{words}")
     if (family == "binomial") != (trials is not None):
-        raise DataError(f"family {family!r}: expected trials= (n,) for 'binomial' and for no "
-                        f"other, got trials={trials}")
+        raise DataError(f"family {family!r}: only 'binomial' has trials=, an array (n,), and needs "
+                        f"it (for a 0/1 outcome use 'bernoulli'); got trials={trials}")
     if trials is not None and ((trials < 1) | (y > trials)).any():
         row = int(rows[np.argmax((trials < 1) | (y > trials))])
-        raise DataError(f"row {row}: y must be successes of at least one trial, at most as many as "
+        raise DataError(f"row {row}: y must be the number of successes, with trials >= 1 and y <= "
                         f"trials")

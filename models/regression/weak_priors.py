@@ -34,7 +34,7 @@ from probml.models.regression.targets import COUNTS
 
 BAYES = "bayes"
 ENGINE_OR_BAYES: Rule = (
-    "None, 'bayes' or an engine's value, such as probml.NUTS()",
+    "None, 'bayes' or an engine, such as probml.NUTS()",
     lambda value: ENGINE[1](value) or isinstance(value, str) and value == BAYES,
 )
 WEAK = {"weight_scale": 2.5, "bias_scale": 2.5, "noise_scale": 1.0, "concentration_scale": 1.0}
@@ -69,7 +69,7 @@ def units_of(family: str, link: str, y: np.ndarray, weights: np.ndarray, centred
         return (0.0, unit), DIVIDED[link](unit)
     if link != "log":
         raise ModelError(f"engine='bayes' has no default priors for family {family!r} with link "
-                         f"{link!r}, whose coefficients are in units of y: take link='log' or "
+                         f"{link!r}, whose coefficients are in units of y: use link='log' or "
                          f"'logit', or a function with priors of your own")
     return (0.0, 1.0), (0.0, 1.0)
 
@@ -91,9 +91,9 @@ def refuse_exact(x: np.ndarray | None, y: np.ndarray, intercept: bool) -> None:
         beta, _, rank, _ = np.linalg.lstsq(some, told)
         if len(told) <= rank or np.sqrt(np.mean((told - some @ beta) ** 2)) > 1e-10:
             return
-    raise DataError("a plane goes through every row of y, as where y is the same in all: nothing "
-                    "tells the standard deviation about it, and engine='bayes' has no posterior. "
-                    "Take engine=None, or check y")
+    raise DataError("a plane fits every row of y exactly (for example if y is constant): the "
+                    "residual standard deviation is not identified, and engine='bayes' has no "
+                    "posterior. Use engine=None, or check y")
 
 
 def middle_and_spread(y: np.ndarray, weights: np.ndarray, centred: bool) -> Affine:

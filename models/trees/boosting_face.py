@@ -64,8 +64,8 @@ def _logs(scores: np.ndarray, y: np.ndarray, programs: _Programs) -> np.ndarray:
 
 @dataclass(eq=False, repr=False)
 class Boosted(Face):
-    """A score f(x) = f_0 + rate · Σ_m tree_m(x) under any likelihood of a row, p(y | f(x)), climbed
-    by gradient boosting (Friedman 2001).
+    """A score f(x) = f_0 + rate · Σ_m tree_m(x) under any likelihood of a row, p(y | f(x)),
+    optimised by gradient boosting (Friedman 2001).
 
         g_i = ∂ log p(y_i | f) / ∂f at f(x_i),    h_i = −∂² log p / ∂f²
         tree_m: least squares on g;  in a leaf the step Σ g / Σ |h|
@@ -90,8 +90,8 @@ class Boosted(Face):
         random_state: of the held-out rows, and of columns that split alike; None is 0.
 
     Attributes:
-        base_score_ (f_0), trees_ (scikit-learn's), n_estimators_ (those kept), train_score_ and
-        validation_score_ (mean log p(y | x), nats a row, after each tree; of no held-out rows
+        base_score_ (f_0), trees_ (scikit-learn's), n_estimators_ (those used), train_score_ and
+        validation_score_ (mean log p(y | x) per row, after each tree; of no held-out rows
         empty), n_features_in_.
 
     Raises: see fit.
@@ -110,7 +110,7 @@ class Boosted(Face):
     random_state: Any = parameter(None, SEED)
 
     def fit(self, X, y):
-        """Learn from rows X (n, d), cells NaN where unseen, and what is seen of them, y (n,).
+        """Learn from rows X (n, d), cells NaN where missing, and targets y (n,).
 
         Raises:
             ModelError, DataError, ValueError: a parameter or a cell that cannot be used; y outside
@@ -146,7 +146,7 @@ class Boosted(Face):
             train_score.append(logs[train].mean())
             if not np.isfinite(train_score[-1]):
                 raise DataError(f"Boosted: after {len(self.trees_)} trees the log-likelihood is "
-                                f"{train_score[-1]}: lower learning_rate, or take a likelihood of "
+                                f"{train_score[-1]}: lower learning_rate, or use a likelihood with "
                                 f"heavier tails")
             if len(held):
                 held_score.append(logs[held].mean())
@@ -236,7 +236,7 @@ class Boosted(Face):
         """p(y | x) of every row, a NumPyro distribution of n."""
         return self._likelihood()(jnp.asarray(self.decision_function(X)))
 
-    predict_proba = absent("predict_proba", "distribution(X) has the probabilities of y")
+    predict_proba = absent("predict_proba", "use distribution(X) for the probabilities of y")
 
     def predict(self, X):
         """The mean of y given x, (n,)."""
@@ -244,7 +244,7 @@ class Boosted(Face):
             return np.asarray(self.distribution(X).mean, float)
 
     def log_prob(self, X, y):
-        """log p(y | x), (n,), nats."""
+        """log p(y | x), (n,)."""
         programs = (self._programs() if isinstance(self.likelihood, str)
                     else _asked(self.likelihood, jit=lambda function: function))
         y = self._target_of(self._take(X, False), y, programs)

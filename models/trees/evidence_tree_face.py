@@ -23,8 +23,8 @@ class EvidenceTree(Classifier):
     McCulloch's prior, and averaged, exactly (models/trees/prunings.py).
 
     `log_evidence_` is a lower bound of the evidence of all trees: only prunings of the one that was
-    grown are summed. In `probml.compare(..., target=)` it stands beside other classifiers, scored
-    on held-out rows.
+    grown are summed. In `probml.compare(..., target=)` it is listed next to other classifiers,
+    scored on held-out rows.
 
     Args:
         average: predict by the mean over all prunings (True), or by the most probable (False).
@@ -35,7 +35,7 @@ class EvidenceTree(Classifier):
         random_state: of the order in which columns that split alike are tried; None is 0.
 
     Attributes:
-        classes_, log_evidence_ (nats, all prunings summed), n_leaves_ of the most probable
+        classes_, log_evidence_ (all prunings summed), n_leaves_ of the most probable
         pruning, expected_leaves_ over all, tree_ (scikit-learn's, as grown, of columns in their own
         standard deviations), n_features_in_.
     """
@@ -50,7 +50,7 @@ class EvidenceTree(Classifier):
     random_state: Any = parameter(None, SEED)
 
     def fit(self, X, y, sample_weight=None):
-        """Learn from rows X (n, d), cells NaN where unseen, and labels y (n,), all seen.
+        """Learn from rows X (n, d), cells NaN where missing, and labels y (n,), all observed.
 
         Raises:
             ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot

@@ -24,12 +24,12 @@ class SampledTree(Classifier):
     leaves integrated out, and averaged (models/trees/sampled_trees.py). EvidenceTree sums the
     prunings of one grown tree instead, at once.
 
-    An unseen cell counts as a value below all others of its column, for which a rule can ask.
+    A missing cell counts as a value below all others of its column, for which a rule can ask.
 
     Args:
-        draws: trees that are kept of each chain.
+        draws: number of trees drawn by each chain.
         warmup: steps of a chain that are not.
-        thin: steps from one tree that is kept to the next.
+        thin: steps between the trees that are used.
         chains: each from a single leaf.
         concentration: c, pseudo-rows of each class in a leaf.
         base, power: a node at depth d is split with prior probability base · (1 + d)^−power.
@@ -52,8 +52,8 @@ class SampledTree(Classifier):
     random_state: Any = parameter(None, SEED)
 
     def fit(self, X, y, sample_weight=None):
-        """Learn from rows X (n, d), cells NaN where unseen, and labels y (n,); rows without a label
-        are left out.
+        """Learn from rows X (n, d), cells NaN where missing, and labels y (n,); rows without a
+        label are left out.
 
         Raises:
             ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
@@ -87,11 +87,11 @@ class SampledTree(Classifier):
         self.r_hat_ = self._r_hat()
         if self.r_hat_ > APART:
             warnings.warn(f"SampledTree: chains disagree, R̂ of the log density is "
-                          f"{self.r_hat_:.2f}, and the probabilities of the rows that were fitted "
-                          f"are {self._apart(X):.2g} from their mean on average: a chain leaves a "
-                          f"tree only by way of worse ones, so that more draws help little where "
-                          f"rows are many. predict_proba is the mean of all chains: raise chains "
-                          f"(now {self.chains}), or take EvidenceTree, which sums without chains",
+                          f"{self.r_hat_:.2f}, and the probabilities of the training rows differ "
+                          f"by {self._apart(X):.2g} from their mean on average: chains rarely move "
+                          f"between trees when rows are many, so more draws help little. "
+                          f"predict_proba is the mean of all chains: raise chains (now "
+                          f"{self.chains}), or use EvidenceTree, which needs no chains",
                           ConvergenceWarning, stacklevel=2)
         return self
 

@@ -123,13 +123,14 @@ class Certificate:
     def _repr_html_(self) -> str:
         first = str(self).partition("\n")[0]
         tables = (table(records_of(self.table), "quantities"),
-                  table(records_of(self.prior_predictive), "what the prior says of the data"))
+                  table(records_of(self.prior_predictive), "prior predictive distribution of the "
+                                                           "data"))
         kind = "good" if self.passed else "warn"
         return noted(f'<p class="{kind}">{"✓" if self.passed else "⚠"} {escape(first)}</p>'
                      f"{''.join(tables)}")
 
     def __rich__(self) -> Any:
-        tables = (("quantities", self.table), ("what the prior says of the data",
+        tables = (("quantities", self.table), ("prior predictive distribution of the data",
                                                self.prior_predictive))
         return told([ended(self.passed, str(self).partition("\n")[0])],
                     [(title, records_of(found)) for title, found in tables])
@@ -142,7 +143,7 @@ def _fault(levels: np.ndarray) -> str:
     spread = ((levels - 0.5) ** 2).mean() - 1 / 12
     spread *= np.sqrt(180 * n)
     if abs(shift) > max(3.0, abs(spread)):
-        return f"the posterior lies too {'low' if shift > 0 else 'high'}"
+        return f"the posterior is biased {'low' if shift > 0 else 'high'}"
     if abs(spread) > 3:
         return f"the posterior is too {'narrow' if spread > 0 else 'wide'}"
     return "the ranks are not uniform"
@@ -164,7 +165,7 @@ def check(
     engine = None if engine is None else _with_posterior(checked(engine, "check"))
     if (isinstance(simulations, bool) or not isinstance(simulations, int | np.integer)
         or simulations < 2 * EXPECTED):
-        raise ModelError(f"check(simulations={simulations!r}): expected a whole number of at least "
+        raise ModelError(f"check(simulations={simulations!r}): expected an integer of at least "
                          f"{2 * EXPECTED}")
     if not isinstance(simulator, Bound | None):
         raise ModelError(f"check(simulator={simulator!r:.80}): expected another Model, got a "
@@ -191,8 +192,8 @@ def check(
 
 def _with_posterior(engine: Engine) -> Engine:
     if engine.finds == "point":
-        raise Refusal(f"check: {type(engine).__name__} finds a point, not a posterior to be "
-                      f"checked: give engine= one that does, as explain(data) names them")
+        raise Refusal(f"check: {type(engine).__name__} gives a point estimate, and check needs a "
+                      f"posterior: choose another engine with engine=; explain(data) lists them")
     return engine
 
 
@@ -300,9 +301,9 @@ def _certificate(model, engine, how, held, levels, effective, failures, predicti
                   for share in (0.5, 0.8, 0.9)}
         records[name] = {"p_value": float(chisquare(counts).pvalue), **inside}
     notes = [f"the states of '{e.site}' are exchangeable: its parameters were ranked without "
-             f"regard to their numbers" for e in exchange]
+             f"regard to the order of the states" for e in exchange]
     if simulator is not None:
-        notes.append(f"rows and true values were made by {simulator!r}")
+        notes.append(f"rows and true values were simulated by {simulator!r}")
     if (coarse := float((effective < LEAST).mean())) > 0.05:
         notes.append(
             f"{coarse:.0%} of the posteriors have fewer than {LEAST} effective draws: their ranks "

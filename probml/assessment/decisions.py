@@ -120,11 +120,12 @@ def distribution(probabilities: Any, verb: str) -> np.ndarray:
         p = np.asarray(probabilities, float)
     except (TypeError, ValueError):
         got = " ".join(f"{probabilities!r:.80}".split())
-        truth = "; the truth comes first" if verb == "calibration" else ""
+        truth = "; the true labels are the first argument" if verb == "calibration" else ""
         raise DataError(f"{verb}(probabilities): expected numbers (..., states), got {got}"
                         f"{truth}") from None
     if p.ndim < 2 or not p.shape[-1]:
-        hint = ": of two states give both, np.column_stack([1 - p, p])" if p.ndim == 1 else ""
+        hint = (": for two states give both columns, np.column_stack([1 - p, "
+                "p])") if p.ndim == 1 else ""
         raise DataError(f"{verb}(probabilities): expected rows and states, (n, k), got shape "
                         f"{p.shape}{hint}")
     total = p.sum(-1)
@@ -134,8 +135,8 @@ def distribution(probabilities: Any, verb: str) -> np.ndarray:
         row = where[0] if len(where) == 1 else where
         raise DataError(
             f"{verb}(probabilities): row {row} is {np.round(p[where], 4).tolist()} with the sum "
-            f"{total[where]:.4g}; expected numbers of at "
-            "least 0 that sum to one: give predict_proba's answer"
+            f"{total[where]:.4g}; expected numbers of at least 0 that sum to one: pass the result "
+            f"of predict_proba"
         )
     return p / total[..., None]
 
@@ -169,7 +170,7 @@ def table(loss: Any, states: int, labels: Sequence | None) -> tuple[np.ndarray, 
     if not np.isfinite(costs).all():
         k, a = map(int, np.argwhere(~np.isfinite(costs))[0])
         raise ModelError(f"decide(loss): loss[{k}, {a}] is {costs[k, a]}, expected a finite "
-                         f"number: of what must never happen a large one")
+                         f"number: use a large one for an action that must never happen")
     if names is not None and len(names) != costs.shape[1]:
         names = list(range(costs.shape[1]))
     return costs, names
@@ -183,7 +184,7 @@ def _frame(loss: Mapping):
     actions = list(dict.fromkeys(action for row in loss.values() for action in row))
     for truth, row in loss.items():
         if lacking := [action for action in actions if action not in row]:
-            raise ModelError(f"decide(loss): truth {truth!r} has no loss of the action "
+            raise ModelError(f"decide(loss): truth {truth!r} has no loss for the action "
                              f"{lacking[0]!r}: give one for each of {actions}")
     return pd.DataFrame([[row[action] for action in actions] for row in loss.values()],
                         index=list(loss), columns=actions)

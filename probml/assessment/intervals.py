@@ -36,14 +36,14 @@ def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plu
                          f"1, such as 0.9")
     found = fit._site(site)
     if not found.rows:
-        raise ModelError(f"predict(interval=...): site '{site}' lies outside rows(): take "
-                         f"quantiles of fit.draws(n)['{site}']")
+        raise ModelError(f"predict(interval=...): site '{site}' is outside rows(): take quantiles "
+                         f"of fit.draws(n)['{site}']")
     if found.states is not None:
-        raise ModelError(f"predict(interval=...): site '{site}' has states, not an order: ask "
+        raise ModelError(f"predict(interval=...): site '{site}' has unordered states: use "
                          f"predict_proba(data, '{site}')")
     if given != queries.ALL:
-        raise ModelError(f"predict(interval=..., given={given!r}): an interval is given all that "
-                         f"is seen of the row, given='all'")
+        raise ModelError(f"predict(interval=..., given={given!r}): an interval conditions on all "
+                         f"observed cells of the row: use given='all'")
     tails = (0.5 - probability / 2, 0.5 + probability / 2)
     if found.kind == deterministics.KIND:
         return Interval(fit._computed(held, [site], plug_in)[site],
@@ -74,8 +74,8 @@ def median(fit: Fitted, held: dataset.Data, site: str, plug_in: bool, given: str
         Refusal: it is a vector, or cannot be drawn from.
     """
     if given != queries.ALL:
-        raise Refusal(f"predict(given={given!r}): site '{site}' has no mean, and its median is "
-                      f"given all that is seen: given='all'")
+        raise Refusal(f"predict(given={given!r}): site '{site}' has no mean, and its median "
+                      f"conditions on all observed cells: use given='all'")
     _without_mean(fit, site)
     return _renewed(held, site,
                     lambda held: _quantiles(fit, held, site, (0.5,), plug_in))[0]
@@ -112,11 +112,10 @@ def _without_mean(fit: Fitted, site: str) -> None:
     found = fit.structure.sites[site]
     if found.event:
         raise Refusal(f"site '{site}' ({found.kind}) has no finite mean known to NumPyro, and a "
-                      f"vector no median: take simulate(given=...)")
+                      f"vector has no median: use simulate(given=...)")
     warnings.warn(
-        f"model '{fit.model.name}': site '{site}' ({found.kind}) has no finite mean that NumPyro "
-        f"knows; its median is given, of "
-        f"{REPLICATES} simulated values a row",
+        f"model '{fit.model.name}': site '{site}' ({found.kind}) has no finite mean known to "
+        f"NumPyro; the result is the median of {REPLICATES} simulated values per row",
         RuntimeWarning,
         stacklevel=4,
     )

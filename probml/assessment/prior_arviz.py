@@ -32,23 +32,23 @@ def groups(fit: Fitted, held: dataset.Data, names: Dimensions, count: int, outsi
         Refusal: a loss, a prior that weighs by a factor or is improper: none can be drawn from.
     """
     if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
-        raise ModelError(f"to_arviz(prior={count!r}): expected how many draws of the prior, a "
-                         f"whole number of at least 1, or None for none")
+        raise ModelError(f"to_arviz(prior={count!r}): expected the number of prior draws, an "
+                         f"integer of at least 1, or None for none")
     structure, n, count = held.structure, held.table.rows, int(count)
     structure.need_likelihood(SAID)
     sites = structure.sites
     flat = next((name for name in outside if name in sites and sites[name].entry.improper), None)
     if structure.penalties or flat is not None:
-        what = (f"factor '{structure.penalties[0]}' weighs the prior" if structure.penalties
+        what = (f"the factor '{structure.penalties[0]}' modifies the prior" if structure.penalties
                 else f"the prior of '{flat}' is improper")
-        raise Refusal(f"{SAID}: {what} of model '{fit.model.name}', which cannot then be drawn "
-                      f"from: leave prior= out, or write a proper prior")
+        raise Refusal(f"{SAID}: {what} of model '{fit.model.name}', so it cannot be sampled: omit "
+                      f"prior=, or use a proper prior")
     computed = [name for name, site in structure.deterministics.items() if not site.rows]
     seen = tuple(seen)
     size = count * n * sum(math.prod(sites[name].along(held.steps)) for name in seen)
     if size > most:
         raise Refusal(f"{SAID}: {count} draws of {n} rows are {size:.2g} numbers, more than the "
-                      f"{most:.2g} that are held at once: pass some of the rows, or ask for fewer")
+                      f"limit of {most:.2g}: pass fewer rows, or ask for fewer draws")
     outside = [name for name in outside if name in sites and not sites[name].rows]
     given = {name: value for name, value in {**fit.given, **held.table.values}.items()
              if name in sites}

@@ -152,8 +152,8 @@ def _values(engine: Engine, ran: _Ran, seed: int, draws: int) -> tuple[dict[str,
         flat = {name: np.asarray(value) for name, value in found.chains.items()}
         return {name: value.reshape(-1, *value.shape[2:]) for name, value in flat.items()}, True
     if plan.free and not found.varies:
-        raise Refusal(f"{type(engine).__name__} finds a point, not a posterior to be checked: "
-                      f"give engine= one that does, as explain(data) names them")
+        raise Refusal(f"{type(engine).__name__} gives a point estimate, and check needs a "
+                      f"posterior: choose another engine with engine=; explain(data) lists them")
     return jax.device_get(found.draw(plan, known, draws, seed)), False
 
 

@@ -43,9 +43,9 @@ class Calibration:
     """A calibration report; printed, a table.
 
     Attributes:
-        rows: how many were judged; labels: the states.
+        rows: how many were evaluated; labels: the states.
         accuracy: share of rows whose most probable label was right.
-        log_score: mean log p(truth), nats, the higher the better; −∞ where a truth was held
+        log_score: mean log p(truth), the higher the better; −∞ where a truth was given
             impossible.
         brier: mean Σ_k (p_k − [truth = k])², 0 … 2, the lower the better; of two labels twice
             scikit-learn's.
@@ -82,30 +82,30 @@ class Calibration:
                             index=pd.Index(records, name="label"))
 
     def __str__(self) -> str:
-        scores = (f"accuracy {self.accuracy:.4f}, log score {self.log_score:.4f} nats a row, Brier "
+        scores = (f"accuracy {self.accuracy:.4f}, log score {self.log_score:.4f} per row, Brier "
                   f"score {self.brier:.4f}")
-        errors = (f"expected calibration error {self.ece:.4f} of the top label, "
+        errors = (f"expected calibration error {self.ece:.4f} of the most probable label, "
                   f"{self.ece_classwise:.4f} classwise ({self.strategy} bins)")
         shown = self.curve.round(4).to_string(index=False)
         return (f"{self.rows} rows: "
-                f"{scores}\n{errors}\n{self.table().round(4).to_string()}\nreliability of the top "
-                f"label:\n{shown}")
+                f"{scores}\n{errors}\n{self.table().round(4).to_string()}\nreliability of the most "
+                f"probable label:\n{shown}")
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        scores = {"accuracy": self.accuracy, "log score, nats a row": self.log_score,
-                  "Brier score": self.brier, "calibration error, top label": self.ece,
+        scores = {"accuracy": self.accuracy, "log score per row": self.log_score,
+                  "Brier score": self.brier, "calibration error, most probable label": self.ece,
                   "calibration error, classwise": self.ece_classwise}
         curve = [(float(row["predicted"]), float(row["observed"]), float(row["rows"]))
                  for _, row in self.curve.iterrows()]
-        picture = charts.reliability(curve, "Reliability of the top label",
-                                     "mean probability that was predicted", "share that was right")
+        picture = charts.reliability(curve, "Reliability of the most probable label",
+                                     "mean predicted probability", "observed share")
         return noted(
             table([{"score": name, "value": value} for name, value in scores.items()],
                   f"{self.rows} rows, {self.strategy} bins")
-            + figure(picture, "A bin a dot, as large as it has rows; on the line probabilities "
-                              "keep what they promise.")
+            + figure(picture, "Each dot is a bin; its size is the number of rows. On the line the "
+                              "probabilities are calibrated.")
             + table(records_of(self.table()), "labels"))
 
 
@@ -113,7 +113,7 @@ def calibration(
     truth: Any, probabilities: Any, labels: Sequence | None = None, *, bins: int = 10,
     strategy: str = "uniform"
 ) -> Calibration:
-    """Judge probabilities by what came true, on rows that were not fitted.
+    """Evaluate probabilities against the true labels, on rows that were not fitted.
 
     Args:
         truth: (...,) of `labels`; rows whose truth is missing (NaN, None) are left out.
@@ -137,7 +137,7 @@ def calibration(
         raise DataError(f"calibration(labels={list(names)}): expected {p.shape[-1]} labels, one "
                         f"for each column of probabilities")
     if not isinstance(bins, int | np.integer) or isinstance(bins, bool) or not 1 <= bins <= FINEST:
-        raise ModelError(f"calibration(bins={bins!r:.60}): expected a whole number from 1 to "
+        raise ModelError(f"calibration(bins={bins!r:.60}): expected an integer from 1 to "
                          f"{FINEST:,}")
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
         raise ModelError(f"calibration(strategy={strategy!r:.80}): expected one of "
@@ -161,18 +161,18 @@ def judge(fit: Fitted, data: Any, site: str | None, plug_in: bool, bins: int,
     sites = [s for s in fit.structure.sites.values() if s.rows and s.states
              and s.name in held.table.columns]
     if site is None and not sites:
-        raise ModelError(f"calibration: the data show no site of model '{fit.model.name}' that has "
-                         f"states, whose probabilities could be judged; they show "
-                         f"{list(held.table.columns)}. Of a number, predict(data, interval=0.9) "
-                         f"has bounds")
+        raise ModelError(f"calibration: the data have no discrete site of model "
+                         f"'{fit.model.name}', whose probabilities could be evaluated; they have "
+                         f"{list(held.table.columns)}. For a number use the bounds of "
+                         f"predict(data, interval=0.9)")
     if site is None and len(sites) != 1:
-        raise ModelError(f"calibration: which site? {len(sites)} discrete sites are seen: "
-                         f"{[s.name for s in sites]}; pass site=")
+        raise ModelError(f"calibration: {len(sites)} discrete sites are observed, "
+                         f"{[s.name for s in sites]}: choose one with site=")
     name = fit._inside(site or sites[0].name)
     column = held.table.columns.get(name)
     if column is None or column.likelihood is not None:
-        raise DataError(f"calibration: the data do not show '{name}', the truth to judge by; they "
-                        f"show {list(held.table.columns)}")
+        raise DataError(f"calibration: the data have no '{name}', the true values to compare with; "
+                        f"they have {list(held.table.columns)}")
     rest = {other: values for other, values in held.table.columns.items() if other != name}
     blind = held._replace(table=replace(held.table, columns=rest))
     p = asking.answer(fit, blind, [("probability", name)], plug_in)[1]["probability", name]
@@ -193,12 +193,13 @@ def _seen(truth: Any, p: np.ndarray, names: tuple) -> tuple[np.ndarray, np.ndarr
     flat = truth.ravel()
     known = ~pd.isna(flat)
     if not known.any():
-        raise DataError("calibration(truth): every label is missing; expected some that are known")
+        raise DataError("calibration(truth): every label is missing; expected some observed ones")
     order = {name: k for k, name in enumerate(names)}
     codes = np.array([order.get(label, -1) for label in flat[known]])
     if (codes < 0).any():
         label = flat[known][np.argmax(codes < 0)]
-        raise DataError(f"calibration(truth): {label!r} is no label; they are {list(names)}")
+        raise DataError(f"calibration(truth): {label!r} is not a label; the labels are "
+                        f"{list(names)}")
     return codes, p.reshape(-1, p.shape[-1])[known]
 
 

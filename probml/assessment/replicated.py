@@ -28,7 +28,7 @@ FAR = 3.3 / 1.96  # sides of the central 95%
 FEWEST = 20  # tables, below which nothing can be said
 CELLS, STATES = 8, 12  # of a site that are told
 BINS = 20  # of a picture
-STATISTICS = {"mean": np.nanmean, "sd": np.nanstd, "least": np.nanmin, "greatest": np.nanmax}
+STATISTICS = {"mean": np.nanmean, "sd": np.nanstd, "minimum": np.nanmin, "maximum": np.nanmax}
 
 
 class Statistic(NamedTuple):

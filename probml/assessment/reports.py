@@ -163,7 +163,7 @@ def _wide(fit: Fitted, widths: Widths, name: str, given: Any) -> dict[str, Any]:
     why = widths.why.get(name, widths.why.get("", ""))
     sd = deviations({name: widths.root.get(name, np.full(1, np.nan))})[name]
     if given is not None and name not in widths.root:
-        return {"sd": given, "note": f"given the other parameters as they were found: {why}"}
+        return {"sd": given, "note": f"given the estimates of the other parameters: {why}"}
     sd = sd if given is None else np.hypot(sd, given)
     return {"sd": sd} | ({"note": np.where(np.isnan(sd), why, "")} if why else {})
 
@@ -237,12 +237,12 @@ def own_data(fit: Fitted, data: Any, verb: str) -> dataset.Data:
         DataError: data that the model cannot take.
     """
     if data is None and fit.data is None:
-        raise ModelError(f"{verb}: this Fit of {short(fit.engine)} does not hold its data: "
-                         f"pass those that were fitted, as the mapping or table")
+        raise ModelError(f"{verb}: this Fit of {short(fit.engine)} does not store its data: pass "
+                         f"the fitted data as a mapping or table")
     held = fit.data if data is None else fit._read(data)
     if not held.table.columns and not (held.structure.losses
                                        and (held.table.inputs or fit.model.whole)):
-        raise ModelError(f"{verb}: every cell of the data is unseen; expected the rows that model "
+        raise ModelError(f"{verb}: every cell of the data is missing; expected the rows that model "
                          f"'{fit.model.name}' was fitted to")
     return held
 
@@ -251,8 +251,8 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
              along: Callable[[Mapping], Mapping] = lambda draws: {}):
     """See Fit.to_arviz; `along` as in summary."""
     if fit.learnt is not None:
-        raise ModelError("to_arviz() tells what was learnt: ask the Fit before do(), which changes "
-                         "nothing of that")
+        raise ModelError("to_arviz() exports the posterior: call it on the Fit before do(), which "
+                         "has the same posterior")
     draws = posterior_draws(fit)
     held = own_data(fit, data, "to_arviz()")
     either_arviz.needed()
@@ -267,8 +267,7 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
     if entries > MOST and not fit.model.whole:
         raise Refusal(
             f"to_arviz(): {chains * count} draws of {n} rows are {entries:.2g} numbers, more than "
-            f"the {MOST:.2g} that are held at once: "
-            "pass some of the rows, to_arviz(some), or fit with fewer draws"
+            f"the limit of {MOST:.2g}: pass fewer rows, to_arviz(some), or fit with fewer draws"
         )
     names, lead = dimensions.Dimensions(fit, held), ("chain", "draw")
 
@@ -319,7 +318,7 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
     except Refusal as why:
         if not fit.belief.rows(1, 0):
             raise
-        warnings.warn(f"to_arviz(): the likelihood of rows is left out: {why}", RuntimeWarning,
+        warnings.warn(f"to_arviz(): the log-likelihood of rows is left out: {why}", RuntimeWarning,
                       stacklevel=3)
     groups["posterior_predictive"] = group(_replicated(fit, held, draws, seen), names.inside)
     groups["observed_data"] = group({name: held.table.columns[name].shown for name in seen},

@@ -33,7 +33,7 @@ def template(model: Bound, data: Any, rows: int | None, steps: int | None) -> tu
         data, rows = None, int(data)
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int | np.integer)
                              or rows < 1):
-        raise ModelError(f"check(rows={rows!r}): expected a whole number of at least 1")
+        raise ModelError(f"check(rows={rows!r}): expected an integer of at least 1")
     names = getattr(data, "column_names", data if data is not None else ())
     try:
         known = set(names)
@@ -46,8 +46,8 @@ def template(model: Bound, data: Any, rows: int | None, steps: int | None) -> tu
     soft = next((name for name, column in held.table.columns.items()
                  if column.likelihood is not None), None)
     if soft is not None:
-        raise Refusal(f"check: site '{soft}' is given as likelihoods of its states, which no model "
-                      f"simulates: give states, or leave it out")
+        raise Refusal(f"check: site '{soft}' is given as label probabilities, which are not "
+                      f"simulated: give states, or drop it")
     if held.table.columns:
         return held.trimmed(), True
     sites, columns = held.structure.sites, {}
@@ -74,15 +74,15 @@ def simulated(
     structure = held.structure if simulator is None else _other(held, plan, simulator)
     structure.need_likelihood("check")
     if structure.penalties:
-        raise Refusal(f"check: factor '{structure.penalties[0]}' weighs the prior, which cannot "
-                      f"then be drawn from: write it as a prior")
+        raise Refusal(f"check: the factor '{structure.penalties[0]}' modifies the prior, so it "
+                      f"cannot be sampled: write it as a prior")
     given = {name: value for name, value in held.table.values.items() if name in structure.sites}
     sites, n = structure.sites, held.table.rows
     flat = next((s.name for s in sites.values() if s.entry.improper
                  and s.name not in given and not s.rows), None)
     if flat is not None:
         raise Refusal(
-            f"check: the prior of '{flat}' is improper (ImproperUniform), so that no value of it "
+            f"check: the prior of '{flat}' is improper (ImproperUniform), so no value of it "
             f"can be drawn: give it a proper prior, "
             f'such as sample("{flat}", dist.Normal(0, 10)), or its value in the data'
         )
@@ -109,8 +109,7 @@ def simulated(
                      if sites[name].parents else "its prior reaches")
             raise Refusal(
                 f"check: in {count} of {simulations} simulations '{name}' ({sites[name].kind}) is "
-                f"not finite or overflows: {whose} "
-                "too far: narrow it"
+                f"not finite or overflows: {whose} too extreme values: use a narrower prior"
             )
     return {name: drawn[name] for name in outside}, {name: drawn[name] for name in seen}
 
@@ -122,8 +121,8 @@ def _other(held: dataset.Data, plan: Plan, simulator: Any) -> Structure:
         ModelError: it lacks a seen site, or shares no parameter.
     """
     if not isinstance(simulator, Bound):
-        raise ModelError(f"check(simulator={simulator!r}): expected a Model whose rows are to be "
-                         f"explained")
+        raise ModelError(f"check(simulator={simulator!r}): expected a Model that simulates the "
+                         f"rows")
     inputs = {name: (a.shape[1:], a.dtype.kind) for name, a in held.table.inputs.items()}
     missing = next((name for name in simulator.inputs if name not in inputs), None)
     if missing is not None:

@@ -83,9 +83,9 @@ def groups(fit: Fitted, names: Dimensions, inputs: Mapping[str, Any],
     lead = next(iter(draws.values())).shape[:2]
     numbers = lead[0] * lead[1] * sum(each.value.size for each in seen.values())
     if numbers > most:
-        raise Refusal(f"to_arviz(): {lead[0] * lead[1]} draws of what is observed are "
-                      f"{numbers:.2g} numbers, more than the {most:.2g} that are held at once: fit "
-                      f"with fewer draws")
+        raise Refusal(f"to_arviz(): {lead[0] * lead[1]} draws of the observed sites are "
+                      f"{numbers:.2g} numbers, more than the limit of {most:.2g}: fit with fewer "
+                      f"draws")
     out = {}
     if seen:
         out["observed_data"] = group({name: each.value for name, each in seen.items()},
@@ -95,8 +95,8 @@ def groups(fit: Fitted, names: Dimensions, inputs: Mapping[str, Any],
         out["log_likelihood"] = group(logs, lambda name: seen[name].dims[: seen[name].batch],
                                       units={})
     else:
-        warnings.warn("to_arviz(): what is observed looks at sites that are summed out, or at "
-                      "steps that are integrated out, so its elements have no log likelihood of "
-                      "their own: the group is left out",
+        warnings.warn("to_arviz(): the observed sites depend on sites that are summed out, or on "
+                      "steps that are integrated out, so their elements have no separate "
+                      "log-likelihood: the group is left out",
                       RuntimeWarning, stacklevel=4)
     return out

@@ -41,7 +41,7 @@ def compare(
 
     | column | |
     |---|---|
-    | `loglik` | log p(data \\| `params`), unseen discrete sites summed out |
+    | `loglik` | log p(data \\| `params`), latent discrete sites summed out |
     | `parameters` | degrees of freedom of what the rows depend on: k − 1 of a simplex of k |
     | `aic` | −2 loglik + 2 parameters (Akaike 1974) |
     | `bic` | −2 loglik + parameters · log n (Schwarz 1978), n rows, or steps of chains |
@@ -58,11 +58,11 @@ def compare(
 
     With `target`, one site y is predicted from all else of the row, and only that is compared, on
     rows left out of the fit: generative models, discriminative ones and estimators of scikit-learn
-    (or faces; cloned, never fitted themselves) stand in one table.
+    (or estimators; cloned, never fitted themselves) are compared in one table.
 
     | with `target` | mean over rows, its standard error `se_…`, difference from the best `…_diff` |
     |---|---|
-    | `log_score` | log p(y \\| all else of the row, the training rows), nats; else NaN |
+    | `log_score` | log p(y \\| all else of the row, the training rows); else NaN |
     | `accuracy`, `brier` | of classes: share of right answers; Σ_k (p_k − [y = k])², 0 … 2 |
     | `rmse`, `r2` | of numbers: root mean squared error; 1 − its square / variance of y |
 
@@ -88,7 +88,7 @@ def compare(
         DataFrame: a row a model. `attrs["criterion"]` is the column it is sorted by (the held-out
         score, else the evidence, else the bound, else elpd_loo, each if all have it, else bic);
         `attrs["missing"]` says why a number is not there, model → column → reason: one that could
-        not be judged at all has no row, and a warning with the reason; `attrs["notes"]`.
+        not be evaluated at all has no row, and a warning with the reason; `attrs["notes"]`.
 
     Raises:
         ModelError: no fits; no data; what is no Fit; scikit-learn absent. DataError: other rows, or
@@ -153,8 +153,8 @@ def compare(
     notes = [f"'{name}' has a bad Pareto k in {k:.0f} of {rows} rows: do not trust its elpd_loo, "
              f"use folds=" for name, k in bad.items()]
     if criterion in BOUND:
-        notes.append("ranked by a lower bound of the log evidence: how far below it lies differs "
-                     "from model to model, and of k states that share a prior by about log k!")
+        notes.append("ranked by a lower bound of the log evidence: the gap to the log evidence "
+                     "differs between models (for k states with the same prior by about log k!)")
     reasons = {name: why for name, why in missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": rows, "missing": reasons, "notes": notes}
     return table
@@ -168,18 +168,18 @@ def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, 
     rows = own_rows(fits, data)
     unknown = next((name for name in engines if name not in fits), None)
     if unknown is not None:
-        raise ModelError(f"compare(engines): '{unknown}' is none of the fits {list(fits)}")
+        raise ModelError(f"compare(engines): '{unknown}' is not one of the fits {list(fits)}")
     out = {}
     for name, fit in fits.items():
         if not isinstance(fit, Fit):
-            hint = ": a face's Fit is its attribute fit_" if hasattr(fit, "fit_") else ""
-            hint = hint or (": estimators are compared by what they predict, with target="
+            hint = ": the Fit of an estimator is its attribute fit_" if hasattr(fit, "fit_") else ""
+            hint = hint or (": estimators are compared by their predictions: pass target="
                             if hasattr(fit, "get_params") else "")
             raise ModelError(f"compare(fits): '{name}' is a {type(fit).__name__}, expected a "
                              f"Fit{hint}")
         if fit.learnt is not None:
-            raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare what was "
-                             f"learnt, before it")
+            raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare the Fit before "
+                             f"do()")
         source = source_of(rows[name])
         if source is not None:
             found: Fitted = InParts.of(str(name), fit, source)
@@ -193,7 +193,7 @@ def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, 
             count = float(np.asarray(fit.kept.summary.weights))
         if count is not None and abs(count - n) > 0.5:
             raise DataError(f"compare: '{name}' was fitted to {count:g} rows, the data have {n}: "
-                            f"give those that were fitted, each once")
+                            f"give the fitted rows, each once")
         out[name] = found
     return out
 
@@ -204,16 +204,15 @@ def _same_rows(contestants: Mapping[str, Fitted]) -> int:
     for other in others:
         if other.rows != first.rows:
             raise DataError(
-                f"compare: '{first.name}' saw {first.rows} rows, '{other.name}' {other.rows}: "
-                f"likelihoods of other rows cannot be compared"
+                f"compare: '{first.name}' was fitted to {first.rows} rows, '{other.name}' to "
+                f"{other.rows}: likelihoods of different rows cannot be compared"
             )
         ours, theirs = first.seen, other.seen
         if set(ours) != set(theirs):
             raise DataError(
                 f"compare: '{first.name}' explains {sorted(ours)}, '{other.name}' "
-                f"{sorted(theirs)}: densities of different sites cannot "
-                "be compared: give all models the same sites, and what they do not explain as "
-                "inputs"
+                f"{sorted(theirs)}: densities of different sites cannot be compared: give all "
+                f"models the same sites, and the other columns as inputs"
             )
         for site in ours:
             a, b = np.asarray(ours[site]), np.asarray(theirs[site])
@@ -223,8 +222,8 @@ def _same_rows(contestants: Mapping[str, Fitted]) -> int:
             if not np.all(same):
                 where = (f", first in row {int(np.argwhere(~same)[0, 0])}" if a.shape == b.shape
                          else f": shapes {a.shape} and {b.shape}")
-                raise DataError(f"compare: '{first.name}' and '{other.name}' saw different values "
-                                f"of '{site}'{where}")
+                raise DataError(f"compare: '{first.name}' and '{other.name}' were fitted to "
+                                f"different values of '{site}'{where}")
     return first.rows
 
 

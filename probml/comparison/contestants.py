@@ -72,9 +72,9 @@ class Fitted:
                           "bound": float(fit.log_evidence)}, {}
         if fit.bound is not None:
             return out | {"bound": float(fit.bound)}, dict.fromkeys(
-                EVIDENCE, f"{short(fit.engine)} finds a lower bound of the evidence, `bound`")
-        return out, dict.fromkeys(EVIDENCE, f"{short(fit.engine)} finds no evidence; fit with "
-                                  f"probml.Exact() where every prior is conjugate")
+                EVIDENCE, f"{short(fit.engine)} gives a lower bound of the evidence, `bound`")
+        return out, dict.fromkeys(EVIDENCE, f"{short(fit.engine)} gives no evidence; fit with "
+                                            f"probml.Exact() where every prior is conjugate")
 
     def likelihood(self) -> tuple[float, int]:
         """log p(rows | params), and the degrees of freedom of what they depend on."""
@@ -123,7 +123,7 @@ class Density(Fitted):
         model = self.fit.model
         found = model.generative.observed(model.bound, self._inputs)
         if not found:
-            raise ModelError(f"compare: '{self.name}' observes nothing but factors")
+            raise ModelError(f"compare: '{self.name}' observes only factors")
         return found
 
     @property
@@ -158,9 +158,9 @@ class Density(Fitted):
     def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
         found = whole_arviz.log_likelihood(self.fit, self._inputs, draws)
         if set(found) != set(self._there):
-            raise ModelError("what is observed looks at sites that are summed out, or at steps "
-                             "that are integrated out, so its elements have no likelihoods of "
-                             "their own")
+            raise ModelError("the observed sites depend on sites that are summed out, or on steps "
+                             "that are integrated out, so their elements have no separate "
+                             "likelihoods")
         return np.concatenate([found[name].reshape(*found[name].shape[:2], -1)[..., there]
                                for name, there in self._there.items()], -1)
 

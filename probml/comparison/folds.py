@@ -30,7 +30,7 @@ def left_out(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any
     """
     if failed and len(failed) == len(contestants):
         shown = "; ".join(f"'{name}': {reason}" for name, reason in failed.items())
-        raise Refusal(f"{verb}: none of the contestants could be judged: {shown}")
+        raise Refusal(f"{verb}: none of the models could be evaluated: {shown}")
     for name, reason in failed.items():
         warnings.warn(f"{verb}: '{name}' is left out: {reason}", UserWarning, stacklevel=stacklevel)
 
@@ -47,7 +47,8 @@ def mapping(held: dataset.Data) -> dict[str, np.ndarray]:
 def engine_of(fit: Fit) -> Engine:
     """The engine that fitted; of a fit from a file, as its name tells."""
     if fit.outcome is Status.KNOWN:
-        raise ModelError(f"{fit.engine} cannot be fitted again: its parameters were given")
+        raise ModelError(f"{fit.engine} cannot be refitted: its parameters were given, not "
+                         f"estimated")
     return fit.by or written(fit.engine)
 
 
@@ -81,6 +82,5 @@ def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = Non
         ) from None
     for train, test in out:
         if not len(train) or not len(test) or np.intersect1d(train, test).size:
-            raise ModelError("compare(folds=...): every fold needs rows to learn from, and others "
-                             "to be scored")
+            raise ModelError("compare(folds=...): every fold needs training rows and test rows")
     return out

@@ -13,8 +13,8 @@ from probml.dataset.source import Source, naming, parts_of
 from probml.errors import DataError, ModelError, Refusal
 from probml.interface.fit import Fit
 
-HELD = ("its rows are read in parts, and this asks for all of them at once: leave some parts out "
-        "of the fits, and compare fit.score of these")
+HELD = ("its rows are read in batches, and this needs all of them at once: hold out some batches "
+        "and compare fit.score on them")
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class InParts(Fitted):
         """
         first = next(parts_of(source), None)
         if first is None:
-            raise DataError("the source has no parts: expected at least one")
+            raise DataError("the source has no batches: expected at least one")
         with naming(first):
             held = reports.own_data(fit, first.rows, f"compare('{name}')")
         plan = held.plan(effects=fit.belief.partly)
         tied = next(iter((*plan.touching, *plan.effects)), None)
         if tied is not None:
-            raise Refusal(f"compare: '{name}' cannot be judged by rows that are read in parts: "
-                          f"they share '{tied}'. Give all rows in memory")
+            raise Refusal(f"compare: '{name}' cannot be evaluated on rows that are read in "
+                          f"batches: they share '{tied}'. Pass all rows in memory")
         return cls(name, fit, held, source=source)
 
     @functools.cached_property

@@ -132,13 +132,13 @@ def predictions(
     if len(set(kinds.values())) > 1:
         one, other = (next(name for name, kind in kinds.items() if kind is wanted)
                       for wanted in (True, False))
-        raise ModelError(f"compare(target='{target}'): it is a class to '{one}', and a number to "
-                         f"'{other}': give contestants of one kind")
+        raise ModelError(f"compare(target='{target}'): '{one}' treats it as a class and '{other}' "
+                         f"as a number: give models of one kind")
     discrete = next(iter(kinds.values()))
     known = np.flatnonzero([not _unseen(value) for value in truth])
     if len(known) < 2:
-        raise DataError(f"compare(target='{target}'): {len(known)} rows show it, expected at "
-                        f"least 2")
+        raise DataError(f"compare(target='{target}'): {len(known)} rows have it, expected at least "
+                        f"2")
     others = np.setdiff1d(np.arange(len(truth)), known)
     if folds is None or isinstance(folds, int | np.integer) or hasattr(folds, "split"):
         splits = splits_of(FOLDS if folds is None else folds, len(known), seed,
@@ -172,7 +172,7 @@ def predictions(
     criterion = complete[0] if complete else "accuracy" if discrete else "rmse"
     greater = (DISCRETE if discrete else CONTINUOUS)[criterion]
     table = table.sort_values(criterion, ascending=not greater, kind="stable")
-    notes = [f"{len(others)} rows do not show '{target}': fits have learnt from them, estimators "
+    notes = [f"'{target}' is missing in {len(others)} rows: fits have used these rows, estimators "
              f"have not"] if len(others) else []
     reasons = {name: why for name, why in missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": scored, "target": target, "folds": len(splits),
@@ -189,12 +189,12 @@ def _contestants(fits: Any, data: Any, target: str,
         raise ModelError(f'compare(fits): expected a mapping name → Fit or estimator, got '
                          f'{fits!r}: compare({{"a": a, "b": b}}, data)')
     if data is None:
-        raise ModelError(f"compare(target='{target}'): expected the data, which show '{target}', "
+        raise ModelError(f"compare(target='{target}'): expected data with the column '{target}', "
                          f"got None")
     unknown = next((name for name in engines if not isinstance(fits.get(name), Fit)), None)
     if unknown is not None:
         ours = [name for name, fit in fits.items() if isinstance(fit, Fit)]
-        raise ModelError(f"compare(engines): '{unknown}' is none of the fits {ours}")
+        raise ModelError(f"compare(engines): '{unknown}' is not one of the fits {ours}")
     out, first, truth = {}, None, np.empty(0)
     for name, rows in own_rows(fits, data).items():
         mine = _truth(rows, target, name)
@@ -202,8 +202,8 @@ def _contestants(fits: Any, data: Any, target: str,
             first, truth = name, mine
         elif len(mine) != len(truth) or not all(a == b or _unseen(a) and _unseen(b)
                                                 for a, b in zip(mine, truth, strict=True)):
-            raise DataError(f"compare(target='{target}'): '{first}' and '{name}' saw other rows, "
-                            f"or other values of '{target}'")
+            raise DataError(f"compare(target='{target}'): '{first}' and '{name}' were fitted to "
+                            f"different rows, or to different values of '{target}'")
         out[name] = _contestant(str(name), fits[name], rows, target, mine, engines.get(name))
     return out, truth
 
@@ -212,14 +212,14 @@ def _contestant(name: str, given: Any, rows: Any, target: str, truth: np.ndarray
                 engine: Any) -> Any:
     if isinstance(given, Fit):
         if given.learnt is not None:
-            raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare what was "
-                             f"learnt, before it")
+            raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare the Fit before "
+                             f"do()")
         site = given.structure.sites.get(target)
         if site is None or not site.rows or site.factor or site.cells:
             what = ("is no site" if site is None else "lies outside rows()" if not site.rows
-                    else "has several cells a row")
+                    else "has several cells per row")
             raise ModelError(f"compare(target='{target}'): it {what} of '{name}', model "
-                             f"'{given.model.name}': expected one value a row")
+                             f"'{given.model.name}': expected one value per row")
         return _Fitted(name, given, reports.own_data(given, rows, f"compare('{name}')"), target,
                        engine)
     try:
@@ -232,7 +232,7 @@ def _contestant(name: str, given: Any, rows: Any, target: str, truth: np.ndarray
         what = given.__name__ if isinstance(given, type) else type(given).__name__
         raise ModelError(
             f"compare(fits): '{name}' is a {what}, expected a Fit, or a classifier or regressor "
-            f"with the manners of scikit-learn"
+            f"with the interface of scikit-learn"
         )
     return _Estimator(name, given, _columns(rows, target, name), truth)
 
@@ -246,13 +246,13 @@ def _truth(rows: Any, target: str, name: str) -> np.ndarray:
     names = getattr(rows, "column_names", None) or list(rows.columns if hasattr(rows, "columns")
                                                         else rows)
     if target not in names:
-        raise DataError(f"compare(target='{target}'): the data of '{name}' do not show it; they "
+        raise DataError(f"compare(target='{target}'): the data of '{name}' do not have it; they "
                         f"have {list(names)}")
     values = rows[target]
     values = (values.to_numpy(dtype=object, na_value=None) if hasattr(values, "na_value")
               or hasattr(values, "iloc") else np.asarray(values))
     if values.ndim != 1:
-        raise DataError(f"compare(target='{target}'): expected one value a row, (n,), got shape "
+        raise DataError(f"compare(target='{target}'): expected one value per row, (n,), got shape "
                         f"{values.shape}")
     return values.astype(object)
 
@@ -266,7 +266,7 @@ def _columns(rows: Any, target: str, name: str) -> Any:
     given = {site: as_pandas(values) for site, values in rows.items() if site != target}
     arrays = {site: np.asarray(values) for site, values in given.items()}
     if not arrays:
-        raise DataError(f"compare: '{name}' has no column beside '{target}' to predict it from")
+        raise DataError(f"compare: '{name}' has no column other than '{target}' to predict it from")
     n = len(np.asarray(rows[target]))
     odd = next((site for site, array in arrays.items() if array.ndim < 1 or len(array) != n), None)
     if odd is not None:
@@ -296,9 +296,8 @@ def _refuse_absent(truth: np.ndarray, splits: list, target: str) -> None:
                 count = int((truth == label).sum())
                 raise DataError(
                     f"compare(folds=...): class {label!r} of '{target}' ({count} rows) is in the "
-                    f"test part of fold {fold}, and in none of "
-                    "its training part, so that nothing can be learnt of it: give fewer folds, or "
-                    "stratified ones, or leave the class out"
+                    f"test rows of fold {fold} but not in its training rows: use fewer folds, or "
+                    f"stratified ones, or drop the class"
                 )
 
 

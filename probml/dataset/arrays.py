@@ -12,7 +12,7 @@ from probml.dataset import frames
 from probml.dataset.sources import arrow_values
 from probml.errors import DataError, RowError, shortly
 
-UNSEEN = "An unseen cell is NaN or None."
+UNSEEN = "A missing cell is NaN or None."
 NUMBERS = (Real, Decimal, np.bool_)
 
 
@@ -64,8 +64,8 @@ def as_raw(what, value, rows):
         torn = isinstance(error, UnicodeError) or type(error).__module__.startswith("pyarrow")
         if isinstance(error, DataError) or not torn:
             raise
-        raise DataError(f"{what} cannot be read ({error}): is a text in it no UTF-8? Read the file "
-                        f"in the encoding that it was written in") from None
+        raise DataError(f"{what} cannot be read ({error}): does it contain text that is not UTF-8? "
+                        f"Read the file with the encoding it was written in") from None
     if rows and raw.values.ndim == 0:
         raise DataError(f"{what} needs one value per row, got a single value: pass a list or "
                         f"array, rows first, or bind a setting.")
@@ -113,8 +113,8 @@ def _from_numpy(what, value, rows):
     try:
         a = np.asarray(value)
     except ValueError as error:
-        raise DataError(f"{what} is ragged or no array: pass equal lengths, padded with NaN where "
-                        f"unseen ({error}).") from None
+        raise DataError(f"{what} is ragged or not an array: pass equal lengths, padded with NaN "
+                        f"where missing ({error}).") from None
     if a.dtype.kind == "U" and not isinstance(value, np.ndarray):
         a = np.array(value, object)  # NumPy would write the numbers and NaN beside text as text
     if a.dtype.kind in "UTO":
@@ -123,10 +123,10 @@ def _from_numpy(what, value, rows):
         return Raw(a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("=")))
     if a.dtype.kind == "f" or a.dtype.name.startswith(("bfloat", "float")):
         return Raw(a.astype(np.float32 if a.dtype.itemsize < 4 else np.float64))
-    how = (": (t - t.min()) / pandas.Timedelta(days=1), or text where they name groups"
+    how = (": (t - t.min()) / pandas.Timedelta(days=1), or text if they name groups"
            if a.dtype.kind in "mM" else ".")
-    raise DataError(f"{what} has the dtype {a.dtype}, expected numbers, labels or booleans: "
-                    f"convert it first{how}")
+    raise DataError(f"{what} has dtype {a.dtype}, expected numbers, labels or booleans: convert it "
+                    f"first{how}")
 
 
 def _from_objects(what, a, rows):
@@ -170,7 +170,7 @@ def deny(bad, what, values, must, rows=True, hint=UNSEEN):
     """Refuse the first bad cell: which it is, what it must be, what it holds."""
     if bad.any():
         i = tuple(int(j) for j in np.unravel_index(np.argmax(bad), bad.shape))
-        got = ("an unseen cell" if values is None else values.labels[values.values[i]]
+        got = ("a missing cell" if values is None else values.labels[values.values[i]]
                if isinstance(values, Raw) else values[i])
         got = (got.tolist() if isinstance(got, np.ndarray) else shortly(str(got))
                if isinstance(got, str) and values is not None else got)

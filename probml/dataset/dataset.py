@@ -287,9 +287,9 @@ class Data(NamedTuple):
             name, hurt = next(iter(holes.items()))
             if not hurt.any():
                 raise
-            raise Refusal(f"site '{name}' is unseen in row {int(np.argwhere(hurt)[0, 0])}, and "
-                          f"{int(hurt.sum())} rows in all. Drop these, or fill '{name}' first: "
-                          f"{refusal}") from None
+            raise Refusal(f"site '{name}' is missing in row {int(np.argwhere(hurt)[0, 0])} "
+                          f"({int(hurt.sum())} rows in all). Drop these rows, or fill '{name}' "
+                          f"first: {refusal}") from None
 
     def carrying(self, names: Iterable[str]) -> "Data":
         """The same data, in which the unseen cells of some continuous sites count as seen, to be
@@ -325,11 +325,11 @@ class Data(NamedTuple):
                 some = column.seen.reshape(self.table.rows, -1, math.prod(site.event))
                 row = int(np.argwhere(some.any(-1) & ~some.all(-1))[0, 0])
                 raise Refusal(
-                    f"site '{name}' ({site.kind}) is seen in part in row {row}: a vector like this "
-                    f"is seen whole or not at all. "
-                    f"Drop such rows, or give independent coordinates with "
-                    f"{'Poisson' if site.discrete else 'Normal'}(...).to_event(1), "
-                    "where unseen cells are exact"
+                    f"site '{name}' ({site.kind}) is partially observed in row {row}: a vector of "
+                    f"this distribution must be observed completely or be missing completely. Drop "
+                    f"such rows, or use independent coordinates, "
+                    f"{'Poisson' if site.discrete else 'Normal'}(...).to_event(1), for which "
+                    f"missing cells are handled exactly"
                 )
             hole = ~self._units(name).all(-1)
             for child in self._below(name):

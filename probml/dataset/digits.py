@@ -33,8 +33,8 @@ def lost(data: Data) -> str | None:
         if found := _many(np.asarray(data.weights), None):
             return f"a weight of a row{found}"
         if (total := float(np.sum(data.weights, dtype=float))) < LITTLE:
-            return (f"weights of rows have too few digits: they sum up to {total:.2g}, which is "
-                    f"rounded away beside a prior")
+            return (f"weights of rows are too small for the precision of the computation: their "
+                    f"sum {total:.2g} is lost to rounding when it is added to a prior")
     for name, column in data.table.columns.items():
         site = sites[name]
         if site.discrete and site.states is None and (found := _many(column.values, column.seen)):
@@ -68,9 +68,9 @@ def refuse_vast(data: Data) -> None:
         most = max(float(size.max(initial=0.0)), float(np.sqrt(np.max(
             moments[name].square, initial=0.0))) if name in moments else 0.0)
         if not most < VAST:
-            raise DataError(f"'{name}' has cells as large as {most:.2g}{where}, whose squares are "
-                            f"beyond double precision ({VAST:g}): mend such cells, or give "
-                            f"'{name}' in a larger unit")
+            raise DataError(f"'{name}' has cells as large as {most:.2g}{where}, whose squares "
+                            f"exceed float64 ({VAST:g}): correct these cells, or give '{name}' in "
+                            f"a larger unit")
 
 
 def measured(values: np.ndarray, seen: np.ndarray | None = None,
@@ -112,14 +112,14 @@ def _alike(values: np.ndarray) -> str | None:
     left = found[-1] / found[0]
     if not ROUNDING * len(found) < left < NEAR:
         return None
-    return (f" has too few digits: one of its columns is nearly a sum of others, from which "
-            f"{left:.1g} of their spread tells it")
+    return (f" has too little precision: one of its columns is nearly a linear combination of "
+            f"others (a fraction {left:.1g} of its standard deviation is not explained by them)")
 
 
 def _many(values: np.ndarray, seen: np.ndarray | None) -> str | None:
     """What is wrong with a count that float32 does not hold well, in words."""
     most = values.max(initial=0) if seen is None else np.where(seen, values, 0).max(initial=0)
-    return f" has too few digits: it counts up to {int(most):,}" if most > MANY else None
+    return f" has too little precision: its counts go up to {int(most):,}" if most > MANY else None
 
 
 def _near_one(values: np.ndarray, seen: np.ndarray | None) -> str | None:
@@ -127,7 +127,8 @@ def _near_one(values: np.ndarray, seen: np.ndarray | None) -> str | None:
     words."""
     below = (values < 1) if seen is None else (values < 1) & seen
     least = 1.0 - float(np.max(values, initial=0.0, where=below))
-    return (f" has too few digits: a cell lies {least:.2g} below 1" if least < 1 / FAR else None)
+    return (f" has too little precision: a value is only {least:.2g} below "
+            f"1" if least < 1 / FAR else None)
 
 
 def _far(values: np.ndarray, seen: np.ndarray | None, time: int | None,
@@ -147,6 +148,6 @@ def _far(values: np.ndarray, seen: np.ndarray | None, time: int | None,
         return None
     i = int(np.argmax(bad))
     where = f", cell {i}," if bad.size > 1 else ""
-    why = "has too few digits" if far.flat[i] else "is out of range"
-    return (f"{where} {why}: it lies about {centre.flat[i]:.3g} with a spread of "
+    why = "has too little precision" if far.flat[i] else "is out of range"
+    return (f"{where} {why}: its centre is {centre.flat[i]:.3g} and its standard deviation "
             f"{spread.flat[i]:.2g}")

@@ -156,9 +156,9 @@ def check_order(data: Any) -> None:
     for (one, first), (name, index) in zip(held, held[1:], strict=False):
         if (len(first) == len(index) and not first.equals(index) and first.is_unique
                 and index.is_unique and first.isin(index).all()):
-            raise DataError(f"'{name}' has the index of '{one}' in another order, and rows are "
-                            f"read as they stand: give both in one order, {one}.loc[{name}.index], "
-                            f"or without an index, {name}.to_numpy()")
+            raise DataError(f"'{name}' has the same index as '{one}' in another order, and rows "
+                            f"are matched by position: give both in the same order, "
+                            f"{one}.loc[{name}.index], or without an index, {name}.to_numpy()")
 
 
 def check_once(data: Any, names: Iterable[str]) -> None:
@@ -171,8 +171,8 @@ def check_once(data: Any, names: Iterable[str]) -> None:
     held = [str(name) for name in names_of(data)]
     name = next((name for name in names if held.count(name) > 1), None)
     if name is not None:
-        raise DataError(f"the table has {held.count(name)} columns '{name}': keep the one that is "
-                        f"meant, table.loc[:, ~table.columns.duplicated()] the first of each")
+        raise DataError(f"the table has {held.count(name)} columns '{name}': keep one of them; "
+                        f"table.loc[:, ~table.columns.duplicated()] keeps the first of each")
 
 
 def is_far(data: Any) -> bool:
@@ -214,7 +214,7 @@ def aligned(data: Any, columns: Mapping[str, tuple[str, ...]]) -> Any:
         table = plain(data[name])
         missing = [column for column in columns[name] if column not in own[name]]
         if missing:
-            raise DataError(f"'{name}' lacks the column {missing[0]!r}: the fit was to "
+            raise DataError(f"'{name}' lacks the column {missing[0]!r}: it was fitted to "
                             f"{list(columns[name])}, got {list(own[name])}")
         place = {column: i for i, column in enumerate(own[name])}
         at = [place[column] for column in columns[name]]
@@ -252,12 +252,13 @@ def known(items: Mapping[str, Any], expected: Mapping[str, Any], inputs: Sequenc
     if close is not None or whole or len(extra) == len(items):
         check(extra[0] if close is None else close, True, expected, inputs, model)
     if len(absent) > asked:
-        raise DataError(f"{model}: '{extra[0]}' is neither a site nor an input, and the table has "
-                        f"no '{absent[0]}': rename the column that is meant by it; of a table "
-                        f"without {listed(extra)} all of '{absent[0]}' is unseen")
+        raise DataError(f"{model}: the model does not use the column '{extra[0]}', and the table "
+                        f"has no column '{absent[0]}'. If '{extra[0]}' is meant, rename it; if "
+                        f"'{absent[0]}' is latent, drop {listed(extra)}")
     if absent:
-        warnings.warn(f"{model}: the table shows nothing of '{absent[0]}', and the model has no "
-                      f"{listed(extra)}, left alone", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{model}: the table has no column '{absent[0]}', which is treated as "
+                      f"missing; the model does not use "
+                      f"{listed(extra)}", RuntimeWarning, stacklevel=2)
     return {name: value for name, value in items.items() if name not in extra}
 
 
@@ -285,14 +286,14 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
         where = "in every row" if name in vectors else "outside rows"
         hint = (f"pass a mapping {{'{name}': table[['a', 'b']]}}" if name in vectors
                 else "pass a mapping")
-        raise DataError(f"'{name}' has the shape {expected[name].cells} {where}, which a column of "
-                        f"a table cannot hold: {hint}.")
+        raise DataError(f"'{name}' has the shape {expected[name].cells} {where}, which does not "
+                        f"fit in one column of a table: {hint}.")
 
 
 def lacked(name: str, items: Iterable) -> str:
     """What to do about an input that a table has no column of."""
     columns = [str(column) for column in items]
     if meant := near(name, columns):
-        return f" Did you mean it by the column '{meant}'? Rename that."
-    return (f" The columns are {listed(columns)}: rename the one that is meant; a matrix travels "
-            f"in a mapping: {{'{name}': table[['a', 'b']]}}.")
+        return f" Is it the column '{meant}'? Then rename that column."
+    return (f" The columns are {listed(columns)}: rename one of them; pass a matrix in a mapping: "
+            f"{{'{name}': table[['a', 'b']]}}.")

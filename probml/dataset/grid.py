@@ -39,7 +39,7 @@ class Places(NamedTuple):
         raw = as_raw(what, column, True)
         if len(raw.values) != len(self.row):
             raise DataError(f"{what} has {len(raw.values)} rows, and the index of its table "
-                            f"{len(self.row)}: give every column of a table as many")
+                            f"{len(self.row)}: all columns of a table need the same length")
         values, full = raw.values, len(self.row) == rows * width
         if unseen and not full and raw.labels is None and values.dtype.kind != "f":
             values = values.astype(np.result_type(values.dtype, np.float32))
@@ -54,8 +54,8 @@ def _first(what: str, raw: Raw) -> Any:
     """The value of an input's first row; inputs are seen."""
     gone = raw.values == -1 if raw.labels is not None else np.isnan(raw.values.astype(float))
     if gone.any():
-        raise DataError(f"{what} is unseen in row {int(np.argwhere(gone)[0, 0])}: an input has a "
-                        f"value in every row. Drop the row or fill it")
+        raise DataError(f"{what} is missing in row {int(np.argwhere(gone)[0, 0])}: an input needs "
+                        f"a value in every row. Drop the row or fill the cell")
     return raw.values[0]
 
 
@@ -79,11 +79,11 @@ def keys_of(what: str, column: Any) -> tuple[list[Any], np.ndarray]:
     """
     raw = as_raw(what, column, True)
     if raw.values.ndim != 1:
-        raise DataError(f"{what} has the shape {raw.values.shape}: an index has one value a row")
+        raise DataError(f"{what} has the shape {raw.values.shape}: an index has one value per row")
     gone = raw.values == -1 if raw.labels is not None else np.isnan(raw.values.astype(float))
     if gone.any():
-        raise DataError(f"{what} is unseen in row {int(np.argmax(gone))}: nobody knows to which "
-                        f"row of the other table it belongs. Drop the row")
+        raise DataError(f"{what} is missing in row {int(np.argmax(gone))}: it gives the row of the "
+                        f"other table to which the row belongs. Drop the row")
     if raw.labels is not None:
         return list(raw.labels), raw.values
     values, codes = np.unique(raw.values, return_inverse=True)
@@ -105,8 +105,8 @@ def positions(what: str, column: Any, rows: Mapping[Any, int], other: str) -> Pl
     if (found < 0).any():
         at = int(np.argmax(found < 0))
         raise DataError(f"{what} is {values[codes[at]]!r} in row {at}, and {other} has no such "
-                        f"row: its keys are {list(rows)[:6]}{' …' * (len(rows) > 6)}. Add the row, "
-                        f"its cells unseen, or drop this one")
+                        f"row: its keys are {list(rows)[:6]}{' …' * (len(rows) > 6)}. Add that row "
+                        f"with missing cells, or drop this one")
     order = np.argsort(found, kind="stable")
     counts = np.bincount(found, minlength=len(rows))
     begins = np.concatenate([[0], np.cumsum(counts)[:-1]])

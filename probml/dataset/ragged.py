@@ -31,7 +31,7 @@ def padded(name: str, value: Any, unseen: bool = True) -> Any:
     lengths = [len(part) for part in parts]
     if 0 in lengths:
         raise DataError(f"'{name}': sequence {lengths.index(0)} is empty, expected at least 1 "
-                        f"step: leave it out.")
+                        f"step: drop it.")
     if len(set(lengths)) == 1:
         return value
     tails = {part.shape[1:] for part in parts}
@@ -95,8 +95,7 @@ def along_time(structure: Structure, items: Mapping[str, Any],
                 ))
                 raise DataError(
                     f"'{name}' has the wrong shape: expected (rows{cells}), got {shape}: a row is "
-                    f"a sequence; one sequence alone is "
-                    f"{name}[None]"
+                    f"a sequence; pass a single sequence as {name}[None]"
                 )
             lengths[name] = shape[axis]
         out[name] = value
@@ -120,7 +119,7 @@ def along_time(structure: Structure, items: Mapping[str, Any],
         if len(mine) == len(theirs) and (mine != theirs).any():
             i = int(np.argmax(mine != theirs))
             raise DataError(f"sequence {i}: '{one}' has {mine[i]} steps, '{other}' has "
-                            f"{theirs[i]}: give each as many, unseen ones as NaN.")
+                            f"{theirs[i]}: give both the same number, missing ones as NaN.")
     return out, int(known), next(iter(each.values()), None)
 
 

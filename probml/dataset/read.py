@@ -22,8 +22,8 @@ from probml.structure.possible import check_chains
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
-ZERO = ("{kind} has no density at 0. What was rounded down to 0 wants half of what it is rounded "
-        "to; Exponential takes 0 as it is.")
+ZERO = ("{kind} has no density at 0. Replace zeros from rounding by half the rounding unit, or use "
+        "Exponential, which allows 0.")
 
 
 def read(
@@ -56,7 +56,7 @@ def read(
     done = next((name for name, _ in model.interventions
                  if name in getattr(known, "column_names", known)), None)
     if done is not None:
-        raise errors.DataError(f"'{done}' is set by do() in every row: leave it out of the data")
+        raise errors.DataError(f"'{done}' is set by do() in every row: drop it from the data")
     raws, specs, beyond = {}, {}, {}
     for name in model.inputs:
         if name in getattr(known, "column_names", known if hasattr(known, "__contains__") else ()):
@@ -65,9 +65,9 @@ def read(
             # asking a column of Arrow would convert it
             if not hasattr(full, "to_pandas") and not np.ndim(full):
                 raise errors.DataError(
-                    f"{model.name}: the input '{name}' is one value, {value!r}, but an input has "
-                    f"one a row, (n, ...): bind what is "
-                    f"the same in all rows, {model.name}({name}={value!r})"
+                    f"{model.name}: the input '{name}' is a single value, {value!r}, but an input "
+                    f"has one value per row, (n, ...): bind an argument that is the same in all "
+                    f"rows, {model.name}({name}={value!r})"
                 )
             padded = full is not value
             # text is padded by None
@@ -96,8 +96,8 @@ def read(
     if computed is not None:
         raise errors.DataError(
             f"{model.name}: '{computed}' is computed by the model (numpyro.deterministic, or a "
-            f"reparametrised site), so it cannot be data: "
-            f"leave '{computed}' out; to see it, sample it without reparametrisation"
+            f"reparametrised site), so it cannot be data: drop '{computed}'; to observe it, sample "
+            f"it without reparametrisation"
         )
     asked = labels is not None
     codes = coding.read(structure, raws, labels or {}, beyond, unknown, asked)
@@ -136,7 +136,7 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
     elif (most := structure.constant(site.name, site.traits.limit)) is not None:
         most = (most.reshape(-1)[0] if most.size == 1
                 else np.asarray(site.layout(jnp.asarray(most), 0)).reshape(site.cells))
-        words = f"a whole number in 0 … {most}, its {site.traits.limit}"
+        words = f"an integer in 0 … {most}, its {site.traits.limit}"
 
         def valid(values):
             return values <= most

@@ -32,7 +32,7 @@ class Part(NamedTuple):
     @property
     def called(self) -> str:
         """A name that no other part of its source has."""
-        return self.name if not self.first else f"{self.name} from row {self.first} on"
+        return self.name if not self.first else f"{self.name} from row {self.first}"
 
 
 class Source(ABC):
@@ -122,7 +122,7 @@ def without(rows: Any, column: str) -> tuple[Any, Any]:
     rows = frames.plain(rows)
     names = list(rows) if isinstance(rows, Mapping) else frames.names_of(rows)
     if column not in names:
-        raise DataError(f"weights='{column}': there is no such column, the data have "
+        raise DataError(f"weights='{column}': no such column; the data have "
                         f"{', '.join(map(repr, names[:12]))}")
     if isinstance(rows, Mapping):
         return {name: rows[name] for name in rows if name != column}, rows[column]

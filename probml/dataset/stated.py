@@ -82,9 +82,9 @@ def refuse_points(plan: Plan) -> None:
         given = {key: float(np.ravel(value)[0]) for key, value in found[2].items()}
         words = ", ".join(f"{key}={value:g}" for key, value in given.items())
         raise ModelError(f"model '{structure.model.name}': the prior of '{name}', "
-                         f"{structure.sites[name].kind}({words}), has no width, and so no density: "
-                         f"expected a spread above 0. What is known is no site: write its value "
-                         f"in the place of '{name}', or give it as data, fit({{'{name}': ...}})")
+                         f"{structure.sites[name].kind}({words}), has scale 0 and so no density: "
+                         f"expected a scale above 0. A known quantity is not a site: write its "
+                         f"value instead of '{name}', or give it as data, fit({{'{name}': ...}})")
 
 
 def warn(data: Data, plan: Plan) -> None:
@@ -108,8 +108,8 @@ def warn(data: Data, plan: Plan) -> None:
                 text = None if known else _judge(structure, site, parameter, use, role, column,
                                                  BESIDE if beside else FAR)
                 if text is not None and (not beside or _added(structure, name, parameter)):
-                    text += (", or unseen numbers of the rows explain what the prior does not let "
-                             "it reach" * beside)
+                    text += (", or the latent variables of the rows explain the values that the "
+                             "prior rules out" * beside)
                     said.add(parameter)
                     warnings.warn(f"model '{structure.model.name}': {text}", UserWarning,
                                   stacklevel=5)
@@ -167,22 +167,21 @@ def _judge(structure: Structure, site: Site, parameter: str, use: Use, role: str
     middle, reach = (float(np.ravel(part)[0]) for part in (mean, deviation))
     if role == "location":
         reaching = 10 * wide or abs(lies) or 1.0  # of a column that is constant
-        instead = f"write it where the data lie, such as dist.Normal({lies:.3g}, {reaching:.2g})"
+        instead = f"centre it at the data, such as dist.Normal({lies:.3g}, {reaching:.2g})"
     elif use.coordinate:
-        instead = (f"write it so that it reaches {reached:.3g}, which a spread of {wide:.2g} "
-                   f"makes of it")
+        instead = (f"widen it to cover {reached:.3g}, the value for a standard deviation of "
+                   f"{wide:.2g}")
     else:
-        instead = (f"write it so that it reaches their spread, such as "
+        instead = (f"widen it to cover their standard deviation, such as "
                    f"dist.LogNormal({math.log(max(wide, 1e-300)):.3g}, 1)")
     units = f"({name} - {lies:.3g}) / {wide:.2g}" if wide else f"{name} - {lies:.3g}"
     whose = f"'{name}'" + (f"[{j}]" if centre.size > 1 else "")
     return (
-        f"the prior of '{parameter}', {structure.sites[parameter].kind} around {middle:.3g} with a "
-        f"spread of {reach:.2g}, is "
-        f"{away.max():.2g} of its spreads from the data: {whose}, of which it is the {role}, lies "
-        f"around {lies:.6g} with a spread of "
-        f"{wide:.2g}. The prior stays as written and will pull: measure the data in other units, "
-        f"{units}, or {instead}"
+        f"the prior of '{parameter}', {structure.sites[parameter].kind} with centre {middle:.3g} "
+        f"and scale {reach:.2g}, is {away.max():.2g} of its standard deviations away from the "
+        f"data: {whose}, of which it is the {role}, has centre {lies:.6g} and standard deviation "
+        f"{wide:.2g}. The prior is used as written and biases the estimate: measure the data in "
+        f"other units, {units}, or {instead}"
     )
 
 

@@ -132,7 +132,7 @@ def read_weights(weights, rows: int, all_rows: bool = True) -> np.ndarray | None
         raise DataError(f"weights must have the shape ({rows},), one per row, got "
                         f"{raw.values.shape}.")
     out = _complete("weights", raw).astype(np.float64)
-    deny(out < 0, "weights", out, ">= 0", hint="Weight 0 leaves a row out.")
+    deny(out < 0, "weights", out, ">= 0", hint="A row with weight 0 is ignored.")
     if all_rows and not out.any():
         raise DataError("weights are all zero: at least one row needs a weight above 0.")
     return out
@@ -222,14 +222,13 @@ def outside(name: str, plates: Sequence[tuple[str, int]], rows: int | None) -> s
     own = next((plate for plate, size in plates if size in (rows, 1)), None)
     if own is not None:
         return (
-            f"its plate '{own}' is not the rows of the data. If '{name}' has one value a row, "
-            f"write `with probml.rows():` in the place of "
-            f"plate('{own}', ...): the number of rows comes from the data"
+            f"its plate '{own}' is not the rows of the data. If '{name}' has one value per row, "
+            f"write `with probml.rows():` instead of plate('{own}', ...); the number of rows comes "
+            f"from the data"
         )
     return (
-        f"it stands outside rows and has no row axis. If it has one value a row, sample it inside "
-        f"`with probml.rows():`, the plate of "
-        f"the rows: with probml.rows(): sample('{name}', ...)"
+        f"it is outside rows() and has no row axis. If it has one value per row, sample it inside "
+        f"`with probml.rows():`, the plate of the rows: with probml.rows(): sample('{name}', ...)"
     )
 
 
@@ -280,7 +279,8 @@ def _read_as(text):
                           (text.replace(",", "."), "pandas.read_csv(..., decimal=',')")):
         with contextlib.suppress(ValueError):
             float(said)
-            return f"It is text that reads as a number: {instead} makes a column of numbers."
+            return (f"It is text that looks like a number: {instead} converts it to a column of "
+                    f"numbers.")
     return UNSEEN
 
 
@@ -288,7 +288,8 @@ def _complete(what, raw):
     a, seen = _finite(what, raw, True)
     if seen is not None:
         deny(~seen, what, None, "complete",
-             hint="It is never inferred: fill the cell, drop the row, or make it a site.")
+             hint="Missing values of inputs are not inferred: fill the cell, drop the row, or make "
+                  "it a site.")
     return a
 
 
@@ -309,8 +310,8 @@ def _whole(e, a):
     """Whole numbers 0..states-1, or counts."""
     a = a.view(np.uint8) if a.dtype.kind == "b" else a
     high = LARGEST_COUNT if e.states is None else e.states - 1
-    want = ("a count, a whole number >= 0" if e.states is None else f"a whole number in 0..{high} "
-            f"({e.states} states)")
+    want = ("a count, an integer >= 0" if e.states is None else f"an integer in 0..{high} "
+                                                                f"({e.states} states)")
     small = e.states is not None or np.can_cast(a.dtype, np.int32)
     kind = np.int32 if small else np.int64
     copied = a.ndim and (a.dtype != kind or not a.flags.c_contiguous)
@@ -339,7 +340,8 @@ def _checked(e, values, seen):
     if seen is not None and not seen.any():
         return None
     if seen is not None and not e.rows:
-        deny(~seen, f"'{e.name}'", None, "given whole or left out, as it stands outside rows",
+        deny(~seen, f"'{e.name}'", None, "given completely or not at all, since it is outside "
+                                         "rows()",
              False)
     if e.valid is not None:
         with np.errstate(all="ignore"):
@@ -364,8 +366,9 @@ def _likelihood(what, raw):
     w, nan = raw.values, np.isnan(raw.values)
     unseen = nan.all(1)
     bad = (nan.any(1) & ~unseen) | np.isinf(w).any(1) | (w < 0).any(1) | (w == 0).all(1)
-    deny(bad, f"{what} as likelihood evidence", w, "finite weights >= 0, not all zero (nor inf)",
-         hint="An unseen row is all NaN.")
+    deny(bad, f"{what} as label probabilities (likelihood "
+              f"evidence)", w, "finite weights >= 0, not all zero (nor inf)",
+         hint="A missing row is all NaN.")
     if unseen.all():
         return None
     w = np.where(unseen[:, None], w.dtype.type(1), w) if unseen.any() else w

@@ -46,8 +46,8 @@ class Remote(Rows):
         return self.example
 
     def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
-        raise Refusal("rows on a cluster are added up and not passed in an order, as this asks "
-                      "for: take rows in memory", ("EM", "MAP"))
+        raise Refusal("rows on a cluster have no fixed order, which this needs: pass rows in "
+                      "memory", ("EM", "MAP"))
 
     def accumulate(self, function: Callable, *along: Any) -> tuple[Any, Any]:
         """As Rows.accumulate, of functions that say nothing of a chunk; sums are made in double."""
@@ -56,7 +56,7 @@ class Remote(Rows):
         def total(chunk: Chunk) -> Any:
             found, own = function(chunk, *along)
             if jax.tree.leaves(own):
-                raise Refusal("rows on a cluster have no room for something of each row: pass "
+                raise Refusal("results for each row are not stored for rows on a cluster: pass "
                               "them in memory")
             said.append(own)
             return found

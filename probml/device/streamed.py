@@ -126,14 +126,14 @@ class Streamed(Rows):
 
     def _batches(self, size: int) -> "Mixed":
         if self.mixed is None or self.mixed.size != size:
-            raise Refusal("rows that are read in parts come in batches only where an engine says "
-                          "of how many rows, `batch_rows=`")
+            raise Refusal("rows that are read in batches need an engine with a batch size, "
+                          "`batch_rows=`")
         return self.mixed
 
 
 def _refuse(kept: Any) -> None:
     if jax.tree.leaves(kept):
-        raise Refusal("rows that are read in parts have no room for something of each row: pass "
+        raise Refusal("results for each row are not stored for rows that are read in batches: pass "
                       "them in memory")
 
 

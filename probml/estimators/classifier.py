@@ -28,7 +28,7 @@ class Classifier(ClassifierMixin, Face):
     without their label."""
 
     def fit(self, X, y, sample_weight=None):
-        """Learn from rows X (n, d) and labels y (n,); unseen cells and unseen labels are NaN or
+        """Learn from rows X (n, d) and labels y (n,); missing cells and missing labels are NaN or
         None.
 
         Raises:
@@ -166,7 +166,7 @@ class Joint:
     """A classifier that models rows and classes together."""
 
     def predict_joint_log_proba(self, X):
-        """log p(row, class), (n, k), nats; unseen cells are summed out."""
+        """log p(row, class), (n, k); missing cells are summed out."""
         rows = self.fit_.log_prob(self._asked(X), plug_in=self._averages())
         return np.asarray(rows)[:, None] + self.predict_log_proba(X)
 
@@ -185,7 +185,7 @@ class Stepwise:
 
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """Learn from further rows. Where nothing is hidden, by adding their statistics: chunks with
-        all labels seen equal one batch. From the first chunk on in which something is hidden, a
+        all labels observed equal one batch. From the first chunk on in which something is hidden, a
         label or the component of a class, each is a step of stepwise EM, see Fit.update.
 
         The first rows may have been fitted by `fit`. With prior=False every chunk needs a maximum
@@ -251,8 +251,8 @@ class Additive(Stepwise):
     """One whose statistics add up where nothing is hidden: chunks and parts equal one batch."""
 
     def merge(self, *others):
-        """Add what other faces of the same parameters, columns and classes have learnt from other
-        rows; returns self.
+        """Add what other estimators of the same parameters, columns and classes have learnt from
+        other rows; returns self.
 
         Raises:
             DataError: a part of another class, or with other classes or columns.

@@ -123,8 +123,8 @@ class Face(Portable, BaseEstimator):
     def _refuse_missing(self, empty: np.ndarray) -> None:
         """A column, or everything, that is missing."""
         if empty.all():
-            raise DataError(f"every cell of X is missing ({len(empty)} columns): there is nothing "
-                            f"to learn from")
+            raise DataError(f"every cell of X is missing ({len(empty)} columns): nothing can be "
+                            f"estimated")
         if empty.any():
             raise DataError(f"{self._column(int(np.argmax(empty)))} of X is missing in every row: "
                             f"drop it, or fit on rows that have it")
@@ -172,7 +172,7 @@ class Face(Portable, BaseEstimator):
             except Refusal:
                 if engine is ladder[-1]:
                     raise
-        raise AssertionError("a ladder has an engine")
+        raise AssertionError("a list of engines is not empty")
 
     def _site_columns(self) -> dict[str, tuple[str, ...]]:
         """Site → the names of its cells, where the table had some: entries of parameters bear
@@ -222,7 +222,7 @@ class Face(Portable, BaseEstimator):
         return self._data(self._take(X, reset=False))
 
     def predict_proba(self, X):
-        """p(class or component | row), shape (n, k); a row with nothing seen gets the prior."""
+        """p(class or component | row), shape (n, k); a row with nothing observed gets the prior."""
         data = self._asked(X)
         return self.fit_.predict_proba(data, self._target, plug_in=self._averages())
 
@@ -323,16 +323,17 @@ def goes_on(face: Face, first: Callable[[], tuple] | None = None) -> Fit:
     fit, name = face.fit_, type(face).__name__
     before, face._first = getattr(face, "_first", None), None
     if fit.kept is None and fit.by is not None and fit.by.way is None:
-        raise Refusal(f"partial_fit: this {name} was fitted by {short(fit.engine)}, and of model "
-                      f"'{fit.model.name}' it keeps no statistics to which further rows add, as "
-                      f"EM() and VB() do of tables and closed forms. Fit all rows together")
+        raise Refusal(f"partial_fit: this {name} was fitted by {short(fit.engine)}, which stores "
+                      f"no sufficient statistics of model '{fit.model.name}' that further rows can "
+                      f"update (EM() and VB() do so for discrete tables and closed forms). Fit all "
+                      f"rows together")
     if fit.kept is None and (before or first):
         made, data, weights = before or first()
         return dataclasses.replace(fit, kept=made.running(data, weights=weights).kept)
     if fit.kept is None:
         raise DataError(f"partial_fit: this {name} was fitted by fit to more than {FEW} numbers, "
-                        f"or comes from a file, and keeps nothing from which further rows go on. "
-                        f"Call partial_fit from the first rows on")
+                        f"or comes from a file, and has no stored sufficient statistics that "
+                        f"further rows can update. Call partial_fit for the first rows, too")
     # of rows of which all is seen the statistics are the same at every point
     return fit if fit.kept.running else dataclasses.replace(
         fit, kept=fit.kept._replace(running=True))

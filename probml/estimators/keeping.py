@@ -22,15 +22,15 @@ class Portable:
         """Write one file (arrays and JSON, no pickle), atomically; `probml.load(path)` reads it.
 
         Raises:
-            ModelError: the face is not fitted, is no class of the zoo, or holds what a file cannot,
-                such as an optimiser made of functions.
+            ModelError: the estimator is not fitted, is no class of the model library, or holds what
+                a file cannot, such as an optimiser made of functions.
         """
         kind = type(self)
         if not hasattr(self, "fit_"):
             raise ModelError(f"save: this {kind.__name__} {_why_not(self)}")
         if not kind.__module__.startswith(ROOT):
-            raise ModelError(f"save: {kind.__qualname__} is a class of your own, which load would "
-                             f"not find: save its fit_, or use pickle")
+            raise ModelError(f"save: {kind.__qualname__} is a class of your own, which load cannot "
+                             f"find: save its fit_, or use pickle")
         arrays: dict[str, np.ndarray] = {}
         state = {name: packed(value, arrays, f"'{name}'", FITS)
                  for name, value in vars(self).items() if name != "_first"}
@@ -42,10 +42,11 @@ class Portable:
         """Write one HTML file about `fit_`: see Fit.report.
 
         Args:
-            X, y: the rows that were fitted, and their answers; without y these are told as unseen.
+            X, y: the rows that were fitted, and their answers; without y these are reported as
+                missing.
 
         Raises:
-            ModelError: the face is not fitted, or holds no Fit. DataError: bad rows, by name.
+            ModelError: the estimator is not fitted, or holds no Fit. DataError: bad rows, by name.
         """
         if not hasattr(self, "fit_"):
             raise ModelError(f"report: this {type(self).__name__} {_why_not(self)}")
@@ -86,15 +87,15 @@ class Portable:
 def _why_not(face: Any) -> str:
     """Why a face has no Fit, and what to do."""
     if any(name.endswith("_") and not name.startswith("_") for name in vars(face)):
-        return "holds no Fit of probml's: keep it by pickle or joblib"
+        return "has no Fit of probml: save it with pickle or joblib"
     return "is not fitted yet: call fit first"
 
 
 def _bytes(fit: Fit, arrays: dict[str, np.ndarray]) -> str:
     """A fit as the file that it would be, one array beside others."""
     if not fit.model.generative.__module__.startswith(ROOT):
-        raise ModelError(f"save: the model '{fit.model.name}' is your own, which load would not "
-                         f"find: use pickle")
+        raise ModelError(f"save: the model '{fit.model.name}' is your own, which load cannot find: "
+                         f"use pickle")
     whole, name = io.BytesIO(), f"fit/{len(arrays)}"
     np.savez(whole, **told(fit))
     arrays[name] = np.frombuffer(whole.getvalue(), np.uint8)

@@ -22,7 +22,7 @@ class Mixture(DensityMixin, Face):
     """A face whose target is never seen: components, densities, new rows."""
 
     def fit(self, X, y=None, sample_weight=None):
-        """Learn from rows X (n, d), unseen cells NaN or None; y is ignored, present for
+        """Learn from rows X (n, d), missing cells NaN or None; y is ignored, present for
         scikit-learn's convention.
 
         Raises:
@@ -106,22 +106,22 @@ class Mixture(DensityMixin, Face):
         self.table_ = pd.DataFrame(records)
         if self.criterion not in self.table_:
             raise ModelError(f"{type(self).__name__}(criterion='bound'): the engine "
-                             f"{short(next(iter(fits.values())).engine)} has no bound of the "
-                             f"evidence: give engine=probml.VB(), or criterion='bic'")
+                             f"{short(next(iter(fits.values())).engine)} has no lower bound of the "
+                             f"evidence: use engine=probml.VB(), or criterion='bic'")
         score = self.table_[self.criterion] * (-1 if self.criterion == "bound" else 1)
         self.fits_, self.n_components_ = fits, int(self.table_.loc[score.idxmin(), "n_components"])
         self._keep(fits[self.n_components_], total)
         if (len(components) > 1 and self.n_components_ in (components[0], components[-1])
             and self.n_components_ > 1):
             end = "largest" if self.n_components_ == components[-1] else "smallest"
-            self.notes_.append(f"n_components={self.n_components_} is the {end} of the range: "
-                               f"others beyond it may be better")
+            self.notes_.append(f"n_components={self.n_components_} is at the {end} of the range: "
+                               f"values outside it may be better")
             if end == "largest":
                 warnings.warn(
                     f"{type(self).__name__}: the best n_components by {self.criterion} is "
-                    f"{self.n_components_}, the largest tried: "
-                    "more may be better still. Give a longer range; if it never ends, the "
-                    "components do not suit the columns",
+                    f"{self.n_components_}, the largest tried: a larger number may be better. Give "
+                    f"a longer range; if the largest is always chosen, the distributions of the "
+                    f"components do not fit the columns",
                     UserWarning,
                     stacklevel=4,
                 )
@@ -188,7 +188,7 @@ class Mixture(DensityMixin, Face):
         return pd.Series(found).value_counts(normalize=True).sort_index().rename("probability")
 
     def score_samples(self, X):
-        """log p(row), shape (n,), nats; unseen cells are summed out."""
+        """log p(row), shape (n,); missing cells are summed out."""
         data = self._asked(X)
         return self.fit_.log_prob(data)
 
@@ -218,8 +218,8 @@ class Mixture(DensityMixin, Face):
         return self._rows_of(drawn), drawn[self._target]
 
     def impute(self, X):
-        """X with its unseen cells at their conditional mean, or at their most probable state, given
-        the row's seen cells."""
+        """X with its missing cells at their conditional mean, or at their most probable state,
+        given the row's observed cells."""
         data = self._asked(X)
         return self._rows_of(self.fit_.impute(data))
 

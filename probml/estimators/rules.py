@@ -45,13 +45,13 @@ def rules(face: Any) -> dict[str, Rule]:
 FLAG: Rule = ("True or False", lambda value: isinstance(value, bool | np.bool_))
 ANY: Rule = ("anything", lambda value: True)
 SEED: Rule = (
-    "None, a whole number of at least 0, a Generator or a RandomState",
+    "None, an integer of at least 0, a Generator or a RandomState",
     lambda value: value is None
     or isinstance(value, np.random.RandomState | np.random.Generator)
     or isinstance(value, Integral) and value >= 0,
 )
 ENGINE: Rule = (
-    "None or an engine's value, such as probml.EM()",
+    "None or an engine, such as probml.EM()",
     lambda value: value is None or isinstance(value, Engine),
 )
 
@@ -63,8 +63,8 @@ CLASS_WEIGHT: Rule = (
 
 def whole(low: int, high: int | None = None) -> Rule:
     """A whole number from `low` on, or up to `high`: where more would never come to an end."""
-    words = (f"a whole number of at least {low}" if high is None
-             else f"a whole number from {low} to {high:,}")
+    words = (f"an integer of at least {low}" if high is None
+             else f"an integer from {low} to {high:,}")
     return (words, lambda v: isinstance(v, Integral) and not isinstance(v, bool) and v >= low
             and (high is None or v <= high))
 

@@ -93,7 +93,7 @@ def _rows(value: Any, name: str, face: Any, where: str) -> Any:
             return value
         _listed(value, name, where)
     if name == "y" and np.asarray(value).ndim == 0:
-        raise DataError(f"{where}: expected one y a row of X, got {reprlib.repr(value)}")
+        raise DataError(f"{where}: expected one y for each row of X, got {reprlib.repr(value)}")
     if name in NUMBERS or name == "y" and isinstance(face, RegressorMixin):
         return _numbers(value, name, where)
     return value
@@ -105,8 +105,8 @@ def _listed(value: Any, name: str, where: str) -> None:
             return
     except ValueError:
         pass
-    raise DataError(f"{where}: expected {name} as an array or a table, rows first and equally "
-                    f"long, got {reprlib.repr(value)}. An unseen cell is NaN")
+    raise DataError(f"{where}: expected {name} as an array or a table, rows first and of equal "
+                    f"length, got {reprlib.repr(value)}. A missing cell is NaN")
 
 
 def _numbers(value: Any, name: str, where: str) -> Any:
@@ -121,13 +121,15 @@ def _numbers(value: Any, name: str, where: str) -> Any:
     except (TypeError, ValueError):
         word = next((each for each in np.ravel(np.asarray(value, object)) if isinstance(each, str)),
                     None)
-        got = (f"the text {reprlib.repr(word)}; classes are learnt by a classifier, such as "
+        got = (f"the text {reprlib.repr(word)}; use a classifier for classes, such as "
                f"LogisticRegression" if word is not None and name == "y" else reprlib.repr(value))
-        raise DataError(f"{where}: expected numbers as {name}, one a row, got {got}") from None
+        raise DataError(f"{where}: expected numbers as {name}, one for each row, got "
+                        f"{got}") from None
     if array.dtype.kind == "b" and not array.ndim:
-        raise DataError(f"{where}: expected numbers as {name}, one a row, got {value!r}")
+        raise DataError(f"{where}: expected numbers as {name}, one for each row, got {value!r}")
     if name in NUMBERS and array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise DataError(f"{where}: {name} contains NaN or infinity: expected a finite number a row")
+        raise DataError(f"{where}: {name} contains NaN or infinity: expected a finite number in "
+                        f"every row")
     return value if array.dtype.kind in "biuf" and value is not array else array
 
 

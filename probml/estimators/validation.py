@@ -34,7 +34,7 @@ try:
     )
     from sklearn.utils.validation import validate_data as check_data
 except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
+    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}): pip install "
                       f"probml[sklearn]") from error
 
 __all__ = [
@@ -116,13 +116,13 @@ def _refuse_dates(X: Any, error: TypeError | None) -> None:
             them for numbers, in units (of a second, of 10⁻⁹ seconds) that nobody has said.
     """
     if getattr(getattr(X, "dtype", None), "kind", "O") in "Mm":
-        raise DataError(f"X holds dates or times ({X.dtype}), which are no numbers. Make numbers "
-                        f"of them, such as (X - X.min()) / np.timedelta64(1, 'D') for days"
+        raise DataError(f"X holds dates or times ({X.dtype}), which are not numbers. Convert them "
+                        f"to numbers, such as (X - X.min()) / np.timedelta64(1, 'D') for days"
                         ) from error
     for name, kind in zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False):
         if getattr(kind, "kind", "O") in "Mm":
-            raise DataError(f"column '{name}' of X holds dates or times ({kind}), which are no "
-                            f"numbers. Make numbers of them, such as (X['{name}'] - "
+            raise DataError(f"column '{name}' of X holds dates or times ({kind}), which are not "
+                            f"numbers. Convert them to numbers, such as (X['{name}'] - "
                             f"X['{name}'].min()).dt.total_seconds() / 86400 for days") from error
 
 
@@ -148,8 +148,8 @@ def _refuse_cells(X: Any, error: Exception) -> None:
                 said = (f"could not convert string to float: {shortly(cell)}"
                         if isinstance(cell, str) else "float() argument must be a string or a real "
                         f"number, got a {type(cell).__name__}, {shortly(cell)}")
-                raise kind(f"column '{name}' of X, row {row}: {said}. Give numbers, or "
-                           f"leave the column out") from error
+                raise kind(f"column '{name}' of X, row {row}: {said}. Convert it to numbers, or "
+                           f"drop the column") from error
 
 
 def _one_axis(X: Any) -> DataError:
@@ -183,7 +183,7 @@ def refuse_nonfinite(name: str, values: np.ndarray) -> None:
         row = int(np.argwhere(bad)[0, 0])
         what = "NaN" if np.isnan(values[bad][0]) else "infinity"
         raise DataError(f"Input {name} contains {what} in row {row} ({int(bad.sum())} such cells): "
-                        f"a row without its target tells nothing here. Drop those rows")
+                        f"rows with a missing target cannot be used here. Drop these rows")
 
 
 def _refuse_infinite(X: Any, names: list[str]) -> None:
@@ -201,5 +201,5 @@ def _refuse_infinite(X: Any, names: list[str]) -> None:
         found = np.flatnonzero(np.isinf(np.asarray(column, dtype=float)))
         if len(found):
             name = f"'{names[j]}'" if names else j
-            raise DataError(f"X contains infinity: column {name} is infinite in row {found[0]}. An "
-                            f"unseen cell is NaN; a number above the largest is none")
+            raise DataError(f"X contains infinity: column {name} is infinite in row {found[0]}. A "
+                            f"missing cell is NaN; infinite values are not allowed")

@@ -102,8 +102,8 @@ def best_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Gr
     except Tangled:
         other = next(name for name in group.cellwise if name not in names)
         raise Refusal(f"decode(sites={list(names)}): the maximum over the cells of '{names[0]}' "
-                      f"with those of '{other}' summed out does not go cell by cell: decode both, "
-                      f"or ask predict_proba of each") from None
+                      f"with those of '{other}' summed out cannot be computed cell by cell: decode "
+                      f"both, or use predict_proba for each") from None
     return Factor(log, plan.reach(group)), found
 
 
@@ -271,10 +271,11 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
     fixed, scope, (group, *others) = (environment(plan, params, known), plan.scope(name),
                                       plan.groups(name))
     where = f"model '{plan.structure.model.name}': '{name}'"
-    how = "Ask simulate(given=data) for draws of whole rows, and average over these"
+    how = "Use simulate(given=data) for draws of whole rows, and average over these"
     if others:
         raise Refusal(f"{where} depends on '{hidden[0]}' and on '{others[0].name}', which are "
-                      f"unseen and independent, and its mean is taken over one at a time. {how}")
+                      f"latent and independent, and its mean can be computed over one of them at a "
+                      f"time. {how}")
 
     def one(own, varying, seen):
         def at(*states):
@@ -289,7 +290,7 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
                                              _seen(plan, rows, group))
     except Tangled as tangled:
         raise Refusal(f"{where} is computed from several cells of '{tangled.names[0]}', which are "
-                      f"unseen and summed out one by one. {how}") from None
+                      f"missing and summed out one by one. {how}") from None
 
 
 def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:

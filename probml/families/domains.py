@@ -135,7 +135,7 @@ class Domain:
         bounds: dict[str, Any] = self.bounds
         low: Any = bounds.get("lower_bound")
         high: Any = bounds.get("upper_bound")
-        whole = "a whole number " if self.discrete else ""
+        whole = "an integer " if self.discrete else ""
         if np.ndim(low) or np.ndim(high):
             ends = [np.asarray(end).tolist() if np.ndim(end) else end for end in (low, high)]
             return f"{whole}in {ends[0]} … {'∞' if high is None else ends[1]}, cell by cell"

@@ -33,7 +33,7 @@ def register(entry: Entry) -> Entry:
     for known in (kind for kind in entry.types if kind in _found):
         roles = type(_found[known].likelihood), type(_found[known].prior)
         if roles not in ((type(None), type(None)), (type(entry.likelihood), type(entry.prior))):
-            raise ModelError(f"families.register: {known.__name__} is known already, with "
+            raise ModelError(f"families.register: {known.__name__} is registered already, with "
                              f"{_found[known]}; a distribution has one entry")
     for kind in entry.domains:
         domains.add(kind)

@@ -71,7 +71,7 @@ def _tables(fit: Any, data: Any, ask: Sequence[str], site: str | None,
             del part  # before another comes
             yield found
     if schema is None:
-        raise DataError("the source has no parts: expected at least one")
+        raise DataError("the source has no batches: expected at least one")
 
 
 def _widened(fit: Any, table: Any) -> Any:
@@ -100,8 +100,8 @@ def _like(table: Any, schema: Any) -> Any:
     try:
         return table.cast(schema)
     except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"its answers are not of the kind of those before ({error}): give its "
-                        f"columns the types that they have in other parts") from None
+        raise DataError(f"its answers have other types than those of the batches before ({error}): "
+                        f"give its columns the same types as in the other batches") from None
 
 
 def _table(fit: Any, rows: Any, ask: Sequence[str], site: str | None, hidden: Callable) -> Any:

@@ -68,17 +68,17 @@ class Answers(Parameters):
         joint = [s.name for s in held.structure.sites.values() if s.discrete and not s.rows]
         if joint and site in (None, *joint):
             name = site or joint[0]
-            raise Refusal(f"predict_proba(data, '{name}'): '{name}' lies outside rows, and all its "
-                          f"values are summed out together: ask posterior('{name}'), of the data "
-                          f"that were fitted, or decode(data)")
+            raise Refusal(f"predict_proba(data, '{name}'): '{name}' is outside rows(), and its "
+                          f"values are summed out jointly: use posterior('{name}') for the fitted "
+                          f"data, or decode(data)")
         names = list(leaning.met_by(self, inputs))
         name = site or (names[0] if len(names) == 1 else "")
         found = leaning.probabilities(self, inputs, name) if name in names else None
         if found is None:
-            raise Refusal(f"predict_proba(site={site!r}): model '{self.model.name}' is one density "
-                          f"of everything, which sums {names or 'nothing'} out cell by cell: ask "
-                          f"for one of these, or posterior(site); questions about rows need "
-                          f"`with probml.rows():` in the place of a plate")
+            raise Refusal(f"predict_proba(site={site!r}): model '{self.model.name}' is one joint "
+                          f"density without rows; the sites that are summed out cell by cell are "
+                          f"{names or 'none'}: ask for one of these, or use posterior(site); "
+                          f"questions about rows need `with probml.rows():` instead of a plate")
         return found
 
     def _whole_decoded(self, held: dataset.Data,
@@ -93,9 +93,9 @@ class Answers(Parameters):
         wanted = summed if sites is None else list(sites)
         unknown = next((name for name in wanted if name not in summed), None)
         if unknown is not None or not wanted:
-            raise Refusal(f"decode(sites={sites!r}): model '{self.model.name}' is one density of "
-                          f"everything, which sums {summed or joint or 'nothing'} out: ask for "
-                          f"some of these")
+            raise Refusal(f"decode(sites={sites!r}): model '{self.model.name}' is one joint "
+                          f"density without rows; the sites that are summed out are "
+                          f"{summed or joint or 'none'}: ask for some of these")
         return leaning.decoded(self, inputs, wanted)
 
     def _view(self, given: str) -> str:
@@ -103,13 +103,13 @@ class Answers(Parameters):
         if not isinstance(given, str) or given not in views:
             raise ModelError(f"given={given!r:.80}: expected one of {list(views)}")
         if given != queries.ALL and not self.structure.chains:
-            raise ModelError(f"given={given!r}: model '{self.model.name}' has no MarkovChain along "
-                             f"which time would run")
+            raise ModelError(f"given={given!r}: model '{self.model.name}' has no MarkovChain, so "
+                             f"it has no time steps")
         return given
 
     def _inside(self, name: str) -> str:
         if not self._site(name, discrete=True).rows:
-            raise ModelError(f"site '{name}' lies outside rows(): ask posterior('{name}')")
+            raise ModelError(f"site '{name}' is outside rows(): use posterior('{name}')")
         return name
 
     def _unseen(self, held: dataset.Data, continuous: bool = False) -> str:
@@ -121,17 +121,17 @@ class Answers(Parameters):
         if not candidates and sites and not continuous:
             found = sites[0]
             raise ModelError(
-                f"no unseen site of model '{self.model.name}' has a finite list of values: "
-                f"'{found.name}' ({found.kind}) has none; ask "
-                f"predict(data, '{found.name}'), with interval=, or name a seen site, site="
+                f"model '{self.model.name}' has no latent site with a finite list of values: "
+                f"'{found.name}' ({found.kind}) has none; use predict(data, '{found.name}'), with "
+                f"interval=, or name an observed site, site="
             )
         if not sites:
             seen = [name for name in held.pattern if self.structure.sites[name].rows]
-            raise ModelError(f"every cell of these rows is seen, so there is nothing to predict: "
-                             f"leave the column out that is asked for, one of {listed(seen)}")
+            raise ModelError(f"every cell of these rows is observed, so nothing is left to "
+                             f"predict: drop the column to be predicted, one of {listed(seen)}")
         if len(wholly or candidates) != 1:
-            raise ModelError(f"which site? {len(candidates)} sites are unseen: {candidates}; "
-                             f"pass site=")
+            raise ModelError(f"{len(candidates)} sites are latent or missing, {candidates}: choose "
+                             f"one with site=")
         return (wholly or candidates)[0]
 
     def _predicted(self, held: dataset.Data, name: str, plug_in: bool, given: str,
@@ -146,8 +146,8 @@ class Answers(Parameters):
             return tables.to_labels(self._probabilities(held, name, plug_in, given).argmax(-1),
                                     self.names.get(name))
         if not found.rows:
-            raise ModelError(f"predict: site '{name}' lies outside rows(), the same for all of "
-                             f"them: take {self._outside(name)}")
+            raise ModelError(f"predict: site '{name}' is outside rows() and has the same value for "
+                             f"all rows: use {self._outside(name)}")
         if not self.structure.has_mean(name):
             return intervals.median(self, held, name, plug_in, given)
         table = self._weighted(held, name, plug_in, given)
@@ -179,9 +179,9 @@ class Answers(Parameters):
         if lacking:
             raise Refusal(
                 f"decode(sites={list(wanted)}): the most probable path of '{inner[0]}' with "
-                f"'{lacking[0]}' summed out has no recursion "
-                f"along time; decode them together, sites={[*wanted, *lacking]}, or ask "
-                f"predict_proba for each step's own"
+                f"'{lacking[0]}' summed out cannot be computed by a recursion along time; decode "
+                f"them jointly, sites={[*wanted, *lacking]}, or use predict_proba for the "
+                f"probabilities of each step"
             )
 
     def _cells_alone(self, plan: planning.Plan, wanted: tuple[str, ...]) -> None:
@@ -191,23 +191,24 @@ class Answers(Parameters):
         for group in plan.latents if not lone else ():  # of one cell its own probabilities do
             name = next((name for name in group.cellwise if name in wanted), None)
             if name is not None and group.names:
-                raise Refusal(f"decode: given '{group.names[0]}', a number of the row that is "
-                              f"unseen, the cells of '{name}' are independent, and with it "
-                              f"integrated out their joint maximum is not known: ask "
-                              f"predict_proba(data, '{name}') for each cell's own probabilities")
+                raise Refusal(f"decode: the cells of '{name}' are independent given "
+                              f"'{group.names[0]}', which is latent and continuous; their joint "
+                              f"maximum with '{group.names[0]}' integrated out cannot be computed: "
+                              f"use predict_proba(data, '{name}') for the probabilities of each "
+                              f"cell")
             above = next((v for v in plan.reach(group) if v not in wanted), None)
             if name is not None and above is not None:
-                raise Refusal(f"decode: given '{above}' the cells of '{name}' are independent, and "
-                              f"with it summed out their joint maximum does not go cell by cell: "
-                              f"decode them together, sites={[*wanted, above]}, or ask "
-                              f"predict_proba(data, '{name}')")
+                raise Refusal(f"decode: the cells of '{name}' are independent only given "
+                              f"'{above}'; with '{above}' summed out their joint maximum cannot be "
+                              f"computed cell by cell: decode both, sites={[*wanted, above]}, or "
+                              f"use predict_proba(data, '{name}')")
             below = next((n for n in wanted if n not in plan.hidden
                           and plan.pattern.get(n) != "seen" and not set(group.cellwise).isdisjoint(
                               self.structure.sites[n].parents)), None)
             if below is not None:
                 raise Refusal(f"decode: '{below}' and the cells of '{group.cellwise[0]}', on which "
-                              f"it depends, are unseen: ask predict_proba for each, or decode "
-                              f"sites=['{group.cellwise[0]}']")
+                              f"it depends, are both missing: use predict_proba for each, or "
+                              f"decode(data, sites=['{group.cellwise[0]}'])")
 
     def _imputed(self, held: dataset.Data, plug_in: bool) -> dict[str, np.ndarray]:
         out, ask, medians, answers = {}, [], [], {}
@@ -256,8 +257,8 @@ class Answers(Parameters):
         out = {}
         for name in names:
             if not self._site(name).rows:
-                raise ModelError(f"'{name}' is computed outside rows(), the same for every row: "
-                                 f"take fit.params['{name}']")
+                raise ModelError(f"'{name}' is computed outside rows() and is the same for every "
+                                 f"row: use fit.params['{name}']")
             if any(not self._settled(held, parent)
                    for parent in self.structure.deterministics[name].parents):
                 out[name] = intervals.simulated_mean(self, held, name, plug_in)

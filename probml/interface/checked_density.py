@@ -35,8 +35,8 @@ def checked_density(model: Bound, data: Any, engine: Any, seed: int) -> DensityC
         met = meet(model, data)
         held = read(met.model, met.data).trimmed()
         if not held.table.columns and not held.structure.losses:
-            raise DataError(f"model '{model.name}': every cell of the data is unseen (missing), so "
-                            f"there is no density of them")
+            raise DataError(f"model '{model.name}': every cell of the data is missing, so their "
+                            f"density is undefined")
         if engine is not None and (why := refusal(engine, held)) is not None:
             raise advised(why, held)
         asked = engine is not None
@@ -57,7 +57,7 @@ def _plain(model: Bound, reading: Bound, data: Mapping[str, Any]) -> Callable:
     given = {name: np.asarray(value) for name, value in data.items() if name not in own}
     values = [np.asarray(value) for value in (*given.values(), *arguments.values())]
     if any(np.isnan(value).any() for value in values if value.dtype.kind == "f"):
-        raise Unknown("cells are missing of what is one density of everything")
+        raise Unknown("cells are missing, and the model is one joint density without rows")
     function = handlers.condition(model.generative.function, given)
     apart = reading.generative.steps.apart
 
@@ -115,7 +115,7 @@ def _joint(sites: Mapping[str, Any]) -> dict[str, jax.Array]:
         own = np.ravel(site["fn"].enumerate_support(expand=False)).tolist()
         cells += [own] * math.prod(np.shape(site["value"]))
     if math.prod(map(len, cells)) > STATES:
-        raise Unknown(f"what is discrete and unseen has more than {STATES} joint values")
+        raise Unknown(f"the latent discrete sites have more than {STATES} joint values")
     table = np.array(list(itertools.product(*cells)), int)
     out, start = {"": jnp.zeros(len(table))}, 0
     for name, site in sites.items():

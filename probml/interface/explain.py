@@ -78,8 +78,8 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
     """See Model.explain."""
     engines = () if engines is None else engines
     if not isinstance(engines, Iterable):
-        raise ModelError(f"explain(engines={engines!r}): expected a list of engines' values, such "
-                         f"as [probml.NUTS()]")
+        raise ModelError(f"explain(engines={engines!r}): expected a list of engines, such as "
+                         f"[probml.NUTS()]")
     others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines))
     sized = hasattr(data, "__len__") and getattr(data, "shape", None) != ()
     nothing = data is None or sized and len(data) == 0
@@ -117,7 +117,7 @@ def _engines(held: dataset.Data, plan: Plan,
         out.append({"engine": type(engine).__name__, "": words})
     for engine in others:
         why = refusal(engine, held)
-        words = engine.offered if plan.free else "nothing to find: no parameters"
+        words = engine.offered if plan.free else "no parameters to estimate"
         out.append({"engine": type(engine).__name__, "": words if why is None
                     else f"refuses: {advised(why, held)}"})
     return tuple(out)
@@ -143,39 +143,40 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
     for site in held.structure.sites.values():
         state = held.pattern.get(site.name)
         if site.factor:
-            role = ("part of the density" if held.model.whole
-                    else "loss, no likelihood: weighs a row by exp(factor)"
+            role = ("part of the log density" if held.model.whole
+                    else "loss (not a likelihood): multiplies a row's density by exp(factor)"
                     if site.rows else "penalty, added to the log prior")
         elif site.name in held.table.values:
-            role = "seen"
+            role = "observed"
         elif not site.rows:
             endless = plan is not None and site.name not in plan.variables
-            summed = "unseen, nothing seen depends on it" if endless else "summed out, outside rows"
+            summed = ("latent, no observed site depends on "
+                      "it") if endless else "summed out, outside rows"
             role = summed if site.discrete else "parameter" + _tied(held, plan, site.name)
             if plan is not None and site.name in plan.effects:
-                role = f"effects of groups, integrated out, {integrals.words(plan.groupings)}"
+                role = f"random effects, integrated out, {integrals.words(plan.groupings)}"
         elif plan is not None and site.name in plan.variables:
-            role = {"part": "part-seen, summed out where unseen",
-                    "likelihood": "likelihood evidence, summed out"}.get(
-                state, "unseen, summed out"
+            role = {"part": "partially observed, summed out where missing",
+                    "likelihood": "label probabilities (likelihood evidence), summed out"}.get(
+                state, "latent, summed out"
             )
         elif plan is not None and site.name in plan.hidden:
             words, kind = plan.hidden[site.name].kind.words, ", "
-            role = (f"unseen, {words}" if state is None
-                    else "part-seen, " + words.replace(kind, f" where unseen{kind}", 1))
+            role = (f"latent, {words}" if state is None
+                    else "partially observed, " + words.replace(kind, f" where missing{kind}", 1))
         elif state == "torn":
-            role = "part-seen, unseen coordinates integrated out"
+            role = "partially observed, missing coordinates integrated out"
         elif state == "part":
-            role = "part-seen, unseen cells drop out"
+            role = "partially observed, missing cells left out"
         elif state == "seen":
-            role = "seen"
+            role = "observed"
         elif (below := _dependents(held, site.name)) is not None:
-            role = (f"unseen, to be summed out: '{below}' depends on it"
-                    if site.finite else f"unseen, and '{below}' depends on it")
+            role = (f"latent, to be summed out: '{below}' depends on it"
+                    if site.finite else f"latent, and '{below}' depends on it")
         else:
-            role = "unseen, nothing seen depends on it"
+            role = "latent, no observed site depends on it"
         how = (
-            "pooled statistics"
+            "sufficient statistics"
             if plan is not None and site.name in plan.pooled
             else "row by row"
             if plan is not None and site.name in (*plan.rowwise, *plan.integrated)
@@ -203,8 +204,8 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
     return tuple(out)
 
 
-TIES = {"spread": "its spread is unseen", "product": "its spread is a factor",
-        "incidental": "few rows for each member"}
+TIES = {"spread": "its scale is estimated", "product": "its scale is a factor",
+        "incidental": "few rows for each level"}
 
 
 def _tied(held: dataset.Data, plan: Plan | None, name: str) -> str:
@@ -212,12 +213,12 @@ def _tied(held: dataset.Data, plan: Plan | None, name: str) -> str:
     found = () if plan is None else hierarchy.ties(plan, held.table.rows)
     for tie in hierarchy.ties(held.plan()) if plan is not None and plan.groupings else ():
         if tie.name in plan.effects and name in tie.others:
-            return f", the spread of {tie.name}"
+            return f", the scale of {tie.name}"
     for tie in found:
         if name == tie.name:
             return " of a hierarchy: " + TIES[tie.kind]
         if tie.kind in ("spread", "product") and name in tie.others:
-            return f" of a hierarchy: the spread of {tie.name}"
+            return f" of a hierarchy: the scale of {tie.name}"
     return ""
 
 
@@ -245,7 +246,8 @@ def _elimination(plan: Plan) -> tuple[dict[str, str], ...]:
     table = (f"{' × '.join(plan.clique) or '-'}: {plan.entries} entries, {plan.entries * itemsize} "
              f"bytes a {each}")
     # of sequences: by their length
-    chunk = {} if along else {"rows a chunk": f"{rows} ({rows * plan.entries * itemsize:,} bytes)"}
+    chunk = {} if along else {
+        "rows per batch": f"{rows} ({rows * plan.entries * itemsize:,} bytes)"}
     return ({"order": order, "largest table": table, **chunk},)
 
 
@@ -315,8 +317,9 @@ def _peers(plan: Plan, users: list[Any], scale: Any) -> str:
 
 PENALTIES = {  # kind → the argument of its scale, the prior, and what it adds
     "Normal": ("scale", "Normal, sd {s}", _ridge),
-    "Laplace": ("scale", "Laplace, scale {s}", lambda name, s: f"Σ |{name}| / {s}: lasso, L1; "
-                f"kinks: climb the lasso model instead"),
+    "Laplace": ("scale", "Laplace, scale {s}", lambda name, s: f"Σ |{name}| / {s}: lasso, L1; not "
+                                                               f"differentiable at 0: use the "
+                                                               f"lasso model instead"),
     "ImproperUniform": (None, "flat", lambda name, s: "no penalty"),
 }
 

@@ -93,7 +93,8 @@ def _offered(owner: Any, why: Refusal) -> Refusal:
         return why
     data = owner.data if owner.again is None else owner.again.data
     if data is None:
-        return Refusal(f"{why.args[0]}. model.explain(data) says which engines take the data")
+        return Refusal(f"{why.args[0]}. model.explain(data) lists the engines that support the "
+                       f"data")
     return why.offering(able(why.instead, data, owner.engine.partition("(")[0]))
 
 
@@ -110,12 +111,12 @@ def _sound(verb: str, function: Callable) -> Callable:
             return found
         double = jax.config.jax_enable_x64
         most = np.finfo(np.float64 if double else np.float32).max
-        why = (f"what it is drawn from reaches beyond the largest number there is ({most:.2g}"
-               f"{'' if double else ', in double 1.8e+308'}), or computes what has no value, such "
-               f"as the logarithm of a number below 0. Give scales and rates priors that hold "
-               f"them, such as LogNormal(0, 1)" if drawn else
-               "a distribution there has no such number, as Cauchy has no mean, or a cell is so "
-               "far out that its density has no digits")
+        why = (f"a parameter of its distribution overflows "
+               f"({most:.2g}{'' if double else ', in float64 1.8e+308'}) or is undefined, such as "
+               f"the logarithm of a negative number. Give scales and rates informative priors, "
+               f"such as LogNormal(0, 1)" if drawn else
+               "the quantity is undefined for this distribution (Cauchy has no mean), or a cell is "
+               "so extreme that its density underflows")
         own = hasattr(self, "double")  # a Fit, whose verbs go through one more function
         warnings.warn(f"{verb}: {words}: {why}", RuntimeWarning, stacklevel=2 + own)
         return found

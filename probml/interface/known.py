@@ -31,13 +31,13 @@ def known(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) 
     for name, given in labels.items():
         if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
             raise ModelError(f"at(labels): the labels of '{name}' are {given!r:.60}; expected a "
-                             f"tuple of them, one a state")
+                             f"tuple with one label for each state")
     names = {k: tuple(v) for k, v in labels.items()}
     for name, given in names.items():
         twice = next((label for i, label in enumerate(given) if label in given[:i]), None)
         if twice is not None:
             raise ModelError(f"at(labels): '{name}' has the label {twice!r} twice in "
-                             f"{list(given)}; each state or entry has one of its own")
+                             f"{list(given)}; labels must differ between states or entries")
     point = {name: numbers(value, f"at(params): '{name}'") for name, value in params.items()}
     if model.inputs or without_rows(model):
         return _Deferred(model, point, {}, names=names)
@@ -135,9 +135,9 @@ def _check_rows(name: str, table: np.ndarray) -> None:
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise ModelError(
-            f"at(params): '{name}' has a row{f' {list(where)}' * bool(where)} that is no "
-            f"distribution: {table[where].tolist()} sums to "
-            f"{table[where].sum():.6g}; expected probabilities >= 0 that sum to 1"
+            f"at(params): '{name}' has a row{f' {list(where)}' * bool(where)} that is not a "
+            f"probability distribution: {table[where].tolist()} sums to {table[where].sum():.6g}; "
+            f"expected probabilities >= 0 that sum to 1"
         )
 
 
@@ -149,8 +149,7 @@ def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
             if len(set(given)) < len(given) or high is not None and len(given) > high - low + 1:
                 raise ModelError(
                     f"at(labels): '{name}' indexes {index.words} of {index.length} entries; "
-                    f"expected different labels, at most one an "
-                    f"entry, got {list(given)}"
+                    f"expected different labels, at most one for each entry, got {list(given)}"
                 )
             continue
         site = structure.sites.get(name)
@@ -158,8 +157,8 @@ def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
             finite = [s.name for s in structure.sites.values() if s.states] + list(
                 structure.indexed
             )
-            raise ModelError(f"at(labels): '{name}' is no site with a finite list of states, nor "
-                             f"an index; those are {finite}")
+            raise ModelError(f"at(labels): '{name}' is neither a site with a finite list of states "
+                             f"nor an index; these are {finite}")
         if len(given) != site.states or len(set(given)) < len(given):
             raise ModelError(f"at(labels): '{name}' has {site.states} states; expected as many "
                              f"different labels, got {list(given)}")

@@ -36,11 +36,12 @@ PATTERNS = ("seen", "part", "torn", "likelihood", "carried")
 
 
 def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
-    """Read a Fit that `Fit.save` wrote, or a face that its `save` wrote; nothing in the file is
-    executed, and no more memory is taken than the file is long.
+    """Read a Fit that `Fit.save` wrote, or an estimator that its `save` wrote; nothing in the file
+    is executed, and no more memory is taken than the file is long.
 
     Args:
-        model: the one that was fitted; of a model of the zoo, and of a face, the file knows it.
+        model: the model that was fitted; not needed for a function of the model library or an
+            estimator, which the file names.
 
     Raises:
         ModelError: not such a file, saved from another model, or from one that the file does not
@@ -57,8 +58,8 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
         if "face" not in meta:
             return restored(path, meta, arrays, model)
         if model is not None:
-            raise ModelError(f"'{path}' holds a {meta['face'][1]}, which knows its model: "
-                             f"load(path)")
+            raise ModelError(f"'{path}' contains a fitted {meta['face'][1]}, which includes its "
+                             f"model: use load(path)")
         return named(*meta["face"])._restored(meta, arrays)
     except (ModelError, FileNotFoundError, PermissionError):
         raise
@@ -75,7 +76,7 @@ def opened(raw: IO[bytes], path: Any) -> tuple[dict[str, Any], dict[str, np.ndar
     size = raw.seek(0, io.SEEK_END)
     if long > size:
         raise ModelError(f"'{path}' is not a fit saved by probml: it has {size:,} bytes, which "
-                         f"would unpack to {long:,}, and Fit.save packs nothing")
+                         f"would unpack to {long:,}, but Fit.save does not compress")
     raw.seek(0)
     with np.load(raw, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
@@ -91,8 +92,8 @@ def opened(raw: IO[bytes], path: Any) -> tuple[dict[str, Any], dict[str, np.ndar
            and (value.dtype.kind not in kinds or value.dtype.kind == "f" and value.itemsize > 8
                 or name.startswith(NUMBERS) and np.isnan(value).any())]
     if odd:
-        raise ModelError(f"'{path}' is not a fit saved by probml: '{odd[0]}' has the dtype "
-                         f"{arrays[odd[0]].dtype}, or a NaN in it: expected numbers")
+        raise ModelError(f"'{path}' is not a fit saved by probml: '{odd[0]}' has dtype "
+                         f"{arrays[odd[0]].dtype}, or contains NaN: expected numbers")
     return meta, arrays
 
 
@@ -107,9 +108,9 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
     model = _known(path, meta, arrays) if model is None else model
     read = bool(model.generative.key)
     if meta["identity"] != model.identity or meta.get("read", read) != read:
-        raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass "
-                         f"the model it was fitted with; a function that writes no rows() is "
-                         f"read by its data, load(path, model.read(data))")
+        raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass the "
+                         f"model it was fitted with; for a function without rows() use load(path, "
+                         f"model.read(data))")
     shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
     if not shapes and model.inputs:  # parameters that were given, for data of any shape
         return replace(known(model, part(arrays, "params/"), meta["names"]),
@@ -131,8 +132,8 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
     )  # fmt: skip
     other = difference(fit.structure, meta.get("structure", {}))
     if other is not None:
-        raise ModelError(f"'{path}' was saved from another model of the name '{model.name}': "
-                         f"{other}. Pass the model it was fitted with, or fit this one")
+        raise ModelError(f"'{path}' was saved from another model named '{model.name}': {other}. "
+                         f"Pass the model it was fitted with, or fit this one")
     _check_sites(fit, path)
     return _drawable(replace(fit, belief=saving.belief(meta, arrays, fit._plan, path)), path)
 
@@ -167,12 +168,12 @@ def _known(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray])
     zoo = meta.get("zoo")
     if not zoo:
         raise ModelError(f"'{path}' was saved from {meta['model']}, a model of your own, which "
-                         f"no file can hold: load(path, model)")
+                         f"cannot be stored in a file: use load(path, model)")
     if not str(zoo["module"]).startswith(saving.ZOO):
-        raise ModelError(f"'{path}' names {zoo['module']}, which is not of the zoo")
+        raise ModelError(f"'{path}' names {zoo['module']}, which is not in the model library")
     function = named(zoo["module"], zoo["name"])
     if not isinstance(function, Generative):
-        raise ModelError(f"'{path}' names {zoo['name']}, which is no model")
+        raise ModelError(f"'{path}' names {zoo['name']}, which is not a model")
     return function(**{name: unpacked(value, arrays) for name, value in zoo["settings"].items()})
 
 
@@ -206,16 +207,17 @@ def _check_sites(fit: Fit, path: Any) -> None:
     sites = fit.structure.sites
     for name, word in fit.pattern:
         if name not in sites or word not in PATTERNS:
-            raise ModelError(f"'{path}' is not a fit saved by probml: of '{name}' it says {word!r}")
+            raise ModelError(f"'{path}' is not a fit saved by probml: the value of '{name}' is "
+                             f"{word!r}")
     for name, value in fit.given.items():
         if name not in sites or value.shape != sites[name].shape:
-            raise ModelError(f"'{path}' is not a fit saved by probml: '{name}' was given with the "
+            raise ModelError(f"'{path}' is not a fit saved by probml: '{name}' has the unexpected "
                              f"shape {value.shape}")
     for name, labels in fit.names.items():
         known = name in fit.model.inputs or name in sites and sites[name].finite == len(labels)
         if not known or len(set(labels)) < len(labels):
-            raise ModelError(f"'{path}' is not a fit saved by probml: it has the labels "
-                             f"{list(labels)!r:.60} of '{name}'")
+            raise ModelError(f"'{path}' is not a fit saved by probml: the labels of '{name}' are "
+                             f"{list(labels)!r:.60}")
     for name, value in fit.errors.items():
         if name not in fit.point or value.shape != np.shape(fit.point[name]):
             raise ModelError(f"'{path}' is not a fit saved by probml: the standard errors of "

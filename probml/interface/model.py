@@ -66,7 +66,7 @@ def model(function: Callable | None = None, *, rows: str | None = None) -> Any:
             why.
     """
     if rows is not None and not isinstance(rows, str):
-        raise ModelError(f"model(rows={rows!r}): expected the name of a plate of the function")
+        raise ModelError(f"model(rows={rows!r}): expected the name of a plate in the function")
     return functools.partial(model, rows=rows) if function is None else Generative(function, rows)
 
 
@@ -98,9 +98,9 @@ class Generative:
                 )
             if parameter.name == "rows" and parameter.default is parameter.empty:
                 raise ModelError(
-                    f"model '{function.__name__}' has an argument 'rows', which is the number of "
-                    f"rows wherever the model is called, "
-                    "model(rows=n, ...): give the input, or the setting, another name"
+                    f"model '{function.__name__}' has an argument 'rows', a name that is reserved "
+                    f"for the number of rows, model(rows=n, ...): give the input or setting "
+                    f"another name"
                 )
         self.function = function
         self.signature = inspect.signature(function)
@@ -130,9 +130,9 @@ class Generative:
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and hasattr(Model, name):
             raise AttributeError(
-                f"model '{self.__name__}' waits for its settings, and has no '{name}' before: call "
-                f"it first, {self.__name__}(...).{name}; its arguments are {self.signature}, and "
-                "what data give, row by row, stays out of that call"
+                f"model '{self.__name__}' must be called with its settings before '{name}': "
+                f"{self.__name__}(...).{name}; its arguments are {self.signature}. Do not pass the "
+                f"arguments that the data provide"
             )
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
@@ -167,14 +167,14 @@ class Model(Bound):
 
         Args:
             data: mapping name -> array (rows first), DataFrame or pyarrow Table; NaN, None, NA and
-                absent sites are unseen; columns that the model does not name are left alone where
+                absent sites are missing; columns that the model does not name are left alone where
                 the table has all of its own. Rows that memory does not hold come from a source, see
                 dataset/source.py: an object with `parts()`, or a function that makes an iterator
                 of tables; each pass reads them again. An input that the function uses as an index,
                 as in `alpha[group]`, may hold labels; its codes are checked against the axis.
             engine: Exact(), EM(), MAP(), NUTS(), Laplace(), SVI(), ...; None tries Exact, EM,
                 Laplace, MAP (only where a point is wanted: more than 512 parameters, rows read in
-                parts or in batches, numpyro.param, flat priors alone) and NUTS in this order, and
+                batches, numpyro.param, flat priors alone) and NUTS in this order, and
                 takes the first that does not refuse and whose answer passes its test (Pareto k-hat
                 of importance weights); `Fit.status` says which, and how the test came out.
             weights: one non-negative weight a row, shape (n,), or the name of their column in the
@@ -223,8 +223,8 @@ class Model(Bound):
 
         Args:
             params: every parameter site on which rows depend, name -> value in its own coordinate;
-                those that stand in priors of others alone are needed by log_joint only; what the
-                model computes (numpyro.deterministic) may be among them and is computed anew.
+                those that are only in priors of other parameters are needed by log_joint only; what
+                the model computes (numpyro.deterministic) may be among them and is computed anew.
             labels: site -> labels of its states, in code order; or input that is an index -> labels
                 of its entries.
 
@@ -285,8 +285,8 @@ class Model(Bound):
 
     def log_density(self, data: Any, params: Mapping[str, Any],
                     labels: Mapping[str, tuple] | None = None):
-        """log p(data, params) = log p(params) + Σ log p(row | params), the unseen discrete sites
-        summed out: one number, in nats. Arguments and errors as of `at` and Fit.log_joint."""
+        """log p(data, params) = log p(params) + Σ log p(row | params), the latent discrete sites
+        summed out: one number. Arguments and errors as of `at` and Fit.log_joint."""
         return self.at(params, labels).log_joint(data)
 
     def check_density(self, data: Any, engine: Any = None, seed: Any = 0):
@@ -319,13 +319,13 @@ class Model(Bound):
         al. 2023).
 
         Args:
-            data: rows, of which the inputs and the pattern of what is seen are used, and the values
-                to compare the prior with; or the inputs alone, or a number of rows: then all is
-                seen but discrete sites on which others in rows depend.
+            data: rows, of which the inputs and the pattern of the observed cells are used, and the
+                values to compare the prior with; or the inputs alone, or a number of rows: then all
+                sites are observed except discrete sites on which others in rows depend.
             engine: Exact() if it does not refuse, else NUTS(); NUTS runs one chain of at most 300 +
                 300 iterations a simulation.
             simulations: at least 20.
-            rows, steps: of the simulated data, where `data` do not tell.
+            rows, steps: of the simulated data, where `data` do not give them.
             simulator: another Model that makes rows and true values, to see what this one makes of
                 them.
             progress: show a progress bar.
@@ -354,7 +354,7 @@ class Model(Bound):
         of each parameter, who refuses. Nothing is fitted.
 
         Args:
-            data: as of `fit`; without them nothing is seen.
+            data: as of `fit`; without them nothing is observed.
             engines: further ones to be asked, such as your own.
 
         Returns:
@@ -373,7 +373,8 @@ class Model(Bound):
         children, each with its role.
 
         Args:
-            data: what is seen of it; by default no site is, and what is unseen is not told apart.
+            data: the observed cells of it; by default no site is, and observed and missing cells
+                look the same.
             ax: axes to draw on; by default those of a new figure.
 
         Returns:

@@ -48,16 +48,16 @@ class Parameters(Record):
         found = self._site(site)
         if found.kind == deterministics.KIND:
             instead = f"fit.predict(data, '{site}')" if found.rows else self._outside(site)
-            raise Refusal(f"'{site}' is computed from other sites (deterministic): no posterior of "
-                          f"it in closed form; take {instead}")
+            raise Refusal(f"'{site}' is computed from other sites (deterministic): its posterior "
+                          f"has no closed form; use {instead}")
         if found.rows:
-            raise ModelError(f"site '{site}' lies inside rows(): ask predict_proba(data, "
-                             f"'{site}'), a posterior for every row")
+            raise ModelError(f"site '{site}' is inside rows(): use predict_proba(data, '{site}') "
+                             f"for the posterior of every row")
         plan, table = self._plan, self.belief.table
         if found.discrete and table is not None:
             if site not in plan.variables:
-                raise Refusal(f"'{site}' ({found.kind}): nothing seen depends on it, and its "
-                              f"values have no end that could be listed")
+                raise Refusal(f"'{site}' ({found.kind}): no observed site depends on it, and it "
+                              f"has infinitely many values")
             axis = plan.globals.index(site)
             joint = jnp.exp(table).sum(tuple(i for i in range(table.ndim) if i != axis))
             # (joint states, *cells, states)
@@ -67,13 +67,13 @@ class Parameters(Record):
             return Shifted(probs, found.low) if found.low else dist.Categorical(probs=probs)
         found = self.belief.marginal(plan, self._known(), site) if site in self.point else None
         if found is None:
-            raise Refusal(f"'{site}': {short(self.engine)} has no posterior of it in closed form. "
-                          f"Take {self._outside(site)}", ("Exact", "Laplace"))
+            raise Refusal(f"'{site}': {short(self.engine)} has no closed-form posterior for it. "
+                          f"Use {self._outside(site)}", ("Exact", "Laplace"))
         return found
 
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
         """Joint draws from the posterior of the parameters, name → (n, ...), and what the model
-        computes from each outside rows; of unseen numbers inside the rows that were fitted, (n,
+        computes from each outside rows; of latent variables inside the rows that were fitted, (n,
         rows, ...), and of the steps of loops that are integrated out, each drawn given the same
         draw of the parameters, and what the model computes from them.
 
@@ -85,11 +85,10 @@ class Parameters(Record):
             Refusal: the engine found a point. ModelError: no number of draws.
         """
         if self.certain:
-            raise Refusal(f"{short(self.engine)} found a point, not a posterior: its "
-                          f"numbers are fit.params", ("NUTS", "Laplace"))
+            raise Refusal(f"{short(self.engine)} gives point estimates, not a posterior: see "
+                          f"fit.params", ("NUTS", "Laplace"))
         if not isinstance(n, Integral) or not 1 <= n <= LONGEST:
-            raise ModelError(f"draws(n={n!r:.60}): expected a whole number of at least 1, and at "
-                             f"most {LONGEST:,}")
+            raise ModelError(f"draws(n={n!r:.60}): expected an integer from 1 to {LONGEST:,}")
         draws, sites = self._draws(int(n), whole_seed(seed, "draws")), self.structure.sites
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
         found |= {name: np.asarray(value)

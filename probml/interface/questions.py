@@ -35,8 +35,8 @@ class Questions(Serving):
     @by_parts
     @in_tables()
     def log_prob(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> np.ndarray:
-        """log p(row | what was fitted), each row on its own, unseen cells summed out; shape (n,),
-        nats.
+        """log p(row | what was fitted), each row on its own, missing cells summed out; shape (n,)
+        .
 
         Args:
             plug_in: at the point `params`; by default averaged over the posterior, where the engine
@@ -53,7 +53,7 @@ class Questions(Serving):
         log of the mean over draws.
 
         Raises:
-            DataError: bad rows, by name. Refusal: what is unseen has no sum or integral.
+            DataError: bad rows, by name. Refusal: what is missing has no sum or integral.
 
         Cost: one pass; averaged over draws one for each of them.
         """
@@ -63,7 +63,7 @@ class Questions(Serving):
                               lambda fit, held: asking.answer(fit, held, (), plug_in)[0])
 
     def score(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> float:
-        """The mean of log_prob over rows, nats: arguments, errors and cost as there."""
+        """The mean of log_prob over rows: arguments, errors and cost as there."""
         return float(self.log_prob(data, plug_in, unknown).mean())
 
     @by_parts
@@ -76,12 +76,12 @@ class Questions(Serving):
         given: str = queries.ALL,
         unknown: str = REFUSE,
     ) -> Any:
-        """p(site = state | row) for every row and state, shape (n, *cells, states); a seen cell is
-        one-hot.
+        """p(site = state | row) for every row and state, shape (n, *cells, states); observed cells
+        are one-hot.
 
         Args:
-            site: by default the one discrete site that is not seen; several names give a dict.
-            given: what of the row an answer about a step of a chain looks at: "all" of it
+            site: by default the one discrete site that is not observed; several names give a dict.
+            given: what of the row an answer about a step of a chain depends on: "all" of it
                 (smoothing), "filtered" (the steps up to that step) or "predicted" (the steps before
                 it).
             unknown: as in log_prob.
@@ -90,7 +90,7 @@ class Questions(Serving):
         steps, (*cells, states).
 
         Raises:
-            ModelError: no such site, no states, several unseen sites and none named. Refusal: as
+            ModelError: no such site, no states, several latent sites and none named. Refusal: as
                 log_prob.
 
         Cost: as log_prob; the probabilities are the gradient of its evidence.
@@ -120,11 +120,11 @@ class Questions(Serving):
             raise ModelError(f"joint(sites={list(sites)}): expected one or more sites, each once")
         for name in sites:
             if math.prod(self.structure.sites[self._inside(name)].cells) > 1:
-                raise ModelError(f"joint(sites={sites}): '{name}' has several cells in a row; ask "
-                                 f"predict_proba for each cell's own")
+                raise ModelError(f"joint(sites={sites}): '{name}' has several cells in a row; use "
+                                 f"predict_proba for the probabilities of each cell")
         if len({self.structure.sites[name].time for name in sites}) > 1:
-            raise ModelError(f"joint(sites={sites}): some of them run along time, others belong to "
-                             f"the row; ask of one kind at once")
+            raise ModelError(f"joint(sites={sites}): some of them have time steps, others have one "
+                             f"value per row; ask for one kind at a time")
         return asking.answer(self, self._read(data), [("joint", sites)], plug_in)[1]["joint", sites]
 
     @by_parts
@@ -140,9 +140,9 @@ class Questions(Serving):
     ) -> Any:
         """The most probable state of a discrete site (as a label), or the mean of a continuous one,
         or of what the model computes in rows (numpyro.deterministic), for every row: (n, *cells).
-        Where a continuous site is seen itself, the answer is the mean of a new value of it. Where
-        factors (numpyro.factor) bear on the site, they are part of the answer, which is normalised
-        over the site's values.
+        Where a continuous site is observed itself, the answer is the mean of a new value of it.
+        Where factors (numpyro.factor) bear on the site, they are part of the answer, which is
+        normalised over the site's values.
 
         Args:
             given: as in predict_proba; "predicted" is the forecast of each step from those before
@@ -150,7 +150,7 @@ class Questions(Serving):
             interval: a probability, such as 0.9: answer with an Interval (value, lower, upper), the
                 bounds of which leave half of the rest on either side of a new value of a continuous
                 site or a count, its parameters unknown as they are: given the other cells of the
-                row, for a cell that is seen those of other sites alone. They are quantiles of some
+                row, for an observed cell those of other sites alone. They are quantiles of some
                 thousand draws of each row, the same at every call, also where the posterior is
                 exact: good to a tenth of a standard deviation.
             unknown: as in log_prob.
@@ -200,11 +200,11 @@ class Questions(Serving):
     @in_tables()
     def decode(self, data: Any, sites: Sequence[str] | None = None,
                plug_in: bool = False) -> dict[str, np.ndarray]:
-        """The jointly most probable values of all unseen discrete cells, or of `sites` with all
-        else summed out; seen cells stay. Behind the end of a sequence of a list its last state is
-        repeated.
+        """The jointly most probable values of all missing discrete cells, or of `sites` with all
+        else summed out; observed cells stay. Behind the end of a sequence of a list its last state
+        is repeated.
 
-        The values maximise p(unseen | seen, params); of `sites`, with the rest summed out.
+        The values maximise p(missing | observed, params); of `sites`, with the rest summed out.
 
         Returns:
             site → (n, *cells), labels where it has some.
@@ -229,7 +229,7 @@ class Questions(Serving):
         finite = [s.name for s in self.structure.sites.values() if s.rows and s.finite]
         if not finite and sites is None:
             raise ModelError(f"decode: no site in rows of model '{self.model.name}' has a finite "
-                             f"list of values: ask predict or impute for numbers and counts")
+                             f"list of values: use predict or impute for numbers and counts")
         every = [name for name in finite if held.pattern.get(name) != "seen"]
         wanted = tuple(sites) if sites is not None else tuple(every)
         for name in wanted:
@@ -285,9 +285,9 @@ class Questions(Serving):
     @by_parts
     @in_tables()
     def impute(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> Any:
-        """Every site inside rows(), seen cells as they are, unseen ones filled: discrete by the
-        most probable state, continuous by the conditional mean given the row's seen cells; and what
-        the model computes there, as predict has it.
+        """Every site inside rows(), observed cells as they are, missing ones filled: discrete by
+        the most probable state, continuous by the conditional mean given the row's observed cells;
+        and what the model computes there, as predict has it.
 
         Args:
             plug_in, unknown: as in log_prob.
@@ -304,18 +304,18 @@ class Questions(Serving):
 
     @in_tables()
     def conditional(self, data: Any, site: str, plug_in: bool = False) -> Any:
-        """What a row says of a continuous site that is unseen in it: a NumPyro distribution of
+        """What a row says of a continuous site that is missing in it: a NumPyro distribution of
         batch shape (n,), along time (n, steps), of each step by itself. Normal for a scalar,
         MultivariateNormal of all its cells behind one another for more, exact where that is what
         they are given the row (`explain` says exact Gaussian), else with their mean and covariance,
         of two numbers over nodes about their mode (of tails so heavy that there is no variance a
-        mean may miss a hundredth of itself: `impute` has it exactly where nothing below is seen);
-        of a single number that is integrated over nodes, its density between these (mean,
-        variance, log_prob, cdf, icdf, sample). A mixture of these (MixtureSameFamily) where
-        something discrete is unseen beside it, or the engine has draws of the parameters.
+        mean may miss a hundredth of itself: `impute` has it exactly where no site below is
+        observed); of a single number that is integrated over nodes, its density between these
+        (mean, variance, log_prob, cdf, icdf, sample). A mixture of these (MixtureSameFamily) where
+        something discrete is missing as well, or the engine has draws of the parameters.
 
         Raises:
-            ModelError: the site is discrete, seen in every row, or lies outside rows().
+            ModelError: the site is discrete, observed in every row, or lies outside rows().
             Refusal: it has no integral.
         """
         self._site(site)
@@ -338,9 +338,9 @@ class Questions(Serving):
 
         Args:
             rows: how many; by default as many as `given` or the inputs have.
-            given: data and their inputs; seen cells stay, unseen ones are drawn jointly given
+            given: data and their inputs; observed cells stay, missing ones are drawn jointly given
                 them.
-            steps: the length of chains, where neither the model nor the data tell it.
+            steps: the length of chains, where neither the model nor the data give it.
             unknown: as in log_prob; rows of one new member have its effect in common where they
                 have the draw of the parameters so.
 
@@ -373,9 +373,9 @@ class Questions(Serving):
             if rows not in (None, held.table.rows) or inputs:
                 both = f"rows={rows}" if not inputs else f"{next(iter(inputs))}=..."
                 raise ModelError(
-                    f"simulate({both}, given=...): given has {held.table.rows} rows and their "
-                    f"inputs, and every row is drawn once: leave out what is said twice, and "
-                    f"repeat rows of given to draw them again"
+                    f"simulate({both}, given=...): given has {held.table.rows} rows with their "
+                    f"inputs, and every row is drawn once: drop the arguments that repeat this, "
+                    f"and repeat rows of given to draw them again"
                 )
         key = random_key(seed)
         return members.answer(self, held, plug_in,

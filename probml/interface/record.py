@@ -2,7 +2,6 @@
 
 import functools
 import pickle
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
@@ -104,11 +103,7 @@ class Record:
             outcome = outcome._replace(findings=(Finding.of(outcome.status.code),
                                                  *outcome.findings))
         for finding in outcome.findings:
-            if finding.code.warning is not None:
-                kind = finding.code.warning
-                kind = kind.kind if kind is ConvergenceWarning else kind
-                warnings.warn(f"{type(engine).__name__} of model '{model.name}': {finding}", kind,
-                              stacklevel=3)
+            finding.issue(f"{type(engine).__name__} of model '{model.name}'", stacklevel=3)
         return cls(
             outcome.model or model,
             {name: _fixed(value) for name, value in outcome.params.items()},

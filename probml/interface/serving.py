@@ -29,7 +29,7 @@ class Served:
         finite = site is not None and fit._site(site).finite is not None
         if ask == "predict_proba" and not finite:
             raise ModelError(f"compiled('predict_proba'): '{site}' has no finite list of states: "
-                             f"ask 'predict'")
+                             f"use 'predict'")
         question = "probability" if finite else "mean"
         self.ask, self.labels = ask, None if site is None else fit.names.get(site)
         self.program = Compiled(fit, held, question, site, plug_in)
@@ -64,8 +64,8 @@ class Serving(Answers):
         the answer has no axis of rows.
 
         Args:
-            example: one row, name → (1, ...): what is seen in it may have other values later, what
-                is unseen in part other cells.
+            example: one row, name → (1, ...): its observed cells may have other values later, and
+                partially missing sites other observed cells.
             site: as in predict_proba.
 
         Raises:
@@ -87,7 +87,8 @@ class Serving(Answers):
             example: a sequence of one step, name → (1, 1, ...), as the data of a question.
 
         Raises:
-            Refusal: no MarkovChain or several, moves that vary, or something hidden beside it.
+            Refusal: no MarkovChain or several, moves that vary, or something latent in addition to
+                it.
         """
         return Filter(self, self._read(example))
 
@@ -118,8 +119,8 @@ class Serving(Answers):
         for numbers, simulate(given=...) for joint draws.
 
         Args:
-            steps: h, how many. They follow the last step that was given, seen or not; in a list of
-                sequences, the end of each.
+            steps: h, how many. They follow the last step that was given, observed or not; in a list
+                of sequences, the end of each.
             interval: a probability, such as 0.9: answer for numbers with an Interval (value,
                 lower, upper), each step's by itself: exact where it is normal given the row, else
                 quantiles of some thousand draws.
@@ -132,19 +133,19 @@ class Serving(Answers):
         normal some thousand draws.
         """
         if whole_steps(steps, "forecast") is None:
-            raise ModelError("forecast(steps=None): expected a whole number of at least 1")
+            raise ModelError("forecast(steps=None): expected an integer of at least 1")
         held = self._read(data)
         structure = held.structure
         unknown = [name for name in inputs if name not in structure.timed]
         if unknown:
             timed = list(structure.timed)
-            raise ModelError(f"forecast: '{unknown[0]}' is no input with an axis of time; model "
+            raise ModelError(f"forecast: '{unknown[0]}' is not an input with a time axis; model "
                              f"'{self.model.name}' has {timed}")
         if not structure.chains or structure.declared:
             raise ModelError(
                 f"forecast(steps={steps}) of model '{self.model.name}': expected chains without a "
-                f"stated length; "
-                f"it has the chains {list(structure.chains)}, steps={structure.declared}"
+                f"fixed length; it has the chains {list(structure.chains)}, "
+                f"steps={structure.declared}"
             )
         last = np.full(held.table.rows, held.steps) if held.given is None else held.given
         longer = held.extended(last, steps, self._read, inputs)

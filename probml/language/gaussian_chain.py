@@ -24,8 +24,9 @@ class GaussianChain(Chain):
     """States of a linear Gaussian chain: z_1 ~ N(initial_mean, initial_covariance), z_t =
     transition z_{t−1} + offset + ε_t, ε_t ~ N(0, covariance); event shape (steps, d).
 
-    Inside a model the states of an unseen chain are integrated out along time by Kalman's filter,
-    wherever they are not seen; normal sites may look at the chain at their own step, affinely, with
+    Inside a model the states of a latent chain are integrated out along time by Kalman's filter,
+    wherever they are not observed; normal sites may depend on the chain at their own step,
+    affinely, with
     time as their first event axis: `dist.Normal(z[..., 0], noise).to_event(1)`, or
     `dist.Normal(z @ loading.T, noise).to_event(2)`.
 
@@ -66,8 +67,8 @@ class GaussianChain(Chain):
             "initial_mean": initial_mean, "initial_covariance": initial_covariance,
             "transition": transition, "covariance": covariance}.items())
         if mean.ndim < 1:
-            raise ModelError(f"GaussianChain: initial_mean must be a vector (..., d), got the "
-                             f"shape {mean.shape}: of one number, jnp.zeros(1)")
+            raise ModelError(f"GaussianChain: initial_mean must be a vector (..., d), got shape "
+                             f"{mean.shape}: for one element use jnp.zeros(1)")
         d, batch = mean.shape[-1], [mean.shape[:-1]]
         offset = jnp.zeros(d, mean.dtype) if offset is None else traceable(
             offset, "GaussianChain(offset)")
@@ -76,16 +77,16 @@ class GaussianChain(Chain):
             ((d, d), (d, d), (d, d), (d,)), strict=True
         ):
             if array.shape[array.ndim - len(tail) :] != tail:
-                raise ModelError(f"GaussianChain: initial_mean has {d} numbers, so {name} must end "
-                                 f"in {tail}; its shape is {array.shape}")
+                raise ModelError(f"GaussianChain: initial_mean has {d} elements, so {name} must "
+                                 f"end in {tail}; its shape is {array.shape}")
             lead = array.shape[: array.ndim - len(tail)]
             if name != "initial_covariance" and lead:
                 *lead, length = lead
                 if length not in (1, self.steps):
                     raise ModelError(
                         f"GaussianChain: {name} {array.shape} must have {self.steps} steps, or 1, "
-                        f"in the axis before its last {len(tail)}: one {name} a row is "
-                        f"(n, 1, {', '.join(map(str, tail))})")
+                        f"in the axis before its last {len(tail)}: one {name} per row is (n, 1, "
+                        f"{', '.join(map(str, tail))})")
             batch.append(tuple(lead))
         for name, matrix in zip(("initial_covariance", "covariance"), matrices[::2], strict=True):
             semidefinite(f"GaussianChain: {name}", matrix)
@@ -212,9 +213,9 @@ def semidefinite(what: str, matrix: Any,
         why = ("has entries that are not finite" if not np.isfinite(matrix[at]).all()
                else f"has the negative eigenvalue {least[at]:.4g}" if sound[at]
                else "is not symmetric")
-        raise ModelError(f"{what}{where} is no covariance: {np.round(matrix[at], 6).tolist()} "
-                         f"{why}; expected a symmetric matrix without negative eigenvalues, such "
-                         f"as A @ A.T")
+        raise ModelError(f"{what}{where} is not a covariance matrix: "
+                         f"{np.round(matrix[at], 6).tolist()} {why}; expected a symmetric matrix "
+                         f"without negative eigenvalues, such as A @ A.T")
 
 
 def bounded(what: str, transition: Any, steps: int) -> None:
@@ -227,6 +228,6 @@ def bounded(what: str, transition: Any, steps: int) -> None:
     worst = float(grows.max(initial=0.0))
     if worst > 1 and steps * np.log(worst) > np.log(GROWTH):
         raise ModelError(
-            f"{what} explodes: its largest eigenvalue has the modulus {worst:.4g}, so that states "
-            f"grow by 1e{steps * np.log10(worst):.0f} over {steps} steps; expected at most 1 for "
-            f"sequences of this length, as of a random walk: scale it down")
+            f"{what} is unstable: its largest eigenvalue has modulus {worst:.4g}, so states grow "
+            f"by 1e{steps * np.log10(worst):.0f} over {steps} steps; expected at most 1 for "
+            f"sequences of this length (1 is a random walk): scale it down")

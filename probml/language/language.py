@@ -59,8 +59,7 @@ def rows(name: str | None = None, of: str | None = None, by: str | None = None) 
     if size is None:
         raise RowsUnknown(
             "rows() needs the number of rows: call the bound model, `model(rows=n, **inputs)`, not "
-            "the plain function; "
-            "fit and simulate do so"
+            "the plain function"
         )
     if isinstance(size, Tables | Nested):
         return size.plate(name, of, by)
@@ -78,8 +77,8 @@ def whole_steps(steps: Any, where: str) -> int | None:
     if steps is None or (isinstance(steps, int | np.integer) and not isinstance(steps, bool)
                          and 1 <= steps <= LONGEST):
         return None if steps is None else int(steps)
-    raise ModelError(f"{where}(steps={steps!r}): expected a whole number of at least 1, and at "
-                     f"most {LONGEST:,}")
+    raise ModelError(f"{where}(steps={steps!r}): expected an integer of at least 1, and at most "
+                     f"{LONGEST:,}")
 
 
 def whole_seed(seed: Any, where: str) -> int:
@@ -98,8 +97,8 @@ def whole_seed(seed: Any, where: str) -> int:
     if (isinstance(seed, int | np.integer) and not isinstance(seed, bool)
         and 0 <= seed < 2**63):
         return int(seed)
-    raise ModelError(f"{where}(seed={seed!r}): expected a whole number of at least 0, a JAX key, "
-                     f"or a NumPy generator")
+    raise ModelError(f"{where}(seed={seed!r}): expected an integer of at least 0, a JAX key, or a "
+                     f"NumPy generator")
 
 
 def chain_steps(own: int | None, kind: str) -> int:
@@ -313,17 +312,17 @@ class Bound:
             shown = [words_of(each[name]) if name in each else "nothing plain"
                      for each in (then, now)]
             raise ModelError(
-                f"model '{self.name}': '{name}', which its function reads from around it, was "
-                f"{shown[0]} when the model was bound and is {shown[1]} now. A bound model stays "
-                f"what it was: bind it anew, {self.name}(...), or make '{name}' an argument with "
-                f"a default, a setting"
+                f"model '{self.name}': '{name}', a variable outside its function, was {shown[0]} "
+                f"when the model was bound and is {shown[1]} now. A bound model must not change: "
+                f"bind it again, {self.name}(...), or make '{name}' an argument with a default, a "
+                f"setting"
             )
         helpers = _helpers(function)
         for name, code in self.helpers.items():
             if name not in own and helpers.get(name) != code:
                 raise ModelError(
-                    f"model '{self.name}': the function '{name}', which it calls, is another than "
-                    f"when the model was bound: bind it anew, {self.name}(...)"
+                    f"model '{self.name}': the function '{name}', which it calls, has changed "
+                    f"since the model was bound: bind it again, {self.name}(...)"
                 )
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
@@ -340,7 +339,7 @@ class Bound:
             raise ModelError(
                 f"model '{self.name}' needs '{missing[0]}': bind it as a setting, "
                 f"{self.name}({missing[0]}=...), or give it here as an input, {missing[0]}=[...], "
-                f"a value a row"
+                f"one value per row"
             )
 
 

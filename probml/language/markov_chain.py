@@ -20,8 +20,8 @@ class MarkovChain(Chain):
     """States of a Markov chain: p(z) = initial[z_1] Π_t transition[z_{t−1}, z_t], event shape
     (steps,).
 
-    Inside a model the states of an unseen chain are summed out along time, wherever they are not
-    seen; sites may depend on the chain at their own step, with time as their first event axis:
+    Inside a model the states of a latent chain are summed out along time, wherever they are not
+    observed; sites may depend on the chain at their own step, with time as their first event axis:
     `dist.Normal(mean[z], scale[z]).to_event(1)`.
 
     Args:
@@ -68,8 +68,8 @@ class MarkovChain(Chain):
         if inhomogeneous and (tables := self.transition.shape[-3]) != self.steps:
             raise ModelError(
                 f"MarkovChain(inhomogeneous=True): transition {self.transition.shape} has {tables} "
-                f"tables in its third axis from the right: expected one a step. Table t leads into "
-                f"step t, and table 0 is there but not used: the {tables} moves between "
+                f"tables in its third axis from the right: expected one per step. Table t is the "
+                f"transition into step t, and table 0 is not used: the {tables} moves between "
                 f"{tables + 1} steps are {tables + 1} tables, jnp.concatenate([moves[..., :1, :, "
                 f":], moves], -3). Compute them from inputs with a steps axis, (n, steps, ...), or "
                 f"from another chain"
@@ -118,8 +118,8 @@ class MarkovChain(Chain):
             self._validate_sample(value)
         value = jnp.asarray(value)
         if value.shape[-1:] != (self.steps,):
-            raise ModelError(f"MarkovChain.log_prob: expected states (..., {self.steps}), one a "
-                             f"step, got the shape {value.shape}")
+            raise ModelError(f"MarkovChain.log_prob: expected states (..., {self.steps}), one per "
+                             f"step, got shape {value.shape}")
         sound = (value == jnp.floor(value)) & (value >= 0) & (value < self.states)
         return jnp.where(sound.all(-1), self._log_prob(jnp.where(sound, value, 0).astype(int)),
                          -jnp.inf)
@@ -156,9 +156,9 @@ def distributions(what: str, table) -> None:
     if wrong.any():
         row = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise ModelError(
-            f"{what}{f' row {list(row)}' * bool(row)} is no distribution: {table[row].tolist()} "
-            f"sums to "
-            f"{table[row].sum():.6g}; expected probabilities >= 0 that sum to 1"
+            f"{what}{f' row {list(row)}' * bool(row)} is not a probability distribution: "
+            f"{table[row].tolist()} sums to {table[row].sum():.6g}; expected probabilities >= 0 "
+            f"that sum to 1"
         )
 
 
@@ -185,6 +185,6 @@ def stationary(transition):
                              jnp.ones((*transition.shape[:-1], 1), transition.dtype))[..., 0]
     if not isinstance(found, jax.core.Tracer) and not np.isfinite(np.asarray(found)).all():
         raise ModelError("stationary(transition): the chain has several closed classes of states, "
-                         "so no one stationary distribution")
+                         "so the stationary distribution is not unique")
     found = jnp.maximum(found, 0)
     return found / found.sum(-1, keepdims=True)

@@ -61,8 +61,8 @@ class Tables:
             raise Unnamed("rows() has no name, and there are several tables: rows(\"visits\")")
         said = Relation(of, by)
         if self.declared.setdefault(name, said) != said:
-            raise ModelError(f"rows('{name}') is said to be {self.declared[name]} and {said}: say "
-                             f"the same at every call")
+            raise ModelError(f"rows('{name}') is declared as {self.declared[name]} and as {said}: "
+                             f"use the same arguments at every call")
         return numpyro.plate(name, self.sizes.get(name, 1))
 
 

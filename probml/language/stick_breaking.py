@@ -26,7 +26,8 @@ class StickBreaking(dist.Distribution):
     2001), see `dirichlet_process`.
 
     Args:
-        concentration1, concentration0: above 0, (..., k − 1) each, or numbers beside an array.
+        concentration1, concentration0: above 0, (..., k − 1) each, or numbers together with an
+            array.
 
     Raises:
         ModelError: shapes that do not fit; known values that are not above 0, or not finite.
@@ -51,7 +52,7 @@ class StickBreaking(dist.Distribution):
         except ValueError:
             raise ModelError(f"StickBreaking: concentration1 has the shape {one.shape} and "
                              f"concentration0 {other.shape}; expected the same, (..., k − 1), or a "
-                             f"number beside an array") from None
+                             f"number and an array") from None
         self.concentration1 = jnp.broadcast_to(first, shape)
         self.concentration0 = jnp.broadcast_to(rest, shape)
         super().__init__(shape[:-1], (shape[-1] + 1,), validate_args=validate_args)
@@ -118,8 +119,8 @@ def dirichlet_process(concentration: Any, k: int) -> StickBreaking:
         ModelError: a k that is no whole number from 1 to a million; no number above 0.
     """
     if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= MOST:
-        raise ModelError(f"dirichlet_process(k={k!r:.200}): expected a whole number from 1 to "
-                         f"{MOST:,}, the states at which it is cut")
+        raise ModelError(f"dirichlet_process(k={k!r:.200}): expected an integer from 1 to "
+                         f"{MOST:,}, the number of states of the truncation")
     if isinstance(concentration, Real):
         if isinstance(concentration, bool) or not 0 < concentration < float("inf"):
             raise ModelError(f"dirichlet_process(concentration={concentration!r}): expected a "
@@ -128,5 +129,5 @@ def dirichlet_process(concentration: Any, k: int) -> StickBreaking:
     alpha, one = _numbers("concentration", concentration, "dirichlet_process"), jnp.ones(k - 1)
     if alpha.shape[-1] not in (1, k - 1):
         raise ModelError(f"dirichlet_process(concentration=...): its shape is {alpha.shape}, "
-                         f"expected one number, or {k - 1} of each, (..., k − 1)")
+                         f"expected one number, or {k - 1} numbers, (..., k − 1)")
     return StickBreaking(one, alpha * one)

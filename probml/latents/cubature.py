@@ -61,7 +61,8 @@ class Cubature:
         if why is not None:
             return why
         count = coordinates.size(structure, group)
-        return None if count == NUMBERS else f"{count} numbers of a row are looked at together"
+        return None if count == NUMBERS else (f"other sites depend on {count} latent variables of "
+                                              f"a row jointly")
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         height = coordinates.joint(structure, group, env, seen)

@@ -64,7 +64,7 @@ class Gaussian:
                 return (f"'{name}' is {site.kind}" if name in group.names
                         else f"'{name}', which depends on '{group.name}', is {site.kind}")
             if site.time is not None:
-                return f"'{name}' runs along a chain"
+                return f"'{name}' is part of a chain"
             for argument, uses in structure.row_uses(name).items():
                 for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
                     if argument != "loc":

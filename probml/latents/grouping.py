@@ -102,7 +102,7 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
             continue  # theirs is no integral over cells
         why = kind.claims(structure, group)
         if why is None and (name := blocking or (bent if kind.pools else None)) is not None:
-            why = f"'{name}' ({structure.named[name].kind}) looks at it"
+            why = f"'{name}' ({structure.named[name].kind}) depends on it"
         if why is None:
             return group
         reasons.append(f"not by {type(kind).__name__.lower()} integrals, since {why}")
@@ -113,10 +113,11 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
                  blocking or bent)
     raise Refusal(
         f"model '{structure.model.name}': site '{first.name}' ({first.kind}) is inside rows(), "
-        f"continuous and unseen, and '{child}' depends on it. Such a number is integrated out "
-        f"where it is normal and enters locations of normal sites affinely, where it is "
-        f"conjugate, or where its density and those below are smooth: here {'; '.join(reasons)}. "
-        f"Give '{first.name}' in the data, or write it {_written(first)}", ("NUTS",)
+        f"continuous and latent, and '{child}' depends on it. Such a variable is integrated out if "
+        f"it is normal and enters locations of normal sites affinely, if it is conjugate, or if "
+        f"its density and those of the sites that depend on it are smooth: here "
+        f"{'; '.join(reasons)}. Give '{first.name}' in the data, or write it "
+        f"{_written(first)}", ("NUTS",)
     )
 
 
@@ -124,7 +125,7 @@ def _written(site: Site) -> str:
     """As what a number that has no integral can be written."""
     if site.time is None:
         return "as a Categorical over a grid of values"
-    return (f"as a MarkovChain over a grid of values. Of one sequence, let each step be a row, and "
-            f"'{site.name}' a sum of innovations outside rows(): path = jnp.cumsum(sample("
-            f"'innovation', dist.Normal(0, 1).expand([steps]).to_event(1))), of which a row reads "
-            f"path[step], the number of its step an input")
+    return (f"as a MarkovChain over a grid of values. For a single sequence, let each step be a "
+            f"row, and '{site.name}' a sum of innovations outside rows(): path = "
+            f"jnp.cumsum(sample('innovation', dist.Normal(0, 1).expand([steps]).to_event(1))), and "
+            f"let a row use path[step], with its step number as an input")

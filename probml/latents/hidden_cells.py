@@ -50,7 +50,7 @@ class HiddenCells:
         return None
 
     def claims(self, structure: Structure, group: Group) -> str | None:
-        return "it is a number" if group.names else None
+        return "it is continuous" if group.names else None
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         return log_sum(structure, group, env, seen)
@@ -295,6 +295,6 @@ def why_not(structure: Structure, group: Group) -> str | None:
         jax.eval_shape(lambda: some({name: (jnp.zeros(sites[name].cells, _kind(sites[name])), None)
                                      for name in names}))
     except Tangled as tangled:
-        return (f"the cells of {' and '.join(map(repr, tangled.names))} depend on several of each "
-                f"other's")
+        return (f"each cell of {' and '.join(map(repr, tangled.names))} depends on several cells "
+                f"of the others")
     return None

@@ -74,23 +74,34 @@ class Laplace:
     def finer(self) -> "Laplace | None":
         return None if self.points else replace(self, points=8 * POINTS)
 
+<<<<<<< HEAD
     def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
         rough = not abs(gap) <= ROUGH * rows
         return Finding.of(Code.ROUGH_INTEGRAL if rough else Code.INTEGRATED, names=quoted(names),
                           method="by Laplace's approximation", finer="importance sampling", gap=gap)
+=======
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
+        named = ", ".join(f"'{name}'" for name in names)
+        text = f"{named}: integrated out by Laplace's approximation"
+        if not abs(gap) <= ROUGH * rows:
+            text += (f", whose log evidence importance sampling changes by {gap:.2g}: compare with "
+                     f"NUTS()")
+        return text
+>>>>>>> wt_words
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         for name in group.names:
             site = structure.sites[name]
             if not coordinates.known_beforehand(site):
-                return f"the support of '{name}' ({site.kind}) is not known beforehand"
+                return f"the support of '{name}' ({site.kind}) is unknown in advance"
             if site.entry.kinked:
                 return f"the density of '{name}' ({site.kind}) has a kink"
         timed = next((name for name in group.sites if structure.sites[name].time is not None), None)
         if timed is not None:
-            return f"'{timed}' runs along a chain"
+            return f"'{timed}' is part of a chain"
         count = coordinates.size(structure, group)
-        return None if count <= MOST else f"{count} numbers of a row are more than {MOST}"
+        return None if count <= MOST else (f"it has {count} latent variables in a row, more than "
+                                           f"{MOST}")
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         return self._log(structure, group, env, seen, None)

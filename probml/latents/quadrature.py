@@ -106,11 +106,11 @@ class Quadrature:
     def claims(self, structure: Structure, group: Group) -> str | None:
         site = structure.sites[group.name]
         if len(group.names) > 1 or math.prod(site.cells) != 1:
-            return "several numbers of a row are looked at together"
+            return "other sites depend on several latent variables of a row jointly"
         if not known_beforehand(site):
-            return f"the support of '{group.name}' ({site.kind}) is not known beforehand"
+            return f"the support of '{group.name}' ({site.kind}) is unknown in advance"
         timed = next((name for name in group.sites if structure.sites[name].time is not None), None)
-        return None if timed is None else f"'{timed}' runs along a chain"
+        return None if timed is None else f"'{timed}' is part of a chain"
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         joint, own = joint_density(structure, group, env, seen)
@@ -148,11 +148,19 @@ class Quadrature:
         return jnp.where(live, moments.weights * jnp.where(live, logs, 0.0), 0.0).sum()
 
 
+<<<<<<< HEAD
 def rough_quadrature(names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
     """A finding where twice the nodes change the log evidence of so many rows by so much."""
     return None if abs(gap) <= ROUGH * rows else Finding.of(
         Code.ROUGH_INTEGRAL, names=quoted(names), method="by quadrature",
         finer="twice the number of nodes", gap=gap)
+=======
+def said_of_nodes(gap: float, rows: float) -> str | None:
+    """What is to be said where twice the nodes move the log evidence of so many rows by so much."""
+    if abs(gap) <= ROUGH * rows:
+        return None
+    return f"its quadrature is inaccurate: doubling the nodes changes the log evidence by {gap:.2g}"
+>>>>>>> wt_words
 
 
 def joint_density(structure: Structure, group: Group, env: Mapping,

@@ -54,7 +54,7 @@ class Simplex:
     def claims(self, structure: Structure, group: Group) -> str | None:
         own = structure.sites[group.name]
         if own.kind != "Dirichlet" or len(group.names) > 1 or len(own.cells) != 1:
-            return f"'{group.name}' is no one Dirichlet vector of a row"
+            return f"'{group.name}' is not a single Dirichlet vector of a row"
         for name in (name for name in group.sites if name != group.name):
             site = structure.sites[name]
             for argument, uses in structure.row_uses(name).items():

@@ -160,7 +160,7 @@ def _source() -> list[str]:
     """The digest of every file of ours. About 20 ms."""
     out, seen = [], set()
     if time.time() - time.monotonic() < _AHEAD - 1:  # what has changed since may look older
-        raise Nameless("the clock was set back since this process began")
+        raise Nameless("the clock was set back since this process started")
     try:
         for package in OURS:
             spec = importlib.util.find_spec(package)
@@ -194,6 +194,6 @@ def _digests(folder: str, name: str) -> Iterator[str]:
             if not entry.name.endswith(".py"):
                 continue
             if entry.stat().st_mtime > _IMPORTED:
-                raise Nameless(f"{entry.path} has changed since this process began")
+                raise Nameless(f"{entry.path} has changed since this process started")
             content = Path(entry.path).read_bytes()
             yield f"{name}/{entry.name} {hashlib.sha256(content).hexdigest()}"

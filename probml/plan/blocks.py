@@ -55,11 +55,13 @@ class Block:
         if self.newton:
             return f"Newton on the rows: {self.why}"
         if self.form is None:
-            return f"L-BFGS on {'the rows' if self.rowwise else 'pooled statistics'}: {self.why}"
+            return (f"L-BFGS on {'the rows' if self.rowwise else 'sufficient statistics'}: "
+                    f"{self.why}")
         if not self.conjugate and prior:
             method = ("Newton" if self.event == 0 and not sites[self.names[0]].entry.kinked
                       else "L-BFGS")
-            return f"{method} on pooled statistics, started at the closed-form maximum: {self.why}"
+            return (f"{method} on sufficient statistics, started at the closed-form maximum: "
+                    f"{self.why}")
         heavy = any(sites[user].traits.minorant is not None for user in self._users(plan))
         mixed = (", closed form given the expected precision of every cell (scale mixture)"
                  if heavy else ", closed form")
@@ -103,7 +105,7 @@ def _read_uses(plan: Plan, name: str):
         its_form, its_steps = site.family.canonical[argument]
         if not _ends(sites[name].shape, its_form.own_axes(site.states, site.event)):
             return (None, None, places, moved,
-                    f"its last axes are not those of the {argument} of '{user}'")
+                    f"its last axes differ from those of the {argument} of '{user}'")
         if its_form.joint:
             if use.level > Level.AFFINE or any(step not in ("times", "complement")
                                                for step, _ in use.coordinate):
@@ -120,16 +122,16 @@ def _read_uses(plan: Plan, name: str):
                         f"in the {argument} of '{user}'")
         if form is not None and (form, steps) != (its_form, full):
             return (None, None, places, moved,
-                    f"its uses call for two forms: {form.name} and {its_form.name}")
+                    f"its uses need two different closed forms: {form.name} and {its_form.name}")
         domain = sites[name].domain
         if not domain.rank:  # of numbers, or not known
             if its_form.domain.rank:
                 return (None, None, places, moved,
-                        f"its support is not that of the {argument} of '{user}'")
+                        f"its support differs from that of the {argument} of '{user}'")
         elif domain != its_form.seen_from(full):
             return (None, None, places, moved,
-                    f"its support ({domain.name.replace(' ', '_')}) is not that of the {argument} "
-                    f"of '{user}'")
+                    f"its support ({domain.name.replace(' ', '_')}) differs from that of the "
+                    f"{argument} of '{user}'")
         form, steps = its_form, full
         places.append(user)
     if form is None:  # the data do not depend on it: its posterior is its prior
@@ -172,7 +174,7 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
         # the form without the prior is not to be had: other states are another prior
         if name in plan.mixed and not conjugate:
             form, why = (None,
-                         f"its prior {sites[name].kind} looks at discrete sites that are unseen")
+                         f"its prior {sites[name].kind} depends on latent discrete sites")
         if form is not None and form.joint and conjugate:
             others = {n for n in plan.free if n in matching and found[n][0].joint}
             linked = {name} | {other for other in others if _linked(plan, name, other)}

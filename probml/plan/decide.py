@@ -66,9 +66,9 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     variables: dict[str, Variable] = {}
     observed, latents, cellwise = [], [], []
     for name in (name for name in holes if sites[name].discrete):
-        raise Refusal(f"model '{name_of}': the vector '{name}' ({sites[name].kind}) is seen in "
-                      f"part where others depend on it, and its states are too many to be summed "
-                      f"out")
+        raise Refusal(f"model '{name_of}': the vector '{name}' ({sites[name].kind}) is partially "
+                      f"observed while others depend on it, and it has too many states to be "
+                      f"summed out")
     for site in sites.values():
         if (site.name in given or site.name not in active and site.rows or site.factor
             or site.name in barren):
@@ -157,9 +157,9 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         if count * 8 > BUDGET:
             raise Refusal(
                 f"model '{name_of}': summing out needs a table over "
-                f"{', '.join(repr(n) for n in names)} with {count:.3g} entries, "
-                f"{count * 8:.3g} bytes, above the budget of {BUDGET:.3g}. See some of these "
-                f"sites, or drop an edge between them"
+                f"{', '.join(repr(n) for n in names)} with {count:.3g} entries, {count * 8:.3g} "
+                f"bytes, above the budget of {BUDGET:.3g}. Observe some of these sites, or remove "
+                f"an edge between them"
             )
     width = max(
         entries,
@@ -215,12 +215,12 @@ def _check_switching(structure: Structure, groups: tuple[Group, ...], variables:
                     raise Refusal(
                         f"model '{structure.model.name}': site '{chain}' (GaussianChain) is to be "
                         f"integrated out along time, but '{name}' depends on '{state}', whose "
-                        f"states are unseen and change along time: a switching linear system, of "
-                        f"which no exact filter is known that keeps few numbers. Give '{state}' "
-                        f"in the data; let it be one state a row, dist.Categorical in rows(), "
-                        f"which is exact; write '{chain}' as a MarkovChain over a grid of values; "
-                        f"or sample it by NUTS: a NumPyro function with obs= and a scan over "
-                        f"time of its own, without rows()")
+                        f"states are latent and change along time: a switching linear system, "
+                        f"which has no exact filter of fixed size. Give '{state}' in the data; let "
+                        f"it be one state per row, dist.Categorical in rows(), which is exact; "
+                        f"write '{chain}' as a MarkovChain over a grid of values; or sample it by "
+                        f"NUTS: a NumPyro function with obs= and a scan over time of its own, "
+                        f"without rows()")
 
 
 def _breadth(plan: Plan, group: Group) -> int:
@@ -244,16 +244,16 @@ def _check_supports(plan: Plan) -> None:
         if state is not None:
             raise Refusal(
                 f"model '{plan.structure.model.name}': the support of parameter '{site.name}' "
-                f"({site.kind}) depends on '{state}', which is "
-                f"discrete and unseen. Give '{state}' in the data, or '{site.name}' a prior whose "
-                f"support is the same for all its states"
+                f"({site.kind}) depends on '{state}', which is discrete and latent. Give '{state}' "
+                f"in the data, or give '{site.name}' a prior whose support is the same for all its "
+                f"states"
             )
         if site.name in reached:
             raise Refusal(
                 f"model '{plan.structure.model.name}': the support of '{site.name}' ({site.kind}), "
-                f"which stands in a scan, depends on its value in the step before. Give "
-                f"'{site.name}' a prior whose support is the same in all steps: sample how far a "
-                f"step lies from the one before, and add it to what the scan hands on"
+                f"which is in a scan, depends on its value in the step before. Give '{site.name}' "
+                f"a prior whose support is the same in all steps: sample the increment of a step, "
+                f"and add it to the carry of the scan"
             )
 
 
@@ -347,22 +347,20 @@ def _is_spread(structure: Structure, site: Site, state: str | None, asked: set[s
 
 def _variable(structure: Structure, site: Site, why: str = "") -> Variable:
     if site.finite is None:
-        end = ("" if site.event else f", or end it: "
-               f"Categorical(logits=dist.{site.kind}(...).log_prob(jnp.arange(k)))")
+        end = ("" if site.event else f", or truncate it: "
+                                     f"Categorical(logits=dist.{site.kind}(...).log_prob(jnp.arange(k)))")
         raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is unseen and has "
-            f"to be summed out, but its values have no "
-            "finite list that the model states (a total_count, or the bounds of a DiscreteUniform, "
-            "that depend on an input or on another "
-            f"site, are none). Give '{site.name}' in the data{end}"
+            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is latent and has "
+            f"to be summed out, but the model gives no finite list of its values (a total_count or "
+            f"DiscreteUniform bounds that depend on an input or on another site do not give one). "
+            f"Give '{site.name}' in the data{end}"
         )
     cells = math.prod(site.cells)
     # of one cell the states are the table, which has its own budget
     if cells > 1 and cells * math.log2(max(site.finite, 2)) > 16:
         raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' has {cells} unseen cells of "
-            f"{site.finite} states that "
-            "are not independent given the "
+            f"model '{structure.model.name}': site '{site.name}' has {cells} missing cells of "
+            f"{site.finite} states that are not independent given the "
             f"rest{' (' * bool(why)}{why}{')' * bool(why)}: {site.finite}^{cells} joint states. "
             f"Give '{site.name}' in the data or use fewer cells"
         )

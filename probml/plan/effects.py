@@ -78,26 +78,27 @@ def why_not(plan: Plan, name: str, closed: bool = True, prior: bool = True) -> s
     `found`."""
     structure, site = plan.structure, plan.structure.sites[name]
     if structure.model.whole:
-        return "the model is one density of everything"
+        return "the model is one joint density without rows"
     if prior and site.kind not in integrals.PRIORS:
         return f"its prior is {site.kind}"
     if name in plan.mixed or any(structure.sites[p].discrete for p in site.parents):
-        return "its prior looks at a discrete site"
+        return "its prior depends on a discrete site"
     below = structure.children[name]
     if not below:
-        return "no row reads it"
+        return "no row depends on it"
     for child in (structure.sites[child] for child in below):
         if not child.rows or (child.kind not in KINDS if closed
                               else child.factor or child.entry.kinked or child.chain):
-            return f"'{child.name}' ({child.kind}), which reads it, is no " + (
+            return f"'{child.name}' ({child.kind}), which depends on it, is not a " + (
                 "normal site of rows" if closed else "smooth site of rows")
         if (child.name not in (*plan.pooled, *plan.rowwise) or child.time is not None
             or child.name in plan.variables):
-            return f"'{child.name}', which reads it, is unseen, or runs along a chain"
+            return f"'{child.name}', which depends on it, is latent or part of a chain"
         above = next((p for p in child.parents if structure.sites[p].rows
                       and plan.pattern.get(p) != "seen" or p in plan.variables), None)
         if above is not None:
-            return f"'{child.name}', which reads it, also looks at '{above}', which is unseen"
+            return (f"'{child.name}', which depends on it, also depends on '{above}', which is "
+                    f"latent")
     return None
 
 

@@ -71,8 +71,8 @@ def _spreads(plan: Plan) -> tuple[Tie, ...]:
             words = sorted({argument for argument in found.values()
                             if not argument.startswith("argument")})
             role = f"the {' and '.join(words)} of" if words else "more than the location of"
-            out.append(Tie(name, tuple(found), f"the prior of '{name}' ({site.kind}) takes the "
-                           f"unseen {unseen} as {role} it", "spread"))
+            out.append(Tie(name, tuple(found), f"the prior of '{name}' ({site.kind}) has the "
+                                               f"unknown {unseen} as {role} it", "spread"))
     return tuple(out)
 
 
@@ -95,7 +95,8 @@ def _products(plan: Plan) -> tuple[Tie, ...]:
         return f"'{other}'" if told[name, other] == 1 else f"a power of '{other}'"
 
     return tuple(Tie(n, tuple(o), f"only the product of '{n}' and "
-                     f"{' or '.join(words(n, other) for other in o)} reaches the rows", "product")
+                                  f"{' or '.join(words(n, other) for other in o)} enters the "
+                                  f"likelihood", "product")
                  for n, o in found.items())
 
 
@@ -117,7 +118,7 @@ def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
         ):
             continue
         for name in proper:
-            why = (f"'{name}' has {index.length} members, read by '{given}', with {each:.3g} "
+            why = (f"'{name}' has {index.length} levels, indexed by '{given}', with {each:.3g} "
                    f"rows each")
             out.append(Tie(name, shared, why, "incidental"))
     return tuple(out)
@@ -135,6 +136,14 @@ def vanished(plan: Plan, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> 
     spreads = [name for name in spreads if plan.structure.sites[name].domain.log_scale]
     return [name for name in spreads
             if np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
+<<<<<<< HEAD
+=======
+    if not gone:
+        return ()
+    named = ", ".join(f"'{name}'" for name in gone)
+    return (f"{named} shrinks towards 0: the density is unbounded as all effects become equal. Use "
+            f"NUTS()",)
+>>>>>>> wt_words
 
 
 def paths(plan: Plan) -> bool:
@@ -145,6 +154,7 @@ def paths(plan: Plan) -> bool:
 
 
 def next_to_zero(plan: Plan, begun: Mapping[str, Any],
+<<<<<<< HEAD
                  ended: Mapping[str, Any]) -> list[str]:
     """Positive parameters, ranges from 0 included, that an optimisation over what paths share
     carried next to 0; arguments as of `vanished`."""
@@ -152,3 +162,15 @@ def next_to_zero(plan: Plan, begun: Mapping[str, Any],
             and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None
             and np.all(np.asarray(plan.structure.sites[name].domain.bounds["lower_bound"]) == 0)
             and np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
+=======
+                 ended: Mapping[str, Any]) -> tuple[str, ...]:
+    """Positive numbers, ranges from 0 included, that a climb over what paths share carried next to
+    0, in words; arguments as of `vanished`."""
+    low = [name for name in plan.free if name in begun
+           and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None
+           and np.all(np.asarray(plan.structure.sites[name].domain.bounds["lower_bound"]) == 0)
+           and np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
+    return tuple(f"'{name}' is on the boundary: the data do not distinguish it from 0 (a singular "
+                 f"fit)"
+                 for name in low)
+>>>>>>> wt_words

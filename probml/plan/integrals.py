@@ -125,7 +125,7 @@ def words(parts: tuple[Grouping, ...]) -> str:
         return "exact Gaussian"
     if nodes == 1:
         return "approximately: Laplace"
-    return f"adaptive quadrature with {nodes} nodes a member"
+    return f"adaptive quadrature with {nodes} nodes per level"
 
 
 @functools.lru_cache(maxsize=64)

@@ -28,10 +28,11 @@ def judge(plan: Plan, engine: str) -> None:
                 if parameter in plan.free:
                     raise Refusal(
                         f"{engine} cannot learn '{parameter}' of model "
-                        f"'{plan.structure.model.name}': it enters the {argument} of '{name}' at "
-                        f"number {number}, which has no noise: no path of '{name}' that is "
-                        f"possible at one value is so at another, and EM would not move. Let "
-                        f"what has no noise be a copy, as a lag is: transition [[a, b], [1, 0]]",
+                        f"'{plan.structure.model.name}': it enters element {number} of the "
+                        f"{argument} of '{name}', which has no noise: a path of '{name}' that is "
+                        f"possible at one value of '{parameter}' is impossible at any other, so EM "
+                        f"would not move. Elements without noise must be copies, such as lags: "
+                        f"transition [[a, b], [1, 0]]",
                         ("MAP",))
 
 

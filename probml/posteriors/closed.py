@@ -72,8 +72,8 @@ class Closed(Conjugate):
         count = len(jax.tree.leaves(template))
         missing = [i for i in range(count) if f"closed/{i}" not in arrays]
         if missing or meta["closed"] != count:
-            raise ModelError(f"its posterior says that it has {meta['closed']} arrays, expected "
-                             f"{count}, of which {len(missing)} are missing")
+            raise ModelError(f"its posterior has {meta['closed']} arrays, expected {count}, of "
+                             f"which {len(missing)} are missing")
         leaves = [arrays[f"closed/{i}"] for i in range(count)]
         leaves = leaves if meta.get("double") else [jnp.asarray(leaf) for leaf in leaves]
         return jax.tree.unflatten(jax.tree.structure(template), leaves)

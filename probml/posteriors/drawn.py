@@ -126,7 +126,7 @@ class Draws(NamedTuple):
                  *[found.tables] * (found.tables is not None)]
         counts = {np.shape(value)[:2] for value in every}
         if len(counts) != 1 or 0 in (count := counts.pop()) or len(count) != 2:
-            raise ModelError("its draws are not as many of every site")
+            raise ModelError("its sites have different numbers of draws")
         return found
 
 

@@ -119,7 +119,7 @@ def register(kind: Kind) -> Kind:
         ModelError: another kind has its name.
     """
     if KINDS.setdefault(kind.__name__, kind) is not kind:
-        raise ModelError(f"posteriors.register: a kind {kind.__name__} is known already")
+        raise ModelError(f"posteriors.register: the kind {kind.__name__} is registered already")
     return kind
 
 

@@ -233,9 +233,9 @@ def answer(
     network = data.structure.network
     beside = [v for group in plan.latents if plan.timed(group) for v in plan.reach(group)]
     if view != queries.ALL and beside:
-        raise Refusal(f"given='{view}' of model '{fit.model.name}': its numbers along time depend "
-                      f"on '{beside[0]}', which is unseen and belongs to the whole row: give "
-                      f"'{beside[0]}' in the data, or ask given='all'")
+        raise Refusal(f"given='{view}' of model '{fit.model.name}': its latent states along time "
+                      f"depend on '{beside[0]}', which is latent and has one value per row: give "
+                      f"'{beside[0]}' in the data, or use given='all'")
     # the same program for every site
     every = [("probability", name) for name in plan.targets if name in network] if ask else []
     wanted = tuple(dict.fromkeys((*every, *ask)))
@@ -270,9 +270,9 @@ def warn(fit: Fitted, log: np.ndarray) -> None:
     if len(rows):
         shown = ", ".join(map(str, rows[:8])) + ", …" * (len(rows) > 8)
         warnings.warn(
-            f"model '{fit.model.name}': {len(rows)} of {len(log)} rows are impossible given what "
-            f"was fitted (log_prob −∞), "
-            f"so their probabilities are 0 and their states the first: rows {shown}",
+            f"model '{fit.model.name}': {len(rows)} of {len(log)} rows are impossible under the "
+            f"fitted model (log_prob −∞), so their probabilities are 0 and their states are set to "
+            f"the first: rows {shown}",
             RuntimeWarning,
             stacklevel=5,
         )

@@ -32,9 +32,9 @@ def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> An
     if not site.rows or site.discrete:
         ask = "predict_proba(data" if site.rows else "posterior("
         raise ModelError(f"conditional(data, '{name}'): expected a continuous site inside rows(); "
-                         f"ask {ask}{', ' * site.rows}'{name}')")
+                         f"use {ask}{', ' * site.rows}'{name}')")
     if data.pattern.get(name) == "seen":
-        raise ModelError(f"conditional(data, '{name}'): it is seen in every row")
+        raise ModelError(f"conditional(data, '{name}'): it is observed in every row")
     question = asking.prepare(fit, data, (name,), plug_in, (name,))
     log, *parts = _components(question.plan, name, question.averaged, question.belief,
                               question.known, question.rows)

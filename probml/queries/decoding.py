@@ -111,8 +111,8 @@ def outside(fit: Fitted, data: Data, sites: Sequence[str]) -> dict[str, np.ndarr
     plan = held.plan()
     idle = next((name for name in sites if name not in plan.globals), None)
     if idle is not None:
-        raise Refusal(f"decode: nothing seen depends on '{idle}', and its values have no end that "
-                      f"could be listed")
+        raise Refusal(f"decode: no observed site depends on '{idle}', and it has infinitely many "
+                      f"values")
     rows, known = load.load(held, plan, params=fit.point)
     params = {name: jnp.asarray(fit.point[name]) for name in plan.free}
     share = np.exp(np.asarray(_outside(plan, params, known, rows)))

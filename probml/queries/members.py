@@ -81,28 +81,27 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
     groups = [names for names in together(structure.indexed)
               if any(_new(held, structure.indexed[name]) is not None for name in names)]
     for index in (structure.indexed[name] for names in groups for name in names):
-        what = f"a new member of '{index.name}', which is an index of {index.words}"
+        what = f"a new group of '{index.name}', which is an index of {index.words}"
         if index.table:
-            raise Refusal(f"{what}, has no entry in the settings that it is looked up in too: pass "
-                          f"what these hold as inputs instead")
+            raise Refusal(f"{what}, has no entry in the settings that it also indexes: pass their "
+                          f"values as inputs instead")
         if (index.rigid or index.low is None or index.high is None or index.cells
             and index.input in structure.timed):
             raise Refusal(
-                f"{what}, has no effect of its own: model '{structure.model.name}' also uses "
-                f"{index.words} as a whole, or by arithmetic of "
-                "the index that is no shift"
+                f"{what}, has no separate effect: model '{structure.model.name}' also uses all of "
+                f"{index.words}, or computes with the index other than by a shift"
             )
         fixed = next((name for name, _ in index.parameters if name not in fit.point), None)
         if fixed is not None:
-            raise Refusal(f"{what}: '{fixed}' is discrete or was given as data, so no new entry of "
-                          f"it can be drawn")
+            raise Refusal(f"{what}: '{fixed}' is discrete or given as data, so a new entry of it "
+                          f"cannot be drawn")
     if structure.penalties:
-        raise Refusal(f"factor '{structure.penalties[0]}' weighs the prior, which then cannot be "
-                      f"drawn from for a new member")
+        raise Refusal(f"the factor '{structure.penalties[0]}' modifies the prior, so it cannot be "
+                      f"sampled for a new group")
     for names in groups:
         if not alike(structure.indexed[name] for name in names):
-            raise Refusal(f"{', '.join(names)} index the same axis in different ways: a new member "
-                          f"would have several places on it")
+            raise Refusal(f"{', '.join(names)} index the same axis in different ways: a new group "
+                          f"would have several positions on it")
     return groups
 
 
@@ -143,7 +142,7 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
                 if number not in members:
                     members[number] = next(spare, None)
                 if members[number] is None:
-                    raise Refusal(f"row {row} has more members of {index.words} than the axis has "
+                    raise Refusal(f"row {row} has more groups of {index.words} than the axis has "
                                   f"entries: fit with a longer axis")
                 flat[index.input][row, cell] = members[number]
         for axis in axes:
@@ -173,8 +172,8 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
                 if axis >= len(sites[name].batch) + len(sites[name].independent):
                     raise Refusal(
                         f"'{name}' ({sites[name].kind}) has one prior for all its entries along "
-                        f"axis {axis}, so a new member has none of "
-                        "its own: draw the members one by one, in a numpyro.plate"
+                        f"axis {axis}, so a new group has no separate prior: sample the groups one "
+                        f"by one, in a numpyro.plate"
                     )
                 np.moveaxis(mask, axis, 0)[found] = True
         masks[name] = jnp.asarray(mask)
@@ -185,8 +184,8 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
         for name in names:
             if not np.isfinite(np.asarray(found[name])).all():
                 kind = sites[name].kind
-                raise Refusal(f"the prior of '{name}' ({kind}) has no mean, at which a new member "
-                              f"would stand", ("NUTS",))
+                raise Refusal(f"the prior of '{name}' ({kind}) has no mean, which is the value of "
+                              f"a new group", ("NUTS",))
         return replace(fit, point={
             **fit.point, **{name: np.asarray(found[name]) for name in names}
         }, belief=Point(fit.belief.table))
@@ -238,8 +237,8 @@ def _exchangeable(fit: Fitted, names: Iterable[str],
         site = structure.sites[name]
         absent = next((parent for parent in structure.programs[name][1] if parent not in env), None)
         if absent is not None:
-            raise Refusal(f"the prior of '{name}' depends on '{absent}', so no new entry of it can "
-                          f"be drawn")
+            raise Refusal(f"the prior of '{name}' depends on '{absent}', so a new entry of it "
+                          f"cannot be drawn")
         batch = structure.distribution(name, env).batch_shape
         for argument, value in structure.arguments(name, env).items():
             value = np.asarray(value)
@@ -252,7 +251,6 @@ def _exchangeable(fit: Fitted, names: Iterable[str],
                     value, np.repeat(np.take(value, [0], at), value.shape[at], at)
                 ):
                     raise Refusal(
-                        f"the prior of '{name}' differs from member to member along axis {axis}, "
-                        f"so a new member has none: pass what makes "
-                        "them differ as an input"
+                        f"the prior of '{name}' differs between groups along axis {axis}, so a new "
+                        f"group has none: pass the cause of the difference as an input"
                     )

@@ -58,8 +58,8 @@ def within(fit: Fitted, draws: Mapping[str, Any], sampled: Mapping[str, np.ndarr
     if count * held.table.rows * cells > MOST:
         warnings.warn(
             f"draws({count}): {', '.join(map(repr, names))} of {held.table.rows} rows are left "
-            f"out, {count * held.table.rows * cells:.2g} numbers; ask for fewer draws, or "
-            f"simulate(given=data) for one draw a row", RuntimeWarning, stacklevel=4)
+            f"out, {count * held.table.rows * cells:.2g} numbers; ask for fewer draws, or use "
+            f"simulate(given=data) for one draw per row", RuntimeWarning, stacklevel=4)
         return {}
     discrete = {name: np.asarray(value)[0] for name, value in draws.items()
                 if fit.structure.sites[name].discrete}

@@ -34,7 +34,7 @@ class Compiled:
                  plug_in: bool):
         if held.steps is not None or fit.model.whole:
             raise Refusal(f"compiled: a row of model '{fit.model.name}' is a sequence, or all of "
-                          f"the data: ask filter() for step after step")
+                          f"the data: use filter() for one step at a time")
         ask = () if site is None else ((question, site),)
         found = asking.prepare(fit, held, [] if site is None else [site], plug_in, least=1)
         self._form = _Form(fit, held, found)
@@ -69,7 +69,7 @@ class Filter:
             raise Refusal(f"filter: expected one MarkovChain, model '{fit.model.name}' has the "
                           f"chains {list(held.structure.chains)}")
         if held.pattern.get(chains[0]) == "seen":
-            raise ModelError(f"filter: '{chains[0]}' is seen: there is nothing to infer")
+            raise ModelError(f"filter: '{chains[0]}' is observed, so nothing is left to infer")
         self.labels = fit.names.get(chains[0], tuple(range(held.structure.sites[chains[0]].finite)))
         held = _in_part(held)
         self._fit, self._question = fit, asking.prepare(fit, held, [], True, least=1)
@@ -84,8 +84,8 @@ class Filter:
     def _refuse(self, plan: Plan, chain: str) -> None:
         rest = [name for name in (*plan.order, *plan.globals) if name != chain]
         if rest or plan.latents:
-            raise Refusal(f"filter: '{(rest or list(plan.hidden))[0]}' is hidden beside the chain "
-                          f"'{chain}', and belongs to more than a step")
+            raise Refusal(f"filter: '{(rest or list(plan.hidden))[0]}' is latent in addition to "
+                          f"the chain '{chain}' and has one value for several steps")
 
     def _tables(self, stacked: Chunk) -> tuple[jax.Array, jax.Array, jax.Array]:
         """log p(first), log p(next | now), log p(step | state), of the first step there is."""
@@ -93,8 +93,8 @@ class Filter:
         parts = parts_of(plan, belief, known, Resident(stacked).first)
         (moves,) = parts.moves
         if moves.scope or moves.transition.shape[0] > 1:
-            raise Refusal(f"filter: the moves of '{moves.name}' differ from row to row or from "
-                          f"step to step: ask predict_proba(data, given='filtered')")
+            raise Refusal(f"filter: the transitions of '{moves.name}' differ between rows or "
+                          f"steps: use predict_proba(data, given='filtered')")
         inner = sequences.within(plan, parts.steps) if parts.steps else None
         states = plan.variables[moves.name].states
         log = (jnp.zeros(states) if inner is None else
@@ -123,8 +123,8 @@ class Filter:
         joint = self.predicted * np.exp(log - top) if np.isfinite(top) else np.zeros(len(log))
         total = joint.sum()
         if not total > 0:
-            raise DataError(f"filter: step {self.steps}, {dict(seen)}, is impossible after those "
-                            f"before it: restart() begins a new sequence")
+            raise DataError(f"filter: step {self.steps}, {dict(seen)}, is impossible given the "
+                            f"steps before it: restart() begins a new sequence")
         self.probabilities = joint / total
         self.log_prob += float(np.log(total) + top)
         self.steps += 1
@@ -171,8 +171,8 @@ class _Form:
         if not isinstance(rows, Resident) or rows.stacked.unseen or any(
             part is not None and part.unseen for part in (_steps(rows.stacked),)
         ):
-            raise Refusal(f"model '{fit.model.name}': the example has a vector that is seen in "
-                          f"part, whose holes are part of the program: ask the Fit itself")
+            raise Refusal(f"model '{fit.model.name}': the example has a partially observed vector, "
+                          f"for which no program can be compiled: use the Fit itself")
         self.stacked = jax.tree.map(np.array, rows.stacked)
         self.model, self.fit, self.plan = fit.model.name, fit, plan
         self.centre = {name: np.asarray(value, float) for name, value in
@@ -210,7 +210,7 @@ class _Form:
         unknown = next((name for name, value in row.items() if name not in self.writers and not (
             name in self.plan.structure.sites and _nothing(value))), None)
         if unknown is not None:
-            raise DataError(f"model '{self.model}': '{unknown}' was not in the example; it showed "
+            raise DataError(f"model '{self.model}': '{unknown}' was not in the example, which had "
                             f"{list(self.writers)}")
         out = jax.tree.map(np.copy, self.stacked)
         for name, write in self.writers.items():
@@ -226,7 +226,7 @@ class _Form:
             return labels.index(value)
         code = float(_numbers(name, value)) - site.low
         if code != int(code) or not 0 <= code < (site.states or np.inf):
-            raise DataError(f"'{name}' must be a whole number of its states, got {value!r}")
+            raise DataError(f"'{name}' must be an integer code of its states, got {value!r}")
         return int(code)
 
     def _coded(self, name: str, key: int, place: int, inner: bool) -> Callable:
@@ -255,8 +255,8 @@ class _Form:
             numbers = numbers.reshape(target.shape)
             seen = ~np.isnan(numbers)
             if not partly and not seen.all():
-                raise DataError(f"'{name}' is unseen here, and was seen whole in the example: give "
-                                f"an example in which it is not")
+                raise DataError(f"'{name}' is missing here but was observed completely in the "
+                                f"example: give an example in which it is missing")
             if np.isinf(numbers).any():
                 raise DataError(f"'{name}' must be finite, got {value!r}")
             if centre is not None:
@@ -308,10 +308,10 @@ def _plain(kind: str, name: str, inner: bool) -> Callable:
         at = _steps(chunk) if inner else chunk
         target = getattr(at, kind)[name]
         if value is None:
-            raise DataError(f"'{name}' is missing: it came as likelihoods in the example")
+            raise DataError(f"'{name}' is missing: the example had label probabilities for it")
         shares = _numbers(name, value)
         if shares.size != target[0, 0].size:
-            raise DataError(f"'{name}' has {target[0, 0].size} likelihoods in a row, got "
+            raise DataError(f"'{name}' has {target[0, 0].size} label probabilities in a row, got "
                             f"{shares.size}")
         target[0, 0] = shares.reshape(target[0, 0].shape)
 

@@ -57,9 +57,8 @@ class _Fill(Messenger):
                     jax.random.fold_in(self.key, len(self.values))) - self.sites[name].low
             except NotImplementedError as error:
                 raise Refusal(
-                    f"site '{name}' ({self.sites[name].kind}) cannot be drawn from: NumPyro has no "
-                    f"sample of it. Give it in the data, or "
-                    "write it as a distribution that has"
+                    f"site '{name}' ({self.sites[name].kind}) cannot be simulated: NumPyro cannot "
+                    f"sample it. Give it in the data, or use a distribution that can be sampled"
                 ) from error
             if name in self.seen:
                 data, mask = self.seen[name]
@@ -116,8 +115,8 @@ def _array(name: str, value: Any) -> np.ndarray:
     except ValueError:
         array = np.zeros(())
     if not array.ndim or not len(array):
-        raise ModelError(f"simulate({name}=...): an input has one value a row, in an array (n, "
-                         f"...) whose rows are of one length, got {value!r:.60}")
+        raise ModelError(f"simulate({name}=...): an input has one value per row, in an array (n, "
+                         f"...) whose rows have the same length, got {value!r:.60}")
     return array
 
 
@@ -129,26 +128,26 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
     for name, raw in raws.items():
         if len(raw.values) != rows:
             raise ModelError(f"simulate(rows={rows}): the input '{name}' has {len(raw.values)} "
-                             f"rows: give as many, or leave out rows=")
+                             f"rows: give the same number, or omit rows=")
         if raw.values.dtype.kind == "f":
             deny(~np.isfinite(raw.values), f"the input '{name}'", raw.values, "finite",
-                 hint="An input is never inferred: fill the cell.")
+                 hint="Missing values of inputs are not inferred: fill the cell.")
     structure = kinds.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
                                                  for name, raw in raws.items()})
     arrays |= coding.read(structure, raws, {}, {}, coding.REFUSE).values
     structure.need_likelihood("simulate")
     if structure.penalties:
         raise Refusal(
-            f"simulate: factor '{structure.penalties[0]}' weighs the prior of model "
-            f"'{model.name}', which cannot then be drawn from; "
-            "simulate from a Fit, whose parameters are known"
+            f"simulate: the factor '{structure.penalties[0]}' modifies the prior of model "
+            f"'{model.name}', so it cannot be sampled; simulate from a Fit, whose parameters are "
+            f"known"
         )
     if structure.chains:
         steps = whole_steps(steps, "simulate")
         steps = ragged.along_time(structure, arrays, steps)[1]
     elif steps is not None:
-        raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain whose length "
-                         f"steps= would give")
+        raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain, so steps= "
+                         f"has no meaning")
     values = _simulate_whole(structure, arrays, random_key(seed), rows, steps, parameters)
     return {name: to_labels(np.asarray(values[name]), structure.labels.get(name))
             for name in structure.named if name in values}

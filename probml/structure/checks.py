@@ -38,9 +38,8 @@ def check_steps(
         whole = next((p for p in site.parents if sites[p].time is not None), None)
         if site.time is None and whole:
             raise ModelError(
-                f"model '{model.name}', site '{site.name}' has no axis of time but depends on "
-                f"'{whole}' as a whole: a site depends on a "
-                "chain at its own step only"
+                f"model '{model.name}', site '{site.name}' has no time axis but depends on all "
+                f"steps of '{whole}': a site may depend on a chain at its own step only"
             )
     owners: list[str] = []
 
@@ -62,10 +61,9 @@ def check_steps(
                     exchangeability.COUNT: "on how many steps there are"}
             why = whys.get(mixed, f"on other steps through '{mixed}'")
             raise ModelError(
-                f"model '{model.name}', site '{owner}': a step of it depends {why}, but a site "
-                f"depends on a chain and on inputs at its own "
-                "step only. Shift, lag or number the inputs before fitting and pass the result as "
-                "an input (n, steps, ...)"
+                f"model '{model.name}', site '{owner}': a step of it depends {why}, but a site may "
+                f"depend on a chain and on inputs at its own step only. Shift, lag or number the "
+                f"inputs before fitting and pass the result as an input (n, steps, ...)"
             )
 
 
@@ -111,13 +109,13 @@ def check_rows(
             advice = ("Standardise, lag or index the inputs before fitting and pass the result as "
                       "an input")
             if "callback" in mixed:
-                advice = ("What Python does with them cannot be read: write it in JAX, or write "
-                          "the function with obs= and numpyro.plate, without rows()")
+                advice = ("Operations of Python on them cannot be traced: write them in JAX, or "
+                          "write the function with obs= and numpyro.plate, without rows()")
             if owner not in found:
-                advice = ("Leave the line out, and compute it from what the fit answers: "
+                advice = ("Remove the line, and compute it from the results of the fit: "
                           "fit.predict(data, ...), fit.draws(n)")
             raise ModelError(f"model '{model.name}', site '{owner}': a row of it depends {why}, "
-                             f"but rows are exchangeable. {advice}")
+                             f"but rows must be exchangeable. {advice}")
 
 
 def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, tuple[int, ...]],
@@ -128,7 +126,7 @@ def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, 
         if event != own:
             raise ModelError(
                 f"model '{model.name}', site '{name}': its event axes are {own} for one row and "
-                f"{event} for {rows}: an axis of rows is declared as part of each row's value. "
-                f"rows() is the last batch axis: leave .to_event(1) out for one value a row; a "
-                f"vector in each row needs an axis of its own, x[:, None], before .to_event(1)"
+                f"{event} for {rows}: the axis of rows is declared as part of the value of each "
+                f"row. rows() is the last batch axis: omit .to_event(1) for one value per row; a "
+                f"vector in each row needs a separate axis, x[:, None], before .to_event(1)"
             )

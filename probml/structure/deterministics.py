@@ -37,8 +37,8 @@ def placed(where: str, msg: Mapping[str, Any], one: tuple[int, ...], many: tuple
                                                       for axis in grown):
         raise ModelError(
             f"{where} ({KIND}): its shape is {one} for one row and {many} for {MANY}: expected one "
-            f"axis of rows, or none. Compute it from "
-            "what the fit answers instead (fit.draws, fit.predict) and leave the line out"
+            f"axis of rows, or none. Remove the line, and compute it from the results of the fit "
+            f"(fit.draws, fit.predict)"
         )
     frames = [frame for frame in reversed(msg.get("cond_indep_stack") or ())
               if frame.name != "rows"]

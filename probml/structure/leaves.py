@@ -150,9 +150,9 @@ def _of_object(value: Any, seen: tuple[int, ...]) -> bool:
                  or isinstance(each, _FUNCTIONS) and _reaches(each, seen)), None)
     if name is not None:
         raise ModelError(
-            f"a function inside a distribution holds a {type(value).__name__}, whose '{name}' "
-            f"holds arrays that are not seen: let the function close over these arrays, or "
-            f"register {type(value).__name__} by jax.tree_util.register_pytree_node"
+            f"a function inside a distribution uses a {type(value).__name__}, whose '{name}' "
+            f"contains arrays that JAX does not trace: let the function close over these arrays, "
+            f"or register {type(value).__name__} by jax.tree_util.register_pytree_node"
         )
     return False
 

@@ -59,16 +59,16 @@ def numbers(model: Bound, names: tuple[str, ...], owner: str) -> dict[str, np.nd
     bound, where, out = model.bound, f"{owner} of model '{model.name}'", {}
     for name in names:
         if name not in bound:
-            what = ("an input, which comes with the data" if name in model.inputs
-                    else f"no setting; the settings are {list(bound)}")
+            what = ("an input, which is given with the data" if name in model.inputs
+                    else f"not a setting; the settings are {list(bound)}")
             raise ModelError(f"{where}: '{name}' is {what}")
         try:
             value = np.asarray(bound[name])
         except ValueError:  # ragged
             value = np.asarray(None)
         if value.dtype.kind not in "iuf" or not value.size:
-            raise Refusal(f"{where}: setting '{name}' is {bound[name]!r}, which is no number: bind "
-                          f"it to one, from which the search begins, {model.name}({name}=1.0)")
+            raise Refusal(f"{where}: setting '{name}' is {bound[name]!r}, which is not a number: "
+                          f"bind it to the initial value of the search, {model.name}({name}=1.0)")
         if not np.isfinite(value).all():
             raise Refusal(f"{where}: setting '{name}' is {bound[name]!r}: expected finite numbers")
         out[name] = value.astype(float)
@@ -132,10 +132,10 @@ def _made(structure: Structure, rest: tuple, shapes: tuple, owner: str) -> Struc
         name = next((name for name, shape in shapes if _fails(traced, (name, shape))),
                     shapes[0][0])
         raise Refusal(
-            f"{owner} of model '{model.name}': the function needs setting '{name}' as a number of "
-            f"Python, as sizes, indices and branches are, and not as an array of JAX: such a "
-            f"setting cannot be searched. Fit a model with each of its values, and compare their "
-            f"log_evidence ({str(error).splitlines()[-1]})"
+            f"{owner} of model '{model.name}': the function needs setting '{name}' as a Python "
+            f"number (for sizes, indices or branches), not as a JAX array: such a setting cannot "
+            f"be optimised. Fit a model for each value, and compare their log_evidence "
+            f"({str(error).splitlines()[-1]})"
         ) from error
     idle = next((name for name, _ in shapes
                  if not any(site_of(name) in takes for _, takes in found.programs.values())), None)

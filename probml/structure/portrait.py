@@ -47,13 +47,13 @@ def difference(structure: Structure, said: Mapping[str, Any]) -> str | None:
             return f"{has} has the site '{name}', and {lacks} has none"
         for what, value in theirs[name].items():
             if value != own[name].get(what):
-                return f"of '{name}' the {what} was {value}, and is {own[name].get(what)}"
+                return f"the {what} of '{name}' was {value} and is now {own[name].get(what)}"
     if said.get("by") != traced_by():
         return None
     for name, (text, numbers) in said["programs"].items():
         mine, held = _program(structure, name)
         if text != mine or len(numbers) != len(held):
-            return f"'{name}' is computed otherwise"
+            return f"'{name}' is computed differently"
         for one, other in zip(numbers, held, strict=True):
             if not math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE * _size(held)):
                 return f"'{name}' is computed from {one:.6g}, and now from {other:.6g}"

@@ -81,8 +81,8 @@ class _Recorder(Messenger):
         name, where = msg.get("name"), f"model '{self.model.name}', site '{msg.get('name')}'"
         if msg["type"] == "plate" and msg["args"][1] not in (None, msg["args"][0]):
             raise ModelError(
-                f"{where}: a plate with subsample_size is not supported; give the whole plate, "
-                f"engines take batch_rows= instead"
+                f"{where}: a plate with subsample_size is not supported; use the whole plate; "
+                f"engines have batch_rows= instead"
             )
         if msg["type"] == "param":
             raise ModelError(f'{where}: numpyro.param has no prior here; write sample("{name}", '
@@ -103,8 +103,8 @@ class _Recorder(Messenger):
             msg["value"] = self.index
         if msg["type"] == "prng_key":
             raise ModelError(
-                f"model '{self.model.name}': numpyro.prng_key() draws numbers beside the sites, of "
-                f"which no engine can learn: sample a "
+                f"model '{self.model.name}': numpyro.prng_key() draws random numbers outside the "
+                f"sites, of which no engine can learn: sample a "
                 'site, sample("name", ...), or pass fixed numbers as an input'
             )
         computed = msg["type"] == deterministics.KIND and name not in dict(self.model.interventions)
@@ -114,25 +114,25 @@ class _Recorder(Messenger):
             raise ModelError(f"model '{self.model.name}': a site is named {name!r}: expected text, "
                              f"such as sample(\"mean\", ...)")
         if name in self.messages or name in self.computed:
-            raise ModelError(f"{where}: two sites have this name; give each its own")
+            raise ModelError(f"{where}: two sites have this name; give each a different name")
         if name in self.model.inputs:
             raise ModelError(f"{where}: an input has the same name; rename one of them")
         if computed and {f"{name}_observed", f"{name}_unobserved"} <= set(self.messages):
             raise ModelError(
-                f"{where}: obs_mask= is not needed here: leave it out, and pass the values as data "
-                f"with NaN where they are unseen, "
+                f"{where}: obs_mask= is not needed here: omit it, and pass the values as data "
+                f"with NaN where they are missing, "
                 f'fit({{"{name}": jnp.where(mask, values, jnp.nan)}})'
             )
         if computed:
             if not isinstance(msg["value"], jax.Array | np.ndarray | np.generic | int | float):
                 got = type(msg["value"]).__name__
                 raise ModelError(f"{where} ({deterministics.KIND}): expected one array, got {got}; "
-                                 f"give each array its own name")
+                                 f"give each array a separate name")
             self.computed[name] = msg
             return
         if msg.get("scale") is not None:
-            raise ModelError(f"{where}: handlers.scale is not supported inside a model; weigh rows "
-                             f"by fit(..., weights=...)")
+            raise ModelError(f"{where}: handlers.scale is not supported inside a model; use "
+                             f"fit(..., weights=...) for row weights")
         if msg["kwargs"].get("sample_shape"):
             raise ModelError(
                 f"{where}: sample_shape= is not supported; write "
@@ -141,21 +141,20 @@ class _Recorder(Messenger):
         msg["fn"] = log_weight_of(msg["fn"]) or msg["fn"]
         if msg["is_observed"] and not isinstance(msg["fn"], dist.Unit):
             raise ModelError(
-                f'{where}: obs= is given inside the function; leave it out and pass the values as '
-                f'data: fit({{"{name}": values}})'
+                f'{where}: obs= is given inside the function; omit it and pass the values as data: '
+                f'fit({{"{name}": values}})'
             )
         fn = msg["fn"] = _along_time(msg)
         if isinstance(peel(fn)[0], dist.Delta):
             raise ModelError(
-                f"{where} (Delta): a value that follows from others is no random site: write "
-                f"numpyro.deterministic(\"{name}\", value), "
-                "which is an answer like any other"
+                f"{where} (Delta): a value that is computed from others is not a random variable: "
+                f"write numpyro.deterministic(\"{name}\", value)"
             )
         if (loose := _loose(peel(fn)[0])) is not None:
             kind, name, value = loose
             how = WRITE * isinstance(value, list | tuple)
             raise ModelError(f"{where} ({kind}): {name} is {value!r:.60}, expected a number or an "
-                             f"array, as NumPyro takes no other{how}")
+                             f"array, as in NumPyro{how}")
         dtype = int if domains.of(domains.of_values(fn)).discrete else float
         shape = fn.batch_shape + (() if isinstance(fn, dist.Unit) else fn.event_shape)
         msg["value"] = self.values[name] if name in self.values else jnp.zeros(
@@ -184,37 +183,35 @@ def _loose(fn: dist.Distribution) -> tuple[str, str, Any] | None:
 def listless(error: Exception) -> str:
     """What to do about an error of JAX's that speaks of a list; "" of others."""
     said = isinstance(error, TypeError) and ("'list'" in str(error) or "'tuple'" in str(error))
-    return f" JAX and NumPyro take arrays and no lists{WRITE}." * said
+    return f" JAX and NumPyro take arrays, not lists{WRITE}." * said
 
 
 SEVERAL = (
-    "It works for one row, and not for {rows} (a number tried instead of the data's). rows() is "
-    "the last batch axis, so an input of one "
-    "value a row has the shape (rows,). A vector in each row needs an axis of its own, loc = mu + "
-    "x[:, None], and .to_event(1); "
-    ".expand([3]) of a distribution with rows names their axis, and .expand([n, 3]) their number, "
-    "which nobody knows here: leave it out."
+    "It works for one row but not for {rows} (a trial number of rows). rows() is the last batch "
+    "axis, so an input with one value per row has shape (rows,). A vector in each row needs a "
+    "separate axis, loc = mu + x[:, None], and .to_event(1); .expand([3]) and .expand([n, 3]) of "
+    "a distribution with rows fix their number, which is unknown here: omit it."
 )
 
 
 # what fails where numbers are not known while a function is read → what to write instead
 TRACED = {
     jax.errors.TracerBoolConversionError:
-        "Python's if, while, and, or, not and assert need a number, and here it stands for all "
-        "numbers that a site or an input may have: write jnp.where(condition, a, b) in the place "
-        "of `a if condition else b`, & and | in the place of `and` and `or`",
+        "Python's if, while, and, or, not and assert do not work on traced values of sites and "
+        "inputs: use jnp.where(condition, a, b) instead of `a if condition else b`, & and | "
+        "instead of `and` and `or`",
     jax.errors.TracerArrayConversionError:
-        "NumPy, SciPy, float() and .item() need numbers, and here they stand for all that a site "
-        "or an input may have: write jnp.exp(x) in the place of np.exp(x) and math.exp(x), "
-        "jnp.asarray(table)[z] in the place of table[z], jax.scipy in the place of scipy",
+        "NumPy, SciPy, float() and .item() do not work on traced values of sites and inputs: use "
+        "jnp.exp(x) instead of np.exp(x) and math.exp(x), jnp.asarray(table)[z] instead of "
+        "table[z], jax.scipy instead of scipy",
     jax.errors.TracerIntegerConversionError:
-        "range(), indices of lists and shapes need a whole number, and here it stands for all that "
-        "a site or an input may have: make it an argument with a default, a setting, or index an "
-        "array, jnp.asarray(values)[i]",
+        "range(), indices of lists and shapes do not work with traced values of sites and inputs: "
+        "make the value an argument with a default (a setting), or index an array, "
+        "jnp.asarray(values)[i]",
     jax.errors.ConcretizationTypeError:
-        "float(), int() and shapes need a number, and here it stands for all that a site or an "
-        "input may have: write jnp.exp(x) in the place of math.exp(x), jnp.where in the place of "
-        "`if`, and make sizes arguments with a default, settings",
+        "float(), int() and shapes do not work with traced values of sites and inputs: use "
+        "jnp.exp(x) instead of math.exp(x), jnp.where instead of `if`, and make sizes arguments "
+        "with a default (settings)",
 }  # fmt: skip
 
 
@@ -268,8 +265,7 @@ def as_input(model: Bound, name: str) -> str:
     """What to do with an array that has rows and is no input."""
     kind = "setting" if name in dict(model.settings) else "value from around the function"
     return (
-        f"The {kind} '{name}' has the shape {arrays_of(model)[name].shape}: if it has one entry a "
-        f"row it is an input, an argument without "
-        f"default that stays unbound, def {model.name}({name}): …, and is given with the data, "
-        f"fit({{'{name}': {name}, …}})"
+        f"The {kind} '{name}' has the shape {arrays_of(model)[name].shape}: if it has one entry "
+        f"per row, make it an input (an argument without default that stays unbound, def "
+        f"{model.name}({name}): …) and give it with the data, fit({{'{name}': {name}, …}})"
     )

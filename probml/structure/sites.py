@@ -107,9 +107,8 @@ def _loose(model: Bound, name: str, size: int, in_rows: bool, frames: list, fact
     if plate is not None:
         return (
             f"rows() has the batch axis −1 and the plate '{plate.name}' inside it −{-plate.dim}: "
-            f"an array of one value a member of "
-            f"'{plate.name}' needs the shape ({size}, {', '.join(['1'] * (-plate.dim - 1))}), as "
-            f"v[:, None]"
+            f"an array with one value for each member of '{plate.name}' needs shape ({size}, "
+            f"{', '.join(['1'] * (-plate.dim - 1))}), as v[:, None]"
         )
     if in_rows and long is not None:
         return f"{as_input(model, long)}. Else declare a vector with .to_event(1)"
@@ -117,10 +116,9 @@ def _loose(model: Bound, name: str, size: int, in_rows: bool, frames: list, fact
         return (f'Sum it, factor("{name}", value.sum(-1)), or put the site in a numpyro.plate '
                 f'inside rows()')
     return (
-        "Declare a vector with .to_event(1), an array of one value a row made wider first, x[:, "
-        "None], or put the site in a "
-        "numpyro.plate inside rows(). If it is one value a row, pass the array as an input, an "
-        "argument that stays unbound"
+        "Declare a vector with .to_event(1), give an array of one value per row another axis "
+        "first, x[:, None], or put the site in a numpyro.plate inside rows(). If it has one value "
+        "per row, pass the array as an input, an argument that stays unbound"
     )
 
 
@@ -178,8 +176,8 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
     except Exception as error:
         raise failed(model, inputs, error) from error
     if len(set(declared)) > 1:
-        raise ModelError(f"model '{model.name}': its chains have the lengths {declared}; chains of "
-                         f"one model have one length")
+        raise ModelError(f"model '{model.name}': its chains have the lengths {declared}; all "
+                         f"chains of a model need the same length")
     placed = deterministics.placed
     return found, declared, {n: placed(f"model '{model.name}', site '{n}'", msg, shape, sizes[n])
                              for n, (msg, shape) in made.items()}
@@ -194,16 +192,16 @@ def timed(model: Bound, one: Mapping[str, Site], some: Mapping[str, Site]) -> di
         axes = [i for i, pair in enumerate(zip(site.shape, grown, strict=False))
                 if pair[0] != pair[1]]
         if site.chain and (not site.rows or site.axes):
-            raise ModelError(f"{where}: a {site.kind} stands inside rows() and in no other plate; "
-                             f"write one site a chain")
+            raise ModelError(f"{where}: a {site.kind} must be inside rows() and in no other plate; "
+                             f"write one site for each chain")
         if len(site.shape) != len(grown) or len(axes) > 1 or (
             axes and (not site.rows or axes[0] != len(site.batch))
         ):
             raise ModelError(
                 f"{where}: its shape is {site.shape} for chains of one step and {grown} for "
-                f"{SOME}: time must be its first event axis, "
-                "as in dist.Normal(mean[z], scale[z]).to_event(1); a value of the row beside a "
-                "chain needs an axis for time, s[..., None]"
+                f"{SOME}: time must be its first event axis, as in dist.Normal(mean[z], "
+                f"scale[z]).to_event(1); a value of the row that is used with a chain needs a time "
+                f"axis, s[..., None]"
             )
         out[name] = dataclasses.replace(site, time=len(site.axes) if axes else None)
     return out

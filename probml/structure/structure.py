@@ -181,9 +181,8 @@ class Structure:
         if site.traits.ancillary is not None:
             raise ModelError(
                 f"site '{name}' ({site.kind}) has no mean here: its {site.traits.ancillary} is not "
-                f"learnt from the rows. "
-                "Ask simulate() for whole rows, or a Categorical site on the same probabilities "
-                "for single draws"
+                f"estimated from the rows. Use simulate() for whole rows, or a Categorical site "
+                f"with the same probabilities for single draws"
             )
         with unchecked():
             if site.family is not None:
@@ -302,10 +301,10 @@ class Structure:
         """
         if self.model.whole:
             raise Refusal(
-                f"{verb} is a question about rows, and model '{self.model.name}' is one density of "
-                f"everything (explain says why), of which draws(n), posterior(site) and simulate() "
-                f"answer: write `with probml.rows():` in the place of the plate whose members are "
-                f"rows"
+                f"{verb} needs rows, and model '{self.model.name}' is one joint density without "
+                f"rows (explain(data) gives the reason), which supports draws(n), posterior(site) "
+                f"and simulate(): write `with probml.rows():` instead of the plate whose members "
+                f"are rows"
             )
 
     def need_likelihood(self, verb: str) -> None:
@@ -319,9 +318,9 @@ class Structure:
             raise Refusal(
                 f"{verb} needs the likelihood of a row, a density that integrates to 1, and the "
                 f"factor '{self.losses[0]}' of model '{self.model.name}' (numpyro.factor inside "
-                f"rows()) multiplies a row's density by exp(factor), of which that is not known. "
-                f"A fit's log_prob, predict, predict_proba, decode and simulate take factors as "
-                f"they are written; for {verb} write a distribution in their place, such as "
+                f"rows()) multiplies the density of a row by exp(factor), whose normalisation is "
+                f"unknown. log_prob, predict, predict_proba, decode and simulate of a Fit support "
+                f"factors; for {verb} use a distribution instead, such as "
                 f"dist.Bernoulli(logits=...) or dist.LeftTruncatedDistribution(...)"
             )
 

@@ -89,9 +89,8 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
         raise ModelError(f"model '{model.name}' has no sample sites")
     for name, site in found.items():
         if math.prod(site.shape) > LARGEST:
-            raise ModelError(f"model '{model.name}': a value of '{name}' has the shape "
-                             f"{site.shape}, more than {LARGEST:,} numbers, which no memory "
-                             f"holds: bind smaller sizes")
+            raise ModelError(f"model '{model.name}': a value of '{name}' has shape {site.shape}, "
+                             f"more than {LARGEST:,} numbers: bind smaller sizes")
     inputs = input_specs(specs, 1)
     if any(site.chain for site in found.values()):
         some, _, longer = sites_of(model, specs, x64, SOME)
@@ -152,9 +151,8 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
         for parent in site.parents:
             if sites[parent].rows and not site.rows:
                 raise ModelError(
-                    f"model '{model.name}', site '{site.name}' lies outside rows() but depends on "
-                    f"'{parent}' inside it: "
-                    "move it inside rows()"
+                    f"model '{model.name}', site '{site.name}' is outside rows() but depends on "
+                    f"'{parent}' inside it: move it inside rows()"
                 )
     if not model.whole:
         check_rows(model, found, inputs, closed)
@@ -210,7 +208,7 @@ def intervened(model: Bound, values: Mapping[str, Any]) -> tuple:
             raise ModelError(f"{where}: expected a finite number, or a full array of such, got "
                              f"{value!r:.60}") from None
         if site.time is not None:
-            raise ModelError(f"{where}: '{name}' runs along time, and do() sets one value in every "
+            raise ModelError(f"{where}: '{name}' has time steps, and do() sets one value in every "
                              f"row; give it as data, or as an input")
         if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
             raise ModelError(f"{where}: expected a finite number, got {value!r}")
@@ -222,8 +220,8 @@ def intervened(model: Bound, values: Mapping[str, Any]) -> tuple:
         if site.discrete and (array != np.floor(array)).any() or site.states and not (
             (array >= site.low) & (array <= last)
         ).all():
-            raise ModelError(f"{where}: expected a state, a whole number in {site.low}..{last}, "
-                             f"got {value!r}")
+            raise ModelError(f"{where}: expected a state, an integer in {site.low}..{last}, got "
+                             f"{value!r}")
         array = np.asarray(np.broadcast_to(array, site.cells), np.int32 if site.discrete else float)
         placed = np.asarray(site.place(array)) if array.ndim else array
         out[name] = freeze(placed, name)

@@ -62,7 +62,7 @@ def decoding(case: Case) -> None:
     for name, cells in right.states.items():
         hit = np.asarray(found[name]).reshape(rows, 1, -1) == cells.reshape(1, len(cells), -1)
         match &= hit.all(-1)
-    assert (match.sum(1) == 1).all(), "decode: a row's answer is no joint state"
+    assert (match.sum(1) == 1).all(), "decode: the result for a row is not a joint state"
     same(right.log[match], right.log.max(1), "log p of what decode finds", CLOSE)
 
 

@@ -79,7 +79,7 @@ def fitted(case: Case, engine: Any, data: Any, start: Any, weights: Any = None) 
     """
     if isinstance(data, Mapping) and all(np.isnan(np.asarray(data[name], float)).all()
                                          for name in {*case.sites} & {*data}):
-        raise Unknown("nothing is seen")
+        raise Unknown("nothing is observed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return case.model.fit(data, engine, weights=weights, start=start)

@@ -60,8 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
         found += _round(number, ends, said.keep, said.most, tried)
         number += 1
         _let_go()
-    print(f"{tried['cases']} cases, {tried['claims']} claims held, {found} found; "
-          f"seeds {said.seed} … {number - 1}")
+    print(f"{tried['cases']} cases, {tried['claims']} claims true, {found} found; seeds "
+          f"{said.seed} … {number - 1}")
     return int(found > 0)
 
 

@@ -81,8 +81,8 @@ def modes(case: Case) -> None:
     if fit.converged and other.converged:
         # two modes may be near: what one finds the other may leave, but never for less
         gain = float(other.history[-1]) - float(fit.history[-1])
-        assert gain > -1e-6 * (1 + abs(fit.history[-1])), f"MAP ends {-gain:.3g} below EM's end"
-        assert gain < 1e-3 * (1 + abs(fit.history[-1])), f"MAP climbs {gain:.3g} above EM's end"
+        assert gain > -1e-6 * (1 + abs(fit.history[-1])), f"MAP's optimum is {-gain:.3g} below EM's"
+        assert gain < 1e-3 * (1 + abs(fit.history[-1])), f"MAP's optimum is {gain:.3g} above EM's"
 
 
 def kept(case: Case) -> None:
@@ -110,8 +110,8 @@ def parts(case: Case) -> None:
         for low, high in itertools.pairwise(cuts):
             yield {name: np.asarray(value)[low:high] for name, value in case.data.items()}
 
-    alike(fit, few(case, read), "rows in parts")
-    same(fit.log_prob(read), fit.log_prob(case.data), "log_prob of rows in parts", 1e-7)
+    alike(fit, few(case, read), "rows in batches")
+    same(fit.log_prob(read), fit.log_prob(case.data), "log_prob of rows in batches", 1e-7)
 
 
 def names(case: Case) -> None:

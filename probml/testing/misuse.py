@@ -21,7 +21,7 @@ from probml.errors import DataError, ModelError, Refusal
 
 HANG = 60  # seconds of processor
 WAITS = 600  # seconds by the clock, of a machine that does other things
-UNKNOWN = "an answer of NaN, without a word"
+UNKNOWN = "NaN returned without a warning"
 OURS = (ModelError, DataError, Refusal)
 # of what a face hands on to scikit-learn's checks, whose words users know
 THEIRS = ("sklearn.utils.validation", "sklearn.utils._param_validation", "sklearn.utils.multiclass",

@@ -174,7 +174,7 @@ def test_broken_engines_are_rejected_and_the_report_says_how(x):
         "beta[1]", "90%"
     ] < 0.7
     high = regression().check({"x": x}, Squeezed(shift=1.0), simulations=120)
-    assert high.rejected["beta[0]"] == "the posterior lies too high"
+    assert high.rejected["beta[0]"] == "the posterior is biased high"
 
 
 def test_failures_are_told_and_too_many_of_them_do_not_pass(x):
@@ -205,14 +205,14 @@ def test_what_cannot_be_certified_is_refused_by_name(x):
     for attempt, words in (
         (lambda: improper().check(20), "prior of 'mean' is improper"),
         (lambda: wild().check(5), r"'scale' \(LogNormal\) is not finite.*its prior"),
-        (lambda: regression().check({"x": x}, probml.EM()), "EM finds a point"),
+        (lambda: regression().check({"x": x}, probml.EM()), "EM gives a point"),
         (lambda: regression().check({"x": x}, probml.Exact), "expected an engine's value"),
         (lambda: regression().check({"x": x}, simulations=3), "simulations=3"),
         (lambda: improper().check(), "check needs rows"),
         (lambda: improper().check(20, rows=30), "once"),
         (lambda: improper().check(rows=0), "rows=0"),
         (lambda: labelled(k=2).check({"z": np.full((5, 2), 0.5), "x": np.zeros(5)}),
-         "'z' is given as likelihoods"),
+         "'z' is given as label probabilities"),
         (lambda: mixture(k=2).check(20, probml.Exact()), "site 'z'"),
         (lambda: regression().check({"x": x}, simulator=labelled(k=2)), "site 'y'"),
         (lambda: labelled(k=2).check({"x": np.zeros(5)}, probml.NUTS(), simulator=wild()),

@@ -121,7 +121,7 @@ def test_each_step_of_a_chain_is_decided():
         (P, {"loss": [["a", "b"], ["c", "d"]]}, "loss.*numbers"),
         (P, {"loss": {"ill": {"a": 0}, "sick": {"a": 1}}, "labels": ["well", "ill"]},
          r"2 states \['well', 'ill'\].*\['ill', 'sick'\]"),
-        (P, {"loss": {0: {"a": 0, "b": 1}, 1: {"a": 1}}}, "truth 1 has no loss of the action 'b'"),
+        (P, {"loss": {0: {"a": 0, "b": 1}, 1: {"a": 1}}}, "truth 1 has no loss for the action 'b'"),
         (P, {"loss": {0: 1, 1: 2}}, "truth → action → loss"),
         (P, {"reject": -1}, "reject=-1"),
         (P, {"reject": nan}, "reject=nan"),
@@ -222,13 +222,13 @@ def test_a_report_that_cannot_be_made_is_refused_by_name(honest):
     y, p = honest
     for call, words in (
         (lambda: probml.calibration(y[:5], p), r"\(3000,\), got shape \(5,\)"),
-        (lambda: probml.calibration(y + 1, p), "3 is no label"),
+        (lambda: probml.calibration(y + 1, p), "3 is not a label"),
         (lambda: probml.calibration(np.full(3000, nan), p), "every label is missing"),
         (lambda: probml.calibration(y, p, bins=0), "bins=0"),
         (lambda: probml.calibration(y, p, strategy="round"), "strategy='round'.*uniform"),
         (lambda: probml.calibration(y, p, labels=["a"]), "expected 3 labels"),
-        (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}), "the data show no site of model 'coin' that has states"),
-        (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}, "z"), "do not show 'z'"),
+        (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}), "the data have no discrete site of model 'coin'"),
+        (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}, "z"), "have no 'z'"),
     ):
         with pytest.raises(ValueError, match=words):
             call()

@@ -59,8 +59,8 @@ def test_of_a_point_tables_are_made_at_it():
 def test_what_a_model_does_not_make_is_missed():
     y = np.append(NORMAL[:-1], 30.0)
     found, by = told(level().fit({"y": y}, probml.Exact()), {"y": y})
-    assert by["y", "greatest"].missed and by["y", "sd"].missed and not by["y", "mean"].missed
-    assert by["y", "greatest"].above == 0.0
+    assert by["y", "maximum"].missed and by["y", "sd"].missed and not by["y", "mean"].missed
+    assert by["y", "maximum"].above == 0.0
 
 
 def test_states_are_told_by_shares_and_cells_by_their_index_unseen_ones_left_out():

@@ -115,7 +115,7 @@ def test_what_has_no_steps_is_the_same_along_them(place):
     assert "has no chain along time" in ask(folder, "forecast", "@centre.probml", "@leaves.csv",
                                             *centre, code=4).stderr
     STEPS.assign(who=["b", None, "b", "b", "a", "b"]).to_csv(folder / "torn.csv", index=False)
-    assert "row 1 has no name" in ask(folder, "score", "@moods.probml", "@torn.csv", *moods, "--by",
+    assert "row 1 has no sequence" in ask(folder, "score", "@moods.probml", "@torn.csv", *moods, "--by",
                                       "who", code=3).stderr
 
 
@@ -130,16 +130,16 @@ def test_fits_of_own_functions_are_compared(place):
                                          code=4).stderr
 
 
-@pytest.mark.filterwarnings("default:the table shows nothing:RuntimeWarning")
+@pytest.mark.filterwarnings("default:the table has no:RuntimeWarning")
 def test_what_was_seen_at_the_fit_and_is_not_there_is_said(place):
     folder, centre, _ = place
     pd.DataFrame({"far": [1.0], "wide": [5.0]}).to_csv(folder / "far.csv", index=False)
-    assert "'x' is made of ['long', 'wide']: the table has no column 'long'" in ask(
+    assert "'x' consists of ['long', 'wide']: the table has no column 'long'" in ask(
         folder, "impute", "@centre.probml", "@far.csv", *centre, code=3).stderr
     STEPS.drop(columns="y").to_csv(folder / "still.csv", index=False)
     run = ask(folder, "predict", "@moods.probml", "@still.csv", "--site", "z", "--by", "who",
               *place[2])
-    assert "the table shows nothing of 'y'" in run.stderr and "--as y=COLUMN" in run.stderr
+    assert "the table has no 'y'" in run.stderr and "--as y=COLUMN" in run.stderr
 
 
 @pytest.mark.slow

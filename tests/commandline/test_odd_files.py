@@ -26,7 +26,7 @@ def write(tmp_path):
     ("a;b\n1,5;2\n3,5;4\n", "its separator is ';'"),
     ("a;b\n1;2\n", "its separator is ';'"),
     ("a\tb\n1\t2\n", r"its separator is '\\t'"),
-    ("", "is no csv table"), ("a,b\n", "has no rows"), ("a,b\n1,\"2\n", "is no csv table"),
+    ("", "is not a valid csv table"), ("a,b\n", "has no rows"), ("a,b\n1,\"2\n", "is not a valid csv table"),
 ])  # fmt: skip
 def test_a_table_that_could_be_read_in_two_ways_is_refused(text, said, write):
     with pytest.raises(DataError, match=said):
@@ -43,13 +43,13 @@ def test_a_comma_at_the_end_of_rows_moves_no_column(write):
 
 def test_words_that_are_read_as_unseen_are_told(write):
     path = write("drug,dose\nNone,1\nA,2\nNone,3\nA,\n,4\n")
-    with pytest.warns(RuntimeWarning, match="'drug': 2 cells that say 'None' are read as unseen"):
+    with pytest.warns(RuntimeWarning, match="'drug': 2 cells with the text 'None' are read as missing"):
         assert files.read_table(path)["drug"].isna().tolist() == [True, False, True, False, True]
 
 
 def test_a_column_of_numbers_with_a_word_in_it_is_told(write):
     path = write("a\n" + "".join(f"{i}\n" for i in range(9)) + "?\n")
-    with pytest.warns(RuntimeWarning, match="'a' is numbers but for 1 of 10 cells, which say '\\?'"):
+    with pytest.warns(RuntimeWarning, match="'a' is numeric except for 1 of 10 cells, with the text '\\?'"):
         files.read_table(path)
 
 
@@ -61,7 +61,7 @@ def test_a_long_column_is_of_one_kind(write):
 
 def test_a_column_without_a_name_that_counts_the_rows_is_left_out():
     table = pd.DataFrame({"Unnamed: 0": [0, 1, 2], "a": [1, 2, 4], "Unnamed: 2": [3, 3, 3]})
-    with pytest.warns(RuntimeWarning, match="'Unnamed: 0' has no name in the file and counts the"):
+    with pytest.warns(RuntimeWarning, match="'Unnamed: 0' has no name in the file and is a"):
         assert list(learning._unnumbered(table)) == ["a", "Unnamed: 2"]
 
 
@@ -74,7 +74,7 @@ def test_columns_of_an_index_are_columns(tmp_path):
 def test_a_table_that_cannot_be_written_leaves_the_older_file(name, tmp_path):
     path = tmp_path / name
     path.write_bytes(b"before")
-    with pytest.raises(DataError, match="cannot hold this table"):
+    with pytest.raises(DataError, match="cannot store this table"):
         files.write_table(pd.DataFrame({"a": [1, "x", b"y"]}), str(path))
     assert path.read_bytes() == b"before" and [each.name for each in tmp_path.iterdir()] == [name]
 
@@ -90,7 +90,7 @@ def test_a_slip_of_out_loses_no_file(words, tmp_path):
                                       "probability ( a ) { table 0.5, 0.5; }\n")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     run = CliRunner().invoke(main, [str(tmp_path / w[1:]) if w.startswith("@") else w for w in words])
-    assert run.exit_code == 4 and "would be lost: name another" in run.stderr
+    assert run.exit_code == 4 and "would be overwritten: use another" in run.stderr
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

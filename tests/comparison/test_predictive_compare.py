@@ -185,7 +185,7 @@ def test_labels_tables_and_unlabelled_rows_are_taken():
     data = {"x": x, "y": names}
     table = probml.compare({"fit": classes().fit(data, probml.EM()), "peer": GaussianNB()}, data,
                            target="y", folds=3)
-    assert table.attrs["rows"] == 72 and "8 rows do not show 'y'" in table.attrs["notes"][0]
+    assert table.attrs["rows"] == 72 and "'y' is missing in 8 rows" in table.attrs["notes"][0]
     assert table["accuracy"].between(0.7, 1).all() and np.isfinite(table["log_score"]).all()
     parts = [(np.arange(60), np.arange(60, 80))]  # of all rows, labelled or not
     half = probml.compare({"peer": GaussianNB()}, data, target="y", folds=parts)
@@ -233,17 +233,17 @@ def test_what_cannot_be_compared_is_refused_by_name():
         ({"a": GaussianNB}, data, {}, "'a' is a GaussianNB"),
         ({"a": StandardScaler()}, data, {},
          "'a' is a StandardScaler, expected a Fit, or a classifier"),
-        ({"a": GaussianNB()}, None, {}, "expected the data"),
-        ({"a": GaussianNB()}, {"x": x}, {}, r"do not show it; they have \['x'\]"),
-        ({"a": GaussianNB()}, {"y": y}, {}, "no column beside 'y'"),
+        ({"a": GaussianNB()}, None, {}, "expected data"),
+        ({"a": GaussianNB()}, {"x": x}, {}, r"do not have it; they have \['x'\]"),
+        ({"a": GaussianNB()}, {"y": y}, {}, "no column other than 'y'"),
         ({"a": GaussianNB()}, {"x": x[:5], "y": y}, {},
          r"'x' has the shape \(5, 2\), expected 20 rows"),
-        ({"a": GaussianNB()}, {"x": x, "y": np.full(20, None)}, {}, "0 rows show it"),
+        ({"a": GaussianNB()}, {"x": x, "y": np.full(20, None)}, {}, "0 rows have it"),
         ({"a": GaussianNB(), "b": LinearRegression()}, data, {},
-         "class to 'a', and a number to 'b'"),
+         "'a' treats it as a class and 'b' as a number"),
         ({"a": known, "b": GaussianNB()}, {"a": data, "b": {"x": x, "y": 1 - y}}, {},
-         "other values of 'y'"),
-        ({"a": GaussianNB()}, data, {"engines": {"a": probml.EM()}}, "'a' is none of the fits"),
+         "different values of 'y'"),
+        ({"a": GaussianNB()}, data, {"engines": {"a": probml.EM()}}, "'a' is not one of the fits"),
         ({"a": GaussianNB()}, data, {"folds": 1}, "expected 2 … 20"),
         ({"a": known.do({"y": 0})}, data, {}, r"after do\(\)"),
     ):
@@ -253,7 +253,7 @@ def test_what_cannot_be_compared_is_refused_by_name():
         probml.compare({"a": GaussianNB()}, data)
     with pytest.raises(probml.ModelError, match="target='mean'.*lies outside rows"):
         probml.compare({"a": known}, {**data, "mean": np.zeros(20)}, target="mean")
-    with pytest.raises(probml.ModelError, match="none of the contestants could be judged: 'a': "
+    with pytest.raises(probml.ModelError, match="none of the models could be evaluated: 'a': "
                        ".*parameters were given"):
         probml.compare({"a": known}, data, target="y", folds=2)
 

@@ -78,13 +78,13 @@ def test_a_bad_row_is_named_by_its_file_and_its_number_there(tmp_path, monkeypat
 def test_files_of_other_columns_or_types_are_refused_by_name(tmp_path):
     source = stored(tmp_path, rows_of(), [20])
     narrow = source.replace_schema(pa.schema([("z", pa.string())]))
-    with pytest.raises(DataError, match="'part0.parquet' has the column 'y', which the dataset's"):
+    with pytest.raises(DataError, match="'part0.parquet' has the column 'y', which the schema of the dataset"):
         normal().fit(narrow)
     wide = source.replace_schema(source.schema.append(pa.field("x", pa.float64())))
     with pytest.raises(DataError, match="'part0.parquet' lacks the column 'x' of the dataset's"):
         normal().fit(wide)
     pq.write_table(pa.table({"z": [0, 1], "y": [0.5, 1.0]}), tmp_path / "part2.parquet")
-    with pytest.raises(DataError, match="'part2.parquet' holds 'z' as int64, and the dataset as str"):
+    with pytest.raises(DataError, match="'part2.parquet' has 'z' as int64, and the dataset as str"):
         normal().fit(ds.dataset(tmp_path, format="parquet"))
 
 
@@ -93,7 +93,7 @@ def test_a_file_that_vanishes_between_passes_is_named(tmp_path):
     read = ArrowRows(source)
     assert len(list(parts_of(read))) == 2
     (tmp_path / "part1.parquet").unlink()
-    with pytest.raises(DataError, match=r"cannot be read on from .*part1\.parquet"):
+    with pytest.raises(DataError, match=r"cannot be read after .*part1\.parquet"):
         list(parts_of(read))
 
 
@@ -119,7 +119,7 @@ def test_what_speaks_arrows_interface_is_a_table_and_an_iterator_is_refused(plai
 
     fit = normal().fit(Frame(), probml.Exact())
     assert fit.log_evidence == pytest.approx(plain.log_evidence, rel=1e-12)
-    with pytest.raises(DataError, match="which can be read once, and fits pass"):
+    with pytest.raises(DataError, match="which can be read only once, but fitting"):
         normal().fit(iter([rows_of()]))
 
 
@@ -152,5 +152,5 @@ def test_text_that_is_no_utf_8_is_refused_by_its_column(kind, tmp_path):
     pq.write_table(pa.table({"z": z, "y": y}), tmp_path / "a.parquet")
     data = {"pandas": lambda: pytest.importorskip("pandas").read_parquet(tmp_path / "a.parquet"),
             "folder": lambda: ds.dataset(tmp_path)}.get(kind, lambda: table)()
-    with pytest.raises(DataError, match="'z' cannot be read .*no UTF-8"):
+    with pytest.raises(DataError, match="'z' cannot be read .*not UTF-8"):
         normal().fit(data, probml.Exact())

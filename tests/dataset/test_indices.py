@@ -371,7 +371,7 @@ def test_every_question_checks_codes():
 def test_whole_numbers_may_be_floats_and_others_are_refused():
     assert np.array_equal(fit([0.0, 1.0, 2.0, 3.0] * 2).params["alpha"],
                           fit([0, 1, 2, 3] * 2).params["alpha"])
-    refused(["'group' has 2.5 in row 3", "expected whole numbers"], [0, 1, 2, 2.5] * 2)
+    refused(["'group' has 2.5 in row 3", "expected integers"], [0, 1, 2, 2.5] * 2)
     refused(["'group' has inf in row 3"], [0, 1, 2, np.inf] * 2)
 
 
@@ -380,7 +380,7 @@ def test_whole_numbers_may_be_floats_and_others_are_refused():
               pd.array([0, 1, None, 3] * 2, dtype="Int64"), ["a", "b", None, "c"] * 2]
 )
 def test_an_unseen_group_is_refused_by_name(group):
-    refused(["'group' is unseen in row 2", "a group cannot be unseen"], group)
+    refused(["'group' is missing in row 2", "a group index cannot be missing"], group)
 
 
 def test_an_index_that_the_function_makes_whole_itself_is_checked_too():
@@ -471,7 +471,7 @@ def test_more_labels_than_entries_are_refused_naming_both():
 
 
 def test_text_beside_numbers_is_refused():
-    refused(["'group' must be text throughout", "got 1 in row 1"], ["a", 1] * 4)
+    refused(["'group' must be all text", "got 1 in row 1"], ["a", 1] * 4)
 
 
 def test_labels_stand_in_summary_and_arviz():
@@ -512,7 +512,7 @@ def test_inputs_that_index_one_axis_share_their_labels():
     assert read.table.inputs["home"].tolist() == [2, 1] and read.table.inputs["away"].tolist() == [
         1, 0
     ]
-    with pytest.raises(DataError, match="'home' holds labels and 'away' codes"):
+    with pytest.raises(DataError, match="'home' contains labels and 'away' codes"):
         reading.read(matches(3), {**data, "away": [0, 1]})
 
 
@@ -531,7 +531,7 @@ def test_labels_of_a_fit_at_known_parameters_are_each_listed_once():
     assert known.predict({"group": ["w"]}).tolist() == [2.0]
     with pytest.raises(probml.ModelError, match="'group' has the label 'n' twice"):
         FOUR.at({"alpha": np.arange(4.0)}, labels={"group": ("n", "s", "n")})
-    with pytest.raises(probml.ModelError, match="expected different labels, at most one an entry"):
+    with pytest.raises(probml.ModelError, match="different labels, at most one for each entry"):
         FOUR.at({"alpha": np.arange(4.0)}, labels={"group": tuple("abcde")}).predict(
             {"group": ["a"]}
         )
@@ -548,7 +548,7 @@ def test_explain_names_what_an_input_indexes():
 
 def test_an_unknown_label_is_refused_by_name():
     found = fit(list("abcd") * 2)
-    with pytest.raises(DataError, match="'group' has 'z' in row 1, which is none of its labels, "
+    with pytest.raises(DataError, match="'group' has 'z' in row 1, which is not one of its labels, "
                        "'a', 'b', 'c', 'd'"):
         found.predict({"group": ["a", "z"]})
     with pytest.raises(DataError, match="'group' must be one of its labels, 'a', 'b', 'c', 'd', "
@@ -560,7 +560,7 @@ def test_an_unknown_label_is_refused_by_name():
 
 def test_a_fit_that_knows_codes_refuses_text_and_reads_categories_that_are_numbers_as_codes():
     found = fit([0, 1, 2, 3] * 2)
-    with pytest.raises(DataError, match="'group' has 'c' in row 0, which is none of its labels, "
+    with pytest.raises(DataError, match="'group' has 'c' in row 0, which is not one of its labels, "
                        "0, 1, 2, 3"):
         found.predict({"group": ["c"]})
     np.testing.assert_array_equal(found.predict({"group": pd.Categorical([2, 1])}),
@@ -662,9 +662,9 @@ def test_a_new_member_without_a_prior_of_its_own_is_refused():
             sample("y", dist.Normal(a[g], 1.0))
 
     zeros = {"a": np.zeros(3)}
-    ask(centred, zeros, ["a new member of 'g'", "as a whole"])
+    ask(centred, zeros, ["a new group of 'g'", "also uses all of"])
     ask(looked_up, {"a": np.zeros(2)}, ["has no entry in the settings"])
-    ask(different, zeros, ["the prior of 'a' differs from member to member"])
+    ask(different, zeros, ["the prior of 'a' differs between groups"])
     ask(tied, zeros, ["one prior for all its entries along axis 0"])
     ask(heavy, zeros, ["has no mean"])
 

@@ -107,8 +107,8 @@ def test_categories_that_are_numbers_and_truths_index_as_codes_with_labels(kind)
 
 REFUSED = {
     "codes from 1": (CODES + 1, "subtract 1|cannot be|0..2"),
-    "numbers that are not whole": (CODES + 0.5, "whole number"),
-    "text beside numbers": ([1, *WORDS[1:]], "text throughout"),
+    "numbers that are not whole": (CODES + 0.5, "integer"),
+    "text beside numbers": ([1, *WORDS[1:]], "all text"),
     "an unused level": (pd.Categorical(WORDS, list("abcd")), "remove_unused_categories"),
     "dates": (DATES, "text"),
     "dates of NumPy": (DATES.to_numpy(), "text"),
@@ -129,7 +129,7 @@ def test_what_is_no_code_is_refused_in_our_words(kind, column):
                                    pd.Series([None, *CODES[1:]], dtype="Int64")])
 def test_a_group_that_is_unseen_is_refused_and_a_state_is_inferred(given):
     for kind in ("index", "own plate", "density"):
-        with pytest.raises(DataError, match="'g'.*unseen in row 0"):
+        with pytest.raises(DataError, match="'g'.*missing in row 0"):
             MODELS[kind](k=3).fit({"g": given, "y": Y})
     assert len(site().fit({"g": given, "y": Y}).predict({"g": given, "y": Y}, "g")) == 10
 

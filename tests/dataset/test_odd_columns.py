@@ -44,7 +44,7 @@ def groups(g, k: int = 2):
 def test_names_of_groups_beyond_whole_numbers_are_not_taken_for_one_another(names, unknown):
     """As integers of 64 bits they would be negative, or all the same new member."""
     fit = groups().at({"effect": [0.0, 1.0]})
-    with pytest.raises(probml.DataError, match="beyond the whole numbers of 64 bits.*as text"):
+    with pytest.raises(probml.DataError, match="does not fit in a 64-bit integer.*as text"):
         fit.log_prob({"g": names, "y": [0.0, 1.0]}, unknown=unknown)
 
 

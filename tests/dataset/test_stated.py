@@ -63,8 +63,8 @@ Y = np.random.default_rng(0).normal(size=40)
 
 def test_a_location_thousands_of_its_spreads_from_the_data_is_said_with_what_to_write():
     (text,) = said(normal(), {"y": 1e6 + Y})
-    assert "prior of 'mu', Normal around 0 with a spread of 1, is 1e+06 of its spreads" in text
-    assert ("'y', of which it is the location, lies around 1e+06 with a spread of 0.79" in text
+    assert "prior of 'mu', Normal with centre 0 and scale 1, is 1e+06 of its standard dev" in text
+    assert ("'y', of which it is the location, has centre 1e+06 and standard deviation 0.79" in text
             and "dist.Normal(1e+06" in text)
 
 
@@ -110,7 +110,7 @@ def test_columns_of_a_chain_are_judged_over_all_their_steps():
 
 
 def test_it_is_said_once_by_the_fit_and_the_prior_stays_as_written():
-    with pytest.warns(UserWarning, match="lies around 1e\\+06") as caught:
+    with pytest.warns(UserWarning, match="has centre 1e\\+06") as caught:
         fit = normal().fit({"y": 1e6 + Y}, probml.MAP())
     assert sum("prior of" in str(one.message) for one in caught) == 1
     assert fit.params["mu"] < 1e6 - 1  # it pulls, as its writer said
@@ -169,7 +169,7 @@ def test_a_prior_without_width_is_refused_by_name(kind, arguments):
         with probml.rows():
             sample("y", dist.Normal(jnp.sum(b), 1.0))
 
-    with pytest.raises(probml.ModelError, match=r"the prior of 'b', .*\(.*has no width"):
+    with pytest.raises(probml.ModelError, match=r"the prior of 'b', .*\(.*has scale 0"):
         pinned().fit({"y": np.ones(3)})
 
 
@@ -182,7 +182,7 @@ def test_nothing_is_said_of_a_prior_that_the_evidence_is_about_to_choose(recwarn
 
     fit = level().fit({"y": np.array([5.9, 6.0, 6.1])}, probml.EmpiricalBayes(("scale",)))
     assert fit.model.bound["scale"] > 1
-    assert not [w for w in recwarn if "spreads from the data" in str(w.message)]
+    assert not [w for w in recwarn if "standard deviations away from the data" in str(w.message)]
 
 
 def test_the_advice_about_a_constant_column_can_be_followed():
@@ -208,5 +208,5 @@ def factor(scale: float = 1000.0):
 def test_a_location_beside_unseen_numbers_is_judged_earlier_since_these_explain_what_it_may_not_reach():
     x = np.stack([Y, Y[::-1], 2 * Y], 1)
     (text,) = said(factor(), {"x": 1e5 + x})
-    assert "'mean', Normal around 0 with a spread of 1e+03, is 1e+02" in text and "unseen numbers" in text
+    assert "'mean', Normal with centre 0 and scale 1e+03, is 1e+02" in text and "latent variables" in text
     assert not said(factor(), {"x": 1e4 + x}) and not said(factor(1e4), {"x": 1e5 + x})

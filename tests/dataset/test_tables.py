@@ -222,7 +222,7 @@ def test_values_outside_rows_have_no_row_axis():
             and got.values["bag"].shape == ())
     assert "rate" not in got.values and got.rows == 1
     refuses(["'mean'", "(2,)", "(3,)"], {"mean": [0, 1, 2]}, *sites)
-    refuses(["'mean'", "cell 1", "unseen"], {"mean": [0, None], "x": [1.0]}, *sites)
+    refuses(["'mean'", "cell 1", "missing"], {"mean": [0, None], "x": [1.0]}, *sites)
     refuses(["'rate'", "got -1.0."], {"rate": -1.0},
             real("rate", rows=False, support="positive", valid=lambda v: v > 0))
     refuses(["'mean'", "mapping"], pd.DataFrame({"mean": [1.0]}), *sites)
@@ -328,8 +328,8 @@ def test_a_missing_input_is_named_before_anything_else():
 
 
 def test_inputs_must_be_complete_numbers():
-    refuses(["'d'", "unseen", "row 1, cell 0"], {"d": [[1.0], [np.nan]]}, X, inputs=("d",))
-    refuses(["'d'", "unseen", "row 1"], {"d": [1, None]}, X, inputs=("d",))
+    refuses(["'d'", "missing", "row 1, cell 0"], {"d": [[1.0], [np.nan]]}, X, inputs=("d",))
+    refuses(["'d'", "missing", "row 1"], {"d": [1, None]}, X, inputs=("d",))
     refuses(["'d'", "inf", "row 0"], {"d": [np.inf, 1]}, X, inputs=("d",))
     refuses(["'d'", "'a'", "row 1"], {"d": [None, "a"]}, X, inputs=("d",))
     refuses(["'d'", "single value"], {"d": 2}, X, inputs=("d",))

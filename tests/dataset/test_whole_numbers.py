@@ -63,7 +63,7 @@ def test_a_function_that_wants_whole_numbers_has_them(single):
     np.testing.assert_allclose(fit.params["b"], ((x >> 1) @ y) / (0.01 + (x >> 1) @ (x >> 1)),
                                rtol=1e-5)
     with pytest.raises(probml.DataError, match=r"'x' must be in -2147483648 … 2147483647, got "
-                                               r"4294967296 in row 1.*whole number"):
+                                               r"4294967296 in row 1.*as an integer"):
         shifted().fit({"x": np.array([1, 2**32, 3]), "y": y})
 
 
@@ -73,7 +73,7 @@ def test_large_counts_have_the_density_of_double(single, middle):
     right = stats.poisson.logpmf(n, middle)
     np.testing.assert_allclose(counts().at({"rate": middle}).log_prob({"n": n}), right, atol=1e-4)
     fit = counts().fit({"n": n})
-    assert "'n' has too few digits: it counts up to" in fit.status
+    assert "'n' has too little precision: its counts go up to" in fit.status
     np.testing.assert_allclose(fit.params["rate"], (1 + n.sum()) / (3 + 1e-9), rtol=1e-12)
 
 

@@ -64,7 +64,7 @@ def test_row_groups_in_random_order_are_the_same_rows(tmp_path):
         def mixed(self, random):
             yield Part("some", {"x": X})
 
-    with pytest.raises(Refusal, match="it calls some 'some', as it called no part before"):
+    with pytest.raises(Refusal, match="batches have the name 'some', which no batch had before"):
         rows_of(opened(normal(), Nameless()), left, np.random.default_rng(1))
 
 

@@ -70,16 +70,16 @@ def test_places_that_are_no_row_of_devices_are_refused():
         mesh_of("cpu")
     with pytest.raises(ModelError, match="expected a list of devices"):
         mesh_of([])
-    with pytest.raises(ModelError, match="is named twice"):
+    with pytest.raises(ModelError, match="is given twice"):
         mesh_of([device, device])
     other = Mock(spec=jax.Device, platform="gpu")
-    with pytest.raises(ModelError, match=r"devices of one kind are needed, got cpu and gpu: take jax.devices\('gpu'\)"):
+    with pytest.raises(ModelError, match=r"devices of one kind are needed, got cpu and gpu: use jax.devices\('gpu'\)"):
         mesh_of([device, other])
     assert mesh_of(Mesh(np.array([[device]]), ("a", "b"))) == mesh_of([device]) == mesh_of(device)
 
 
 def test_a_process_that_is_lost_is_told_of_and_other_errors_of_jax_are_left():
-    with pytest.raises(DataError, match=r"another process, .* was lost \(UNKNOWN: Gloo all-reduce failed"), joint():
+    with pytest.raises(DataError, match=r"another process, .* stopped \(UNKNOWN: Gloo all-reduce failed"), joint():
         raise jax.errors.JaxRuntimeError("UNKNOWN: Gloo all-reduce failed: Connection closed\nby peer")
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"), joint():
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")

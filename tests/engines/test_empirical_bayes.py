@@ -224,16 +224,16 @@ Y = {"y": np.array([0.3, 1.2, -0.4])}
 @pytest.mark.parametrize(
     ("model", "data", "choose", "error", "words"),
     [
-        (level(), Y, ("width",), probml.ModelError, r"'width' is no setting.*'loc', 'scale'"),
+        (level(), Y, ("width",), probml.ModelError, r"'width' is not a setting.*'loc', 'scale'"),
         (linear_regression(), {"x": np.ones((3, 1)), **Y}, ("x",), probml.ModelError,
          "'x' is an input"),
         (linear_regression(), {"x": np.ones((3, 1)), **Y}, ("prior",), probml.Refusal,
-         "setting 'prior' is 'normal', which is no number"),
+         "setting 'prior' is 'normal', which is not a number"),
         (linear_regression(noise=None), {"x": np.ones((3, 1)), **Y}, ("noise",), probml.Refusal,
-         "setting 'noise' is None, which is no number: bind it"),
-        (coins(), {"y": COUNTS}, ("groups",), probml.Refusal, "needs setting 'groups' as a number "
-         "of Python"),
-        (branching(), Y, ("scale",), probml.Refusal, "needs setting 'scale' as a number of Python"),
+         "setting 'noise' is None, which is not a number: bind it"),
+        (coins(), {"y": COUNTS}, ("groups",), probml.Refusal, "needs setting 'groups' as a "
+         "Python number"),
+        (branching(), Y, ("scale",), probml.Refusal, "needs setting 'scale' as a Python number"),
         (idle(), Y, ("other",), probml.Refusal, "no density depends on setting 'other'"),
         (tied(), {**Y, "z": np.array([0, 1, 1])}, ("weights",), probml.Refusal,
          "'weights': its entries are tied"),

@@ -250,11 +250,11 @@ def test_labels_of_an_index_are_those_of_all_parts():
     np.testing.assert_array_equal(codes, plain.table.inputs["group"])
     np.testing.assert_array_equal(held.table.inputs["group"], plain.table.inputs["group"])
     tables[1]["group"] = np.full((~few).sum(), 2)
-    with pytest.raises(DataError, match="'group' has labels, .*, in some parts, and codes in others"):
+    with pytest.raises(DataError, match="'group' has labels, .*, in some batches and codes in others"):
         opened(effects(), lambda: iter(tables))
     tables[1]["group"] = np.full((~few).sum(), "rena", object)
     tables[2]["group"][0] = "moss"
-    with pytest.raises(DataError, match="'group' has 7 labels in all parts"):
+    with pytest.raises(DataError, match="'group' has 7 labels in all batches"):
         opened(effects(), lambda: iter(tables))
 
 
@@ -299,14 +299,14 @@ def test_parts_that_do_not_make_one_table_are_refused(tmp_path):
 
     text, codes = np.array(["a", "b"], object), np.array([0, 1])
     y = np.array([0.5, 1.0])
-    with pytest.raises(DataError, match="'z' has labels, .*, in some parts, and codes in others"):
+    with pytest.raises(DataError, match="'z' has labels, .*, in some batches and codes in others"):
         normal().fit(parts({"z": text, "y": y}, {"z": codes, "y": y}))
-    with pytest.raises(DataError, match="'z' has 3 labels in all parts"):
+    with pytest.raises(DataError, match="'z' has 3 labels in all batches"):
         normal().fit(parts({"z": text, "y": y}, {"z": np.array(["b", "c"], object), "y": y}))
-    with pytest.raises(DataError, match="input 'x' has another type, or shape"):
+    with pytest.raises(DataError, match="input 'x' has another type or shape"):
         logistic().fit(parts({"x": np.ones((2, 2)), "y": codes},
                              {"x": np.ones((2, 2), bool), "y": codes}))
-    with pytest.raises(DataError, match="the source has no parts"):
+    with pytest.raises(DataError, match="the source has no batches"):
         normal().fit(parts())
 
 
@@ -336,7 +336,7 @@ def test_a_source_that_grows_between_passes_is_refused(tmp_path):
             return super().parts()
 
     stored(tmp_path, table, CUTS)
-    with pytest.raises(DataError, match="has changed since .* behind its last part.*'part9.npz'"):
+    with pytest.raises(DataError, match="has changed since .* after its last batch.*'part9.npz'"):
         logistic().fit(Growing(tmp_path), probml.MAP())
 
 
@@ -356,9 +356,9 @@ def test_a_label_that_the_first_look_has_not_met_is_refused_where_it_comes_later
 
 def test_what_cannot_be_passed_in_parts_is_refused_in_words(tmp_path):
     source = stored(tmp_path, rows_of("logistic"), CUTS)
-    with pytest.raises(DataError, match="have their weights in a column of their own"):
+    with pytest.raises(DataError, match="need their weights in a column"):
         logistic().fit(source, weights=np.ones(240))
-    with pytest.raises(DataError, match="part 'part0.npz': weights='w': there is no such column, "
+    with pytest.raises(DataError, match="part 'part0.npz': weights='w': no such column; "
                                         "the data have 'x', 'y'"):
         logistic().fit(source, weights="w")
     with pytest.raises(Refusal, match="its rows are read in parts"):

@@ -105,7 +105,7 @@ def test_explain_says_what_is_a_loss_and_what_a_prior_penalises():
     x, y = classes(20)
     told = squared_hinge().explain({"x": x, "y": y})
     role = {record["site"]: record["role"] for record in told.sites}
-    assert role["hinge"].startswith("loss, no likelihood")
+    assert role["hinge"].startswith("loss (not a likelihood)")
     equals = {record["parameter"]: record["equals"] for record in told.penalties}
     assert ("ridge" in equals["weights"] and "C = 1" in equals["weights"]
             and equals["bias"] == "no penalty")

@@ -753,7 +753,7 @@ BAD = {
     "half a word": ("Multinomial", [[1, 2, 2.5], [1, 2, 2]], "count.*2.5.*row 0.*cell 2"),
     "a negative count of words": ("Multinomial", [[1, 2, 2], [5, 1, -1]],
                                   "count.*-1.*row 1.*cell 2"),
-    "a text read in part": ("Multinomial", [[1, 2, 2], [5, 1, nan]], "seen in part in row 1"),
+    "a text read in part": ("Multinomial", [[1, 2, 2], [5, 1, nan]], "partially observed in row 1"),
 }
 
 

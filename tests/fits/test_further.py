@@ -95,7 +95,7 @@ def test_parts_of_a_source_are_steps_and_weights_count_as_rows_do(begun):
 def test_a_fit_that_goes_on_travels_and_is_no_sum(begun):
     again = pickle.loads(pickle.dumps(begun)).update({"x": PARTS[1]})
     np.testing.assert_array_equal(again.params["mean"], begun.update({"x": PARTS[1]}).params["mean"])
-    with pytest.raises(Refusal, match="keeps no statistics that add up"):
+    with pytest.raises(Refusal, match="stores no sufficient statistics that add up"):
         begun.merge(begun)
 
 
@@ -113,10 +113,10 @@ def test_what_takes_no_steps_is_refused_by_name(begun):
         HiddenMarkov(range(1, 3)).partial_fit(X[:, None])
     one = GaussianMixture(1)
     one.fit_ = mixture(k=2).at(begun.params)  # as from a file
-    with pytest.raises(DataError, match="comes from a file.* from the first rows on"):
+    with pytest.raises(DataError, match="comes from a file.* for the first rows"):
         one.partial_fit(X[:, None])
     one.fit_ = dataclasses.replace(one.fit_, by=probml.MAP(), engine="MAP()")
-    with pytest.raises(Refusal, match=r"was fitted by MAP\(\).* keeps no statistics"):
+    with pytest.raises(Refusal, match=r"was fitted by MAP\(\).* stores no sufficient statistics"):
         one.partial_fit(X[:, None])
 
 

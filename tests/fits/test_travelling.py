@@ -169,10 +169,10 @@ def slope_of(prior, noise=1.0, family=dist.Normal):
 OTHERS = {
     "another prior": (slope_of(dist.Normal(0.0, 3.0)), "'slope' is computed from 10, and now from"),
     "another family of the prior": (slope_of(dist.Laplace(0.0, 10.0)),
-                                    "of 'slope' the distribution was Normal, and is Laplace"),
+                                    "the distribution of 'slope' was Normal and is now Laplace"),
     "another noise": (slope_of(dist.Normal(0.0, 10.0), 2.0), "'y' is computed from 1, and now"),
     "another likelihood": (slope_of(dist.Normal(0.0, 10.0), 1.0, dist.Cauchy),
-                           "of 'y' the distribution was Normal, and is Cauchy"),
+                           "the distribution of 'y' was Normal and is now Cauchy"),
 }
 
 
@@ -180,7 +180,7 @@ OTHERS = {
 def test_a_file_of_another_model_of_the_same_name_is_refused(name, tmp_path):
     other, words = OTHERS[name]
     line().fit(DATA).save(tmp_path / "fit")
-    with pytest.raises(probml.ModelError, match="another model of the name 'line': .*" + words):
+    with pytest.raises(probml.ModelError, match="another model named 'line': .*" + words):
         probml.load(tmp_path / "fit", other)
 
 

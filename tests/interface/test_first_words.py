@@ -100,7 +100,7 @@ def test_unseen_cells_are_within_any_bounds():
 
 
 def test_an_argument_named_rows_is_refused_at_decoration():
-    with pytest.raises(probml.ModelError, match="an argument 'rows', which is the number of rows"):
+    with pytest.raises(probml.ModelError, match="an argument 'rows', a name that is reserved"):
 
         @probml.model
         def taken(rows):
@@ -146,16 +146,16 @@ def _mixed(shares):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (_mask, "site 'y': obs_mask= is not needed here: leave it out, and pass the values as data "
+        (_mask, "site 'y': obs_mask= is not needed here: omit it, and pass the values as data "
          "with NaN"),
         (_delta, "site 'twice' .Delta.: .* write numpyro.deterministic"),
-        (_key, "prng_key.. draws numbers beside the sites"),
+        (_key, "prng_key.. draws random numbers outside the sites"),
         (_list, "total_count is .5, 6, 7., expected a number or an array|requires ndarray"),
         (_named(dist.Dirichlet, [1.0, 2.0]),
          "'a' .Dirichlet.: concentration is .1.0, 2.0., expected .* write jnp.array"),
         (_named(dist.Normal, 0.0, None), "'a' .Normal.: scale is None, expected a number or an array"),
         (_named(_mixed, [0.5, 0.5]), "'a' .CategoricalProbs.: probs is .0.5, 0.5., expected"),
-        (_named(dist.MultivariateNormal, [0.0, 0.0], np.eye(2)), "take arrays and no lists: write jnp.array"),
+        (_named(dist.MultivariateNormal, [0.0, 0.0], np.eye(2)), "take arrays, not lists: write jnp.array"),
     ],
     ids=["obs_mask", "Delta", "prng_key", "list", "a list", "None", "a list inside", "a list to JAX"],
 )
@@ -198,7 +198,7 @@ def test_counts_without_end_on_which_nothing_depends_are_dropped():
     np.testing.assert_allclose(fit.params["b"], Y.sum() / 4)
     with pytest.raises(probml.Refusal, match="'n'"):
         fit.posterior("n")
-    assert "unseen, nothing seen depends on it" in str(idle().explain({"y": Y}))
+    assert "latent, no observed site depends on it" in str(idle().explain({"y": Y}))
     density = dist.Normal(0.0, 1.0).log_prob(0.3) + dist.Normal(0.3, 1.0).log_prob(Y).sum()
     assert np.isclose(idle().log_density({"y": Y}, {"b": np.array(0.3)}), density)
 

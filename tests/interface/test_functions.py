@@ -147,18 +147,18 @@ CASES = [
     (schools, {"J": N, "sigma": np.ones(N), "y": Y}, "'theta'"),
     (no_plate, {"y": Y}, None),
     (regression, {"x": X, "y": Y}, None),
-    (gaussian_process, {"x": X[:, 0], "y": Y}, "common plate"),
+    (gaussian_process, {"x": X[:, 0], "y": Y}, "no plate in common"),
     (admissions, {"dept": G, "male": B, "applications": C + 5, "admit": C}, None),
     (local_level, {"y": Y}, "scan"),
     (masked, {"y": Y}, None),
     (scaled, {"y": Y}, "scale"),
     (softly_bound, {"y": Y, "g": G}, "factor"),
-    (twice_observed, {"y": Y}, "common plate"),
+    (twice_observed, {"y": Y}, "no plate in common"),
     (branching, {"y": Y}, "branching"),
     (transformed, {"y": Y}, None),
     (counting_rows, {"y": Y}, "how many rows"),
     (standardised, {"x": X[:, 0], "y": Y}, "other rows"),
-    (looped, {"y": Y[:4]}, "common plate"),
+    (looped, {"y": Y[:4]}, "no plate in common"),
     (volatility, {"returns": Y}, "'s'"),
 ]
 
@@ -407,12 +407,12 @@ SIGMA = np.ones(3)
 
 @pytest.mark.parametrize(("data", "words"), [
     ({"sigma": SIGMA, "y": SIGMA, "obs": SIGMA}, ("'obs'", "twice", "'y'")),
-    ({"sigma": SIGMA}, ("unseen", "'y'")),
+    ({"sigma": SIGMA}, ("missing", "'y'")),
     ({"sigma": SIGMA, "z": SIGMA}, ("'z'", "sigma", "obs")),
     ({"y": SIGMA}, ("'sigma'", "missing")),
     ({"sigma": SIGMA, "y": SIGMA, "J": 3}, ("'J'", "setting")),
     ({"sigma": np.array([1.0, np.nan, 2.0]), "y": SIGMA},
-     ("'sigma'", "cell 1", "'obs' looks", "rows()")),
+     ("'sigma'", "cell 1", "'obs' depends", "rows()")),
     ({"sigma": SIGMA, "y": np.ones(4)}, ("'y'", "(4,)", "'J'")),
 ])
 def test_data_that_do_not_fit_are_refused_by_name(data, words):
@@ -431,7 +431,7 @@ def counts(y, k=2):
 
 @pytest.mark.parametrize(("y", "words"), [
     (np.array([1, -1, 2, 3]), ("'y' is -1 in cell 1", "handlers.mask")),
-    (np.array([1, 0.5, 2, 3]), ("whole numbers", "0.5")),
+    (np.array([1, 0.5, 2, 3]), ("integers", "0.5")),
     (np.array(["a", "b", "a", "c"]), ("'y' is text", "observes numbers")),
 ])
 def test_values_that_a_site_cannot_have_are_refused_by_name(y, words):

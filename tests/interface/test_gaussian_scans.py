@@ -211,4 +211,4 @@ def test_a_scan_whose_steps_have_an_unseen_scale_is_a_hierarchy():
     """Its joint mode has no scale at all: nothing but 'h' tells 'sigma'."""
     model, data = probml.model(stochastic_volatility_of_stan)(), {"y": np.array([0.3, -1.0, 0.2, 1.5, -0.4])}
     told = str(model.explain(data))
-    assert "the spread of h" in told and "its spread is unseen" in told
+    assert "the scale of h" in told and "its scale is estimated" in told

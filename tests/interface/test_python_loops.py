@@ -59,7 +59,7 @@ def test_states_of_a_loop_are_summed_out_and_answered_for_as_brute_force_does():
     np.testing.assert_array_equal([found[f"z_{t}"] for t in range(T)], PATHS[logs.argmax()])
     met = meet(model, {"y": Y})
     said = words(read(met.model, met.data).structure, {"y": Y})
-    assert "'z_0' … 'z_12' stand in alike steps" in said and "forward algorithm" in said
+    assert "'z_0' … 'z_12' form identical steps" in said and "forward algorithm" in said
 
 
 @pytest.mark.slow

@@ -55,12 +55,12 @@ DATA = {
     "a code above the states": (lambda: MIXTURE.fit({"x": X, "z": np.full(60, 7)}), "'z'", "7",
                                 "0..2"),
     "a negative code": (lambda: MIXTURE.fit({"x": X, "z": np.full(60, -1)}), "'z'", "-1"),
-    "half a code": (lambda: MIXTURE.fit({"x": X, "z": np.full(60, 0.5)}), "'z'", "0.5", "whole"),
+    "half a code": (lambda: MIXTURE.fit({"x": X, "z": np.full(60, 0.5)}), "'z'", "0.5", "integer"),
     "too many labels": (lambda: MIXTURE.fit({"x": X, "z": list("abcd") * 15}), "'z'", "4 labels",
                         "3 states"),
     "other rows": (lambda: MIXTURE.fit({"x": X, "z": np.zeros(59)}), "'z'", "59", "60"),
     "text for numbers": (lambda: MIXTURE.fit({"x": [["a", "b"]] * 60}), "'x'", "number"),
-    "nothing seen": (lambda: MIXTURE.fit({"x": np.full((60, 2), nan)}), "unseen"),
+    "nothing seen": (lambda: MIXTURE.fit({"x": np.full((60, 2), nan)}), "missing"),
     "a table for a vector": (lambda: MIXTURE.fit(pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})), "'a'",
                              "mapping"),
     "more components than distinct rows": (lambda: MIXTURE.fit({"x": np.repeat(X[:2], 30, 0)}),
@@ -69,13 +69,13 @@ DATA = {
     "a negative count": (lambda: cases.poisson_mixture(k=2).fit({"x": [1, 2, -3]}), "'x'", "-3",
                          ">= 0"),
     "half a count": (lambda: cases.poisson_mixture(k=2).fit({"x": [1, 2, 3.5]}), "'x'", "3.5",
-                     "whole"),
+                     "integer"),
     "negative weights": (lambda: MIXTURE.fit({"x": X}, weights=np.full(60, -1.0)), "weights",
                          ">= 0"),
     "too few weights": (lambda: MIXTURE.fit({"x": X}, weights=np.ones(59)), "weights", "(60,)"),
     "weights of zero": (lambda: MIXTURE.fit({"x": X}, weights=np.zeros(60)), "weights", "zero"),
     "unseen weights": (lambda: MIXTURE.fit({"x": X}, weights=np.full(60, nan)), "weights",
-                       "unseen"),
+                       "missing"),
     "half a vector of shares": (lambda: shares(2).fit({"x": with_share(nan)}), "'x'", "row 7",
                                 "to_event(1)"),
     "half a vector, exactly": (lambda: cases.full_mixture(
@@ -88,7 +88,7 @@ DATA = {
     "unseen input": (lambda: cases.regression_mixture(
         k=2, d=2
     ).fit({"x": with_cell(nan), "y": X[:, 0]}), "input 'x'", "row 7"),
-    "an input of one value": (lambda: cases.regression_mixture(
+    "an input with one value": (lambda: cases.regression_mixture(
         k=2, d=2
     ).fit({"x": 3.0, "y": X[:, 0]}), "input 'x'", "bind"),
     "a missing input": (lambda: cases.regression_mixture(k=2, d=2).fit({"y": X[:, 0]}),

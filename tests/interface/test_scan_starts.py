@@ -326,7 +326,7 @@ def growing(data):
 @pytest.mark.parametrize("function, words", [
     (accumulating, "depends on all steps before"),
     (of_two_kinds, "BernoulliProbs in the first step and CategoricalProbs in the others"),
-    (growing, "still of another form after 4 steps"),
+    (growing, "still changes its shape or type after 4 steps"),
 ], ids=lambda value: getattr(value, "__name__", None))
 def test_what_cannot_be_summed_out_along_a_scan_is_refused_in_words(function, words):
     with pytest.raises(ModelError, match=words):

@@ -274,16 +274,16 @@ def without(table, column):
 BAD = [
     (clinic, {**TABLES, "drugs": {"x": [1.0]}}, DataError, ["'drugs'", "Drop the table"]),
     (clinic, without("visits", "day"), DataError, ["'day' is missing", "bind it"]),
-    (clinic, without("patients", "patient"), DataError, ["which input", "by="]),
+    (clinic, without("patients", "patient"), DataError, ["index of 'patients' is ambiguous", "by="]),
     (clinic, {"patients": TABLES["patients"]}, DataError, ["'day' is missing"]),
     (clinic, {**TABLES, "visits": {**TABLES["visits"], "baseline": np.ones(8)}}, DataError,
      ["'baseline' is a site of rows('patients')", "'visits'"]),
     (clinic, {**TABLES, "patients": {"patient": ["ann"] * 5, "baseline": BASE}}, DataError,
      ["'ann' twice"]),
     (clinic, {**TABLES, "patients": {"patient": NAMES[:4], "baseline": BASE[:4]}}, DataError,
-     ["'eve' in row 6", "Add the row"]),
+     ["'eve' in row 6", "Add that row"]),
     (clinic, {**TABLES, "visits": {**TABLES["visits"], "day": np.r_[np.nan, DAY[1:]]}}, DataError,
-     ["'day' of table 'visits' is unseen in row 0"]),
+     ["'day' of table 'visits' is missing in row 0"]),
     (clinic, {**TABLES, "visits": {**TABLES["visits"], "y": np.ones(7)}}, DataError,
      ["'y' of table 'visits' has 7 rows"]),
     (clinic, {"day": DAY, "patient": OWNER, "y": Y}, ModelError, ["mapping of tables"]),
@@ -298,7 +298,7 @@ BAD = [
     (results_of_visits, {"patients": {"patient": NAMES},
                        "visits": {"patient": NAMES[OWNER], "visit": np.arange(8)},
                        "tests": {"visit": [0, 1], "y": [0.1, 0.2]}}, ModelError,
-     ["of='visits'", "tables of tables"]),
+     ["of='visits'", "more than two levels"]),
 ]
 
 

@@ -147,7 +147,7 @@ def test_steps_of_a_scan_have_the_marginals_of_brute_force(reverse):
     found = fit.decode({"y": y})
     np.testing.assert_array_equal(found["z"], best[1].T)
     np.testing.assert_array_equal(found["w"], best[2].T + 4)
-    with pytest.raises(Refusal, match="'w' stands in the same scan"):
+    with pytest.raises(Refusal, match="'w' is in the same scan"):
         fit.decode({"y": y}, ["z"])
 
 

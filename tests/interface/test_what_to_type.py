@@ -28,7 +28,7 @@ def fit():
 
 
 def test_a_parameter_is_no_prediction_of_rows(fit):
-    with pytest.raises(probml.ModelError, match=r"outside rows.*take fit.params\['base'\]"):
+    with pytest.raises(probml.ModelError, match=r"outside rows.*use fit.params\['base'\]"):
         fit.predict({"age": [7]}, "base")
     with pytest.raises(probml.ModelError, match=r"no finite list.*take fit.params\['base'\]"):
         fit.table("base")
@@ -37,7 +37,7 @@ def test_a_parameter_is_no_prediction_of_rows(fit):
 def test_engines_that_messages_name_do_not_refuse(fit):
     with pytest.raises(probml.Refusal, match=r"^'base': EM\(\) has no.*Try Laplace\(\)$"):
         fit.posterior("base")
-    with pytest.raises(probml.Refusal, match=r"^EM\(\) found a point.*Try NUTS\(\) or Laplace\(\)$"):
+    with pytest.raises(probml.Refusal, match=r"^EM\(\) gives point.*Try NUTS\(\) or Laplace\(\)$"):
         fit.draws(3)
     told = weight().fit(PETS, probml.Laplace())
     assert 1.0 < float(told.posterior("base").mean) < 3.0
@@ -53,7 +53,7 @@ def test_simulating_says_how_an_input_is_given():
 
 
 @pytest.mark.parametrize("text, says", [("3.9", r"pandas.to_numeric"), ("3,9", r"decimal=','"),
-                                        ("heavy", "An unseen cell is NaN")])
+                                        ("heavy", "A missing cell is NaN")])
 def test_text_in_the_place_of_numbers(text, says):
     with pytest.raises(probml.DataError, match=f"got '{text}' in row 0.*{says}"):
         weight().fit({**PETS, "kg": [text] * 4})
@@ -72,7 +72,7 @@ def test_what_is_no_table_is_told_by_the_models_own_names(data, says):
 
 
 def test_numbers_have_no_calibration_of_states(fit):
-    with pytest.raises(probml.ModelError, match="no site of model 'weight' that has states"):
+    with pytest.raises(probml.ModelError, match="no discrete site of model 'weight'"):
         fit.calibration(PETS)
 
 
@@ -89,12 +89,12 @@ def test_an_unseen_cell_of_a_function_without_rows_says_where_rows_stand():
             sample("height", dist.Normal(mean, 10.0))
 
     data = {"height": [162.0, 181.0, None, 175.0]}
-    with pytest.raises(probml.DataError, match="unseen cell, None, in place 2, .*probml.rows"):
+    with pytest.raises(probml.DataError, match=r"missing cell \(None\) at position 2, .*probml.rows"):
         heights().fit(data)
     assert 160.0 < float(told().fit(data).params["mean"]) < 185.0
 
 
 @pytest.mark.parametrize("k", ["3", 3.0, 0])
 def test_a_number_of_components_is_asked_for_by_name(k):
-    with pytest.raises(probml.ModelError, match=rf"gaussian_mixture\(k={k!r}\): expected a whole"):
+    with pytest.raises(probml.ModelError, match=rf"gaussian_mixture\(k={k!r}\): expected an integer"):
         gaussian_mixture(k=k, d=1).fit({"x": np.ones((3, 1))})

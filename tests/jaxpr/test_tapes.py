@@ -110,7 +110,7 @@ MOVES = {
                          for m, f in (("fill", None), ("fill", 7.0), ("clip", None))],
     "along": lambda x: jnp.take_along_axis(x, jnp.argsort(x, 1), 1),
     "each": lambda x: jax.vmap(lambda row, at: row[at])(x, AT[:3]),
-    "each its own": lambda x: jax.vmap(lambda row, at: row.at[at, 1:3].add(1.0))(x, AT[:3, 0]),
+    "each a different": lambda x: jax.vmap(lambda row, at: row.at[at, 1:3].add(1.0))(x, AT[:3, 0]),
     "turned": lambda x: jax.vmap(lambda row, i: lax.dynamic_slice(row, (i, 1), (2, 2)), (1, 0))(
         x, jnp.arange(4)),
     "added": lambda x: (x.at[AT[:, 0]].add(2.0), x.at[:, AT[0], 1:].add(x[:, :2, 1:]),

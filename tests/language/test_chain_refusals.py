@@ -111,7 +111,7 @@ def lopsided():
 
 
 BAD = {
-    "whole number in 0..1": lambda: steady(3).at({}).log_prob({"roll": [[1.0, 9.0, 0.0]]}),
+    "integer in 0..1": lambda: steady(3).at({}).log_prob({"roll": [[1.0, 9.0, 0.0]]}),
     r"'roll' has the wrong shape: it has 2 steps, the model's chains have 3": lambda: steady(
         3
     ).at({}).log_prob({"roll": [[1, 0]]}),
@@ -127,11 +127,11 @@ BAD = {
     "inside rows": lambda: outside().at({}),
     "no other plate": lambda: plated().at({}),
     r"lengths \[3, 4\]": lambda: unlike().at({}),
-    r"transition row \[0\] is no distribution": lambda: lopsided().at({}),
+    r"transition row \[0\] is not a probability distribution": lambda: lopsided().at({}),
     "given='before'": lambda: loose().at({}).predict_proba({"y": np.ones((1, 3))}, "z",
                                                            given="before"),
     r"forecast\(steps=0\)": lambda: loose().at({}).forecast({"y": np.ones((1, 3))}, 0),
-    "without a stated length": lambda: steady(3).at({}).forecast({"roll": [[1, 0, 1]]}),
+    "without a fixed length": lambda: steady(3).at({}).forecast({"roll": [[1, 0, 1]]}),
     "expected a MarkovChain": lambda: loose().at({}).pairs({"y": np.ones((1, 3))}, "y"),
     r"steps=0": lambda: probml.MarkovChain(HALF, MOVES, 0),
     r"transition must end in \(2, 2\)": lambda: probml.MarkovChain(HALF, jnp.ones((3, 3)) / 3, 4),

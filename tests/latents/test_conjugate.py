@@ -43,7 +43,7 @@ def test_a_spread_of_a_row_is_integrated_to_students_t(kind):
     mean = a / b if kind == "precision" else b / (a - 1)
     np.testing.assert_allclose(fit.impute({"x": x})["v"], mean, rtol=1e-6)  # over nodes
     words = {site["site"]: site["role"] for site in heavy(kind=kind).explain({"x": x[:2]}).sites}
-    assert words["v"] == "unseen, integrated out, conjugate"
+    assert words["v"] == "latent, integrated out, conjugate"
 
 
 def test_a_spread_of_another_power_is_none():
@@ -94,7 +94,7 @@ def test_probabilities_are_integrated_to_the_dirichlet_multinomial():
         np.testing.assert_allclose(found.covariance_matrix[i],
                                    stats.dirichlet(ALPHA + whole[i]).cov(), atol=1e-8)
     words = {site["site"]: site["role"] for site in texts(letters=3).explain(data).sites}
-    assert words["p"] == "unseen, integrated out, conjugate"
+    assert words["p"] == "latent, integrated out, conjugate"
 
 
 def test_probabilities_in_another_order_are_not_taken_for_themselves():

@@ -19,12 +19,12 @@ def chain(**changes):
 
 
 CONSTRUCTED = {
-    "initial_covariance is no covariance.*negative eigenvalue -1": {
+    "initial_covariance is not a covariance.*negative eigenvalue -1": {
         "initial_covariance": np.diag([1.0, -1.0])},
-    r"covariance at \[1\] is no covariance.*negative eigenvalue": {
+    r"covariance at \[1\] is not a covariance.*negative eigenvalue": {
         "covariance": np.stack([np.eye(2), -np.eye(2), np.eye(2)])},
     "is not symmetric": {"covariance": np.array([[1.0, 0.5], [0.0, 1.0]])},
-    r"initial_mean has 2 numbers, so transition must end in \(2, 2\)": {"transition": np.eye(3)},
+    r"initial_mean has 2 elements, so transition must end in \(2, 2\)": {"transition": np.eye(3)},
     "transition .* must have 3 steps, or 1": {"transition": np.zeros((5, 2, 2))},
     "the length of a GaussianChain is unknown": {"steps": None},
     r"initial_mean must be a vector": {"initial_mean": 0.0},
@@ -50,12 +50,12 @@ def walk(turn: float = 1.0):
 
 
 def test_a_negative_variance_at_given_parameters_is_refused():
-    with pytest.raises(probml.ModelError, match="site 'z' .*covariance is no covariance"):
+    with pytest.raises(probml.ModelError, match="site 'z' .*covariance is not a covariance"):
         walk().at({"drift": -1.0})
 
 
 def test_a_transition_that_explodes_is_refused_by_name_and_length():
-    with pytest.raises(probml.ModelError, match="'z' .*transition explodes: .*1.5.*400 steps"):
+    with pytest.raises(probml.ModelError, match="'z' .*transition is unstable: .*1.5.*400 steps"):
         walk(turn=1.5).fit({"y": np.zeros((1, 400))})
     assert np.isfinite(walk(turn=1.5).at({"drift": 1.0}).log_prob({"y": np.zeros((1, 4))}))
 
@@ -110,7 +110,7 @@ def test_em_refuses_what_enters_where_there_is_no_noise_and_the_posterior_is_by_
             sample("y", dist.Normal(z[..., 0], 0.5).to_event(1))
 
     data = {"y": np.random.default_rng(0).normal(size=(2, 8))}
-    words = "EM cannot learn 'b' .*transition of 'z' at number 1"
+    words = "EM cannot learn 'b' .*element 1 of the transition of 'z'"
     with pytest.raises(probml.Refusal, match=words):
         lagged(copied=True).fit(data, probml.EM())
     copied = lagged(copied=True).fit(data)

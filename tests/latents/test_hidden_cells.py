@@ -329,7 +329,7 @@ def test_cells_and_kinds_of_rows_are_answered_for_as_by_brute_force():
     found = fit.decode(data)
     np.testing.assert_array_equal(found["c"], best)
     np.testing.assert_array_equal(found["z"], (GIVEN[best][:, None] * likelihood).argmax(-1))
-    with pytest.raises(probml.Refusal, match="decode them together"):
+    with pytest.raises(probml.Refusal, match="decode both"):
         fit.decode(data, sites=["z"])
     many = np.repeat(HOLES[:1], 4000, 0)
     drawn = fit.simulate(given={"x": many}, seed=0)

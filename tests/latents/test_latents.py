@@ -350,7 +350,7 @@ def test_a_gamma_rate_of_several_cells_is_conjugate(waits):
     means = np.trapezoid(joint * r[:, 0], r[:, 0]) / whole
     np.testing.assert_allclose(fit.impute({"y": y})["r"], means, atol=1e-6)
     words = {site["site"]: site["role"] for site in rates(waits=waits).explain({"y": y}).sites}
-    assert words["r"] == "unseen, integrated out, conjugate"
+    assert words["r"] == "latent, integrated out, conjugate"
 
 
 def test_em_of_overdispersed_counts_ends_at_the_mode_of_the_negative_binomial():
@@ -389,7 +389,7 @@ def several(kind):
 
 @pytest.mark.parametrize("kind, words", [
     ("kink", "has a kink"),
-    ("loss", "'loss' (factor) looks at it"), ("chain", "'y' runs along a chain"),
+    ("loss", "'loss' (factor) depends on it"), ("chain", "'y' is part of a chain"),
 ])
 def test_what_has_no_integral_is_refused_with_its_reason(kind, words):
     y = np.zeros((3, 4)) if kind == "chain" else np.array([1.0, 0.0, 2.0])
@@ -405,7 +405,7 @@ def test_a_hole_that_has_no_integral_is_refused_by_its_row():
             x = sample("x", dist.Laplace(0.0, 1.0).expand([2]).to_event(1))
             sample("y", dist.Bernoulli(logits=x.sum(-1)))
 
-    with pytest.raises(probml.Refusal, match="'x' is unseen in row 1, and 1 rows"):
+    with pytest.raises(probml.Refusal, match="'x' is missing in row 1 .1 rows"):
         pair().at({}).log_prob({"x": [[0.1, 1], [nan, 0], [1, 1]], "y": [1, 0, 1]})
 
 
@@ -490,10 +490,10 @@ def test_row_levels_under_nuts_are_drawn_given_each_draw_of_their_spread():
 
 def test_explain_says_what_is_integrated_out():
     words = {site["site"]: site["role"] for site in schools().explain(SCHOOLS).sites}
-    assert words["theta"] == "unseen, integrated out, exact Gaussian"
+    assert words["theta"] == "latent, integrated out, exact Gaussian"
     data = {"x": [0.1, nan, 1.0], "y": [1.0, 0.0, 2.0]}
     words = {site["site"]: site["role"] for site in line().explain(data).sites}
-    assert words["x"] == "part-seen, integrated out where unseen, exact Gaussian"
+    assert words["x"] == "partially observed, integrated out where missing, exact Gaussian"
 
 
 def test_float32_keeps_the_digits_of_a_far_and_tight_prior():

@@ -54,7 +54,7 @@ def test_two_numbers_a_row_are_integrated_by_quadrature(prior, close):
     np.testing.assert_allclose(fit.log_prob({"y": Y}), logs, atol=close)
     np.testing.assert_allclose(fit.impute({"y": Y})["z"], means, atol=10 * close)
     words = {site["site"]: site["role"] for site in counts(q=2, prior=prior).explain({"y": Y}).sites}
-    assert words["z"] == "unseen, integrated out, quadrature with 25 × 25 nodes"
+    assert words["z"] == "latent, integrated out, quadrature with 25 × 25 nodes"
 
 
 def test_a_vector_of_which_one_number_is_seen_is_integrated_over_the_other():
@@ -130,7 +130,7 @@ def test_engines_climb_laplaces_approximation_and_say_how_far_off_it_is(engine):
     assert np.all(np.diff(fit.history) > -1e-7 * abs(fit.history[0]))
     assert "'z': integrated out by Laplace's approximation" in fit.status
     words = {site["site"]: site["role"] for site in model.explain({"y": y}).sites}
-    assert words["z"] == "unseen, integrated out, approximately: Laplace"
+    assert words["z"] == "latent, integrated out, approximately: Laplace"
     if isinstance(engine, probml.MAP):
         np.testing.assert_allclose(fit.history[-1], laplace(fit.params, y), atol=1e-6)
 

@@ -140,7 +140,7 @@ def test_a_table_lists_the_child_slowest_and_the_last_parent_fastest():
 
 def test_a_table_with_the_child_fastest_is_refused_and_explained():
     with pytest.raises(probml.ModelError, match=r"line 5: 'wet' given rain=no: .* sum to "
-                       r"1.2,.*'wet' running fastest, as in XMLBIF"):
+                       r"1.2,.*'wet' as the fastest index, as in XMLBIF"):
         parse(VARIABLES + RAIN + "probability ( wet | rain ) { table 0.9, 0.1, 0.0, 0.2, 0.3, "
               "0.5; }")
 
@@ -204,10 +204,10 @@ ERRORS = {  # what is done to BIF -> the line, words of the message
     "a default that does not sum to 1": (lambda t: t.replace("(no) 0.9", "default 0.8"), 5,
                                          "the default of 'wet'", "0.9"),
     "a negative number": (lambda t: t.replace("0.9, 0.1", "1.1, -0.1"), 5, "'wet' given rain=no",
-                          "-0.1 is no probability"),
+                          "-0.1 is not a probability"),
     "not a number": (lambda t: t.replace("0.9, 0.1", "nan, 0.1"), 5, "'wet' given rain=no",
-                     "nan is no probability"),
-    "infinity": (lambda t: t.replace("0.8, 0.2", "0.8, inf"), 4, "'rain'", "inf is no probability"),
+                     "nan is not a probability"),
+    "infinity": (lambda t: t.replace("0.8, 0.2", "0.8, inf"), 4, "'rain'", "inf is not a probability"),
     "a word for a number": (lambda t: t.replace("0.9, 0.1", "0.9, high"), 5, "'wet'",
                             "expected a number", "'high'"),
     "too few numbers": (lambda t: t.replace("0.9, 0.1, 0.0", "0.9, 0.1"), 5, "'wet' given rain=no",
@@ -236,7 +236,7 @@ ERRORS = {  # what is done to BIF -> the line, words of the message
                         "2 labels", "'rain'"),
     "labels of a root": (lambda t: t.replace("table", "(no)"), 4, "'rain'", "(no)", "none"),
     "an unknown parent": (lambda t: t.replace("| rain", "| snow"), 5, "'wet'", "'snow'",
-                          "no variable"),
+                          "not a variable"),
     "a parent twice": (lambda t: t.replace("| rain", "| rain, rain"), 5, "'wet'", "'rain'",
                        "twice"),
     "an unknown child": (lambda t: t + "probability ( snow ) { table 1; }", 6, "'snow'",
@@ -268,19 +268,19 @@ ERRORS = {  # what is done to BIF -> the line, words of the message
     "a mark for a name": (lambda t: t.replace("variable wet", "variable"), 3,
                           "the name of a variable", "'{'"),
     "a comment never closed": (lambda t: t.replace("variable wet", "/* variable wet"), 3,
-                               "a comment that is never closed"),
+                               "an unclosed comment"),
     "a quote never closed": (lambda t: t.replace("variable wet", 'variable "wet'), 3,
-                             "a quote that is never closed"),
+                             "an unclosed quote"),
     "a property never closed": (lambda t: t.replace("0.5; }", "0.5; property x }"), 6, "property",
                                 "'wet'", "the end of the file"),
     "a parenthesis never closed": (lambda t: VARIABLES + RAIN + "probability ( wet | rain ) { (no",
                                    5, "'wet'", "')'", "the end"),
     "no variables": (lambda t: "network sprinkler { }\n", 2, "variable"),
-    "an empty text": (lambda t: "", 1, "nothing"),
-    "comments only": (lambda t: "// BIF\n\n", 3, "nothing"),
-    "another format": (lambda t: '<?xml version="1.0"?>\n<BIF VERSION="0.3">', 1, "no BIF file",
+    "an empty text": (lambda t: "", 1, "empty"),
+    "comments only": (lambda t: "// BIF\n\n", 3, "empty"),
+    "another format": (lambda t: '<?xml version="1.0"?>\n<BIF VERSION="0.3">', 1, "not a BIF file",
                        "XMLBIF"),
-    "bytes": (lambda t: "\x89PNG\r\n\x1a\n\x00\x00", 1, "no BIF file", "PNG"),
+    "bytes": (lambda t: "\x89PNG\r\n\x1a\n\x00\x00", 1, "not a BIF file", "PNG"),
 }
 
 
@@ -470,8 +470,8 @@ def test_what_is_no_bif_file_is_refused_by_path(tmp_path):
     with pytest.raises(probml.ModelError, match=f"{tmp_path} is a folder"):
         read_bif(tmp_path)
     for data, words in [
-        (b"", "line 1: there is nothing"),
-        (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "line 1: expected 'network'.*no BIF file"),
+        (b"", "line 1: the file is empty"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "line 1: expected 'network'.*not a BIF file"),
         (gzip.compress(BIF.encode())[:-20], "cut off before the last line"),
         (BIF[:150].encode(), "line 4: .*the end of the file"),
     ]:

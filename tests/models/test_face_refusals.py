@@ -53,7 +53,7 @@ def test_a_face_says_each_parameter_once_with_its_rule(face):
     ("face", "words"),
     [
         (GaussianMixture(0), r"n_components=0.*at least 1"),
-        (GaussianMixture(2.5), r"n_components=2.5.*whole number"),
+        (GaussianMixture(2.5), r"n_components=2.5.*integer"),
         (GaussianMixture(2, covariance_type="round"),
          r"covariance_type='round'.*'full'.*'tied spherical'"),
         (GaussianMixture(2, tol=-1), r"tol=-1.*at least 0"),
@@ -99,7 +99,7 @@ def changed(row, column, value):
         (NaiveBayes(kinds="poisson"), -COUNTS, Y,
          "Negative values in data: column 0.*-51 in row 0"),
         (NaiveBayes(kinds="multinomial"), X, Y,
-         "column 0.*'multinomial'.*whole number.*5.1 in row 0"),
+         "column 0.*'multinomial'.*integer.*5.1 in row 0"),
         (NaiveBayes(kinds="bernoulli"), COUNTS, Y, "column 0.*0 or 1.*51 in row 0"),
         (GaussianMixture(2), np.full((10, 2), nan), None, "every cell of X is missing"),
         (LatentClass(2), np.full((10, 2), None), None, "every cell of X is missing"),

@@ -45,7 +45,7 @@ def test_effects_are_those_of_a_mixed_model(text, effects, correlated):
 
 @pytest.mark.parametrize(("text", "kind", "said"), [
     ("y ~ dose + (1 | bed)", probml.DataError, "no column 'bed', a grouping"),
-    ("y ~ 1 + (dose | ward)", probml.ModelError, "the effect of 'dose' needs 'dose' among"),
+    ("y ~ 1 + (dose | ward)", probml.ModelError, "the group effect of 'dose' needs 'dose' as"),
     ("y ~ dose +* sex", probml.ModelError, "formula"),
     ("y ~ weight", probml.DataError, "weight"),
 ])
@@ -70,8 +70,8 @@ def test_a_mixed_model_by_formula_is_the_one_by_hand():
 
 @pytest.mark.parametrize(("text", "said"), [
     ("y ~ factor(g)", "a category is C"), ("y ~ I(x^2)", r"I\(x\*\*2\)"),
-    ("cbind(s, n - s) ~ x", "trials="), ("y = x", "parted by ~"),
-    ("y ~ x | g", r"stands in brackets, y ~ x \+ \(1 \| group\)"),
+    ("cbind(s, n - s) ~ x", "trials="), ("y = x", "separated by ~"),
+    ("y ~ x | g", r"in brackets, y ~ x \+ \(1 \| group\)"),
 ])
 def test_what_r_writes_otherwise_is_told(text, said):
     table = pd.DataFrame({"y": [1.0, 2.0, 3.0], "x": [0.0, 1.0, 3.0], "g": list("aab")})
@@ -103,7 +103,7 @@ def test_a_formula_is_fitted_by_its_estimator(text, kind):
 def test_a_formula_that_cannot_be_fitted_says_why():
     with pytest.raises(probml.ModelError, match="no left side"):
         formula("dose", TABLE).fit()
-    with pytest.raises(probml.ModelError, match="no intercept, which MixedModel"):
+    with pytest.raises(probml.ModelError, match="no intercept, but MixedModel"):
         formula("y ~ 0 + dose + (1 | ward)", TABLE).fit()
-    with pytest.raises(probml.ModelError, match="None, 'bayes' or an engine's value"):
+    with pytest.raises(probml.ModelError, match="None, 'bayes' or an engine"):
         formula("y ~ dose", TABLE).fit(engine="baye")

@@ -187,7 +187,7 @@ def test_a_posterior_of_coefficients_is_averaged_over():
 @pytest.mark.parametrize(
     ("face", "y", "more", "words"),
     [
-        (GeneralizedLinearModel("poisson"), [1, -2, 3], {}, "row 1.*whole number"),
+        (GeneralizedLinearModel("poisson"), [1, -2, 3], {}, "row 1.*integer"),
         (GeneralizedLinearModel("gamma"), [1.0, 2.0, 0.0], {}, "row 2.*above 0"),
         (GeneralizedLinearModel("bernoulli"), [0, 1, 2], {}, "row 2.*0 or 1"),
         (GeneralizedLinearModel("binomial"), [0, 1, 2], {}, "trials"),

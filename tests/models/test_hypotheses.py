@@ -89,7 +89,7 @@ def test_what_is_no_table_of_counts_is_refused_by_its_cell(table, words):
 def test_an_unknown_sampling_and_too_weak_a_prior_are_refused():
     with pytest.raises(ModelError, match="sampling='both'.*'joint', 'rows', 'columns', 'poisson'"):
         dependence(DOLLS, "both")
-    with pytest.raises(ModelError, match="concentration=0.2.*from 1 on all do"):
+    with pytest.raises(ModelError, match="concentration=0.2.*any number from 1"):
         dependence(DOLLS, concentration=0.2)
 
 
@@ -138,13 +138,13 @@ def test_far_groups_have_a_finite_factor():
 
 
 def test_groups_that_cannot_be_compared_are_refused():
-    with pytest.raises(DataError, match="pairs have one of each"):
+    with pytest.raises(DataError, match="paired samples need the same"):
         two_samples([1.0, 2.0], [1.0, 2.0, 3.0], paired=True)
-    with pytest.raises(DataError, match="y has 1 numbers"):
+    with pytest.raises(DataError, match="y has 1 observed numbers"):
         two_samples([1.0, 2.0], [1.0, np.nan])
-    with pytest.raises(DataError, match="no spread"):
+    with pytest.raises(DataError, match="do not vary"):
         two_samples([1.0, 1.0], [2.0, 2.0])
-    with pytest.raises(DataError, match="no spread"):
+    with pytest.raises(DataError, match="do not vary"):
         two_samples([0.1] * 3, [0.2] * 3)  # whose means are rounded
     with pytest.raises(ModelError, match="width=0"):
         two_samples([1.0, 2.0], [2.0, 1.0], width=0)
@@ -277,7 +277,7 @@ def test_sets_of_mlxtend_are_taken_and_strangers_refused():
     table = baskets()
     sets = pd.DataFrame({"support": [0.4], "itemsets": [frozenset({"milk", "bread"})]})
     assert len(association_rules(table, sets)) == 2
-    with pytest.raises(DataError, match="has 'tea', which is no column"):
+    with pytest.raises(DataError, match="has 'tea', which is not a column"):
         association_rules(table, [("bread", "tea")])
     with pytest.raises(DataError, match="row 2 of column 'milk' is 7"):
         association_rules(table.astype(int).assign(milk=[0, 1, 7, *[0] * 297]), [("bread", "milk")])

@@ -41,7 +41,7 @@ def test_answers_that_are_none_are_refused_by_name():
     with pytest.raises(probml.DataError, match="column 2 of X is 2 in row 4"):
         ItemResponse().fit(X)
     X[:, 2] = 1.0
-    with pytest.raises(probml.DataError, match="column 2 has the answer 1 of every person"):
+    with pytest.raises(probml.DataError, match="column 2 has the answer 1 for every person"):
         ItemResponse(prior=False).fit(X)
 
 

@@ -87,7 +87,7 @@ def test_a_whole_number_that_training_did_not_show_counts_as_unseen(passengers):
     face = NaiveBayes().fit(passengers[["Pclass", "Fare"]], passengers["Survived"])
     new = pd.DataFrame({"Pclass": [3.0], "Fare": [10.0]})
     with pytest.warns(UserWarning,
-                      match="column 'Pclass' has 3.0 in row 0.*count as unseen.*kinds="):
+                      match="column 'Pclass' has 3.0 in row 0.*count as missing.*kinds="):
         found = face.predict_proba(new)
     np.testing.assert_allclose(found, face.predict_proba(new.assign(Pclass=np.nan)))
 
@@ -95,7 +95,7 @@ def test_a_whole_number_that_training_did_not_show_counts_as_unseen(passengers):
 def test_dates_are_refused_with_what_to_do(passengers):
     dated = passengers[["Fare"]].assign(when=pd.Timestamp("2020-01-01"))
     for fit in (lambda: MixedMixture(2).fit(dated), lambda: learn_structure(dated, "bic")):
-        with pytest.raises(probml.DataError, match="column 'when' holds dates.*total_seconds"):
+        with pytest.raises(probml.DataError, match="column 'when' has dates.*total_seconds"):
             fit()
 
 
@@ -116,7 +116,7 @@ def test_structure_takes_whole_numbers_of_many_values_as_numbers_and_says_so(pas
     assert dict(dag.nodes(data="states")) == {"Survived": (0, 1), "Pclass": (1.0, 2.0, 3.0),
                                               "Sex": ("female", "male"), "Age": float}
     assert ("categories: 'Survived', 'Pclass';" in dag.graph["status"]
-            and "taken as numbers: 'Age'" in dag.graph["status"])
+            and "treated as numbers: 'Age'" in dag.graph["status"])
     told = learn_structure(data, "bic", restarts=0, kinds={"Age": "categorical"})
     assert (told.nodes["Age"]["states"] == tuple(sorted(set(data["Age"])))
             and "'Age'" not in told.graph["status"])
@@ -147,15 +147,15 @@ def test_kinds_of_a_network_that_cannot_be_are_refused(passengers):
     dag, table = nx.DiGraph([("Pclass", "Fare")]), passengers[["Pclass", "Fare"]]
     for given, words in (
         ({}, "'Pclass' has no states.*data=..."),
-        ({"kinds": {"Fare": "normal"}}, "give data as well"),
-        ({"data": table, "kinds": {"fare": "normal"}}, "kinds names 'fare', which is no node"),
+        ({"kinds": {"Fare": "normal"}}, "give data= too"),
+        ({"data": table, "kinds": {"fare": "normal"}}, "kinds names 'fare', which is not a node"),
         ({"data": table, "states": {"Fare": float}, "kinds": {"Fare": "normal"}},
          "'Fare' is in states and in kinds"),
         ({"data": table, "kinds": {"Fare": "poisson"}},
          "'Fare' is 'poisson': expected 'categorical' or 'normal'"),
-        ({"data": table[["Fare"]]}, "'Pclass' is no column of the data"),
+        ({"data": table[["Fare"]]}, "'Pclass' is not a column of the data"),
         ({"data": table.assign(Fare=[datetime.date(2020, 1, 1)] * len(table))},
-         "'Fare' holds dates"),
+         "'Fare' has dates"),
     ):
         with pytest.raises((probml.ModelError, probml.DataError), match=words):
             bayesian_network(dag, **given)
@@ -219,7 +219,7 @@ def test_a_zero_is_taken_where_it_has_a_density_and_refused_with_what_to_do_wher
         with pytest.raises(probml.DataError, match="'x' must be positive, got 0.0 in row 0. "
                            "(Gamma|LogNormal|Weibull) has no dens.*half"):
             waits(refused).log_prob({"x": x})
-        with pytest.raises(probml.DataError, match="got -1.0 in row 1. An unseen cell is NaN"):
+        with pytest.raises(probml.DataError, match="got -1.0 in row 1. A missing cell is NaN"):
             waits(refused).log_prob({"x": np.array([1.0, -1.0])})
 
 

@@ -657,7 +657,7 @@ WRONG = {
     "rows that do not agree": (lambda fit: fit.predict_proba({"a": ["a0"], "b": ["b0", "b1"]}, "d"),
                                ["'b'", "rows"]),
     "no rows": (lambda fit: fit.predict_proba({"a": []}, "d"), ["empty"]),
-    "which of many": (lambda fit: fit.predict_proba({"a": ["a0"]}), ["which site", "'b'"]),
+    "which of many": (lambda fit: fit.predict_proba({"a": ["a0"]}), ["choose one with site=", "'b'"]),
 }
 
 
@@ -709,7 +709,7 @@ def test_a_network_too_wide_for_memory_is_refused_with_its_clique_its_bytes_and_
     fit = model.at({f"{node}.table": rng.dirichlet(np.ones(8), (8,) * grid.in_degree(node))
                     for node in grid})
     with pytest.raises(probml.Refusal, match=r"table over 'x\d+\.\d+', .*entries, .*bytes, above "
-                       r"the budget of .*See some of these"):
+                       r"the budget of .*Observe some of these"):
         fit.predict_proba({"x9.9": [0]}, "x0.0")
     # the answer is there where what is seen cuts the grid: the row below the first is known
     seen = {f"x1.{j}": [j % 8] for j in range(10)}

@@ -36,7 +36,7 @@ def test_dates_in_the_place_of_numbers_are_refused_when_asked(dated):
     """As floats they would be counts of some part of a second."""
     table = pd.DataFrame(X, columns=["a", "b"])
     for face in (models.NaiveBayes().fit(table, Y > 2), models.MixedMixture(2, n_init=1).fit(table)):
-        with pytest.raises(probml.DataError, match="'a' holds dates or times"):
+        with pytest.raises(probml.DataError, match="'a' has dates or times"):
             face.predict(table.assign(a=dated(table["a"])))
 
 
@@ -44,7 +44,7 @@ def test_dates_are_no_codes():
     """NumPy makes whole numbers of moments in nanoseconds, and 0 and 1 are codes."""
     codes = pd.DataFrame({"a": [0, 1, 0, 1, 1, 0], "b": [0, 1, 0, 1, 0, 0]})
     face = models.LatentClass(2, n_init=1).fit(codes)
-    with pytest.raises(probml.DataError, match="not in training"):
+    with pytest.raises(probml.DataError, match="not in the training data"):
         face.predict(codes.astype(float).apply(pd.to_datetime))
 
 

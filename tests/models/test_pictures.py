@@ -286,7 +286,7 @@ REFUSED = {
                                                   x.round()), "normal", "profile"),
     "text": (lambda m, x: pictures.density(NaiveBayes().fit(MIXED, MIXED["a"]), MIXED), "numbers"),
     "nothing seen": (lambda m, x: pictures.density(m, x.assign(length_mm=nan)), "length_mm",
-                     "seen"),
+                     "observed"),
     "lengths": (lambda m, x: pictures.confusion([1, 2], [1]), "(2,)", "(1,)"),
     "a label that is not listed": (
         lambda m, x: pictures.confusion(["a", "b"], ["a", "c"], labels=["a", "b"]), "'c'"

@@ -96,8 +96,8 @@ def _counting():
 
 
 @pytest.mark.parametrize("function,said", [
-    (_branching, r"jnp\.where\(condition, a, b\)"), (_by_numpy, r"jnp\.exp\(x\) in the place of np"),
-    (_by_math, r"jnp\.exp\(x\) in the place of math\.exp"), (_counting, "whole number"),
+    (_branching, r"jnp\.where\(condition, a, b\)"), (_by_numpy, r"jnp\.exp\(x\) instead of np"),
+    (_by_math, r"jnp\.exp\(x\) instead of math\.exp"), (_counting, "range"),
 ])
 def test_what_cannot_be_read_is_told_what_to_write(function, said):
     with pytest.raises(probml.ModelError, match=said) as error:

@@ -108,7 +108,7 @@ def test_rows_are_taken_and_the_function_stands_alone():
 
 def test_what_is_no_matrix_of_distances_is_refused_by_row_and_column():
     d = squareform(pdist(cloud(5)))
-    for change, words in (((0, 1, -1.0), "row 0 and column 1"), ((2, 3, 9.0), "turned round"),
+    for change, words in (((0, 1, -1.0), "row 0 and column 1"), ((2, 3, 9.0), "reversed pair"),
                           ((4, 4, 1.0), "0 on the diagonal")):
         wrong = d.copy()
         wrong[change[0], change[1]] = change[2]
@@ -116,7 +116,7 @@ def test_what_is_no_matrix_of_distances_is_refused_by_row_and_column():
             MultidimensionalScaling(dissimilarity="precomputed").fit(wrong)
     with pytest.raises(probml.DataError, match=r"\(n, n\)"):
         classical_scaling(d[:3])
-    with pytest.raises(probml.DataError, match="one place"):
+    with pytest.raises(probml.DataError, match="coincide"):
         MultidimensionalScaling().fit(np.ones((4, 2)))
     twin = np.vstack([cloud(4), cloud(4)[:1]])
     with pytest.raises(probml.DataError, match="points 0 and 4"):

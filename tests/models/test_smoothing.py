@@ -85,7 +85,7 @@ def test_the_columns_of_a_curve_are_the_b_splines_with_a_penalty_of_one_or_none(
 
 
 def test_bad_knots_are_refused():
-    with pytest.raises(ValueError, match="rising knots inside 0 … 1"):
+    with pytest.raises(ValueError, match="increasing knots inside 0 … 1"):
         bspline_basis(np.array([0.0, 0.5, 1.0]), [0.7, 0.2])
     with pytest.raises(ValueError, match="vector of finite numbers"):
         bspline_basis(np.array([0.0, nan]))
@@ -249,7 +249,7 @@ def test_a_curve_without_noise_is_interpolated_to_the_digits_of_its_basis():
         (SmoothingSpline(0), None, "knots=0.*at least 1"),
         (SmoothingSpline([3, 4]), None, r"knots=\[3, 4\].*one number or 4"),
         (SmoothingSpline(penalty="third"), None, "penalty='third'.*'curvature', 'differences'"),
-        (SmoothingSpline(linear=["age"]), None, "linear.*'age' is no column.*0 … 3"),
+        (SmoothingSpline(linear=["age"]), None, "linear.*'age' is not a column.*0 … 3"),
         (SmoothingSpline(lam=-1.0), None, "lam=-1.0.*above 0"),
         (SmoothingSpline(lam=[1.0, 2.0]), None, "lam=.*one number or 4"),
         (SmoothingSpline(), (3, 2, nan), "NaN: column 2 is missing in row 3"),

@@ -127,7 +127,7 @@ def test_the_graph_is_found_with_a_fifth_of_the_cells_unseen(shared_data):
 def test_the_score_of_a_graph_with_unseen_cells_is_what_the_search_climbs(score):
     data = small()
     found = structure_score(data, nx.DiGraph(CHAIN), score)
-    assert list(found.index) == ["a", "b", "c", "(unseen cells)"] and found.iloc[-1] > 0
+    assert list(found.index) == ["a", "b", "c", "(missing cells)"] and found.iloc[-1] > 0
     np.testing.assert_allclose(found.sum(), fixed(data, CHAIN, score), rtol=1e-9)
     whole = data.dropna().reset_index(drop=True)
     assert list(structure_score(whole, nx.DiGraph(CHAIN), score).index) == ["a", "b", "c"]
@@ -204,5 +204,5 @@ def test_unseen_cells_that_cannot_be_taken_are_refused_with_what_to_do():
     refused("'a'", f"row {row} ", "'x'", "pandas.cut", "dropna", "EM",
             data=data.assign(x=np.linspace(0, 1, 80)))
     refused("'c'", "every row", "drop", data=data.assign(c=pd.Categorical([None] * 80, ["u", "v"])))
-    with pytest.raises(probml.DataError, match="'a' has an unseen cell in row .* 'x' of the"):
+    with pytest.raises(probml.DataError, match="'a' has a missing cell in row .* 'x' of the"):
         structure_score(data.assign(x=np.linspace(0, 1, 80)), nx.DiGraph([*CHAIN, ("a", "x")]), "bic")

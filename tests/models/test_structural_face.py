@@ -130,7 +130,7 @@ def test_what_cannot_be_used_is_refused_by_name(settings, y, exog, words):
 
 
 def test_columns_are_those_of_the_fit(nile, face):
-    with pytest.raises(probml.DataError, match="fitted without columns"):
+    with pytest.raises(probml.DataError, match="fitted without exog"):
         face.forecast(nile, exog=np.ones(len(nile)))
     with pytest.raises(probml.ModelError, match="interval=2.0.*between 0 and 1"):
         face.components(nile, interval=2.0)

@@ -231,7 +231,7 @@ def test_the_fit_has_the_classes_and_a_loss():
     np.testing.assert_array_equal(np.asarray(fit.labels("y"))[chance.argmax(1)], face.predict(X))
     with pytest.raises(probml.Refusal, match="needs the likelihood of a row.*'hinge'"):
         probml.compare({"machine": fit}, {**data, "y": NAMES})
-    assert "loss, no likelihood" in str(fit.model.explain(face.as_data(X, Y)))
+    assert "loss (not a likelihood)" in str(fit.model.explain(face.as_data(X, Y)))
 
 
 def test_the_fit_of_numbers_holds_the_loss():
@@ -275,13 +275,13 @@ def holed(row, column):
         (SupportVectorMachine(gamma="wide"), X, Y, "gamma='wide'.*'scale'"),
         (SupportVectorMachine(gamma=-1), X, Y, "gamma=-1"),
         (SupportVectorMachine(degree=-1), X, Y, "degree=-1"),
-        (SupportVectorMachine(degree=2.5), X, Y, "degree=2.5.*whole"),
+        (SupportVectorMachine(degree=2.5), X, Y, "degree=2.5.*integer"),
         (SupportVectorMachine(kernel="poly", gamma=1.0), 1e120 * X, Y,
          "kernel of row 0 with itself is inf.*standardise"),
         (SupportVectorMachine(coef0=nan), X, Y, "coef0=nan.*a number"),
         (SupportVectorMachine(tol=0), X, Y, "tol=0"),
         (SupportVectorMachine(class_weight="heavy"), X, Y, "class_weight='heavy'.*balanced"),
-        (SupportVectorMachine(class_weight={7: 2.0}), X, Y, r"7 is no class; they are \[0, 1, 2\]"),
+        (SupportVectorMachine(class_weight={7: 2.0}), X, Y, r"7 is not a class; the classes are \[0, 1, 2\]"),
         (SupportVectorMachine(class_weight={1: -2.0}), X, Y, "numbers above 0"),
         (SupportVectorMachine(decision_function_shape="all"), X, Y,
          "decision_function_shape='all'"),
@@ -304,7 +304,7 @@ def test_only_a_linear_kernel_has_coefficients():
     face = SupportVectorMachine().fit(X, Y)
     with pytest.raises(AttributeError, match="kernel='rbf'"):
         face.coef_  # noqa: B018
-    with pytest.raises(AttributeError, match="no likelihood"):
+    with pytest.raises(AttributeError, match="not a likelihood"):
         face.predict_proba  # noqa: B018
 
 

@@ -109,7 +109,7 @@ def test_units_do_not_matter_to_trees_and_neighbours():
 
 
 def test_a_face_without_a_fit_says_how_it_is_kept(tmp_path):
-    with pytest.raises(ModelError, match="holds no Fit.*pickle"):
+    with pytest.raises(ModelError, match="has no Fit.*pickle"):
         EvidenceTree().fit(X, Y).save(tmp_path / "tree")
     with pytest.raises(ModelError, match="not fitted yet"):
         EvidenceTree().save(tmp_path / "tree")
@@ -140,7 +140,7 @@ def test_without_pseudo_counts_it_is_scikit_learns():
     np.testing.assert_allclose(ours.predict_proba(new), peer.predict_proba(new), atol=1e-12)
     with pytest.raises(DataError, match="at most 2 neighbours each"):
         NearestNeighbours(5).fit(X[[0, 50, 100]], Y[[0, 50, 100]])
-    with pytest.raises(DataError, match="unseen in row 1"):
+    with pytest.raises(DataError, match="missing in row 1"):
         NearestNeighbours(1).fit([[0.0], [np.nan], [1.0]], [0, 1, 1])
 
 

@@ -33,10 +33,10 @@ def helped(n=400, labelled=12):
 
 def test_unlabelled_rows_that_hurt_are_said_with_the_weight_that_helps():
     x, y, seen = misled()
-    with pytest.warns(UserWarning, match=r"340 unlabelled rows make held-out labels less "
-                      r"probable.*unlabelled_weight=\d"):
+    with pytest.warns(UserWarning, match=r"340 unlabelled rows lower the log-likelihood of "
+                      r"held-out labels.*unlabelled_weight=\d"):
         hurt = NaiveBayes().fit(x, seen)
-    assert "held-out labels less probable" in hurt.status and hurt.unlabelled_weight_ == 1.0
+    assert "log-likelihood of held-out labels" in hurt.status and hurt.unlabelled_weight_ == 1.0
     chosen = NaiveBayes(unlabelled_weight="auto").fit(x, seen)
     rest = np.isnan(seen)
     assert chosen.unlabelled_weight_ < 0.5 and "chosen by the log score" in chosen.status

@@ -153,15 +153,15 @@ def test_one_row_and_more_columns_than_rows_have_an_answer():
 @pytest.mark.parametrize("face", [GeneralizedLinearModel(), MixedModel({"who": ["1"]})],
                          ids=lambda face: type(face).__name__)
 def test_other_words_for_engines_are_refused_with_those_that_there_are(face, engine):
-    with pytest.raises(probml.ModelError, match=r"None, 'bayes' or an engine's value"):
+    with pytest.raises(probml.ModelError, match=r"None, 'bayes' or an engine"):
         face.set_params(engine=engine).fit(GROUPS, LEVELS)
 
 
 @pytest.mark.parametrize(("face", "y", "words"), [
     (GeneralizedLinearModel(engine="bayes", penalty=1.0), Y, "penalty"),
     (GeneralizedLinearModel("poisson", link="identity", engine="bayes"), WHO, "units of y"),
-    (GeneralizedLinearModel(engine="bayes"), 2 * GROUPS["a"] + 1, "plane goes through every row"),
-    (MixedModel({"who": ["1"]}, engine="bayes"), np.full(60, 3.0), "plane goes through every row"),
+    (GeneralizedLinearModel(engine="bayes"), 2 * GROUPS["a"] + 1, "plane fits every row"),
+    (MixedModel({"who": ["1"]}, engine="bayes"), np.full(60, 3.0), "plane fits every row"),
 ])
 def test_what_has_no_posterior_under_these_priors_is_refused(face, y, words):
     with pytest.raises(ValueError, match=words):

@@ -57,7 +57,7 @@ def test_a_folder_that_is_open_to_others_is_not_used(tmp_path):
     path = tmp_path / "open"
     path.mkdir(mode=0o777)
     path.chmod(0o777)
-    with pytest.raises(PermissionError, match="open to others"):
+    with pytest.raises(PermissionError, match="accessible to other users"):
         disk.Folder(path)
 
 

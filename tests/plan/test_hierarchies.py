@@ -109,14 +109,14 @@ def heavy(school, error):
 def test_map_by_name_runs_and_warns_at_once():
     with pytest.warns(RuntimeWarning):
         fit = heavy().fit(SCHOOLS, probml.MAP())
-    assert (not fit.converged and "'tau' shrinks for ever" in fit.status
+    assert (not fit.converged and "'tau' shrinks towards 0" in fit.status
             and "max_iterations" not in fit.status)
 
 
 def test_explain_says_which_parameters_make_the_hierarchy():
     told = heavy().explain(SCHOOLS)
     roles = {row["site"]: row["role"] for row in told.sites}
-    assert (roles["tau"] == "parameter of a hierarchy: the spread of theta"
+    assert (roles["tau"] == "parameter of a hierarchy: the scale of theta"
             and roles["mu"] == "parameter")
     engines = {row["engine"]: row[""] for row in told.engines}
     assert engines["EM"].startswith("refuses") and "not by default" in engines["MAP"]
@@ -126,8 +126,8 @@ def test_explain_says_which_parameters_make_the_hierarchy():
 def test_explain_says_which_effects_are_integrated_out():
     told = schools().explain(SCHOOLS)
     roles = {row["site"]: row["role"] for row in told.sites}
-    assert roles["theta"] == "effects of groups, integrated out, exact Gaussian"
-    assert roles["tau"] == "parameter, the spread of theta" and roles["mu"] == "parameter"
+    assert roles["theta"] == "random effects, integrated out, exact Gaussian"
+    assert roles["tau"] == "parameter, the scale of theta" and roles["mu"] == "parameter"
     engines = {row["engine"]: row[""] for row in told.engines}
     assert engines["Laplace"].startswith("chosen, tested by its importance weights")
     assert "'theta' is integrated out" in engines["Exact"]
@@ -275,8 +275,8 @@ def test_members_of_few_rows_beside_what_all_share_are_incidental():
     """Neyman & Scott (1948): four answers a student, two hundred an item."""
     told = items(students=50).explain(answers(50))
     roles = {row["site"]: row["role"] for row in told.sites}
-    assert roles["ability"] == ("effects of groups, integrated out, adaptive quadrature with 25 "
-                                "nodes a member")
+    assert roles["ability"] == ("random effects, integrated out, adaptive quadrature with 25 "
+                                "nodes per level")
     assert roles["difficulty"] == roles["discrimination"] == "parameter"
     engines = {row["engine"]: row[""] for row in told.engines}
     assert "'ability'" in engines["EM"] and engines["Laplace"].startswith("chosen")
@@ -369,7 +369,7 @@ def test_a_prior_by_a_factor_holds_no_spread_and_missing_values_of_their_own_tel
     tables = {"n": np.array([20, 20, 19]), "y": np.array([0, 1, 3])}, {"y": np.arange(4.0)}
     for function, data, tied in zip((tumours, missing), tables, ("theta", "unseen"), strict=True):
         told = str(probml.model(function)().explain(data))
-        assert f"the spread of {tied}" in told
+        assert f"the scale of {tied}" in told
 
 
 def test_uncentred_effects_that_are_compared_with_one_another_are_no_joint_mode():
@@ -385,4 +385,4 @@ def test_uncentred_effects_that_are_compared_with_one_another_are_no_joint_mode(
     codes = np.arange(20)
     data = {"home": codes % 5, "away": (codes + 1 + codes // 5) % 5, "won": codes % 3 > 0}
     roles = {row["site"]: row["role"] for row in matches().explain(data).sites}
-    assert "the spread of z" in roles["tau"] and "integrated out" in roles["z"]
+    assert "the scale of z" in roles["tau"] and "integrated out" in roles["z"]

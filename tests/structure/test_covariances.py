@@ -33,7 +33,7 @@ def test_a_negative_eigenvalue_is_refused_in_its_row():
     spread = np.tile(np.eye(2), (12, 1, 1))
     spread[7] = BENT
     with pytest.raises(probml.ModelError,
-                       match="'z' .*covariance_matrix in row 7 is no covariance.*eigenvalue -1"):
+                       match="'z' .*covariance_matrix in row 7 is not a covariance.*eigenvalue -1"):
         told().fit({"y": Y, "spread": spread})
     spread[7] = [[1.0, 0.5], [0.0, 1.0]]
     with pytest.raises(probml.ModelError, match="in row 7 .*is not symmetric"):
@@ -41,9 +41,9 @@ def test_a_negative_eigenvalue_is_refused_in_its_row():
 
 
 def test_a_negative_eigenvalue_that_the_model_states_is_refused_before_data_are_asked():
-    with pytest.raises(probml.ModelError, match="'z' .*no covariance.*negative eigenvalue -1"):
+    with pytest.raises(probml.ModelError, match="'z' .*not a covariance.*negative eigenvalue -1"):
         told(spread=BENT).fit({"y": Y})
-    with pytest.raises(probml.ModelError, match="'own' .*no covariance.*negative eigenvalue -1"):
+    with pytest.raises(probml.ModelError, match="'own' .*not a covariance.*negative eigenvalue -1"):
         grouped(spread=BENT).fit({"y": Y[:, 0], "group": np.arange(12) % 3})
 
 
@@ -73,5 +73,5 @@ def test_a_covariance_that_has_a_parameter_is_named_where_a_fit_cannot_start():
         with probml.rows():
             sample("y", dist.Normal(own[group, 0] + own[group, 1], noise))
 
-    with pytest.raises(probml.ModelError, match="'own' .*no covariance.*negative eigenvalue"):
+    with pytest.raises(probml.ModelError, match="'own' .*not a covariance.*negative eigenvalue"):
         scaled().fit({"y": Y[:, 0], "group": np.arange(12) % 3})

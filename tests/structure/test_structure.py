@@ -248,7 +248,7 @@ LOOKS = {
 @pytest.mark.parametrize("words", LOOKS)
 def test_a_look_at_other_rows_is_refused_by_name(words):
     with pytest.raises(probml.ModelError,
-                       match=f"'y': a row of it depends {words}, but rows are exchangeable"):
+                       match=f"'y': a row of it depends {words}, but rows must be exchangeable"):
         trace(reading(LOOKS[words]), {"x": ((4,), "f")})
 
 
@@ -328,8 +328,8 @@ def test_an_unseen_count_is_refused_by_name():
 def test_explain_tells_roles_updates_and_refusals():
     model, data, _, _ = cases.mixture("scale")
     text = str(model.explain(data))
-    assert ("unseen, summed out" in text and "Dirichlet–Categorical, closed form" in text
-            and "on pooled statistics" in text)
+    assert ("latent, summed out" in text and "Dirichlet–Categorical, closed form" in text
+            and "on sufficient statistics" in text)
     assert "Exact" in text and "refuses" in text and "'z'" in text
     assert "chosen" in text
     labelled = str(model.explain({**data, "z": np.zeros(cases.ROWS)}))

@@ -61,18 +61,18 @@ def refuse_unseen(variables: Variables) -> None:
     or a column of nothing else."""
     for name, hidden in zip(variables.names, variables.unseen, strict=True):
         if hidden.all():
-            raise DataError(f"column {name!r} is unseen in every row: nothing tells what it "
-                            f"depends on; drop it")
+            raise DataError(f"column {name!r} is missing in every row: its parents cannot be "
+                            f"learnt; drop it")
     if not variables.continuous:
         return
     name, hidden = next((name, hidden) for name, hidden in
                         zip(variables.names, variables.unseen, strict=True) if hidden.any())
     raise DataError(
-        f"column {name!r} has an unseen cell in row {int(np.argmax(hidden))} ({int(hidden.sum())} "
+        f"column {name!r} has a missing cell in row {int(np.argmax(hidden))} ({int(hidden.sum())} "
         f"in all), and {named(variables.names[j] for j in variables.continuous)} of the columns "
-        f"are continuous: rows with unseen cells are taken where all columns are discrete. Cut "
-        f"numbers into classes (pandas.cut), drop the rows: data.dropna(), or fit a graph to the "
-        f"incomplete data by EM and fill the cells from it"
+        f"are continuous: rows with missing cells are supported only if all columns are discrete. "
+        f"Cut numbers into classes (pandas.cut), drop the rows: data.dropna(), or fit a graph to "
+        f"the incomplete data by EM and fill the cells from it"
     )
 
 

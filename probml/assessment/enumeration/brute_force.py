@@ -149,7 +149,8 @@ def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
                 for name in sites if not states_of(sites[name]["fn"])}
 
     if np.isposinf(log).any():
-        raise Unknown("NumPyro's density is infinite, as of a cut normal far from its middle")
+        raise Unknown("NumPyro's density is infinite, for example of a normal truncated far from "
+                      "its mean")
     means = {}
     for name, own in jax.jit(jax.vmap(means_at))(at).items():
         weight = share.reshape(*share.shape, *(1,) * (own.ndim - 2))
@@ -190,12 +191,12 @@ def _integral(log_density, rows, size, bent):
             log = found + 0.5 * size * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(curved)[1]
             return np.asarray(log), at[None], np.ones((1, rows))
     if size > 1:
-        raise Unknown("several unseen numbers whose density is no normal")
+        raise Unknown("several latent continuous variables whose density is not normal")
     t = np.linspace(-1.0, 1.0, NODES) * (BOUNDED if bent else REACH)
     nodes = np.sinh(t)
     logs = np.asarray(jax.jit(jax.vmap(lambda u: log_density(jnp.full((rows, 1), u))))(nodes))
     if np.isposinf(logs).any():
-        raise Unknown("what was drawn has rounded to an end at which a density is infinite")
+        raise Unknown("a draw was rounded to a boundary at which a density is infinite")
     logs = np.nan_to_num(logs, nan=-np.inf) + np.log(np.cosh(t) * (t[1] - t[0]))[:, None]
     top = logs.max(0)
     share = np.exp(logs - top)

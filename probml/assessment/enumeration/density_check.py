@@ -88,8 +88,8 @@ class DensityCheck:
             ("summed out:", self.summed), ("integrated out:", self.integrated),
             ("sampled with the parameters:", self.sampled)) if names]
         lines = [f"log density of model '{self.model}' in {self.engine}: "
-                 f"{'as NumPyro has it' if self.ok else 'NOT the one that NumPyro has'} "
-                 f"(largest difference {self.difference:.2g} nats, tolerance {self.tolerance:.2g})",
+                 f"{'equal to NumPyro' if self.ok else 'NOT equal to NumPyro'} (largest difference "
+                 f"{self.difference:.2g}, tolerance {self.tolerance:.2g})",
                  "; ".join([f"{self.rows} rows{steps}", *how]),
                  f"{'point':>5} {'engine':>16} {'NumPyro':>16} {'difference':>11}"]
         lines += [f"{i:>5} {one:>16.6f} {other:>16.6f} {one - other:>11.2g}"
@@ -140,9 +140,9 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
 
 def incomparable(name: str, why: Unknown) -> Refusal:
     """What is said where there is no answer by brute force."""
-    return Refusal(f"check_density: the density of model '{name}' has no answer by brute force to "
-                   f"be held against: {why}. Give some of what is hidden in the data, or fewer "
-                   f"states, steps or numbers")
+    return Refusal(f"check_density: the density of model '{name}' cannot be computed by brute "
+                   f"force for comparison: {why}. Give some of the latent sites in the data, or "
+                   f"use fewer states, steps or elements")
 
 
 def _few(held: Data, seed: int) -> Data:
@@ -262,7 +262,7 @@ def _own(held: Data, plan: Plan) -> Callable[[Mapping, Mapping], float]:
         numbers = size + joint.n * joint.a * joint.size
         if integral is None:
             if effects:
-                raise Unknown("numbers and states of rows are hidden beside effects of groups")
+                raise Unknown("rows have latent variables in addition to random effects")
             parts = [truth(model, {**params, **dict(zip(every, choice, strict=True))},
                            {**data, **inside}, inputs, fill, read, soft, most=STATES)
                      for choice in choices]

@@ -42,7 +42,7 @@ class SeparableIntegral:
         at, top, curved = self._mode(np.asarray(start, float), args)
         sign, log_det = np.linalg.slogdet(curved)
         if sign <= 0 or not np.isfinite(top):
-            raise Unknown("the mode of what is integrated out was not found")
+            raise Unknown("the mode of the latent variables was not found")
         root = np.linalg.cholesky(np.linalg.inv(curved))
         probes = np.random.default_rng(0).normal(size=(3, len(at)))
         found = [float(self._value(at + root @ probe, *args)) for probe in probes]
@@ -73,7 +73,7 @@ class SeparableIntegral:
                  curved: np.ndarray) -> float:
         """log of the integral over some of the numbers, the density at the mode taken as 1."""
         if len(part) > 2:
-            raise Unknown(f"{len(part)} numbers that are no normal depend on one another")
+            raise Unknown(f"{len(part)} latent variables that are not normal depend on one another")
         root = np.linalg.cholesky(np.linalg.inv(curved[np.ix_(part, part)]))
         count = NODES if len(part) == 1 else PAIR
         # sinh t: tails that fall like exponentials, or powers, are met

@@ -86,8 +86,8 @@ def counts(edges: Sequence[float], seen: Sequence[float], low: Sequence[float],
                   f'<circle cx="{(left + right) / 2:.1f}" cy="{y(dot):.1f}" r="3.5" '
                   f'fill="{COLOURS[1]}"/>']
     out = sum(not a <= dot <= b for dot, a, b in zip(seen, low, high, strict=True))
-    return _svg(parts, HIGH, title, f"{len(seen)} bins from {edges[0]:.4g} to {edges[-1]:.4g}; "
-                f"what was seen lies outside the band in {out} of them")
+    return _svg(parts, HIGH, title, f"{len(seen)} bins from {edges[0]:.4g} to {edges[-1]:.4g}; the "
+                                    f"observed share is outside the band in {out} of them")
 
 
 def reliability(bins: Sequence[tuple[float, float, float]], title: str, across: str,

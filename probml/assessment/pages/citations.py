@@ -52,7 +52,7 @@ def cite(model: Any, engine: Engine | str | None = None, show: bool = True) -> l
     its structure needs, those of the engine, and the libraries below.
 
     Args:
-        model: a Model, a Fit (whose engine is taken), or a face that was fitted.
+        model: a Model, a Fit (whose engine is taken), or an estimator that was fitted.
         engine: an engine, or its name.
         show: print them, too.
 
@@ -61,8 +61,7 @@ def cite(model: Any, engine: Engine | str | None = None, show: bool = True) -> l
     """
     model = getattr(model, "fit_", model)
     if not isinstance(model, Bound) and not isinstance(getattr(model, "model", None), Bound):
-        raise ModelError(f"cite({model!r:.200}): expected a Model, a Fit, or a face that was "
-                         f"fitted")
+        raise ModelError(f"cite({model!r:.200}): expected a Model, a Fit, or a fitted estimator")
     if engine is None and hasattr(model, "engine"):
         engine = model.engine
     bound = model if isinstance(model, Bound) else model.model

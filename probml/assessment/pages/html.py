@@ -105,7 +105,7 @@ def table(records: Sequence[Mapping[str, Any]], caption: str, sortable: bool = F
 
     rows = "".join("<tr>" + "".join(cell(record, name, i == 0) for i, name in enumerate(columns))
                    + "</tr>" for record in records[:MOST])
-    more = (f"<p>{len(records) - MOST} further rows are left out.</p>" if len(records) > MOST
+    more = (f"<p>{len(records) - MOST} further rows are not shown.</p>" if len(records) > MOST
             else "")
     kind = ' class="sortable"' if sortable else ""
     return (f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'

@@ -66,10 +66,10 @@ class Scene(NamedTuple):
 # role → (inside, edge, dashes of the edge, in words): told apart without colours, too
 ROLES: dict[str, tuple[str, str, str, str]] = {
     "parameter": ("#ffffff", "#0072b2", "", "parameter"),
-    "seen": ("#d9d9d9", "#333333", "", "seen"),
-    "part": ("#efefef", "#333333", "5 2", "seen in part"),
-    "summed": ("#ffffff", "#d55e00", "5 3", "unseen, summed out"),
-    "integrated": ("#ffffff", "#009e73", "2 2", "unseen, integrated out"),
+    "seen": ("#d9d9d9", "#333333", "", "observed"),
+    "part": ("#efefef", "#333333", "5 2", "partially observed"),
+    "summed": ("#ffffff", "#d55e00", "5 3", "latent, summed out"),
+    "integrated": ("#ffffff", "#009e73", "2 2", "latent, integrated out"),
     "unseen": ("#ffffff", "#333333", "1 2", "in every row"),
     "computed": ("#ffffff", "#7f7f7f", "", "computed"),
     "input": ("#f7f3e3", "#7f7f7f", "", "input"),

@@ -144,17 +144,18 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
     base, top = bounds(indices.values())
     if len(indices) > 1 and not alike(indices.values()):
         raise DataError(f"{_and(indices)} index one axis in different ways, so that labels have no "
-                        f"codes of their own: pass whole numbers")
+                        f"unique codes: pass integers")
     coded = known is None and asked
     if coded:  # the fit knows codes alone: numbers are codes, text is none
         known = tuple(range(base, (_most(seen.values()) if top is None else top) + 1))
     elif known is None:
         some, size = next(iter(indices.values())), None if top is None else top - base + 1
         known = naming.of(seen, some.words, size, f"the axis that it indexes, {some.words}, has "
-                          f"{size} entries: bind the size of the plate to what the data have", "")
+                                                  f"{size} entries: bind the size of the plate to "
+                                                  f"the number of groups in the data", "")
         for name, raw in seen.items():
             naming.refuse_unordered(name, raw, partial(why_ordered, structure, name),
-                                    "pass codes, and the text as an input of its own")
+                                    "pass codes, and the text as a separate input")
     members: dict[Any, int] = {}
     for name, raw in seen.items():
         codes, bad, _, given, values = naming.coded(f"'{name}'", raw, known, base)
@@ -165,16 +166,15 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
             label = given[values[bad][0]]
             if coded and isinstance(label, str):
                 raise DataError(
-                    f"'{name}' has {label!r} in row {row}{cell}, which is none of its labels, "
-                    f"{listed(known)}: nothing says which entry of {indices[name].words} that is. "
-                    f"Pass codes; or fit with the text; or tell at() or log_density(), where "
-                    f"parameters are given, whose, labels={{'{name}': [{label!r}, …]}}"
+                    f"'{name}' has {label!r} in row {row}{cell}, which is not one of its labels, "
+                    f"{listed(known)}, so its entry of {indices[name].words} is unknown. Pass "
+                    f"codes; or fit with the text; or give at() or log_density() the labels of the "
+                    f"parameters, labels={{'{name}': [{label!r}, …]}}"
                 )
             raise DataError(
-                f"'{name}' has {label!r} in row {row}{cell}, which is none of its labels, "
-                f"{listed(known)}: check its spelling, or "
-                "ask with unknown='new', which takes it for a new member of the plate, whose "
-                "effect is drawn from its prior"
+                f"'{name}' has {label!r} in row {row}{cell}, which is not one of its labels, "
+                f"{listed(known)}: check its spelling, or pass unknown='new' to treat it as a new "
+                f"group, whose effect is drawn from its prior"
             )
         if not coded:
             out.labels[name] = known
@@ -202,9 +202,9 @@ def _complete(index: Index, raw: Raw, beyond: np.ndarray | None) -> Raw:
     if hidden.any():
         row, cell = _where(hidden)
         raise DataError(
-            f"'{index.input}' is unseen in row {row}{cell}: a group cannot be unseen, since it "
-            f"says which entry of {index.words} the row "
-            "reads. Drop such rows, or give them a group of their own"
+            f"'{index.input}' is missing in row {row}{cell}: a group index cannot be missing, "
+            f"since it selects an entry of {index.words}. Drop these rows, or give them a group of "
+            f"their own"
         )
     if values.dtype.kind == "b":
         return Raw(values.astype(np.int32), (False, True), Categories.LISTED)
@@ -220,7 +220,7 @@ def _whole_numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None) 
         row, cell = _where(broken)
         raise DataError(
             f"'{index.input}' has {values[broken][0]:g} in row {row}{cell}, but it is an index of "
-            f"{index.words}: expected whole numbers"
+            f"{index.words}: expected integers"
         )
     far = (values >= 2**63 if values.dtype.kind == "u" else
            np.isfinite(values) & (np.abs(values) >= 2.0**63) if values.dtype.kind == "f" else
@@ -228,8 +228,8 @@ def _whole_numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None) 
     far = far if beyond is None else far & ~beyond
     if far.any():  # as whole numbers of 64 bits some of them would be one
         row, cell = _where(far)
-        raise DataError(f"'{index.input}' has {values[far][0]} in row {row}{cell}, beyond the "
-                        f"whole numbers of 64 bits; it is an index of {index.words}: pass such "
+        raise DataError(f"'{index.input}' has {values[far][0]} in row {row}{cell}, which does not "
+                        f"fit in a 64-bit integer; it is an index of {index.words}: pass such "
                         f"names as text, column.astype(str)")
     low = index.low or 0
     return np.where(np.isfinite(values), values,
@@ -256,8 +256,8 @@ def _cell(index: Index, raw: Raw, lead: int, beyond: np.ndarray | None, out: Cod
     where = (*(slice(None),) * lead, *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
     own = index._replace(input=index.name, cells=())
     if raw.labels is not None:
-        raise DataError(f"'{index.name}' is an index beside numbers that are none, and holds "
-                        f"labels: pass it as an input of its own")
+        raise DataError(f"'{index.name}' contains labels and is an index, but the other columns of "
+                        f"this input are numbers: pass it as a separate input")
     part = _complete(own, Raw(raw.values[where]), beyond)
     codes = _whole_numbers(own, part.values, beyond)
     bad = _outside(own, codes) if beyond is None else _outside(own, codes) & ~beyond
@@ -328,7 +328,7 @@ def _refuse(index: Index, codes: np.ndarray, bad: np.ndarray) -> None:
           and len(np.unique(codes)) <= index.high - index.low + 1):
         advice = "; pass them as text or as a pandas Categorical, and they become codes"
     else:
-        advice = "; bind the size of its plate to what the data have"
+        advice = "; bind the size of its plate to the number of groups in the data"
     raise DataError(
         f"'{index.input}' has {codes[bad][0]} in row {row}{cell}; its axis has {index.length} "
         f"entries, {low} … {high}{advice}. "

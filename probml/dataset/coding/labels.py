@@ -56,15 +56,16 @@ def of(columns: Mapping[str, Raw], words: str, size: int | None, few: str,
     plain = [name for name, raw in columns.items() if raw.labels is None]
     if plain:
         named = next(name for name in columns if name not in plain)
-        raise DataError(f"'{named}' holds labels and '{plain[0]}' codes, but both index {words}: "
-                        f"give labels to both")
+        raise DataError(f"'{named}' contains labels and '{plain[0]}' codes, but both index "
+                        f"{words}: use labels for both")
     for name, raw in columns.items():
         unmixed(f"'{name}'", raw, hint)
     found = union([raw.labels or () for raw in columns.values()],
                   all(raw.categorical for raw in columns.values()))
     if size is not None and len(found) > size:
         several = any(raw.categorical for raw in columns.values())
-        unused = (" Unused categories go with .cat.remove_unused_categories()." if several else "")
+        unused = (" Remove unused categories with "
+                  ".cat.remove_unused_categories()." if several else "")
         raise DataError(f"{' and '.join(f'{name!r}' for name in columns)} has {len(found)} labels, "
                         f"{listed(found)}, but {few}.{unused}")
     return filled(found, size or len(found))
@@ -78,7 +79,7 @@ def unmixed(what: str, raw: Raw, hint: str = UNSEEN) -> None:
     text = [isinstance(label, str) for label in raw.labels or ()]
     if any(text) and not all(text) and not raw.categorical:
         mixed = np.isin(raw.values, [code for code, t in enumerate(text) if not t])
-        deny(mixed, what, raw, "text throughout, codes throughout, or a pandas Categorical",
+        deny(mixed, what, raw, "all text, all codes, or a pandas Categorical",
              hint=hint)
 
 
@@ -93,9 +94,9 @@ def refuse_unordered(name: str, raw: Raw, why: Callable[[int], str | None], inst
     """
     if raw.labels is None or raw.in_order or (reason := why(len(raw.labels))) is None:
         return
-    raise DataError(f"'{name}' has the labels {listed(raw.labels)}, whose order is not known, and "
-                    f"{reason}. Text has no order: give it, lowest first, by pandas.Categorical("
-                    f"{name}, categories=[...], ordered=True), or {instead}")
+    raise DataError(f"'{name}' has the labels {listed(raw.labels)}, whose order is unknown, and "
+                    f"{reason}. Text has no order: give the order, lowest first, by "
+                    f"pandas.Categorical({name}, categories=[...], ordered=True), or {instead}")
 
 
 def filled(labels: tuple, size: int) -> tuple:

@@ -91,9 +91,9 @@ class ArrowRows(Source):
                 for batch in fragment.scanner(schema=self.dataset.schema).to_batches():
                     rows += len(batch)
             except (pa.ArrowException, OSError):
-                return (f"the dataset cannot be read on from row {rows} of part "
+                return (f"the dataset cannot be read after row {rows} of part "
                         f"'{names[_path(fragment)]}'")
-        return f"the dataset cannot be read on from part '{last}'"
+        return f"the dataset cannot be read after part '{last}'"
 
     def _fragments(self) -> Iterator[Any]:
         """The files, of a dataset with a filter too, whose fragments pyarrow does not hand out."""
@@ -133,7 +133,7 @@ class ScannedRows(Source):
                 last = _path(found.fragment) or MEMORY
                 yield last, found.record_batch
         except (pa.ArrowException, OSError) as error:
-            where = f"on from part '{last}'" if last else "at all"
+            where = f"after part '{last}'" if last else "at all"
             raise DataError(f"the scanner cannot be read {where}: {error}") from error
 
 

@@ -51,9 +51,9 @@ def source_of(data: Any) -> Source | None:
     if is_scanner(data):
         return ScannedRows(data)
     if hasattr(data, "__next__"):
-        raise DataError(f"data is a {type(data).__name__}, which can be read once, and fits pass "
-                        f"over rows many times: pass a function that makes a new one, "
-                        f"model.fit(lambda: batches(...))")
+        raise DataError(f"data is a {type(data).__name__}, which can be read only once, but "
+                        f"fitting reads the rows many times: pass a function that returns a new "
+                        f"one, model.fit(lambda: batches(...))")
     plain = callable(data) and not isinstance(data, type | BuiltinFunctionType)
     return Batches(data) if plain else None
 
@@ -85,8 +85,8 @@ def opened(model: Bound, data: Any, weights: Any = None) -> Data:
         return with_measures(held._replace(
             weights=tables.read_weights(weights, held.table.rows)))
     if weights is not None:
-        raise DataError(f"model '{model.name}': rows that are read in parts have their weights in "
-                        f"a column of their own: give its name, weights='...'")
+        raise DataError(f"model '{model.name}': rows that are read in batches need their weights "
+                        f"in a column: give its name, weights='...'")
     profile = looked(model, source)
     return sampled(Survey(source, profile, profile.names, profile.sizes))
 
@@ -113,7 +113,7 @@ def looked(model: Bound, source: Source, first: int = 0) -> Profile:
             profile = found if profile is None else profile.merged(found, SLACK)
         _TELL.get()(profile.rows)
     if profile is None:
-        raise DataError(f"model '{model.name}': the source has no parts: expected at least one")
+        raise DataError(f"model '{model.name}': the source has no batches: expected at least one")
     return profile.settled()
 
 
@@ -132,9 +132,9 @@ def sampled(survey: Survey) -> Data:
 
 def _refuse(held: Data) -> None:
     model = held.model
-    where = f"model '{model.name}' cannot be fitted to rows that are read in parts"
+    where = f"model '{model.name}' cannot be fitted to rows that are read in batches"
     if model.whole:
-        raise Refusal(f"{where}: it is one density of everything. Pass all rows in memory")
+        raise Refusal(f"{where}: it is one joint density without rows. Pass all rows in memory")
 
 
 class Reader:
@@ -158,17 +158,18 @@ class Reader:
         for name, rows in zip(self.survey.names, self.survey.sizes, strict=True):
             found = next(parts, None)
             if found is None or found.called != name:
-                got = ("no more parts, though every call begins anew" if found is None
+                got = ("no more batches, though every call must start again from the "
+                       "first" if found is None
                        else f"part '{found.called}'")
-                raise DataError(f"{CHANGED}: expected part '{name}' of {rows} rows, got {got}")
+                raise DataError(f"{CHANGED}: expected batch '{name}' of {rows} rows, got {got}")
             whole = self._read(found)
             if whole.table.rows != rows:
-                raise DataError(f"{CHANGED}: part '{name}' had {rows} rows, and now has "
+                raise DataError(f"{CHANGED}: batch '{name}' had {rows} rows and now has "
                                 f"{whole.table.rows}")
             del found  # before another part comes
             left -= 1
             if not left and (more := next(parts, None)) is not None:  # nobody asks beyond the last
-                raise DataError(f"{CHANGED}: behind its last part, '{name}', it now has "
+                raise DataError(f"{CHANGED}: after its last batch, '{name}', it now has "
                                 f"'{more.called}'")
             yield self._chosen(whole, first)
             first += rows
@@ -184,7 +185,7 @@ class Reader:
             yield self._chosen(whole, first)
             del whole
         if rows != before:
-            raise DataError(f"{CHANGED}: it had {before} rows, and now has {rows}")
+            raise DataError(f"{CHANGED}: it had {before} rows and now has {rows}")
 
     def _chosen(self, whole: Data, first: int) -> Data:
         """Those of rows that a pass meets; `first` stand before them in all parts."""
@@ -200,9 +201,10 @@ class Reader:
         if self.survey.chosen is None:
             return 0
         if part.name not in self._begins:
-            raise Refusal(f"rows of a source are held apart by their numbers, and in its batches "
-                          f"it calls some '{part.name}', as it called no part before: let `mixed` "
-                          f"name them as `parts` does, with Part.first, or leave held_out= out")
+            raise Refusal(f"held-out rows of a source are identified by their row numbers, and its "
+                          f"shuffled batches have the name '{part.name}', which no batch had "
+                          f"before: let `mixed` name them as `parts` does, with Part.first, or "
+                          f"omit held_out=")
         return self._begins[part.name] + part.first
 
     @functools.cached_property
@@ -280,5 +282,5 @@ def _stacked(source: Source, ask: Callable) -> Any:
         with naming(part):
             found.append(ask(part.rows))
     if not found:
-        raise DataError("the source has no parts: expected at least one")
+        raise DataError("the source has no batches: expected at least one")
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)

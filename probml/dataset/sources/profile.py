@@ -110,8 +110,8 @@ class Profile:
             for own in (self, other):
                 if site not in own.labels and (site in own.pattern
                                                or site in own.sample.table.inputs):
-                    raise DataError(f"'{site}' has labels, {list(labels[site])}, in some parts, and"
-                                    f" codes in others: give one of both throughout")
+                    raise DataError(f"'{site}' has labels, {list(labels[site])}, in some batches "
+                                    f"and codes in others: use one of the two in all")
         pattern = {site: _weaker(site, self.pattern.get(site), other.pattern.get(site))
                    for site in {**self.pattern, **other.pattern}}
         moments = {**self.moments, **other.moments}
@@ -189,12 +189,12 @@ def _alike(one: Data, other: Data) -> None:
         kinds = [{name: values.dtype.kind for name, values in data.table.inputs.items()}
                  for data in (one, other)]
         name = next((n for n in kinds[0] if kinds[0][n] != kinds[1].get(n)), next(iter(kinds[0])))
-        raise DataError(f"the input '{name}' has another type, or shape, than in the parts before: "
-                        f"make it one type throughout")
+        raise DataError(f"the input '{name}' has another type or shape than in the batches before: "
+                        f"use one type in all")
     for name in {**one.table.values, **other.table.values}:
         mine, theirs = (data.table.values.get(name) for data in (one, other))
         if mine is None or theirs is None or not np.array_equal(mine, theirs):
-            raise DataError(f"'{name}' stands outside rows, and is not the same in all parts")
+            raise DataError(f"'{name}' is outside rows() and differs between batches")
 
 
 def _weaker(site: str, one: str | None, other: str | None) -> str:
@@ -204,7 +204,8 @@ def _weaker(site: str, one: str | None, other: str | None) -> str:
     if "likelihood" in (one, other):
         if None in (one, other):
             return "likelihood"
-        raise DataError(f"'{site}' is likelihood evidence in some parts, and states in others")
+        raise DataError(f"'{site}' is given as label probabilities in some batches and as states "
+                        f"in others")
     known = [state for state in (one, other) if state is not None]
     return STRENGTH[max(STRENGTH.index(state) for state in (*known, "part"))]
 
@@ -232,7 +233,7 @@ def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
     """
     out = naming.union(labels)
     if states is not None and len(out) > states:
-        raise DataError(f"'{site}' has {len(out)} labels in all parts, {list(out)}, but only "
+        raise DataError(f"'{site}' has {len(out)} labels in all batches, {list(out)}, but only "
                         f"{states} states")
     return out
 

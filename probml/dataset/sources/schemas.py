@@ -51,11 +51,11 @@ def _compare(file: str, known: Sequence[str], own: Any, schema: Any) -> None:
     beyond = [name for name in own.names if name not in schema.names]
     lacking = [name for name in known if name not in own.names]
     if beyond or lacking:
-        what = (f"has the column{_plural(beyond)} {_listed(beyond)}, which the dataset's schema "
-                f"does not name" if beyond else
+        what = (f"has the column{_plural(beyond)} {_listed(beyond)}, which the schema of the "
+                f"dataset does not have" if beyond else
                 f"lacks the column{_plural(lacking)} {_listed(lacking)} of the dataset's schema")
-        raise DataError(f"part '{file}' {what}: every file needs the same columns. For some of the "
-                        f"columns pass a scanner of them, dataset.scanner(columns=[...])")
+        raise DataError(f"part '{file}' {what}: every file needs the same columns. To read only "
+                        f"some columns pass a scanner, dataset.scanner(columns=[...])")
 
 
 def _note(types: list[tuple[str, Any]], name: str, file: str, type_: Any, loose: bool) -> None:
@@ -65,8 +65,8 @@ def _note(types: list[tuple[str, Any]], name: str, file: str, type_: Any, loose:
         loose and kind_of(before[1]) == TEXT
     ):
         who = before[0] if before[0] == "the dataset" else f"'{before[0]}'"
-        raise DataError(f"part '{file}' holds '{name}' as {type_}, and {who} as {before[1]}: write "
-                        f"it as one type in all files")
+        raise DataError(f"part '{file}' has '{name}' as {type_}, and {who} as {before[1]}: use one "
+                        f"type in all files")
     if all(type_ != held for _, held in types):
         types.append((file, type_))
 

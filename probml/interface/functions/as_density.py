@@ -91,10 +91,10 @@ def _incomplete(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, 
             value = np.asarray({**given, **arguments}[name])
             cell = tuple(map(int, np.argwhere(np.isnan(value))[0]))
             raise DataError(
-                f"{model.name}: '{name}' is unseen in cell {cell[0] if len(cell) == 1 else cell}, "
-                f"which cannot be left out: {reason} ({why}). Drop the cell, make it a site of its "
-                f"own, or write `with probml.rows():` in the place of its plate: unseen cells of "
-                f"rows are integrated out"
+                f"{model.name}: '{name}' is missing in cell {cell[0] if len(cell) == 1 else cell}, "
+                f"and the cell cannot be left out: {reason} ({why}). Drop the cell, make it a "
+                f"separate site, or write `with probml.rows():` instead of its plate: missing "
+                f"cells of rows are integrated out"
             )
     return [n for n in found if n in arguments], [n for n in found if n not in arguments]
 
@@ -155,13 +155,13 @@ def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, bake
         return _baked(model, shown, arguments, given, [*baked, *dict.fromkeys(outside)], summed,
                       why, masks, loops, integrated, every)
     if masks is not None:
-        why += "; unseen cells are left out"
+        why += "; missing cells are left out"
     arrays = [name for name in baked if np.ndim(arguments[name])]
     verb = "is" if len(arrays) == 1 else "are"
     inside = f"; {', '.join(map(repr, arrays))} {verb} baked into it" if arrays else ""
-    return Met(read, data, f"one density of everything, no rows: {why}{inside}. For rows write "
-                           f"`with probml.rows():` in the place of their plate"
-                           f"{reading.steps.words(integrated)}", shown.begin)
+    return Met(read, data, f"one joint density without rows: {why}{inside}. For rows write `with "
+                           f"probml.rows():` instead of their "
+                           f"plate{reading.steps.words(integrated)}", shown.begin)
 
 
 def _labelled(value: Any, observed: bool) -> np.ndarray:
@@ -186,8 +186,8 @@ def _together(baked: Mapping[str, Any]) -> None:
         if own != labels and not set(own).isdisjoint(labels):
             raise DataError(f"'{one}' and '{other}' are text with some labels in common, "
                             f"{listed(sorted(set(own) & set(labels), key=str))}, and the function "
-                            f"asks for their codes as numbers, which each would have of its own: "
-                            f"pass codes, or pandas Categoricals of the same categories")
+                            f"computes with their codes, which would differ between the two: pass "
+                            f"codes, or pandas Categoricals with the same categories")
 
 
 def summed_of(shown: Survey) -> tuple[str, ...]:

@@ -46,8 +46,9 @@ def candidates(shown: Survey,
                  and not (site.observed or site.discrete)), None)
     outside = next((site.name for site in shown.seen if chosen not in site.plates), None)
     if own or chosen not in plates:
-        return own or (found if isinstance(found, str) else "its last axis is not that of the rest")
-    return (f"'{free}', unseen and continuous, stands in it" if free else
+        return own or (found if isinstance(found, str) else "its last axis differs from that of "
+                                                            "the other sites")
+    return (f"the plate contains '{free}', which is latent and continuous" if free else
             f"'{outside}' is observed outside it" if outside else str(found))
 
 
@@ -57,17 +58,17 @@ def _candidates(shown: Survey) -> list[tuple[str | None, tuple[str, ...], int]] 
     if any(site.factor and not site.plates for site in shown.sites.values()):
         return "it has a factor outside plates"
     if not shown.seen:
-        return "nothing but factors is observed"
+        return "only factors are observed"
     common = [name for name in shown.seen[0].plates
               if all(name in site.plates for site in shown.seen)]
     inside = {name: [site for site in shown.sites.values() if name in site.plates]
               for name in common}
     found: list[tuple[str | None, tuple[str, ...], int]] = []
-    why = "what is observed stands in no common plate"
+    why = "the observed sites have no plate in common"
     for name in sorted(common, key=lambda name: -len(inside[name])):
         free = next((s for s in inside[name] if not (s.observed or s.discrete)), None)
         if free is not None:
-            why = f"'{free.name}', unseen and continuous, stands in its plate '{name}'"
+            why = f"its plate '{name}' contains '{free.name}', which is latent and continuous"
         else:
             found.append((name, (), shown.seen[0].plates[name][1]))
     loose = all(not site.plates and site.batch for site in shown.seen)
@@ -117,23 +118,23 @@ def _unlike_rows(model: Bound, shown: Survey, arguments: Mapping[str, Any],
     """Why some members cannot be the rows, as is seen without a trace of rows; "" where nothing is
     seen."""
     if not long:
-        return f"no argument is as long as {words}, {size}"
+        return f"no argument has the length of {words}, {size}"
     for site in shown.seen:
         own = np.shape(site.value)
         if own[len(own) - len(site.event) :] != site.event:
-            return f"'{site.name}' has values of the shape {own} for events of {site.event}"
+            return f"'{site.name}' has values of shape {own}, expected the event shape {site.event}"
     seen = {id(site.value) for site in shown.seen}
     endless = next((name for name, value in long.items() if id(value) not in seen
                     and value.dtype.kind == "f" and np.isinf(value).any()), None)
     if endless is not None:
-        return f"the argument '{endless}' is infinite somewhere, which inputs of rows are not"
+        return f"the argument '{endless}' has infinite entries, which inputs of rows must not have"
     if goes_round(model.generative.function):  # is it a loop over rows?
         few = np.arange(2 if size > 2 else size + 2) % size
         with contextlib.suppress(Exception):
             cut = {name: value[few] for name, value in long.items()}
             grown = shown.size - survey(model, {**arguments, **cut}, {}).size
             if abs(grown) >= abs(size - len(few)):
-                return f"the function goes over {words} one by one"
+                return f"the function loops over {words} one by one"
     return ""
 
 
@@ -144,7 +145,7 @@ def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plat
     across = next((site.name for site in shown.seen for value in rest.values()
                    if site.value is value), None)
     if across is not None:
-        raise ModelError(f"'{across}' observes an argument whose first axis is another, of "
+        raise ModelError(f"'{across}' observes an argument whose first axis has another length, "
                          f"{len(shown.sites[across].value)}")
     names = {named(own, shown): own for own in long}
     reading = Rowed(model.generative, names, plate, along, {}, {}, every, sized,
@@ -154,13 +155,12 @@ def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plat
     structure = traced(first, {name: items[own] for name, own in names.items()})
     lost = next((site.name for site in shown.seen if not structure.sites[site.name].rows), None)
     if lost is not None:
-        raise ModelError(f"'{lost}' is the same in all rows")
+        raise ModelError(f"'{lost}' has the same value in all rows")
     for site in structure.sites.values():
         if not site.rows and not site.factor and site.name not in shown.params and (
             site.shape != shown.sites[site.name].shape
         ):
-            raise ModelError(f"'{site.name}' has as many values as there are rows, and lies "
-                             f"outside them")
+            raise ModelError(f"'{site.name}' has one value per row, but is outside the rows")
     used = {name for site in structure.named.values() for name in site.inputs}
     observed = {own: site.name for own, value in long.items() for site in shown.seen
                 if site.value is value}
@@ -172,7 +172,7 @@ def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plat
                     (*shown.sites, *shown.computed))
     read = bound(model, reading, rest, long)
     return Met(read, translated(read, items),
-               f"the rows are {_words(plate, along)}, as if rows() had been written", shown.begin)
+               f"the rows are {_words(plate, along)}, as with rows()", shown.begin)
 
 
 def _words(plate: str | None, along: tuple[str, ...]) -> str:
@@ -187,8 +187,8 @@ def translated(model: Bound, items: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in items.items():
         if name in settings:
             if settings[name] is not None and not np.array_equal(settings[name], value_of(value)):
-                raise DataError(f"{model.name}: '{name}' is one value for all rows, and was "
-                                f"another when the function was read: model(f)({name}=...) anew")
+                raise DataError(f"{model.name}: '{name}' is one value for all rows and has changed "
+                                f"since the function was read: call model(f)({name}=...) again")
             continue
         if name in inputs:
             out[inputs[name]] = value
@@ -196,7 +196,7 @@ def translated(model: Bound, items: Mapping[str, Any]) -> dict[str, Any]:
         if site is not None:
             if site != name and site in items:
                 raise DataError(f"{model.name}: '{site}' is given twice, as a site and as the "
-                                f"argument '{name}': leave one of them out")
+                                f"argument '{name}': drop one of them")
             out[site] = value
         elif name not in inputs and name not in reading.shown:
             out[name] = value

@@ -141,10 +141,10 @@ def _checked(own: Mapping[str, np.ndarray], owner: str,
     several = next((name for name, where in own.items() if (where == SEVERAL).any()), None)
     if several is not None:
         raise ModelError(
-            f"site '{owner}' looks at several cells of '{several}' at once, which is discrete, "
-            f"unseen and has {hidden[several].cells} cells, so it cannot be summed out "
-            f"cell by cell. Give '{several}' in the data, or let each member of a plate look "
-            f"at its own"
+            f"site '{owner}' depends on several cells of '{several}' at once; '{several}' is "
+            f"discrete and latent with {hidden[several].cells} cells, so it cannot be summed out "
+            f"cell by cell. Give '{several}' in the data, or let each member of a plate depend on "
+            f"its own cell only"
         )
     return own
 

@@ -56,9 +56,9 @@ class Leaning:
         """
         others = [name for name in names if name not in self.best]
         if others and len(others) < len(names):
-            raise Refusal(f"decode(sites={list(self.best)}): '{others[0]}' stands in the same "
-                          f"scan, whose sites are maximised together: leave sites= out, or take "
-                          f"predict_proba of each")
+            raise Refusal(f"decode(sites={list(self.best)}): '{others[0]}' is in the same scan, "
+                          f"whose sites are maximised jointly: omit sites=, or use predict_proba "
+                          f"for each")
         return SUM if others else MAX
 
     def of(self, name: str, shape: tuple[int, ...], low: int, count: int) -> jax.Array:
@@ -89,8 +89,8 @@ def words(structure: Structure, inputs: Mapping[str, Any]) -> str:
     out = []
     for sites, along in told(structure, inputs).together:
         names = ", ".join(map(repr, sites)) if len(sites) < 4 else f"'{sites[0]}' … '{sites[-1]}'"
-        how = "along their chain, by the forward algorithm" if along else "side by side"
-        out.append(f". The {len(sites)} sites {names} stand in alike steps and are summed out "
+        how = "along their chain, by the forward algorithm" if along else "cell by cell"
+        out.append(f". The {len(sites)} sites {names} form identical steps and are summed out "
                    f"{how}")
     return "".join(out)
 
@@ -145,8 +145,8 @@ def _values(fit: Fitted) -> dict[str, Any]:
     other = next((site.name for site in fit.structure.sites.values() if site.discrete
                   and not site.rows), None)
     if other is not None:
-        raise Refusal(f"model '{fit.model.name}': '{other}' is discrete and unseen beside what is "
-                      f"summed out cell by cell: give '{other}' in the data")
+        raise Refusal(f"model '{fit.model.name}': '{other}' is discrete and latent, and other "
+                      f"sites are already summed out cell by cell: give '{other}' in the data")
     if fit.belief.varies:
         draws = fit._draws(DRAWS, 0)
         return {name: draws[name] for name in fit.point}

@@ -41,7 +41,7 @@ MOST = 2**12  # joint states of a cell
 class Summed:
     """What a scan leaves behind that was summed out: nothing may look at it."""
 
-    def __init__(self, name: str, how: str = "discrete, stands in a scan and is summed out there"):
+    def __init__(self, name: str, how: str = "discrete, in a scan, and summed out there"):
         self.name, self.how = name, how
 
     def __getattr__(self, attribute: str) -> Any:
@@ -51,8 +51,8 @@ class Summed:
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise ModelError(
-            f"site '{self.name}' is {self.how}, so what the scan returns is no number: observe all "
-            f"that depends on it inside the scan's body"
+            f"site '{self.name}' is {self.how}, so the scan cannot return its value: observe every "
+            f"site that depends on it inside the body of the scan"
         )
 
 
@@ -180,8 +180,8 @@ def loop_of(body: Callable, init: Any, first: Any, given: Mapping) -> Loop:
     jax.eval_shape(run)
     joint = math.prod(states.count for states in hidden.values())
     if joint > MOST:
-        raise ModelError(f"site '{next(iter(hidden))}' in a scan: {joint} joint states a step are "
-                         f"too many to be summed out")
+        raise ModelError(f"site '{next(iter(hidden))}' in a scan: {joint} joint states per step "
+                         f"are too many to be summed out")
     return Loop(body, hidden, tuple(drawn), given, drawn)
 
 
@@ -307,16 +307,17 @@ def _depends(loop: Loop, init: Any, x: Any, drawn: Mapping) -> tuple[list[bool],
         if order > len(flat) or joint**order > MOST:
             raise ModelError(
                 f"site '{loop.name}' in a scan is summed out by the forward algorithm, over the "
-                f"joint states of the steps on which what a step hands on depends, up to {MOST:,}: "
-                f"here it depends on {'all steps before' if order > len(flat) else order}. Hand "
-                f"on the newest states alone, or hold the older ones as one site of more states"
+                f"joint states of the steps on which the carry of a step depends, up to {MOST:,}: "
+                f"here the carry depends on {'all steps before' if order > len(flat) else order}. "
+                f"Put only the newest states in the carry, or combine the older ones in one site "
+                f"with more states"
             )
     bad = {first + leaf for leaf in moved}
     bad |= set(range(first))
     if any(uses & bad for uses in depends[len(flat) :]):
         raise ModelError(
-            f"site '{loop.drawn[0]}' is continuous and unseen in a scan and depends on the "
-            f"discrete '{loop.name}', which is summed out there: observe one of the two"
+            f"site '{loop.drawn[0]}' is continuous and latent in a scan and depends on the "
+            f"discrete site '{loop.name}', which is summed out there: observe one of the two"
         )
     return [leaf in moved for leaf in range(len(flat))], order
 
@@ -349,9 +350,9 @@ def _cells(loop: Loop, init: Any, x: Any, drawn: Mapping,
             clash = (own == SEVERAL) | (own != NONE) & (where != NONE) & (own != where)
             if clash.any():
                 raise ModelError(
-                    f"site '{loop.name}' in a scan has {count} cells, and a step looks at more "
-                    f"than one of them at once, so they cannot be summed out cell by cell: put "
-                    f"the chains in a plate whose members do not look at each other"
+                    f"site '{loop.name}' in a scan has {count} cells, and a step depends on more "
+                    f"than one of them at once, so they cannot be summed out cell by cell: put the "
+                    f"chains in a plate whose members do not depend on each other"
                 )
             where = np.where(own != NONE, own, where)
         out.append(where)

@@ -70,7 +70,7 @@ def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
         return several
     chosen, writes = model.generative.chosen, writes_rows(model.generative.function)
     if chosen is not None and writes:
-        raise ModelError(f"model '{model.name}' writes rows() itself: leave rows='{chosen}' out")
+        raise ModelError(f"model '{model.name}' has rows() already: omit rows='{chosen}'")
     if writes or not _mapping(data):
         return Met(model, data)
     items = _items(data)
@@ -107,12 +107,12 @@ def _shown(model: Bound, items: dict[str, Any], arguments: dict[str, Any], given
     for name, value in lists.items():
         i = next((i for i, part in enumerate(value) if np.isnan(part).any()), None)
         if i is not None:
-            raise DataError(f"{model.name}: '{name}' is a list of arrays, of which array {i} has "
-                            f"unseen cells (NaN): leave them out of it")
+            raise DataError(f"{model.name}: '{name}' is a list of arrays, and array {i} has "
+                            f"missing cells (NaN): drop them")
     site = next((name for name in lists if name in given), None)
     if site is not None:
         raise DataError(f"{model.name}: '{site}' is a site, and its value a list of arrays of "
-                        f"different lengths: let an argument hold them, or pad it by NaN")
+                        f"different lengths: pass them as an argument, or pad them with NaN")
     failure: Exception | None = None
     try:
         shown = survey(model, arguments, given)
@@ -140,10 +140,10 @@ def _shown(model: Bound, items: dict[str, Any], arguments: dict[str, Any], given
     other = next((name for name, value in wide.items() if id(value) not in seen), None)
     if other is not None:
         raise DataError(
-            f"{model.name}: '{other}' is a list of arrays of different lengths, which the function "
-            f"takes as one array and does not observe (obs=): what stands behind the ends of the "
-            f"short ones is nobody's. Go over the list in Python, or give one array, and which of "
-            f"its cells count under handlers.mask"
+            f"{model.name}: '{other}' is a list of arrays of different lengths, but the function "
+            f"uses it as one array and does not observe it (obs=), so the padding of the shorter "
+            f"ones is undefined. Loop over the list in Python, or pass one array and mask the "
+            f"padding by handlers.mask"
         )
     return shown, {**items, **wide}, {**arguments, **wide}, given
 
@@ -151,10 +151,10 @@ def _shown(model: Bound, items: dict[str, Any], arguments: dict[str, Any], given
 def _by_columns(model: Bound, name: str, table: Any) -> str:
     """What to do about a table as an argument of a function that asks it for columns."""
     own = list(map(str, frames.names_of(table)))
-    return (f"'{name}' is a table with the columns {listed(own)}, and a function is given arrays "
-            f"of numbers: make each column an argument, def {model.name}({', '.join(own)}), and "
-            f"give the table itself, fit(table); columns that are text become codes and keep "
-            f"their labels. Or give a mapping of its columns, which are arrays then")
+    return (f"'{name}' is a table with the columns {listed(own)}, but a function takes arrays of "
+            f"numbers: make each column an argument, def {model.name}({', '.join(own)}), and pass "
+            f"the table itself, fit(table); text columns become codes and keep their labels. Or "
+            f"pass a mapping of its columns to arrays")
 
 
 def _partial(model: Bound, shown: Survey) -> str:
@@ -162,7 +162,7 @@ def _partial(model: Bound, shown: Survey) -> str:
     name, size = next(iter(shown.partial.items()))
     read = f"The plate '{name}' is read in full, whatever its subsample_size"
     if model.batch:
-        return f"{read}, but by SVI and MAP(optimizer=…), which take batches of {size}"
+        return f"{read}, except by SVI and MAP(optimizer=…), which use batches of {size}"
     return read
 
 
@@ -175,8 +175,8 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
         why = found if isinstance(found, str) else rowed(model, shown, arguments, items, found)
         if isinstance(why, Met):
             return why
-        raise ModelError(f"model '{model.name}': rows='{chosen}' cannot be its rows: {why}. Leave "
-                         f"rows= out, and it is read as one density of everything")
+        raise ModelError(f"model '{model.name}': rows='{chosen}' cannot be its rows: {why}. Omit "
+                         f"rows= to read it as one joint density")
     if isinstance(found, list) and all(crowded(shown, plate) for plate, _, _ in found):
         # rows would go through joint states where cells can be summed out one by one
         bounded(model, shown, {**arguments, **given})
@@ -219,8 +219,8 @@ def _divided(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any], di
     own, defaults = model.generative.arguments, model.generative.defaults
     for name, bound in model.settings:
         if name in items and defaults.get(name) != bound:
-            raise DataError(f"{model.name}: '{name}' is bound as a setting, {name}={thaw(bound)!r}"
-                            f", and given in the data: leave one of them out")
+            raise DataError(f"{model.name}: '{name}' is bound as a setting, "
+                            f"{name}={thaw(bound)!r}, and given in the data: drop one of them")
     for name, table in items.items():
         columns = _items(table) if frames.is_table(table) and name in own else {}
         text = {np.asarray(column).dtype.kind in "OUST" for column in columns.values()}
@@ -253,7 +253,7 @@ def _check(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> N
     if computed is not None:
         raise DataError(
             f"{model.name}: '{computed}' is computed by the model (numpyro.deterministic, or a "
-            f"reparametrised site), so it cannot be data: leave '{computed}' out"
+            f"reparametrised site), so it cannot be data: drop '{computed}'"
         )
     unknown = next((name for name in given if name not in shown.sites), None)
     if unknown is not None:
@@ -266,22 +266,22 @@ def _check(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> N
                  and name in shown.sites and not shown.sites[name].observed), None)
     if both is not None:
         raise DataError(
-            f"{model.name}: '{both}' in the data is the name of a setting and of a site that is "
-            f"unseen, and may mean either. Bind the setting, {model.name}(…, {both}=...); what is "
-            f"seen of the site is said by handlers.condition around the function, or rename one"
+            f"{model.name}: '{both}' in the data is ambiguous: it is the name of a setting and of "
+            f"a latent site. Bind the setting, {model.name}(…, {both}=...), and give observations "
+            f"of the site by handlers.condition around the function, or rename one of them"
         )
     for name in shown.twice:
         by = next((own for own, value in arguments.items() if value is shown.sites[name].value),
                   None)
         through = f" as the argument '{by}'" if by else " inside the function (obs=)"
-        raise DataError(f"{model.name}: '{name}' is given twice, as a site and{through}: leave one "
-                        f"of them out")
+        raise DataError(f"{model.name}: '{name}' is given twice, as a site and{through}: drop one "
+                        f"of them")
     if not shown.seen and not any(site.factor for site in shown.sites.values()):
         free = [name for name, value in model.bound.items() if value is None
                 and name not in arguments]
         advice = f"give {' or '.join(map(repr, free))}, or one of" if free else "give one of"
-        raise DataError(f"{model.name}: every cell of the data is unseen, so there is nothing to "
-                        f"learn from: {advice} its sites, {list(shown.sites)}")
+        raise DataError(f"{model.name}: every cell of the data is missing, so nothing can be "
+                        f"learnt: {advice} its sites, {list(shown.sites)}")
     for site in shown.seen:
         if site.known and site.support is not None and hasattr(site.value, "dtype"):
             _inside(model, site)
@@ -300,10 +300,10 @@ def _named(model: Bound, shown: Survey, items: Mapping, values: Mapping) -> None
             )) and isinstance(values[name], np.ndarray):
                 flat = np.asarray(value, object).ravel().tolist()
                 if not any(isinstance(cell, str | bytes) for cell in flat) and None in flat:
-                    raise DataError(f"{model.name}: '{name}' has an unseen cell, None, in place "
-                                    f"{flat.index(None)}, and cells are unseen in rows alone: "
-                                    f"write `with probml.rows():` around what samples "
-                                    f"'{site.name}', or leave the cell out")
+                    raise DataError(f"{model.name}: '{name}' has a missing cell (None) at position "
+                                    f"{flat.index(None)}, and only cells of rows may be missing: "
+                                    f"write `with probml.rows():` around the statement that "
+                                    f"samples '{site.name}', or drop the cell")
                 raise DataError(f"{model.name}: '{name}' is text, got "
                                 f"{np.asarray(value).ravel()[:3].tolist()} …, and '{site.name}' "
                                 f"observes numbers: pass it as numbers")
@@ -315,7 +315,7 @@ def _inside(model: Bound, site: Found) -> None:
     value = np.asarray(site.value, float)
     there = np.isfinite(value)
     if site.discrete and (value[there] != np.floor(value[there])).any():
-        raise DataError(f"{model.name}: '{site.name}' takes whole numbers, got "
+        raise DataError(f"{model.name}: '{site.name}' takes integers, got "
                         f"{value.ravel()[:5].tolist()} …")
     support = site.support
     if site.masked or getattr(support, "event_dim", 1) or support is constraints.circular:
@@ -330,9 +330,9 @@ def _inside(model: Bound, site: Found) -> None:
     if len(bad):
         cell = tuple(map(int, bad[0]))
         where = f" in cell {cell[0] if len(cell) == 1 else cell}" if cell else ""
-        raise DataError(f"{model.name}: '{site.name}' is {value[cell]:g}{where}, which it cannot "
-                        f"be: its values are {site.support}. Check the data, or leave the cell out "
-                        f"under handlers.mask")
+        raise DataError(f"{model.name}: '{site.name}' is {value[cell]:g}{where}, outside its "
+                        f"support, {site.support}. Check the data, or leave the cell out by "
+                        f"handlers.mask")
 
 
 def _again(model: Bound, data: Any) -> Met:
@@ -341,17 +341,18 @@ def _again(model: Bound, data: Any) -> Met:
     items = _items(data)
     lacks = next((own for own in reading.own.values() if own not in items), None)
     if lacks is not None:
-        raise DataError(f"{model.name}: the data lack '{lacks}'. The function was read as one "
-                        f"density of everything, which is asked about the data that were fitted: "
-                        f"fit.params, fit.draws, fit.posterior. For new ones fit.simulate("
-                        f"{', '.join(f'{n}=...' for n in reading.own.values() if n in items)}) "
-                        f"draws what was observed; predict(new) needs `with probml.rows():` in the "
-                        f"place of a plate")
+        again = ", ".join(f"{name}=..." for name in reading.own.values() if name in items)
+        raise DataError(f"{model.name}: '{lacks}' is missing in the data. The function was read as "
+                        f"one joint density without rows, which answers questions about the fitted "
+                        f"data only: fit.params, fit.draws, fit.posterior. For new data "
+                        f"fit.simulate({again}) "
+                        f"draws the observed sites; predict(new) needs `with probml.rows():` "
+                        f"instead of a plate")
     settings = tuple((name, value) for name, value in model.settings if name not in items)
     named = () if reading.integrated else reading.steps.groups
     found = meet(type(model)(reading.generative, settings), items, named)
     if found.model != model:
-        raise DataError(f"{model.name}: these data make another density than those that were "
-                        f"fitted, as arrays of other lengths or other baked arguments do: ask "
+        raise DataError(f"{model.name}: these data give another density than the fitted data "
+                        f"(arrays of other lengths, or other bound arguments): use "
                         f"model.at(fit.params) instead")
     return found

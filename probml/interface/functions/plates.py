@@ -88,7 +88,7 @@ def _first(call: Callable, names: set[str], given: Mapping, leaning: Leaning | N
     hidden = {name: states_of(name, trace[name]["fn"]) for name in trace if name in names}
     for name, site in trace.items():
         if is_hidden(site) and name not in hidden:
-            raise ModelError(f"site '{name}' is discrete and unseen: give it in the data")
+            raise ModelError(f"site '{name}' is discrete and latent: give it in the data")
     free = {name: site["value"] for name, site in trace.items()
             if site["type"] == "sample" and not site["is_observed"] and name not in hidden
             and not isinstance(site["fn"], dist.Unit)}
@@ -126,7 +126,7 @@ def _evidence(seen: _Seen, values: Mapping, leaning: Leaning | None) -> jax.Arra
     for name in (seen.owners[i] for i in at):
         others = [site for site in seen.looks[name] if site not in best]
         if name in best and name not in seen.hidden and others:
-            raise Refusal(f"decode(sites={sorted(best)}): '{name}' stands in a scan that looks at "
+            raise Refusal(f"decode(sites={sorted(best)}): '{name}' is in a scan that depends on "
                           f"'{others[0]}', which would be summed out after it: name both")
     ways = [joined(found, seen.hidden), apart(seen.hidden)]
     failure = Tangled(tuple(seen.hidden))
@@ -149,8 +149,8 @@ def _evidence(seen: _Seen, values: Mapping, leaning: Leaning | None) -> jax.Arra
                                  in variables.joined.items()]
         return total
     raise ModelError(
-        f"the discrete sites {', '.join(map(repr, failure.names))} cannot be summed out cell "
-        f"by cell: each has a cell that meets several cells of another, or their common tables "
+        f"the discrete sites {', '.join(map(repr, failure.names))} cannot be summed out cell by "
+        f"cell: each has a cell that depends on several cells of another, or their joint tables "
         f"are too large. Give one of them in the data"
     )
 

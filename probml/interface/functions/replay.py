@@ -87,8 +87,8 @@ def replayed(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, An
     except Exception as error:
         shapes = {name: np.shape(value) for name, value in arguments.items()}
         raise ModelError(
-            f"simulate: model '{model.name}' fails with the arguments {shapes} and the parameters "
-            f"that were fitted, { {name: np.shape(value) for name, value in held.items()} }: "
+            f"simulate: model '{model.name}' fails with the arguments {shapes} and the fitted "
+            f"parameters, { {name: np.shape(value) for name, value in held.items()} }: "
             f"{type(error).__name__}: {error}"
         ) from error
 
@@ -113,7 +113,7 @@ def _coded(fit: Fitted, name: str, value: Any) -> Any:
     given = np.asarray(value, object)
     unknown = next((label for label in given.ravel() if label not in code), None)
     if unknown is not None:
-        raise ModelError(f"simulate: '{name}' has {unknown!r}, which is none of its labels, "
+        raise ModelError(f"simulate: '{name}' has the unknown label {unknown!r}; its labels are "
                          f"{listed(labels)}")
     return np.array([code[label] for label in given.ravel()], int).reshape(given.shape)
 

@@ -89,8 +89,8 @@ class _Rows(Messenger):
             frames[inside] = frames[inside]._replace(name="rows")
             if frames[inside].size != self.rows:
                 raise ModelError(
-                    f"plate '{self.plate}' has {frames[inside].size} members whatever the data "
-                    f"are: write its size as the length of an argument, len(y)"
+                    f"plate '{self.plate}' has a fixed size of {frames[inside].size}: write its "
+                    f"size as the length of an argument, len(y)"
                 )
         msg["cond_indep_stack"] = frames
         row = next((frame for frame in frames if frame.name == "rows"), None)

@@ -90,9 +90,9 @@ def _forms(body: Callable, init: Any, first: Any) -> list[Any]:
         if _form(after) == _form(found[-1]):
             return found
         found.append(after)
-    raise ModelError(f"a scan starts at {init!r}, and what its body hands on is still of another "
-                     f"form after {STARTS} steps: let it hand on values of the same form in "
-                     f"every step")
+    raise ModelError(f"a scan starts at {init!r}, and its carry still changes its shape or type "
+                     f"after {STARTS} steps: let the body return a carry of the same shape and "
+                     f"type in every step")
 
 
 def _form(tree: Any) -> tuple:
@@ -121,8 +121,8 @@ class _Run:
             self._of(values, name)
         except _Reached as reached:
             return reached.fn
-        raise ModelError(f"site '{name}' stands in the steps of a scan but not in its first, which "
-                         f"starts at None: let every step have the same sites")
+        raise ModelError(f"site '{name}' is in the later steps of a scan but not in the first, "
+                         f"which starts at None: let every step have the same sites")
 
 
 class _Reached(Exception):
@@ -181,9 +181,9 @@ def _either(name: str, which: Any, one: dist.Distribution,
             one.event_shape != other.event_shape):
         raise ModelError(
             f"site '{name}' in a scan that starts at None is {type(first).__name__} in the first "
-            f"step and {type(later).__name__} in the others, expected one kind of distribution "
-            f"whose arguments may differ: write the first step's site outside the scan, and start "
-            f"the scan from its value"
+            f"step and {type(later).__name__} in the others, expected the same distribution with "
+            f"arguments that may differ: write the site of the first step outside the scan, and "
+            f"start the scan from its value"
         )
     made = jax.tree.unflatten(own, [jnp.where(which, *pair)
                                     for pair in zip(leaves, others, strict=True)])

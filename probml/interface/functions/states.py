@@ -46,8 +46,8 @@ def states_of(name: str, fn: dist.Distribution, where: str = "") -> States:
     else:
         listed = finite.listed(np.asarray(ends[0]), np.asarray(ends[1]))
     if listed is None:
-        raise ModelError(f"site '{name}' ({type(fn).__name__}){where} is unseen and has no finite "
-                         f"list of values: give it in the data, or end it by a Categorical")
+        raise ModelError(f"site '{name}' ({type(fn).__name__}){where} is latent and has no finite "
+                         f"list of values: give it in the data, or truncate it to a Categorical")
     return States(name, tuple(fn.batch_shape), *listed)
 
 

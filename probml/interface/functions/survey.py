@@ -236,16 +236,17 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
         frames = [f for f in traceback.extract_tb(error.__traceback__)
                   if f.name == model.generative.__name__]
         where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
-        holes = [f"'{name}' is unseen in {_first(value)}" for name, value in arguments.items()
+        holes = [f"'{name}' is missing in {_first(value)}" for name, value in arguments.items()
                  if holed(value)]
         # an index of codes some of which are NaN, say
-        told = (f"{', '.join(holes)}, which may be why: what a function reads is never inferred. "
-                f"Drop these, or fill them; what is a site may be unseen. " if holes else "")
+        told = (f"{', '.join(holes)}, a possible cause: missing values are inferred only for "
+                f"sites, not for arguments that the function computes with. Drop or fill them, or "
+                f"make the argument a site. " if holes else "")
         told += "".join(_text(model.name, name, value) for name, value in arguments.items())
         said = f"{type(error).__name__}: {_short(error)}{listless(error)}"
         raise DataError(
-            f"model '{model.name}' failed{where}\n{said}\n{told}It was given {shapes}; the members "
-            f"of its plates so far: {plates}. An argument that is no data is bound, "
+            f"model '{model.name}' failed{where}\n{said}\n{told}The arguments were {shapes}; the "
+            f"sizes of its plates so far: {plates}. Bind an argument that is not data, "
             f"{model.name}(n=8)"
         ) from error
     if any(not watch.sites[name].known for name in values if name in watch.sites):
@@ -268,7 +269,7 @@ def _text(model: str, name: str, value: Any) -> str:
     """What may be wrong with an argument that is a mapping."""
     text = [key for key, own in value.items() if np.asarray(own).dtype.kind in "OUST"
             ] if isinstance(value, Mapping) else []
-    return (f"'{name}' holds text, {text[0]!r}: an argument of its own becomes codes that keep "
+    return (f"'{name}' holds text, {text[0]!r}: as a separate argument it becomes codes that keep "
             f"their labels, def {model}({text[0]}, ...). " if text else "")
 
 

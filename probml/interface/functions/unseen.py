@@ -127,18 +127,19 @@ def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
         if name in arguments and _left_out(model, arguments, given):
             return None
         said = str(error).strip().splitlines()[0]
-        return f"the function asks for its numbers ({type(error).__name__}: {said[:80]})"
+        return f"the function needs its values ({type(error).__name__}: {said[:80]})"
     for (owner, axes), found in zip(owners, cells(closed, {0: name}), strict=True):
         where = found.get(name)
         if where is None:
             continue
         holes = (where >= 0) & gone[where]
         if (where == SEVERAL).any() or axes is None and holes.any():
-            return f"site '{owner}' looks at its unseen cells"
+            return f"site '{owner}' depends on its missing cells"
         if axes:
             part = holes.reshape(*holes.shape[: holes.ndim - axes], -1)
             if (part.any(-1) & ~part.all(-1)).any():
-                return f"a vector like a value of '{owner}' is seen whole or not at all"
+                return (f"a vector-valued observation, as of '{owner}', must be observed "
+                        f"completely or be missing completely")
     return None
 
 

@@ -25,30 +25,31 @@ def shown(found: Replicated | None) -> list[str]:
     """The section: what it is, a table of statistics, a picture of each number."""
     if found is None:
         return []
-    where = ("at the one value of the parameters that was found, so that they spread too little"
-             if found.point else "each at another draw of the parameters")
-    rows = [{"what": each.name, "statistic": each.of, "seen": each.seen, "made, 2.5%": each.low,
-             "made, median": each.middle, "made, 97.5%": each.high,
-             "share made above": each.above, "made": "hardly ever" if each.missed else "yes"}
+    where = ("all drawn at the point estimate, so parameter uncertainty is ignored and they vary "
+             "too little"
+             if found.point else "each drawn at another posterior draw of the parameters")
+    rows = [{"column": each.name, "statistic": each.of, "observed": each.seen,
+             "replicated, 2.5%": each.low, "replicated, median": each.middle,
+             "replicated, 97.5%": each.high, "share replicated above": each.above,
+             "reproduced": "no" if each.missed else "yes"}
             for each in found.statistics]
     pictures = [(each.name, _picture(each)) for each in found.bins[:PICTURES]]
-    return [f"<p>{found.tables} tables of as many rows, with the inputs of the data, were made by "
-            f"the model, {where}. Where hardly a table reaches a statistic of the data, the model "
-            f"does not make such rows.</p>",
-            table(rows, "the data beside tables made by the model", sortable=True),
+    return [f"<p>{found.tables} replicated data sets with the inputs of the data, {where}. A "
+            f"statistic of the data outside the replicated range suggests misfit.</p>",
+            table(rows, "observed and replicated statistics", sortable=True),
             tabs("column", pictures, "columns")]
 
 
 def _picture(each: Bins) -> str:
     chart = charts.counts(each.edges, each.seen, each.low, each.middle, each.high,
-                          f"Cells of {each.name}, seen and made", each.name, "cells")
-    return figure(chart, f"{each.name}: cells seen in each bin (dots), and the median and central "
-                         f"95% of the tables made (lines, bands).")
+                          f"{each.name}, observed and replicated", each.name, "cells")
+    return figure(chart, f"{each.name}: observed values in each bin (dots), and the median and "
+                         f"central 95% of the replicated data sets (lines, bands).")
 
 
 def missed(found: Replicated | None) -> list[str]:
     """A sentence for each statistic that the model hardly makes."""
-    return [f"The {each.of} of {each.name} is {each.seen:.4g}, and of tables made by the model "
-            f"{each.low:.4g} to {each.high:.4g}: it does not make such rows; look at its "
-            f"distribution, or at what it leaves out"
+    return [f"The {each.of} of {each.name} is {each.seen:.4g} in the data and {each.low:.4g} to "
+            f"{each.high:.4g} in replicated data sets: the model does not reproduce it; check its "
+            f"distribution and its predictors"
             for each in (found.statistics if found is not None else ()) if each.missed]

@@ -50,8 +50,8 @@ def flattened(model: Bound, tables: Columns) -> tuple[dict[str, Any], dict[str, 
             continue
         what = f"'{key}' of table '{name}'"
         if key not in tables[name]:
-            raise DataError(f"{model.name}: the index {what} is missing: it says to which row of "
-                            f"'{reading.root}' each row belongs")
+            raise DataError(f"{model.name}: the index {what} is missing: it gives the row of "
+                            f"'{reading.root}' to which each row belongs")
         found = grid.positions(what, tables[name][key], number[key], f"table '{reading.root}'")
         places[name] = found
         for column, value in tables[name].items():
@@ -72,7 +72,7 @@ def _numbers(reading: Tabled, tables: Columns, key: str) -> dict[Any, int]:
         values, codes = grid.keys_of(what, first[key])
         if len(values) < len(codes):
             twice = values[int(np.argmax(np.bincount(codes)))]
-            raise DataError(f"{what} has {twice!r} twice: every row needs a key of its own")
+            raise DataError(f"{what} has {twice!r} twice: the key of every row must be unique")
         return {values[code]: row for row, code in enumerate(codes)}
     if first:
         return {row: row for row in range(length(reading.root, first))}

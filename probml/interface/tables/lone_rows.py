@@ -26,9 +26,9 @@ def check_alone(model: Bound, flat: Mapping[str, Any], others: Iterable[str]) ->
                         exchangeability.COUNT: "on how many rows there are"}
                 why = whys.get(mixed, f"on other rows of it through '{mixed}'")
                 raise ModelError(
-                    f"model '{model.name}', site '{owner}': a row of table '{table}' depends {why},"
-                    f" but rows are exchangeable. Standardise or lag the inputs before fitting; "
-                    f"what the other rows add up to is an input of '{model.generative.root}'"
+                    f"model '{model.name}', site '{owner}': a row of table '{table}' depends "
+                    f"{why}, but rows must be exchangeable. Standardise or lag the inputs before "
+                    f"fitting; make totals of the other rows an input of '{model.generative.root}'"
                 )
 
 

@@ -60,7 +60,7 @@ def related(model: Bound, data: Any) -> Met | None:
     flat, places = flattened(read, tables)
     read = widened(read, {name: found.width for name, found in places.items()})
     check_alone(read, flat, others)
-    beside = ", ".join(f"those of '{name}' beside them, by '{key}'" for name, key in keys.items())
+    beside = ", ".join(f"joined with those of '{name}' by '{key}'" for name, key in keys.items())
     return Met(read, flattened(read, tables)[0],
                f"the rows are those of table '{root}'{', ' * bool(beside)}{beside}", shown.begin)
 
@@ -97,9 +97,9 @@ def _arguments(model: Bound, tables: Columns) -> dict[str, Any]:
         found |= {name: value_of(table[name]) for name in model.inputs if name in table}
     missing = next((name for name in model.inputs if name not in found), None)
     if missing is not None:
-        raise DataError(f"{model.name}: the input '{missing}' is missing: it is a column of none "
-                        f"of the tables {list(tables)}. Add it to the table whose rows have it, or "
-                        f"bind it, {model.name}(…, {missing}=...)")
+        raise DataError(f"{model.name}: the input '{missing}' is missing: none of the tables "
+                        f"{list(tables)} has it as a column. Add it to one of them, or bind it, "
+                        f"{model.name}(…, {missing}=...)")
     return found
 
 
@@ -114,15 +114,15 @@ def _checked(model: Bound, declared: Mapping[str, Relation],
     roots = [name for name, said in declared.items() if said.of is None]
     others = {name: said for name, said in declared.items() if said.of is not None}
     if len(roots) != 1:
-        raise ModelError(f"{where}: expected one table to whose rows those of all others belong, "
-                         f"got {roots}: say of the others rows('visits', of='patients')")
+        raise ModelError(f"{where}: expected one root table, got {roots}: declare the others by "
+                         f"rows('visits', of='patients')")
     far = next((name for name, said in others.items() if said.of != roots[0]), None)
     if far is not None:
         raise ModelError(
             f"{where}: rows('{far}', of='{others[far].of}'), and '{others[far].of}' is not "
-            f"'{roots[0]}', whose rows are the rows: tables of tables are not read. Let '{far}' "
-            f"belong to '{roots[0]}', or make '{others[far].of}' a numpyro.plate that '{far}' "
-            f"reads by an index"
+            f"'{roots[0]}', the root table: relational data with more than two levels are not "
+            f"supported. Let '{far}' belong to '{roots[0]}', or make '{others[far].of}' a "
+            f"numpyro.plate that '{far}' reads by an index"
         )
     lacking = next((name for name in others if name not in tables), None)
     if lacking is not None:
@@ -136,14 +136,14 @@ def _key(model: Bound, name: str, said: Relation, tables: Columns) -> str:
     if said.by is not None:
         if said.by not in model.inputs or said.by not in tables[name]:
             raise DataError(f"model '{model.name}': {where} has by='{said.by}', expected an "
-                            f"argument of the function that is a column of '{name}'; these are "
-                            f"{[own for own in model.inputs if own in tables[name]]}")
+                            f"argument of the function that is also a column of '{name}'; these "
+                            f"are {[own for own in model.inputs if own in tables[name]]}")
         return said.by
     found = [own for own in model.inputs if own in tables[name] and own in root]
     if len(found) != 1:
         raise DataError(
-            f"model '{model.name}': {where}: which input is the index of '{said.of}'? Expected one "
-            f"column that both tables have and that is an argument, got {found}: say it, "
+            f"model '{model.name}': {where}: the index of '{said.of}' is ambiguous: expected one "
+            f"column that both tables have and that is an argument, got {found}: name it, "
             f"rows('{name}', of='{said.of}', by='...')"
         )
     return found[0]
@@ -157,14 +157,14 @@ def _homes(model: Bound, shown: Survey, root: str, others: Mapping[str, Relation
         inside = [name for name in site.plates if name == root or name in others]
         if len(inside) > 1:
             raise ModelError(
-                f"model '{model.name}', site '{site.name}' stands in {inside} at once: rows(…, "
-                f"of=…) is no plate inside the other. Write the blocks one below the other, and "
-                f"read the sites of '{root}' by the index, a[patient]"
+                f"model '{model.name}', site '{site.name}' is inside {inside} at once: blocks of "
+                f"rows(…, of=…) cannot be nested. Write the blocks one below the other, and read "
+                f"the sites of '{root}' by the index, a[patient]"
             )
         if inside and site.factor and inside[0] in others:
             raise ModelError(f"model '{model.name}', site '{site.name}': numpyro.factor in "
-                             f"rows('{inside[0]}', of=…) would weigh places that hold no row: "
-                             f"write a distribution, or the factor in rows('{root}')")
+                             f"rows('{inside[0]}', of=…) would also count padding: use a "
+                             f"distribution, or put the factor in rows('{root}')")
         if inside:
             home[site.name] = inside[0]
     columns: dict[str, str] = {}
@@ -179,5 +179,5 @@ def _homes(model: Bound, shown: Survey, root: str, others: Mapping[str, Relation
                                 f"table '{name}': move it, or rename it")
             if columns.setdefault(column, name) != name:
                 raise DataError(f"{model.name}: '{column}' is a column of '{columns[column]}' and "
-                                f"of '{name}': give each a name of its own")
+                                f"of '{name}': give each a different name")
     return {**columns, **home}

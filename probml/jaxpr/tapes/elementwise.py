@@ -101,7 +101,7 @@ def _same_bits(ins: Avals, outs: Avals) -> Callable:
 def _precise(ins: Avals, outs: Avals, exponent_bits: int, mantissa_bits: int) -> Callable:
     own = {4: (8, 23), 8: (11, 52)}.get(outs[0].dtype.itemsize)
     if own != (exponent_bits, mantissa_bits):
-        raise Untold("fewer digits than a float has")
+        raise Untold("lower precision than a float has")
     return lambda x: x
 
 

@@ -15,7 +15,7 @@ CLIP, DROP, PROMISED = "CLIP", "FILL_OR_DROP", "PROMISE_IN_BOUNDS"
 
 def _broadcast(ins: Avals, outs: Avals, broadcast_dimensions: Sequence[int]) -> Callable:
     if len(ins) > 1:
-        raise Untold("shapes that are told by operands")
+        raise Untold("shapes that depend on operands")
     shape, own = outs[0].shape, [1] * len(outs[0].shape)
     for axis, place in enumerate(broadcast_dimensions):
         own[place] = ins[0].shape[axis]
@@ -61,7 +61,7 @@ def _window(starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]) -
 
 def _taken(ins: Avals, outs: Avals, slice_sizes: Sequence[int]) -> Callable:
     if len(ins) != 1 + len(slice_sizes):
-        raise Untold("sizes that are told by operands")
+        raise Untold("sizes that depend on operands")
     return lambda x, *starts: x[_window(starts, slice_sizes, x.shape)]
 
 
@@ -136,7 +136,7 @@ def _turned(ins: Avals, outs: Avals, dimensions: Sequence[int]) -> Callable:
 
 def _iota(ins: Avals, outs: Avals, dimension: int) -> Callable:
     if ins:
-        raise Untold("shapes that are told by operands")
+        raise Untold("shapes that depend on operands")
     (shape, dtype), = outs
     own = [size if axis == dimension else 1 for axis, size in enumerate(shape)]
     return lambda: np.broadcast_to(np.arange(shape[dimension], dtype=dtype).reshape(own), shape)

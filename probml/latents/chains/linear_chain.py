@@ -75,7 +75,7 @@ class LinearChain:
                 return (f"'{name}' is {site.kind}" if name in group.names
                         else f"'{name}', which depends on '{group.name}', is {site.kind}")
             if name not in group.names and site.time is None:
-                return f"'{name}' does not run along time"
+                return f"'{name}' has no time steps"
             for argument, uses in structure.row_uses(name).items():
                 for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
                     if argument not in MOVED[site.kind]:

@@ -30,7 +30,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where and how often a fit is kept while it runs, see Model.fit.
+    """Where and how often a fit is used while it runs, see Model.fit.
 
     Args:
         path: a file, written whole or not at all; it is there from the first time on, and stays.
@@ -97,13 +97,13 @@ class Grown(NamedTuple):
             raise ValueError(f"{where} is {entries!r:.60} after {done} iterations")
         long = sum(self._length(entry, where) for entry in entries)
         if self.more is not None and long != done + self.more:
-            raise ValueError(f"{where} is {long} long after {done} iterations, expected "
+            raise ValueError(f"{where} has length {long} after {done} iterations, expected "
                              f"{done + self.more}")
 
     def _length(self, entry: Any, where: str) -> int:
         named = isinstance(self.shape, Mapping)
         if named != isinstance(entry, Mapping) or named and set(entry) != set(self.shape):
-            raise ValueError(f"{where} has a turn {entry!r:.60}")
+            raise ValueError(f"{where} has the iteration {entry!r:.60}")
         parts = [(self.shape[name], value) for name, value in entry.items()] if isinstance(
             self.shape, Mapping) else [(self.shape, entry)]
         lengths = set()
@@ -112,10 +112,11 @@ class Grown(NamedTuple):
             if np.asarray(value).dtype.kind not in "biuf" or len(own) != len(shape) or any(
                     size != wanted and wanted is not None or size == 0
                     for size, wanted in zip(own, shape, strict=True)):
-                raise ValueError(f"{where} has a turn of the shape {own}, expected {shape}")
+                raise ValueError(f"{where} has an iteration with shape {own}, expected {shape}")
             lengths |= {size for size, wanted in zip(own, shape, strict=True) if wanted is None}
         if len(lengths) > 1:
-            raise ValueError(f"{where} has a turn of the lengths {sorted(lengths)}")
+            raise ValueError(f"{where} has an iteration with arrays of different lengths, "
+                             f"{sorted(lengths)}")
         return lengths.pop() if lengths else 1
 
 
@@ -129,7 +130,7 @@ def alike(own: Any, other: Any, where: str) -> None:
     """
     if isinstance(own, Mapping):
         if not isinstance(other, Mapping) or set(own) != set(other):
-            raise ValueError(f"{where} has the parts {list(other)!r:.200}, expected {list(own)}")
+            raise ValueError(f"{where} has the entries {list(other)!r:.200}, expected {list(own)}")
         for name, value in own.items():
             alike(value, other[name], f"{where}, '{name}'")
     elif isinstance(own, list):
@@ -235,22 +236,22 @@ class Journal:
             meta = json.loads(arrays[0].tobytes())
             form, of, loops = meta["probml checkpoint"], dict(meta["of"]), dict(meta["loops"])
             if meta.pop("sum") != _digest(meta, arrays[1:]):
-                raise ValueError("it holds something else than what was written")
+                raise ValueError("its content differs from what was written")
             arrays = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in arrays]
             pasts = {key: Past(_whole(done), _whole(status), float(value), _unpacked(held, arrays))
                      for key, (done, status, value, held) in loops.items()}
         except Exception as error:
-            raise ModelError(f"'{self.path}' is no checkpoint of probml: {error}. Give another "
+            raise ModelError(f"'{self.path}' is not a checkpoint of probml: {error}. Give another "
                              f"path, or delete it") from None
         if form != FORMAT:
-            raise ModelError(f"the checkpoint '{self.path}' has the format {form}, expected "
-                             f"{FORMAT}: delete it")
+            raise ModelError(f"the checkpoint '{self.path}' has format {form}, expected {FORMAT}: "
+                             f"delete it")
         for kind, own in self.of.items():
             if of.get(kind) != own:
                 wrong = DataError if kind == "data" else ModelError
-                raise wrong(f"the checkpoint '{self.path}' is that of another {kind}: it was made "
-                            f"with {of.get(kind)}, and this fit has {own}. Give another path, or "
-                            f"delete it")
+                raise wrong(f"the checkpoint '{self.path}' belongs to another {kind}: it was "
+                            f"written with {of.get(kind)}, and this fit has {own}. Give another "
+                            f"path, or delete it")
         return pasts
 
 
@@ -265,7 +266,7 @@ def _digest(meta: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> str:
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
-        raise ValueError(f"it says {value!r:.60} where a count stands")
+        raise ValueError(f"it has {value!r:.60} instead of a count")
     return value
 
 

@@ -41,8 +41,8 @@ def check() -> None:
     """
     if _FORKED:
         raise ModelError(
-            f"this process ({_FORKED[-1]}) was forked from one in which JAX had begun to compute, "
-            f"whose threads a fork leaves behind: it would wait for ever. Start processes by "
+            f"this process ({_FORKED[-1]}) was forked from one in which JAX was already running; a "
+            f"fork does not copy its threads, so it would hang. Start processes by "
             f"multiprocessing.get_context('spawn') (or 'forkserver'), with joblib by its default, "
             f"loky; or fork before the first fit"
         )

@@ -27,9 +27,9 @@ def joint() -> Iterator[None]:
         if not any(word in str(error) for word in LOST):
             raise
         said = str(error).splitlines()[0]
-        raise DataError(f"another process, which holds rows of this fit, was lost ({said}): what "
-                        f"was found since the last checkpoint is lost. Begin all processes again; "
-                        f"with checkpoint= they go on") from None
+        raise DataError(f"another process, which holds rows of this fit, stopped ({said}): the "
+                        f"progress since the last checkpoint is lost. Start all processes again; "
+                        f"with checkpoint= they continue") from None
 
 
 def agreed(function: Callable[[], Any]) -> list[Any]:

@@ -36,7 +36,7 @@ class Step(NamedTuple):
             said.append(f"{self.rows_per_second:,.0f} rows a second")
         said.append(f"{self.seconds:.0f} s")
         if self.left is not None:
-            said.append(f"{self.left:.0f} s left at the most")
+            said.append(f"{self.left:.0f} s left at most")
         return ", ".join(said)
 
 
@@ -76,13 +76,14 @@ def watch(callback: Callable[[Step], object], seconds: float = 1.0) -> Iterator[
         callback: of one step, with `title`, `done`, `total`, `objective`, `seconds`, `left` and
             `rows_per_second`, None where there is none; its words are `str(step)`. What it raises
             ends the work.
-        seconds: between two calls, at the least; of each work the last step is told in any case.
+        seconds: between two calls, at the least; of each work the last step is reported in any
+            case.
 
     Raises:
         ModelError: something that cannot be called, or no number of seconds.
     """
     if not callable(callback):
-        raise ModelError(f"watch({callback!r}): expected a function of one step, such as print")
+        raise ModelError(f"watch({callback!r}): expected a function of one argument, such as print")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
         raise ModelError(f"watch(seconds={seconds!r}): expected a number of at least 0")
     token = _WATCHERS.set((*_WATCHERS.get(), Watcher(callback, seconds)))

@@ -60,11 +60,10 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
         named = ", ".join(f"'{name}'" for name in constant)
         raise Refusal(
             f"model '{fit.model.name}': factor {named} depends on the parameters of '{site.name}' "
-            f"({site.kind}) and not on its value, and raises the density of every row, as one "
-            f"does that divides by the probability of the values that can be seen. Which values "
-            f"these are cannot be told from it: write them in the factor, with the site's own "
-            f"value, such as factor(\"{constant[0]}\", "
-            f"jnp.where({site.name} > 0, value, -jnp.inf))")
+            f"({site.kind}) and not on its value, and raises the density of every row, like the "
+            f"normalisation of a truncated distribution. The observable values cannot be derived "
+            f"from it: write them in the factor, as a condition on the value of the site, such as "
+            f"factor(\"{constant[0]}\", jnp.where({site.name} > 0, value, -jnp.inf))")
     return tuple(np.array(found, float).T)  # type: ignore[return-value]
 
 

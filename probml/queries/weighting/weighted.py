@@ -134,8 +134,8 @@ def _tabled(fit: Fitted, held: Data, site: Site, plug_in: bool,
     if not np.isfinite(top).all():
         row = int(np.flatnonzero(~np.isfinite(top[:, 0]))[0])
         raise Refusal(f"model '{fit.model.name}': the factors of row {row} are −∞ at every value "
-                      f"of '{site.name}' that was tried: the row is impossible given what was "
-                      f"fitted")
+                      f"of '{site.name}' that was tried: the row is impossible under the fitted "
+                      f"model")
     share = np.exp(logs - top)
     return Table(values, share / share.sum(1, keepdims=True), not site.discrete)
 
@@ -171,9 +171,10 @@ def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool, cuts: Mapping[str
         if count >= MOST:
             row = int(np.argmin(own))
             raise Refusal(
-                f"model '{fit.model.name}': its factors weigh row {row} so unevenly that {count} "
-                f"draws without them are worth {own[row]:.0f}: rows cannot be drawn. Write the "
-                f"site and the factor '{held.structure.losses[0]}' as one distribution")
+                f"model '{fit.model.name}': the factor weights of row {row} are so uneven that "
+                f"{count} draws have an effective sample size of {own[row]:.0f}: rows cannot be "
+                f"simulated. Write the site and the factor '{held.structure.losses[0]}' as one "
+                f"distribution")
         count *= 4
 
 

@@ -98,8 +98,8 @@ def _counted(base: np.ndarray, ask: Callable) -> Evaluated:
         if (logs[:, -1] < logs.max(1) - NEGLIGIBLE).all():
             return Evaluated(values, logs)
         most *= 2
-    raise Refusal(f"a count that factors weigh has more than {COUNTS} values that matter: take "
-                  f"simulate()")
+    raise Refusal(f"a count with factors has more than {COUNTS} values with non-negligible "
+                  f"probability: use simulate()")
 
 
 def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evaluated:

@@ -76,8 +76,8 @@ def bounded(model: Bound, shown: Survey, values: Mapping[str, Any]) -> None:
                 within(Index(name, (), found.length, 0, found.last, (), False, False), own)
         raise DataError(
             f"model '{model.name}' indexes by {found.first} along an axis of {found.length} "
-            f"entries, 0 … {found.last}, for which JAX would take the nearest there is. Check the "
-            f"codes, from 0 on, and the sizes of its plates; where it is meant, write "
+            f"entries, 0 … {found.last}, and JAX would silently use the nearest valid entry. Check "
+            f"the codes (they start at 0) and the sizes of the plates; if this is intended, write "
             f"array.at[index].get(mode=\"clip\")"
         )
 
@@ -105,20 +105,20 @@ def _why(name: str, item: Any, value: Any) -> str:
     index = f"'{name}' is used as an index"
     array = np.asarray(item)
     if array.dtype.kind in "mM":
-        return (f"{index}, and holds dates ({array.dtype}): pass text where they name groups, "
-                f"{name}.astype(str), or numbers of steps from 0 on")
+        return (f"{index}, and holds dates ({array.dtype}): pass text, {name}.astype(str), if they "
+                f"name groups, or step numbers starting at 0")
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
         gone = np.argwhere(np.isnan(value))
         if len(gone):
             cell = tuple(map(int, gone[0]))
-            return (f"{index}, and is unseen in {_cell(cell)}: a group cannot be unseen, since it "
-                    f"says which entry is read. Drop such rows, give them a group of their own, or "
-                    f"make it a site")
+            return (f"{index}, and is missing in {_cell(cell)}: a group index cannot be missing, "
+                    f"since it selects an entry. Drop these rows, give them a group of their own, "
+                    f"or make it a site")
         cell = tuple(map(int, np.argwhere(value != np.floor(value))[0]))
-        return f"{index}, and has {value[cell]:g} in {_cell(cell)}: expected whole numbers"
+        return f"{index}, and has {value[cell]:g} in {_cell(cell)}: expected integers"
     first = array.ravel()[0] if array.size else item
-    return (f"{index}, and holds values of the type {type(first).__name__}: pass text, "
-            f"[str(v) for v in {name}], or whole numbers from 0 on")
+    return (f"{index}, and has values of type {type(first).__name__}: pass text, [str(v) for v in "
+            f"{name}], or integers starting at 0")
 
 
 def _cell(cell: tuple[int, ...]) -> str:

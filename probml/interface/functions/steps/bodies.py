@@ -81,11 +81,11 @@ def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
     for i, own in enumerate(uses):
         if i >= n + count and i not in told_at:
             continue
-        name, kind = owners[i] if i < n else ("what a step hands on", "loc")
+        name, kind = owners[i] if i < n else ("the carry of a step", "loc")
         if kind == "loc" and own and (i in turned or not all(map(straight, own.values()))):
             raise Bent(f"{name} is not affine in sites of the scan")
         if kind in BESIDE and own:
-            raise Bent(f"the {kind} of '{name}' looks at sites of the scan")
+            raise Bent(f"the {kind} of '{name}' depends on sites of the scan")
         if kind == "log" and (own or name in order) and (name, "loc") not in owners:
             raise Bent(f"site '{name}' is not normal")
     look = {name: uses[owners.index((name, "loc"))] for name, kind in owners if kind == "loc"}

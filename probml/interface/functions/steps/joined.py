@@ -129,7 +129,7 @@ def _distribution(program: Program, steps: Joined, title: str,
     tree = program.trees[names[0]]
     other = next((name for name in names if program.trees[name] != tree), None)
     if other is not None:
-        raise ModelError(f"sites '{names[0]}' and '{other}' are of different kinds")
+        raise ModelError(f"sites '{names[0]}' and '{other}' have different distributions")
     own = [program.arguments(name) for name in names]
     arrays = []
     for outputs in zip(*own, strict=True):

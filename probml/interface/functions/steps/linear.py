@@ -74,7 +74,7 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
     """
     places, groups = steps.places, steps.groups
     if len({len(names) for names in groups.values()}) != 1:
-        raise ModelError("there are no loops, or loops of several lengths")
+        raise ModelError("it has no loop, or loops of different lengths")
     trace = alone(call, given, {})
     free = {name: jnp.asarray(site["value"]) for name, site in trace.items()
             if site["type"] == "sample" and not site["is_observed"]
@@ -119,17 +119,18 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
         if name in places:
             own = places[name][1]
             if seen and max(seen) > own:
-                raise ModelError(f"site '{name}' looks forward")
+                raise ModelError(f"site '{name}' depends on a later step")
             back = max(back, *(own - step for step in seen)) if seen else back
         elif name in others:
-            raise ModelError(f"site '{name}' is unseen, looks at steps and is none")
+            raise ModelError(f"site '{name}' is latent and depends on steps, but is not a step "
+                             f"itself")
         else:
             times[name] = max(seen)
             back = max(back, max(seen) - min(seen) + 1)
     if not times and not late:
-        raise ModelError("nothing that is observed looks at steps")
+        raise ModelError("no observed site depends on the steps")
     if numbers * back > WIDEST:
-        raise ModelError("the steps that are looked at have many numbers")
+        raise ModelError("the observed sites depend on steps with many elements")
     outside = _outside(call, steps, given, still, others, late) if late else None
     wanted = [i for i, (name, kind) in enumerate(owners) if name not in late
               and (kind in ("loc", *BESIDE) if name in near

@@ -103,6 +103,6 @@ class Joined(NamedTuple):
         """What is said of them."""
         how = (", integrated out along time, exact Gaussian" if integrated else "")
         return "".join(
-            f". The {len(names)} sites '{names[0]}' … '{names[-1]}' are the steps of one, "
-            f"'{title}'{how}" if names else f". '{title}' stands in a scan{how}"
+            f". The {len(names)} sites '{names[0]}' … '{names[-1]}' are read as the steps of one "
+            f"site, '{title}'{how}" if names else f". '{title}' is in a scan{how}"
             for title, names in self.groups.items())

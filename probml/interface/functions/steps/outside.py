@@ -179,7 +179,8 @@ def outside_of(run: Callable[[Sequence[jax.Array]], Mapping[str, Any]],
         if name in others or loc is None or not all(map(straight, loc.values())) or any(
             found.get((name, kind)) for kind in BESIDE
         ) or owners.index((name, "loc")) in turned:
-            raise Bent(f"site '{name}' is not linear and Gaussian in what a scan returns")
+            raise Bent(f"site '{name}' is not linear and Gaussian in the values that a scan "
+                       f"returns")
     looked = tuple(sorted({int(i) for name in near for i in found[name, "loc"]}))
     outside = Outside(closed, tuple(owners), tuple(scans), tuple(paths), tuple(sorted(others)),
                       near, looked, (), frozenset({*near, *computed}))
@@ -204,7 +205,7 @@ def _where(outside: Outside) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
         where = np.full(var.shape, NONE)
         for marks in own.values():
             if ((marks == SEVERAL) | (marks != NONE) & (where != NONE) & (marks != where)).any():
-                raise ModelError(f"a number of '{name}' looks at several steps of a scan")
+                raise ModelError(f"an element of '{name}' depends on several steps of a scan")
             where = np.where(marks != NONE, marks, where)
         where = np.where(where == NONE, some, where).ravel()
         scan = np.searchsorted(first, where, side="right") - 1

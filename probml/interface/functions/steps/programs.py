@@ -180,7 +180,7 @@ def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
     bent = next((name for (name, kind), own in zip(owners, near, strict=True)
                  if own and kind == "end"), None)
     if bent is not None:
-        raise ModelError(f"the support of site '{bent}' looks at steps of a loop")
+        raise ModelError(f"the support of site '{bent}' depends on steps of a loop")
     mixed = {name for (name, kind), own in zip(owners, near, strict=True)
              if own and kind == "log" and name in others}
     kept = [i for i, ((name, kind), own) in enumerate(zip(owners, near, strict=True))
@@ -205,6 +205,6 @@ def _told(name: str, site: Mapping[str, Any], places: Mapping, others: Mapping,
         bounds = domains.of(site["fn"].support).bounds if name in others else {}
         return [("log", log), *(("end", jnp.asarray(bound)) for bound in bounds.values())]
     if site["scale"] is not None:
-        raise ModelError(f"site '{name}' stands under handlers.scale")
+        raise ModelError(f"site '{name}' is inside handlers.scale")
     leaves, trees[name] = leaves_of_distribution(site["fn"])
     return [("argument", jnp.asarray(leaf)) for leaf in leaves]

@@ -129,8 +129,8 @@ class _Scans(Messenger):
         loop = loop_of(body, init, first, {**conditioned(msg), **self.given})
         length = len(jax.tree.leaves(xs)[0]) if length is None else length
         self.met.append((loop, init, xs, length, reverse))
-        left = Summed(next(iter(loop.drawn), ""), "continuous and unseen, stands in a scan and is "
-                                                  "integrated out there")
+        left = Summed(next(iter(loop.drawn), ""), "continuous, latent, in a scan, and integrated "
+                                                  "out there")
         if self.paths is None:
             carry, said = jax.tree.map(lambda _: left, init), left
         else:
@@ -220,7 +220,7 @@ def scanned(loop: Loop, init: Any, xs: Any, length: int, reverse: bool,
     body = body_of(loop, flat, tree, first, () if rows is None else rows.looked)
     seen = [name for name, kind in body.owners if kind == "log" and name not in body.order]
     if not body.normal and rows is None:
-        raise ModelError("nothing that is observed looks at the scan's sites")
+        raise ModelError("no observed site depends on the sites of the scan")
     step = steps_of_body(body, flat, xs, at)
     if rows is not None:
         step = _with_rows(step, rows, at)
@@ -268,7 +268,7 @@ def _system(body: Body, step: Step, init: Sequence[jax.Array]) -> kalman.System:
             k += 1
     width = sites + len(own) + len(held)
     if width > WIDEST:
-        raise ModelError(f"a state of the scan has {width} numbers")
+        raise ModelError(f"a state of the scan has {width} elements")
     (base, low, mix), (k0, m, kz) = step.loc, step.after
     if body.mixing:
         inverse = jnp.linalg.inv(jnp.eye(sites) - mix)
