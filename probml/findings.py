@@ -223,7 +223,7 @@ class Code(enum.Enum):
     TREE_DEPTH = (
         "tree-depth", "{share:.0%} of the draws reached the maximum tree depth, {depth}",
         "The posterior is long and narrow, and sampling is slow",
-        ("centre and scale the inputs", "drop one of two parameters that stand for each other",
+        ("centre and scale the inputs", "drop one of two nearly collinear parameters",
          "raise max_tree_depth"))
     R_HAT = (
         "r-hat", "the chains do not agree: R-hat of {at} is {value:.3f}, above {limit:g} (its mean "
@@ -269,7 +269,7 @@ class Code(enum.Enum):
         "", (), None)
     NORMAL_UNTESTED = (
         "normal-not-compared", "a normal distribution, which was not compared with the density, "
-        "since rows are read in parts", "", (), None)
+        "since rows are read in partitions", "", (), None)
     MODES_COMBINED = (
         "modes-combined", "the posterior has {count} modes, which are drawn from by their mass", "",
         (), None)

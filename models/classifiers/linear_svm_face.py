@@ -136,15 +136,9 @@ class LinearSVM(Planes):
         self.history_ = np.array([each.objective for each in found])
         if not self.converged_:
             warnings.warn(
-<<<<<<< HEAD
-                f"LinearSVM stopped after {self.n_iter_} turns, {max(e.gap for e in found):.2g} of "
-                f"the loss from its least: standardise the columns, lower C={self.C:g}, or raise "
-                f"max_iter={self.max_iter}", ConvergenceWarning, stacklevel=3)
-=======
                 f"LinearSVM stopped after {self.n_iter_} iterations with a relative duality gap of "
                 f"{max(e.gap for e in found):.2g}: standardise the columns, lower C={self.C:g}, or "
-                f"raise max_iter={self.max_iter}", NotConverged.kind, stacklevel=3)
->>>>>>> wt_words
+                f"raise max_iter={self.max_iter}", ConvergenceWarning, stacklevel=3)
         self.coef_, self.intercept_ = self._planes(beta, bias)
         fit = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()},
                        {"y": tuple(self.classes_.tolist())})

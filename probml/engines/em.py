@@ -73,29 +73,29 @@ class EM(Engine):
 
     Args:
         max_iterations: M-steps at the most.
-        tolerance: stop when an iteration gains less than this of the objective per unit of total
-            weight, in nats.
-        restarts: starts run as one vmapped program; the best is kept. None: where something is
-            hidden as many as take about a second, at most 32; those that are far behind after some
-            iterations are left. Where all rows allow fewer than ten, up to 16 short runs are made
-            on a sample of them (of whole sequences, or stretches), and the promising ends are
-            finished on all.
+        tolerance: stop when an iteration gains less than this of the objective (log posterior or
+            log likelihood) per unit of total weight.
+        restarts: random starts, run in one program; the best optimum is returned. None: where
+            something is latent as many as take about a second, at most 32; those that are far
+            behind after some iterations are stopped. Where all rows allow fewer than ten, up to 16
+            short runs are made on a sample of the rows (whole sequences, or stretches), and the
+            promising ones are continued on all rows.
         prior: maximise log posterior (True) or log likelihood (False).
-        hard: classification EM (Celeux & Govaert 1992): the hidden states at their joint maximum
+        hard: classification EM (Celeux & Govaert 1992): the latent states at their joint maximum
             instead of averaged.
         accelerate: SQUAREM extrapolation (Varadhan & Roland 2008), accepted only where the
             objective does not fall.
         batch_rows: stepwise EM (Cappé & Moulines 2009): an M-step after every batch of so many
-            rows, in another order each pass; an iteration is a pass. For rows of which a few passes
-            are all one can wait for.
+            rows, in another order each pass; an iteration is a pass. For data of which only a few
+            passes are affordable.
         progress: show a progress bar at once; else it comes after five seconds, in a terminal or a
             notebook.
 
     Raises:
         Refusal: a hierarchy whose effects have no integral; effects under counts (see `MAP`);
             `hard` with discrete sites outside rows. As asked by `fit` without an engine also where
-            nothing discrete is unseen and a block has no closed form, or an integral is by
-            quadrature or Laplace's approximation.
+            no discrete variable is latent and a block of parameters has no closed form, or an
+            integral is by quadrature or Laplace's approximation.
 
     Cost: one pass over the rows an iteration: O(rows × evidence), memory of the data and one chunk.
     """
@@ -173,8 +173,8 @@ class EM(Engine):
         if problem.asked or not plan.free:
             return
         if plan.groupings and not plan.variables:
-            raise Refusal(f"{where} faster than MAP: steps of '{plan.effects[0]}', effects of "
-                          f"groups, and of what lies beside them shrink slowly", ("MAP",))
+            raise Refusal(f"{where} faster than MAP: its steps shrink slowly for "
+                          f"'{plan.effects[0]}', effects of groups", ("MAP",))
         near = next((group for group in plan.latents if not group.kind.exact), None)
         if near is not None and not plan.variables:
             raise Refusal(f"{where} faster than MAP: '{near.name}' is {near.kind.words}, and each "
@@ -184,7 +184,7 @@ class EM(Engine):
             for block in stage:
                 if plan.complete and not (block.form and block.conjugate):
                     raise Refusal(
-                        f"{where} faster than MAP: nothing discrete is unseen and "
+                        f"{where} faster than MAP: no discrete variable is latent, and "
                         f"'{block.names[0]}' has no closed form "
                         f"({block.why})", ("MAP",)
                     )

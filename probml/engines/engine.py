@@ -143,7 +143,7 @@ class Problem:
         if size > MOST:
             return f"it has {size} parameters, more than {MOST}"
         if self.in_parts:
-            return "its rows are read in parts"
+            return "its rows are read in partitions"
         if model.batch is not None:
             return "it takes its rows in batches"
         if not held.keys().isdisjoint(plan.free):
@@ -392,7 +392,7 @@ def checked(engine: Any, verb: str = "") -> Engine:
     said = f"{verb}(engine={shown})" if verb else f"engine={shown}"
     if not isinstance(engine, Engine):
         hint = (f": call it, {engine.__name__}()" if isinstance(engine, type)
-                and issubclass(engine, Engine) else ": all that was seen is one mapping, "
+                and issubclass(engine, Engine) else ": give all observations as one mapping, "
                 "fit({'x': x, 'y': y})" if hasattr(engine, "shape") else "")
         raise ModelError(f"{said} is not an engine: expected an engine's value, such as "
                          f"probml.EM(), probml.Exact() or probml.NUTS(), or None{hint}")

@@ -40,8 +40,8 @@ class Exact(Engine):
     evidence formula.
 
     Raises:
-        Refusal: a parameter without a conjugate update; what is unseen in rows beside unknown
-            parameters: by name, with what to try.
+        Refusal: a parameter without a conjugate update, or a latent variable of rows together with
+            unknown parameters; it names them and says what to try.
 
     Cost: one pass over the rows.
     """
@@ -63,23 +63,24 @@ class Exact(Engine):
         torn = next((name for name in plan.observed if plan.pattern.get(name) == "torn"), None)
         if torn is not None:
             raise Refusal(
-                f"{where}: site '{torn}' ({sites[torn].kind}) is a vector that is seen in part in "
-                f"some rows, which has no closed form", ("EM",))
+                f"{where}: site '{torn}' ({sites[torn].kind}) is a vector that is partially "
+                f"observed in some rows, which has no closed form", ("EM",))
         unseen = next(iter(plan.numbers), None)
         if unseen is not None:
             raise Refusal(
-                f"{where}: site '{unseen}' ({sites[unseen].kind}) is a number inside rows() that "
-                f"is unseen, beside unknown parameters", ("EM", "Laplace", "NUTS"))
+                f"{where}: site '{unseen}' ({sites[unseen].kind}) is a latent number of each "
+                f"row, which has no closed form together with unknown parameters",
+                ("EM", "Laplace", "NUTS"))
         hidden = [v for v in (*plan.variables, *plan.hidden) if sites[v].rows]
         if hidden:
-            state = "unseen in some rows" if hidden[0] in plan.pattern else "unseen"
+            state = "missing in some rows" if hidden[0] in plan.pattern else "latent"
             raise Refusal(
                 f"{where}: site '{hidden[0]}' ({sites[hidden[0]].kind}) is discrete, inside rows() "
-                f"and {state}, beside unknown parameters", ("EM",))
+                f"and {state}, which has no closed form together with unknown parameters", ("EM",))
         if plan.globals:
             raise Refusal(
-                f"{where}: site '{plan.globals[0]}' is discrete and unseen beside unknown "
-                f"parameters ('{plan.free[0]}', ...)", ("EM",))
+                f"{where}: site '{plan.globals[0]}' is discrete and latent, which has no "
+                f"closed form together with unknown parameters ('{plan.free[0]}', ...)", ("EM",))
         heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
                      None)
         if heavy is not None:
@@ -99,7 +100,7 @@ class Exact(Engine):
                          None)
             if name in single and above is not None:
                 raise Refusal(
-                    f"{where}: parameter '{above}' stands in the prior of '{name}': together their "
+                    f"{where}: the prior of '{name}' depends on parameter '{above}': their joint "
                     f"posterior has no closed form. Give '{above}' in the data", ("EM", "Laplace"))
         for block in (b for stage in blocks(plan, True) for b in stage if b.form.joint):
             scales = coupling(plan, block)
@@ -143,7 +144,7 @@ class Exact(Engine):
             raise Refusal(
                 f"Exact cannot fit model '{plan.structure.model.name}': its closed form was "
                 f"checked at two points, "
-                f"where the log evidence differs by {float(mismatch):.3g} nats", ("EM", "Laplace"))
+                f"where the log evidence differs by {float(mismatch):.3g}", ("EM", "Laplace"))
         return Outcome(posterior.mean, np.array([float(evidence)]), Status.EXACT, 0, (), posterior,
                        float(evidence))
 
@@ -196,11 +197,10 @@ def _refuse_loose(plan: Plan, posterior: Closed) -> None:
     named = ", ".join(f"'{places[j][0]}'{list(places[j][1]) or ''}"
                       for j in np.flatnonzero(np.abs(way) > 0.1))
     raise Refusal(
-        f"Exact cannot fit model '{plan.structure.model.name}': data and prior leave a direction "
-        f"of {named} undetermined, to the "
-        "digits of the arithmetic: columns are collinear, or constant beside an intercept, and the "
-        "prior is too wide to tell "
-        "them apart. Drop one of them, or give them a narrower prior"
+        f"Exact cannot fit model '{plan.structure.model.name}': data and prior do not determine "
+        f"{named} separately, at this "
+        "precision: columns are collinear, or constant in a model with an intercept, and the "
+        "prior is too wide. Drop one of them, or give them a narrower prior"
     )
 
 

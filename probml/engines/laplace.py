@@ -51,26 +51,26 @@ class Laplace(Engine):
     """Laplace's approximation with importance weights: a normal distribution at the mode of the
     density of unbounded coordinates, with the curvature there (Tierney & Kadane 1986); draws of a
     Student t distribution about it are weighted by the posterior density, and Pareto's k of the
-    weights tells whether they stand for the posterior (Vehtari et al. 2024).
+    weights shows whether they represent the posterior (Vehtari et al. 2024).
 
     Where they do (k at most 0.7), `params` is the posterior mean and everything asked is averaged
     over the weighted draws; `log_evidence` is estimated from the same weights. Where they do not,
-    `params` is the mode, everything asked is averaged over the normal distribution, and `status`
-    says that it is not to be relied on. Several modes that climbs from several starts find are all
-    drawn from. Of very many rows few densities are compared with the normal's, and the normal is
-    the answer.
+    `params` is the mode, everything asked is averaged over the normal distribution, and
+    `Fit.warnings` says that it is not to be relied on. If optimisations from several starts find
+    several modes, draws are made about each. For very many rows a few densities are compared with
+    those of the normal distribution, which is then the answer.
 
     Args:
         over: names of the parameters that vary, such as those of a network's last layer; the others
             stay at MAP()'s mode, and the normal distribution is the answer. None: all.
-        draws: how many are made and kept.
+        draws: how many are made and returned.
 
     Raises:
         ModelError: `over` names no parameter. Refusal: more than 1,024 parameters that vary; a
             density without a mode, or whose curvature there is not its width.
 
-    Cost: a climb from each of four starts, 6 d gradients for d parameters that vary, `draws`
-        densities in batches, at most four times where their weights do not pass at once.
+    Cost: an optimisation from each of four starts, 6 d gradients for d parameters that vary,
+        `draws` densities in batches, at most four times where their weights do not pass at once.
     """
 
     over: tuple[str, ...] | None = None

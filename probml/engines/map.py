@@ -46,14 +46,13 @@ class MAP(Engine):
     """The mode of the posterior, each parameter in its own coordinate (no Jacobian of a transform);
     normal effects of groups are integrated out, and their posterior given the mode is theirs.
 
-    Without an optimiser the plan chooses: a smooth regression of few coefficients with nothing
-    unseen takes damped Newton steps (of very many rows, BFGS in the coordinates of the curvature of
-    a sample of them); one whose numbers have coefficients of their own each, as a softmax's,
-    L-BFGS in the coordinates of each number's curvature; all else L-BFGS.
+    Without an optimizer the model decides: a smooth regression of few coefficients without latent
+    variables takes damped Newton steps (for very many rows, BFGS preconditioned by the curvature of
+    a sample of them); one with a set of coefficients for each class, as softmax regression,
+    preconditioned L-BFGS; everything else L-BFGS.
 
-    `status` says where the data do not tell a direction that no prior holds, and, of few
-    coordinates and rows, where a climb from the other side of the start ended at another maximum;
-    the higher one is the answer.
+    `Fit.warnings` says where parameters are not identified, and, for few parameters and rows, where
+    an optimisation from another start ended at another maximum; the higher one is returned.
 
     Args:
         optimizer: any optax GradientTransformation; None = Newton or L-BFGS.
@@ -63,19 +62,20 @@ class MAP(Engine):
         prior: maximise log posterior (True) or log likelihood (False).
         tolerance: Newton and L-BFGS stop when an iteration gains less than this of the objective,
             relative to its size.
-        held_out: a share of the rows that is not learnt from (optax only): `Fit.held_out` has their
-            mean log evidence at every entry of `history`, and the parameters kept are those where
-            it is highest. Of rows that are read in parts about so many, drawn by their numbers; to
-            judge by them is a pass more.
+        held_out: the share of the rows that is held out for validation (optax only):
+            `Fit.held_out` has their mean log evidence at every entry of `history`, and the
+            parameters with the highest are returned. For rows that are read in partitions it is
+            approximate, and validation is one more pass.
         patience: stop after so many entries without a better one; None = never.
         progress: show a progress bar at once; else it comes after five seconds, in a terminal or a
             notebook.
-        nodes: of the quadrature by which effects under counts or choices are integrated out, where
-            a row reads one number of one grouping; 1 is Laplace's approximation (lme4's nAGQ), by
-            which several numbers or groupings are in any case. None: 25.
-        restricted: integrate the coefficients out too, flat priors in the place of theirs, so that
-            the spreads are those of restricted maximum likelihood (REML, with prior=False): what
-            enters locations of normal rows affinely and is no effect, such as means and slopes.
+        nodes: of the adaptive quadrature that integrates random effects of counts or binary
+            outcomes out, where there is one scalar effect for each group; 1 is Laplace's
+            approximation (lme4's nAGQ=1), which is used in any case for several effects or
+            groupings. None: 25.
+        restricted: integrate the fixed effects out too, under flat priors, so that standard
+            deviations are those of restricted maximum likelihood (REML, with prior=False); fixed
+            effects are what enters means of normal rows linearly, such as intercepts and slopes.
 
     Raises:
         ModelError: no optax optimiser; batch_rows, held_out without one; batches larger than the
@@ -116,8 +116,8 @@ class MAP(Engine):
                 raise ModelError(f"MAP({name}=...) needs optimizer=, for example optax.adam(1e-2): "
                                  f"L-BFGS wants all rows at every step")
         if self.patience is not None and not self.held_out:
-            raise ModelError(f"MAP(patience={self.patience}) needs held_out=, a share of the rows "
-                             f"to judge by, for example 0.1")
+            raise ModelError(f"MAP(patience={self.patience}) needs held_out=, the share of the "
+                             f"rows that are held out, for example 0.1")
 
     @property
     def statistics(self) -> bool:
@@ -179,10 +179,10 @@ class MAP(Engine):
         plan = problem.plan
         middle = effects.centres(plan)
         if middle or not any(grouping.flat for grouping in plan.groupings):
-            why = (f"'{middle[0]}' stands in the prior of effects, and is a coefficient that would "
-                   f"not be integrated out with the others" if middle else
-                   "no parameter without bounds enters the locations of normal rows affinely "
-                   "beside effects of groups that are integrated out: there is no coefficient")
+            why = (f"the prior of effects depends on '{middle[0]}', a coefficient that would not "
+                   f"be integrated out with the others" if middle else
+                   "there is no coefficient: no unbounded parameter enters the means of normal "
+                   "rows linearly, next to random effects that are integrated out")
             raise Refusal(f"MAP(restricted=True) cannot fit {problem}: {why}. Write effects about "
                           f"0 and their mean in the rows, `mean + effect[group]`, or leave "
                           f"restricted=True out")

@@ -50,24 +50,25 @@ METHODS = (None, "parallel", "vectorized", "sequential")
 @dataclass(frozen=True)
 class NUTS(Engine):
     """The no-U-turn sampler (Hoffman & Gelman 2014; NumPyro's, with its step-size and mass
-    adaptation), over the parameters, and over the unseen numbers of rows that have no closed form.
+    adaptation), of the parameters, and of continuous latent variables of rows that have no closed
+    form.
 
-    The density is the evidence: hidden discrete sites are summed out, unseen numbers of rows
-    integrated out where `integrate` says so, and all are drawn exactly given each
-    draw when they are asked for. Chains start about one mode (EM's where something is hidden), in
-    coordinates in which its curvature is that of a standard normal.
+    Discrete latent variables are summed out, continuous ones of rows integrated out where
+    `integrate` says so, and all are drawn exactly given each draw when they are asked for. Chains
+    start about the modes that were found (EM's where something is latent), in coordinates in which
+    the curvature there is that of a standard normal.
 
     Args:
-        draws: kept a chain.
+        draws: for each chain.
         warmup: iterations a chain before them, in which step size and masses are learnt; another
             number compiles anew.
         chains: independent runs; R-hat needs two.
         target_accept: the acceptance probability that the step size is tuned to; nearer to 1 is
             slower and more careful.
         max_tree_depth: at most 2^depth − 1 gradients an iteration.
-        integrate: which unseen numbers of rows are integrated out, and drawn given each draw of the
-            rest: "exact", those in closed form; "all", also those by quadrature or Laplace's
-            approximation; "none". The others have a coordinate each, in units of their own prior
+        integrate: which continuous latent variables of rows are integrated out, and drawn given
+            each draw of the rest: "exact", those in closed form; "all", also those by quadrature or
+            Laplace's approximation; "none". The others are sampled, standardised by their prior
             where it is a location and a scale.
         relabel: give exchangeable hidden states the same numbers in all draws.
         chain_method: "parallel" (a thread a chain; the choice on a CPU), "vectorized" (one program;
@@ -77,16 +78,16 @@ class NUTS(Engine):
             notebook.
         retries: how often the chains are run again where draws diverge, chains do not agree,
             effective draws are few or E-BFMI is low: from where they are, with a new warm-up, with
-            target_accept 0.95, then 0.99, or with more iterations, of which `draws` are kept,
-            evenly. All runs together take at most six times the gradients of the first. `status`
+            target_accept 0.95, then 0.99, or with more iterations, which are thinned evenly to
+            `draws`. All runs together take at most six times the gradients of the first. `status`
             says what was done, and whether it helped. 0: never.
         seconds: no iteration begins so many seconds after the run began, compiling included;
-            what was drawn by then is kept. None: no limit. With a limit that is reached, draws
+            what was drawn by then is returned. None: no limit. With a limit that is reached, draws
             depend on the speed of the machine.
 
     Raises:
-        ModelError: a setting out of range. Refusal: rows that are read in parts, of which each
-            gradient would be a pass.
+        ModelError: a setting out of range. Refusal: rows that are read in partitions, which
+            each gradient would read again.
 
     Cost: 2^depth evidences and gradients an iteration; memory of the draws and of one gradient a
         chain. Where rows enter by statistics or squares alone, one or two passes over them in all.
@@ -138,11 +139,11 @@ class NUTS(Engine):
         return cls(target_accept=0.9)
 
     def refuse(self, problem: Problem) -> None:
-        """NUTS treats every plan; rows that are read in parts only where statistics suffice."""
+        """NUTS treats every plan; rows in partitions only where sufficient statistics exist."""
         if problem.in_parts and not (problem.plan.additive or squared(problem.plan)):
-            raise Refusal(f"NUTS cannot fit {problem}: its rows are read in parts, each of the "
-                          f"thousands of gradients would be a pass. Give some of the rows in "
-                          f"memory", ("EM", "MAP", "Laplace"))
+            raise Refusal(f"NUTS cannot fit {problem}: its rows are read in partitions, and each "
+                          f"of thousands of gradients would read them all. Give some of the rows "
+                          f"in memory", ("EM", "MAP", "Laplace"))
         check_distinct(problem.data, problem.plan)
 
     def taken(self, data: Data) -> Data:

@@ -257,9 +257,9 @@ def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int =
     if past is not None and held is not None:
         try:
             done, status = past.counted(limit), Status(past.status)
-            alike(held.read(), past.held, "what is held")
+            alike(held.read(), past.held, "the state")
             for name, added in held.grown.items():
-                added.check(past.held[name], done, f"what is held, '{name}'")
+                added.check(past.held[name], done, f"the state, '{name}'")
             held.write(past.held)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ModelError(f"the checkpoint holds another state of '{bar.section}' ({error}): "

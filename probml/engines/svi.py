@@ -68,15 +68,15 @@ class SVI(Engine):
         batch_rows: rows of a random mini-batch a step; None: all, or the subsample_size of the
             plate that is the rows.
         particles: draws of the guide a step.
-        integrate: as in NUTS; of unseen numbers of rows that are not integrated out each has a
-            coordinate of the named guides.
+        integrate: as in NUTS; continuous latent variables of rows that are not integrated out are
+            coordinates of the named guides.
         progress: show a progress bar at once; else it comes after five seconds, in a terminal or a
             notebook.
 
-    `status` says where the posterior has more in its tails than the guide (PSIS k-hat, Yao et al.
-    2018), or another mode, and where the guide has not arrived; of named guides, and, of batches,
-    where all rows once more are a small part of what was spent. Of a guide of your own it says
-    whether the bound still rises.
+    `Fit.warnings` says where the posterior has heavier tails than a named guide (PSIS k-hat, Yao et
+    al. 2018) or another mode, and where the optimisation has not converged; with batches only where
+    another pass over all rows is a small part of the cost. For a guide of your own it says whether
+    the bound still rises.
 
     Raises:
         ModelError: no guide, no optimiser; batches larger than the data. Refusal: a posterior that

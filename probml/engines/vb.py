@@ -35,14 +35,14 @@ LADDER = 8  # numbers of states with which restarts begin, at the most
 @dataclass(frozen=True)
 class VB(Engine):
     """Variational Bayes by message passing (Attias 1999; Winn & Bishop 2005): q(z) Π_b q(θ_b)
-    nearest to the posterior of hidden states, unseen numbers of rows and parameters, each q(θ_b)
-    the conjugate distribution of a block, as the closed M-steps of EM read them. States of a row
-    are summed out, and its numbers integrated out (factors, effects, rates, states along time), at
-    log densities averaged over q(θ).
+    nearest to the posterior of latent variables and parameters, each q(θ_b) the conjugate
+    distribution of a block of parameters, as in the closed M-steps of EM. Discrete latent variables
+    of a row are summed out and continuous ones integrated out (factors, effects, rates, states of a
+    time series), at log densities averaged over q(θ).
 
     The bound E[log p(x, z, θ)] − E[log q] never falls; `Fit.bound` has it, below log p(x) by the
-    divergence of q from the posterior. Only one of the labellings of exchangeable states is found:
-    of k states that share nothing, log k! of that is no fault of the fit.
+    divergence of q from the posterior. Only one labelling of k exchangeable states is found, to
+    which log k! of the divergence is due.
 
     A sparse prior of weights (a Dirichlet of concentration 1/k or below, StickBreaking) empties the
     states that the data do not ask for.
@@ -50,27 +50,27 @@ class VB(Engine):
     Args:
         max_iterations: of E- and M-steps, at the most.
         tolerance: stop when an iteration gains less than this of the bound per unit of total
-            weight, in nats.
-        restarts: starts in one program; the best is kept. None: as EM chooses; those that are far
-            behind after some iterations are left.
+            weight.
+        restarts: random starts in one program; the best is returned. None: as EM chooses; those
+            that are far behind after some iterations are stopped.
         batch_rows: stochastic variational inference (Hoffman et al. 2013): q(θ) moves after every
             batch of so many rows, in another order each pass; an iteration is a pass, after which
-            the bound of all rows is in `history`, and may fall a little. For rows of which a few
-            passes are all one can wait for.
+            the bound of all rows is in `history`, and may fall a little. For data of which only
+            a few passes are affordable.
         progress: show a progress bar at once; else it comes after five seconds, in a terminal or a
             notebook.
 
-    `status` says where the posterior has more in its tails than q(θ) (PSIS k-hat and reweighted
-    widths, Yao et al. 2018), as where parameters hang together; of more than 2,000 rows where 200
-    evidences are at most half of the iterations, and not of batches.
+    `Fit.warnings` says where the posterior has heavier tails than q(θ) (PSIS k-hat and reweighted
+    standard deviations, Yao et al. 2018), as with correlated parameters; for more than 2,000 rows
+    where 200 evidences cost at most half of the iterations, and not with batches.
 
     Raises:
-        Refusal: a block without a conjugate update; unseen numbers of rows that only Laplace's
-            approximation integrates; unseen discrete sites outside rows: by name, with what to try.
+        Refusal: a block without a conjugate update; continuous latent variables that only
+            Laplace's approximation integrates; discrete latent variables outside rows.
 
-    Cost: an iteration is one of EM; small tables, and rows with unseen numbers, are evaluated at
-        two values a block more, of a location of d coefficients that belong together at d + 1; for
-        `status` 200 to 400 evidences.
+    Cost: an iteration is one of EM; small tables, and rows with continuous latent variables, are
+        evaluated at two more values for each block, with d joint coefficients at d + 1; for
+        `warnings` 200 to 400 evidences.
     """
 
     max_iterations: int = 1000
@@ -112,14 +112,14 @@ class VB(Engine):
             stochastic.refuse(self, problem)
         check_distinct(problem.data, plan)
         if plan.globals:
-            raise Refusal(f"{where}: site '{plan.globals[0]}' is discrete, unseen and outside "
+            raise Refusal(f"{where}: site '{plan.globals[0]}' is discrete, latent and outside "
                           f"rows()", ("EM", "NUTS"))
         near = next((group for group in plan.latents if group.cellwise
                      or not group.kind.averages), None)
         if near is not None:
-            raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is unseen "
-                          f"inside rows(), {near.kind.words}: of log densities "
-                          f"averaged over parameters its integral is not known", ("EM", "NUTS"))
+            raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is latent "
+                          f"inside rows(), {near.kind.words}: its integral is not known for log "
+                          f"densities averaged over parameters", ("EM", "NUTS"))
         heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
                      None)
         if heavy is not None:

@@ -74,8 +74,8 @@ class Cluster(Place):
         held, plan = problem.data, problem.plan
         assert held is not None and held.survey is not None
         if apart:
-            raise Refusal(f"{problem}: rows on a cluster stay where they are, and none are held "
-                          f"apart: leave held_out out, and ask fit.score of others")
+            raise Refusal(f"{problem}: rows on a cluster stay where they are, so none can be "
+                          f"held out: leave held_out out, and ask fit.score of other rows")
         if batch is not None:
             raise Refusal(f"{problem}: rows on a cluster are added up where they are, and come in "
                           f"no batches: leave batch_rows out, or read the files here, "

@@ -113,13 +113,13 @@ def _inferred(
                                        and (held.table.inputs or model.whole)):
         outside = next(iter(held.table.values), None)
         if outside is None:
-            raise errors.DataError(f"model '{model.name}': every cell of the data is unseen "
-                                   f"(missing), so there is nothing to learn from")
+            raise errors.DataError(f"model '{model.name}': every cell of the data is missing, "
+                                   f"so there is nothing to learn from")
         size = np.shape(held.table.values[outside])[:1]
         advice = tables.outside(outside, held.structure.sites[outside].plates,
                                 size[0] if size else None)
-        raise errors.DataError(f"model '{model.name}': nothing inside rows() is seen, and "
-                               f"'{outside}' is no site of rows: {advice}")
+        raise errors.DataError(f"model '{model.name}': no site inside rows() is "
+                               f"observed, and '{outside}' is not one of them: {advice}")
     if engine is not None:
         if (why := refusal(engine, held)) is not None:
             raise advised(why, held)
@@ -163,7 +163,7 @@ def _squared(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
     objective is flat along what these leave open, so that rounding hides where it ends, and a few
     rows cost the same in any precision. None: they tell more."""
     alone = engine.whole and held.survey is None and bool(plan.free and by_moments(plan))
-    return "the second moments that are all its rows tell have too few digits" if alone else None
+    return "the likelihood depends on second moments alone, which lose precision" if alone else None
 
 
 def _in_batches(engine: Engine, held: dataset.Data) -> Engine:

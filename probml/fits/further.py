@@ -92,16 +92,16 @@ def _statistics(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str
         names = by_moments(plan)
         if not names:
             part = next((name for name, state in held.pattern.items() if state != "seen"), None)
-            why = (f"site '{part}' is unseen in part" if part else "of further rows more counts "
-                   "than their second moments")
+            why = (f"site '{part}' is partially observed" if part else "second moments of further "
+                   "rows are not enough")
             raise Refusal(f"update of model '{fit.model.name}': {why}; fit all rows at once")
         told = counted([held.table.columns[name].values for name in names], weight)
         return Kept.of(None, told, fit.kept.known,
                        measured=_measured(fit, held, weight)), held.pattern
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise, *plan.hidden)), "?")
-        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or "
-                      f"not pooled; fit all rows at once")
+        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is partially "
+                      f"observed or has no sufficient statistics; fit all rows at once")
     return Kept.of(None, *condensed(held, plan, weight),
                    measured=_measured(fit, held, weight)), held.pattern
 

@@ -110,9 +110,8 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
     if isinstance(a.summary, Moments) or isinstance(b.summary, Moments):
         mixed = next((name for name, state in pattern.items() if state != "seen"), None)
         if mixed is not None:
-            raise Refusal(f"merge: site '{mixed}' is seen in one part of the data and unseen in "
-                          f"the other, of which second moments do not add up: fit all rows "
-                          f"together")
+            raise Refusal(f"merge: site '{mixed}' is observed in one fit and missing in the other, "
+                          f"so that their second moments do not add up: fit all rows together")
         return a._replace(summary=added(a.summary, b.summary), running=False), pattern
     sites, parts, known = structure.sites, (a.summary, b.summary), (a.known, b.known)
     total = parts[0].weights + parts[1].weights

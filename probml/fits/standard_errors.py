@@ -224,11 +224,11 @@ def _ways(plan: Plan, top: Top, known: Known) -> _Ways | str:
     left = 0.5 * float(np.sum((top.slope @ along)[told] ** 2 / curvature[told]))
     if not left <= SHORT:
         return (f"where the fit ended is {np.sqrt(2 * left):.2g} standard errors from the maximum")
-    why = ("at an end of its support, or hardly told from it",) * bool(edge.any())
+    why = ("at the boundary of its support",) * bool(edge.any())
     if level.size:
         way = direction(along[:, level[0]], np.abs(np.diagonal(hessian)), owners)
         why += (f"the curvature is not positive along {way}: "
-                + ("the data do not tell it" if curvature[level[0]] > -ROUGH else "no maximum"),)
+                + ("not identified" if curvature[level[0]] > -ROUGH else "no maximum"),)
     return _Ways(along, curvature, told, why)
 
 

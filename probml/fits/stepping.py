@@ -77,8 +77,8 @@ def expected(fit: Fitted, point: Any, held: Data,
     engine, plan = fit.by, held.plan()
     assert engine is not None
     if names := lasting(plan):
-        raise Refusal(f"update of model '{fit.model.name}' by {short(fit.engine)}: what rows "
-                      f"tell of '{names[0]}' is no table of statistics to which further rows add. "
+        raise Refusal(f"update of model '{fit.model.name}' by {short(fit.engine)}: there are "
+                      f"no sufficient statistics of '{names[0]}' that add up over further rows. "
                       f"Fit all rows together")
     rows, known = load(held, plan, weight, params=fit.point)
     found, value = shown(plan, engine.way, placed_all(point), known, rows)
@@ -140,8 +140,8 @@ def joined(fit: Fitted, one: tuple[Kept, Mapping],
             if isinstance(own, Mapping) and not fit.structure.sites[name].chain:
                 if own["log"].shape[-2] > 1:
                     raise Refusal(f"update of model '{fit.model.name}': '{name}' has several cells "
-                                  f"in a row, which are seen in some parts and hidden in others. "
-                                  f"Fit all rows together")
+                                  f"in a row, which are observed in some batches and latent in "
+                                  f"others. Fit all rows together")
                 statistics[name] = own["log"][..., 0, :]
         return kept._replace(summary=kept.summary._replace(statistics=statistics)), part[1]
 

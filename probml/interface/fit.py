@@ -57,7 +57,7 @@ class Fit(Questions):
             (Laplace too) its mean over the draws, of a closed form or a normal over 1000; likewise
             the steps of a loop that are integrated out, and what is computed from them.
         history: the objective (log posterior, or log likelihood with prior=False), its start
-            included; for NUTS the climb to where it began, then the log density of each iteration,
+            included; for NUTS the optimisation before it, then the log density of each iteration,
             the mean of all chains; for SVI the evidence lower bound.
         held_out: of MAP(held_out=...), the mean log evidence of a row not learnt from, at every
             entry of history; else None.
@@ -83,20 +83,18 @@ class Fit(Questions):
         missing where there is one), of Vehtari et al. (2021); of weighted draws the number of
         independent draws that they are worth (`ess`) and Pareto's k of the weights (`k_hat`), of
         Vehtari et al. (2024). Entries bear the names of columns,
-        members of groups and labels: w[smoke]. Of the `fit_` of a face of probml.models it is in
-        the units of the user's columns, whatever those of `params`.
+        members of groups and labels: w[smoke]. Of the `fit_` of an estimator of probml.models it is
+        in the units of the user's columns, whatever those of `params`.
 
         Of a point (EM, MAP) `sd` is a standard error: the square root of the diagonal of the
-        inverse of the observed information, the curvature of what was maximised, all that is unseen
-        summed or integrated out, each number in its own coordinate by the delta method. It is not
-        the width of a posterior: for that take Laplace() or NUTS(); `summary().attrs` has under
-        "warnings" those of the fit, and one where the posterior is far from this point. Of
-        coefficients beside effects
-        of groups, and of these effects, it is that of both together given their spreads, as lme4's;
-        of a face that has standard_errors_ it is these. Where there is none it is NaN,
-        and a column `note` says why: a number at an end of its support, a direction that the data
-        do not tell, a fit that ended before its maximum, more than 1,024 parameters, rows that the
-        fit does not hold.
+        inverse of the observed information, with all latent variables summed or integrated out, by
+        the delta method. It is not the standard deviation of a posterior: for that take Laplace()
+        or NUTS(). `summary().attrs["warnings"]` has those of the fit, and one where the posterior
+        is far from this point. For fixed effects next to random effects, and for these, it is
+        computed given the standard deviations of the effects, as in lme4. Where there is none it is
+        NaN, and a column `note` says why: an estimate at a boundary, a direction that is not
+        identified, a fit that ended before its maximum, more than 1,024 parameters, a fit without
+        its rows.
 
         Args:
             data: the rows that were fitted, by default those that a fit of a point holds; a fit
@@ -180,8 +178,8 @@ class Fit(Questions):
         log_likelihood of each row, posterior_predictive, observed_data, with the names of plates
         and the labels of states as dimensions and coordinates. Of a function that is one density of
         everything log_likelihood is that of each element of what it observes, and nothing is
-        replicated. Of the `fit_` of a face of probml.models all of it is in the units of the user's
-        columns, as `summary` is; only `lp` is the log density that was climbed.
+        replicated. Of the `fit_` of an estimator of probml.models all of it is in the units of
+        the user's columns, as `summary` is; only `lp` is the log density that was sampled.
 
         Args:
             data: the rows; by default those that were fitted.
@@ -191,14 +189,14 @@ class Fit(Questions):
             Refusal: the engine found a point, not a posterior; a prior that cannot be drawn from.
             ModelError: no ArviZ; a fit that does not hold its rows, and none given.
 
-        Cost: an evidence and a simulation of all rows a draw; chains × draws × rows numbers are
-            held.
+        Cost: an evidence and a simulation of all rows a draw; memory of chains × draws × rows
+            numbers.
         """
         return reports.to_arviz(self, data, prior, functools.partial(answers.chains, self))
 
     @in_tables()
     def log_joint(self, data: Any) -> float:
-        """log p(data, params) = log p(params) + Σ log p(row | params), nats, unseen discrete sites
+        """log p(data, params) = log p(params) + Σ log p(row | params), discrete latent variables
         summed out, those outside rows over all rows together. One number.
 
         Raises:
@@ -304,8 +302,8 @@ class Fit(Questions):
         """The Fit of both parts of the data together, by adding their sufficient statistics; no row
         is read again.
 
-        Where nothing is unseen inside rows but cells that drop out, parts and chunks equal one
-        batch. Row weights count.
+        The result equals that of one fit to all rows, where nothing inside rows is latent; missing
+        cells may be left out. Row weights count.
 
         Raises:
             Refusal: something is summed out or enters row by row, so that statistics depend on the
@@ -321,12 +319,12 @@ class Fit(Questions):
         """The Fit of further rows, or of a source of them, together with those already fitted:
         merge with their statistics, without fitting them alone.
 
-        Where something is hidden, rows move a fit that is `running`, or one by EM(batch_rows=...)
-        or VB(batch_rows=...), by a step of stepwise EM (Cappé & Moulines 2009), of a mean field by
-        one of stochastic variational inference (Hoffman et al. 2013): what they are expected to
-        show counts (their share of the weight of all rows so far)^0.6, what was expected before the
-        rest. A source is a step for each of its parts. `history` then goes on with the
-        objective of all rows so far, as each part told it before it was learnt from.
+        Where something is latent, rows update a fit that is `running`, or one by
+        EM(batch_rows=...) or VB(batch_rows=...), by a step of stepwise EM (Cappé & Moulines 2009)
+        or of stochastic variational inference (Hoffman et al. 2013): their expected sufficient
+        statistics have the weight (their share of all rows so far)^0.6, the earlier ones the rest.
+        A source is a step for each of its partitions. `history` continues with the objective of
+        all rows so far, which each partition estimates before its step.
 
         Raises: as merge, and as Model.fit for bad data. Cost: one pass over the new rows.
         """
@@ -335,14 +333,14 @@ class Fit(Questions):
         return replace(found, units=self.units)
 
     def running(self, data: Any, *, weights: Any = None) -> "Fit":
-        """The same Fit, from which further rows go on by `update` although something is hidden: it
-        keeps what the rows that were fitted are expected to show.
+        """The same Fit, which `update` can continue with further rows although something is latent:
+        it retains the expected sufficient statistics of the rows that were fitted.
 
         Args:
             data: these rows, or a source of them; `weights` as they were fitted.
 
         Raises:
-            Refusal: another engine than EM and VB; a site of which rows tell more than statistics.
+            Refusal: another engine than EM and VB; a site without sufficient statistics.
             DataError: bad rows, by name.
 
         Cost: one pass.
@@ -362,12 +360,12 @@ class Fit(Questions):
     # Showing
 
     def report(self, path: str | os.PathLike, data: Any = None) -> Any:
-        """Write one HTML file for a colleague: the model and its graph, the data, what was done and
-        why, parameters, pictures, warnings and what to do, versions, seed, references. It needs no
-        network, can be read by keyboard and by a screen reader, and prints.
+        """Write one HTML file: the model and its graph, the data, inference, estimates, posterior
+        predictive checks, pictures, warnings and what to do, versions, seed, references. It needs
+        no network, can be read by keyboard and by a screen reader, and prints.
 
         Args:
-            data: the rows that were fitted, to be told of; a fit with draws has them itself.
+            data: the rows that were fitted, to be described; a fit with draws has them itself.
 
         Returns:
             The path.

@@ -74,20 +74,10 @@ class Laplace:
     def finer(self) -> "Laplace | None":
         return None if self.points else replace(self, points=8 * POINTS)
 
-<<<<<<< HEAD
     def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
         rough = not abs(gap) <= ROUGH * rows
         return Finding.of(Code.ROUGH_INTEGRAL if rough else Code.INTEGRATED, names=quoted(names),
                           method="by Laplace's approximation", finer="importance sampling", gap=gap)
-=======
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
-        named = ", ".join(f"'{name}'" for name in names)
-        text = f"{named}: integrated out by Laplace's approximation"
-        if not abs(gap) <= ROUGH * rows:
-            text += (f", whose log evidence importance sampling changes by {gap:.2g}: compare with "
-                     f"NUTS()")
-        return text
->>>>>>> wt_words
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         for name in group.names:

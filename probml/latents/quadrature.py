@@ -148,19 +148,11 @@ class Quadrature:
         return jnp.where(live, moments.weights * jnp.where(live, logs, 0.0), 0.0).sum()
 
 
-<<<<<<< HEAD
 def rough_quadrature(names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
     """A finding where twice the nodes change the log evidence of so many rows by so much."""
     return None if abs(gap) <= ROUGH * rows else Finding.of(
         Code.ROUGH_INTEGRAL, names=quoted(names), method="by quadrature",
         finer="twice the number of nodes", gap=gap)
-=======
-def said_of_nodes(gap: float, rows: float) -> str | None:
-    """What is to be said where twice the nodes move the log evidence of so many rows by so much."""
-    if abs(gap) <= ROUGH * rows:
-        return None
-    return f"its quadrature is inaccurate: doubling the nodes changes the log evidence by {gap:.2g}"
->>>>>>> wt_words
 
 
 def joint_density(structure: Structure, group: Group, env: Mapping,

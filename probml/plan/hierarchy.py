@@ -136,14 +136,6 @@ def vanished(plan: Plan, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> 
     spreads = [name for name in spreads if plan.structure.sites[name].domain.log_scale]
     return [name for name in spreads
             if np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
-<<<<<<< HEAD
-=======
-    if not gone:
-        return ()
-    named = ", ".join(f"'{name}'" for name in gone)
-    return (f"{named} shrinks towards 0: the density is unbounded as all effects become equal. Use "
-            f"NUTS()",)
->>>>>>> wt_words
 
 
 def paths(plan: Plan) -> bool:
@@ -154,7 +146,6 @@ def paths(plan: Plan) -> bool:
 
 
 def next_to_zero(plan: Plan, begun: Mapping[str, Any],
-<<<<<<< HEAD
                  ended: Mapping[str, Any]) -> list[str]:
     """Positive parameters, ranges from 0 included, that an optimisation over what paths share
     carried next to 0; arguments as of `vanished`."""
@@ -162,15 +153,3 @@ def next_to_zero(plan: Plan, begun: Mapping[str, Any],
             and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None
             and np.all(np.asarray(plan.structure.sites[name].domain.bounds["lower_bound"]) == 0)
             and np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
-=======
-                 ended: Mapping[str, Any]) -> tuple[str, ...]:
-    """Positive numbers, ranges from 0 included, that a climb over what paths share carried next to
-    0, in words; arguments as of `vanished`."""
-    low = [name for name in plan.free if name in begun
-           and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None
-           and np.all(np.asarray(plan.structure.sites[name].domain.bounds["lower_bound"]) == 0)
-           and np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
-    return tuple(f"'{name}' is on the boundary: the data do not distinguish it from 0 (a singular "
-                 f"fit)"
-                 for name in low)
->>>>>>> wt_words

@@ -48,11 +48,11 @@ class EmpiricalBayes(Engine):
     Args:
         choose: names of settings that are bound to numbers or arrays of numbers, each entry of
             which is chosen by itself; or name → (lowest, highest), in the setting's own units.
-            Without bounds they may lie up to a factor of 1e9 from what is bound, which is where the
+            Without a range they may lie up to a factor of 1e9 from the bound value, where the
             search begins.
-        restarts: climbs, from the best places that were looked at; what is bound is one of them.
-        looks: random places that are looked at, beside those along each setting.
-        max_iterations: of each climb.
+        restarts: optimisations, from the best points that were evaluated; the bound value is one.
+        looks: random points that are evaluated, in addition to those along each setting.
+        max_iterations: of each optimisation.
 
     Raises:
         ModelError: a name that is no setting, bounds without the value bound. Refusal: a setting

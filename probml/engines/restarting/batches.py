@@ -79,8 +79,8 @@ def refuse(engine: Engine, problem: Problem, instead: str) -> None:
     check_batch(engine, problem)
     if names := lasting(problem.plan):
         raise Refusal(f"{type(engine).__name__}(batch_rows={engine.batch}) cannot fit {problem}: "
-                      f"what rows tell of '{names[0]}' is no table of statistics to which batches "
-                      f"add. Leave batch_rows out, or take {instead}")
+                      f"there are no sufficient statistics of '{names[0]}' that add up over "
+                      f"batches. Leave batch_rows out, or take {instead}")
 
 
 def lasting(plan: Plan) -> tuple[str, ...]:

@@ -55,12 +55,12 @@ def taken(data: Data, integrate: str) -> Data:
     names = [name for group in plan.latents if left(group) for name in group.names]
     timed = next((name for name in names if data.structure.sites[name].time is not None), None)
     if timed is not None:
-        raise Refusal(f"site '{timed}' runs along a chain, is continuous and unseen: numbers along "
-                      f"time are not sampled. Give '{timed}' in the data")
+        raise Refusal(f"site '{timed}' is a continuous latent state of a chain, which is not "
+                      f"sampled. Give '{timed}' in the data")
     if names and data.survey is not None:
-        raise Refusal(f"site '{names[0]}' is continuous and unseen, and has no closed form: its "
-                      f"numbers are sampled, which rows that are read in parts cannot be. Take "
-                      f"integrate=\"all\", or rows in memory", ("EM",))
+        raise Refusal(f"site '{names[0]}' is continuous and latent, without a closed form, so "
+                      f"that its values are sampled; this needs rows in memory. Take "
+                      f"integrate=\"all\", or give rows in memory", ("EM",))
     return data.carrying(names) if names else data
 
 
@@ -71,7 +71,7 @@ def manner(problem: Problem) -> str:
         return ""
     named = ", ".join(f"'{name}'" for name in names)
     each = sum(int(np.prod(sites[name].cells, dtype=int)) for name in names)
-    return f"sampling {named}, {each} number{'s' * (each > 1)} a row, beside the parameters"
+    return f"sampling {named}, {each} number{'s' * (each > 1)} a row, with the parameters"
 
 
 def check(problem: Problem, engine: str, draws: int) -> None:

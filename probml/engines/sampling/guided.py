@@ -63,11 +63,11 @@ def refuse(guide: Callable, problem: Problem) -> None:
     structure, given = problem.plan.structure, arguments_of(guide)
     model, where = structure.model, f"SVI(guide=function) cannot fit {problem}"
     if not model.whole:
-        raise Refusal(f"{where}: the guide takes {list(given)}, and this model's rows are met "
-                      f"chunk by chunk. Take a guide without arguments, or write the rows' plate "
-                      f"by hand, obs= and its unseen numbers in it")
+        raise Refusal(f"{where}: the guide takes {list(given)}, but this model's rows are "
+                      f"processed in chunks. Take a guide without arguments, or write the plate of "
+                      f"the rows yourself, with obs= and its latent variables in it")
     if problem.plan.globals:
-        raise Refusal(f"{where}: '{problem.plan.globals[0]}' is discrete and unseen, and the guide "
+        raise Refusal(f"{where}: '{problem.plan.globals[0]}' is discrete and latent, and the guide "
                       f"has arguments: take guide=\"normal\", or a guide without arguments")
     known = _arguments(model, dict.fromkeys(model.inputs))
     unknown = next((name for name in given if name not in known), None)

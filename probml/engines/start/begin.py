@@ -399,7 +399,7 @@ def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) 
         raise Refusal(
             f"{engine} cannot fit model '{name}': its posterior is improper: the prior of "
             f"'{flat[0]}' is flat (ImproperUniform) and the "
-            f"data do not tell the direction {named} (a column that is constant, or the "
+            f"data do not identify the direction {named} (a column that is constant, or the "
             f"sum of others?). Give it a proper prior, "
             f'such as sample("{flat[0]}", dist.Normal(0, 10)), or drop a column'
         )

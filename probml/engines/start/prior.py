@@ -58,7 +58,7 @@ def need_prior(plan: Plan, engine: str, prior: bool) -> None:
         raise Refusal(
             f"{engine}(prior=False) cannot fit model '{plan.structure.model.name}': the prior of "
             f"'{name}' depends on "
-            f"'{plan.scope(name)[0]}', which is discrete and unseen, and without that prior is not "
+            f"'{plan.scope(name)[0]}', which is discrete and latent, and without that prior is not "
             f"part of the likelihood. Leave "
             "prior=False out"
         )

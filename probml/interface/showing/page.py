@@ -40,16 +40,16 @@ def write(fit: Fitted, path: str | os.PathLike, data: Any = None,
         raise ModelError(f"report(path='{path}'): expected a file in a folder that is there")
     held = _held(fit, data)
     why = _explained(fit, data)
-    title = f"{what or fit.model.name}: what was found"
+    title = f"Report: {what or fit.model.name}"
     summary = fit.summary(None if fit.again is not None else data)
     again = made_again(fit, held)
     doubts = [*_doubts(fit, summary), *missed(again)]
     parts = [
         ("model", "The model", _model(fit, data, held)),
         ("data", "The data", _data(fit, held)),
-        ("done", "What was done, and why", _done(fit, why)),
-        ("found", "What was found", _found(summary)),
-        ("made", "Does the model make such rows?", shown(again)),
+        ("done", "Inference", _done(fit, why)),
+        ("found", "Estimates", _found(summary)),
+        ("made", "Posterior predictive checks", shown(again)),
         ("doubts", "Warnings, and what to do", _listed(doubts, fit)),
         ("pictures", "Pictures", _pictures(fit)),
         ("versions", "Versions and references", _versions(fit)),
@@ -82,8 +82,8 @@ def _model(fit: Fitted, data: Any, held: dataset.Data | None) -> list[str]:
                 for name, value in fit.model.bound.items()]
     scene = pictured_of(held) if data is None and held is not None else None
     out = [figure(graph_html(fit.model, data, scene),
-                  f"The sites of {fit.model.name}: an arrow from what is looked at to what looks "
-                  f"at it; a frame around what is repeated.")]
+                  f"The sites of {fit.model.name}: an arrow from each site to those that depend on "
+                  f"it; a frame around what is repeated.")]
     try:
         source = inspect.getsource(fit.model.generative.function)
     except (OSError, TypeError):
@@ -101,8 +101,8 @@ def _short(value: Any) -> str:
 
 def _data(fit: Fitted, held: dataset.Data | None) -> list[str]:
     if held is None:
-        return ["<p>The rows are not kept in this fit: give them, "
-                "<code>fit.report(path, data)</code>, and they are told of here.</p>",
+        return ["<p>This fit holds no rows: give them, "
+                "<code>fit.report(path, data)</code>, and they are described here.</p>",
                 *_labels(fit, {})]
     rows = []
     shares = []
@@ -110,17 +110,17 @@ def _data(fit: Fitted, held: dataset.Data | None) -> list[str]:
         seen = 1.0 if column.seen is None else float(np.mean(column.seen))
         likely = column.likelihood is not None
         rows.append({"name": name, "is": "site", "shape": _shape(column.values),
-                     "seen": "as likelihoods" if likely else f"{seen:.1%}"})
+                     "observed": "as likelihoods" if likely else f"{seen:.1%}"})
         shares += [] if likely else [(name, seen)]
-    rows += [{"name": name, "is": "input", "shape": _shape(value), "seen": "100.0%"}
+    rows += [{"name": name, "is": "input", "shape": _shape(value), "observed": "100.0%"}
              for name, value in held.table.inputs.items()]
     unseen = [site.name for site in held.structure.sites.values()
               if site.rows and site.name not in held.table.columns and not site.factor]
-    rows += [{"name": name, "is": "site", "shape": "", "seen": "0.0%"} for name in unseen]
-    picture = charts.bars(shares, "Share of cells that are seen", "share of cells seen")
+    rows += [{"name": name, "is": "site", "shape": "", "observed": "0.0%"} for name in unseen]
+    picture = charts.bars(shares, "Share of cells that are observed", "share of cells observed")
     torn = any(share < 1 for _, share in shares)
-    return [f"<p>{held.size:,} rows.</p>", table(rows, "what the rows show"),
-            figure(picture, "How much of each site is seen.") if torn and picture else "",
+    return [f"<p>{held.size:,} rows.</p>", table(rows, "columns"),
+            figure(picture, "How much of each site is observed.") if torn and picture else "",
             *_labels(fit, {**fit.names, **held.labels})]
 
 
@@ -139,9 +139,9 @@ def _done(fit: Fitted, why: Any) -> list[str]:
     seed = "not recorded" if fit.seed is None else str(fit.seed)
     said = [{"what": "engine", "value": fit.engine}, {"what": "ended", "value": fit.status},
             {"what": "iterations", "value": str(fit.iterations)}, {"what": "seed", "value": seed},
-            {"what": "digits", "value": "double" if fit.double else "as JAX's precision"}]
+            {"what": "precision", "value": "double" if fit.double else "as JAX's precision"}]
     if fit.log_evidence is not None:
-        said.append({"what": "log evidence, nats", "value": f"{fit.log_evidence:.6g}"})
+        said.append({"what": "log evidence", "value": f"{fit.log_evidence:.6g}"})
     if why is None:
         return [table(said, "the fit")]
     return [table(said, "the fit"), table(why.sites, "how each site is treated"),
