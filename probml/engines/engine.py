@@ -229,13 +229,13 @@ class Engine(ABC):
         return None
 
     def passed_over(self, problem: Problem) -> str:
-        """Why the ladder does not ask it, though it could treat the problem, in words; "": it
+        """Why `fit` without an engine does not take it, though it could treat the problem; "": it
         does."""
         return ""
 
     def taken(self, data: Data) -> Data:
-        """The data as it takes them: unseen numbers of rows that it moves itself stand in them
-        (Data.carrying); the plan of a Problem is of these.
+        """The data as the engine takes them: with values of latent variables of rows that it
+        samples itself (Data.carrying); the plan of a Problem is of these.
 
         Raises:
             Refusal: what it would have to move, and cannot.
@@ -298,8 +298,8 @@ class Engine(ABC):
         return runs
 
     def runs(self, problem: Problem) -> int:
-        """How many runs it makes side by side (Rows.beside), for which devices are worth more than
-        for the rows where these are few."""
+        """How many runs it makes in parallel (Rows.beside); devices are divided over runs rather
+        than over rows where these are few."""
         return 1
 
     def manner(self, problem: Problem) -> str:
@@ -326,7 +326,8 @@ class Engine(ABC):
 
     @classmethod
     def unasked(cls) -> "Engine | None":
-        """The settings in the ladder, and in what `explain` lists; None: some must be said."""
+        """The default settings, as `fit` without an engine and `explain` take them; None: there are
+        none."""
         return cls()
 
 

@@ -122,7 +122,7 @@ class Exact(Engine):
                     f"/ kappa) (normal–inverse-gamma)", ("EM",))
 
     def manner(self, problem: Problem) -> str:
-        """What only the rows can say: whether their columns tell coefficients apart."""
+        """What depends on the data: whether their columns identify the coefficients."""
         coefficients = {name for site in problem.plan.structure.sites.values()
                         for uses in site.uses.values() for name, use in uses.items()
                         if use.level is Level.AFFINE}

@@ -110,7 +110,7 @@ class Laplace(Engine):
         return problem.point_wanted
 
     def manner(self, problem: Problem) -> str:
-        """Its test, where it is one of the ladder's."""
+        """Its test, where `fit` was called without an engine."""
         return "" if problem.asked or problem.in_parts else (
             f"tested by its importance weights: NUTS follows if Pareto k-hat is above "
             f"{k_limit(self.draws):.2f}")

@@ -188,7 +188,7 @@ class MAP(Engine):
                           f"restricted=True out")
 
     def manner(self, problem: Problem) -> str:
-        """How the plan would be climbed, where that is a question."""
+        """The method by which the objective would be maximised, where there is a choice."""
         if not (problem.plan.rowwise and problem.plan.free):
             return ""
         if self.optimizer is not None:
@@ -224,7 +224,7 @@ class MAP(Engine):
         return outcome.noting(Finding.of(Code.POINT, reason=problem.point_wanted))
 
     def climbed(self, problem: Problem) -> Outcome:
-        """Where the climb ended, before it is looked at."""
+        """Where the optimisation ended, before diagnostics."""
         plan, rows, known, start = problem.plan, problem.rows, problem.known, problem.start
 
         def plain(params):

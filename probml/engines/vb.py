@@ -105,7 +105,7 @@ class VB(Engine):
 
     def refuse(self, problem: Problem) -> None:
         """Raise Refusal, naming the site and the reason, where some block is not conjugate or
-        something unseen has no finite number of states."""
+        a latent variable has no finite number of states."""
         plan, where = problem.plan, f"VB cannot fit {problem}"
         sites = plan.structure.sites
         if self.batch_rows is not None:

@@ -86,7 +86,7 @@ class Record:
         everything collapsed.
 
         Args:
-            columns: as frames.columns_of tells them of the data. seed: of all that was random.
+            columns: as frames.columns_of reads them from the data. seed: of all that was random.
         """
         seen, engine, outcome = found.seen, found.engine, found.outcome
         if outcome.status is Status.COLLAPSED:
