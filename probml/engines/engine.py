@@ -298,7 +298,7 @@ class Engine(ABC):
         return runs
 
     def runs(self, problem: Problem) -> int:
-        """How many runs it makes in parallel (Rows.beside); devices are divided over runs rather
+        """How many runs it makes in parallel (Rows); devices are divided over runs rather
         than over rows where these are few."""
         return 1
 

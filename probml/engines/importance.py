@@ -31,7 +31,7 @@ DEGREES = 4.0  # of freedom of the Student t; half as many as coordinates, if th
 ROUNDS = 3  # of moving the proposal, at the most
 EFFECTIVE = 200  # independent draws that the weighted ones must be worth
 SURE = 0.08  # relative standard error that the standard deviation of a parameter may have
-FINITE = 0.5  # Pareto's k up to which such an error exists: beyond, squares have no variance
+FINITE = 0.5  # Pareto's k up to which such an error falls as 1/√S, beyond as S^(k − 1)
 ALIKE = 1e-2  # nats by which a density and the normal at its mode may differ from draw to draw
 NEARLY = 0.3  # standard deviations by which means may be off where too few draws are made for k
 BATCH, TOGETHER = 256, 2**18  # densities of a device call; numbers that are worked on at once
@@ -190,14 +190,15 @@ def _weigh(points: np.ndarray, logs: np.ndarray) -> Weighted:
 
 def _precise(found: Weighted, values: np.ndarray) -> Weighted:
     """With the parameter whose standard deviation the weighted draws do not determine, by its
-    standard error and by Pareto's k of (x − mean)²."""
+    standard error and by Pareto's k of (x − mean)², which says how fast that error falls."""
     w = found.weights
     with np.errstate(all="ignore"):
         away = (values - w @ values) ** 2
         variance = w @ away
         error = np.sqrt(w**2 @ (away - variance) ** 2) / (2 * variance)
     k = k_of_variance(values, w)
-    bad = (k > FINITE) | (error > SURE)
+    error *= len(w) ** np.maximum(k - FINITE, 0.0)
+    bad = (k > k_limit(len(w))) | (error > SURE)
     worst = int(np.argmax(np.where(bad, k, -np.inf))) if bad.any() else -1
     return found._replace(tail=float(k.max(initial=-np.inf)), doubtful=worst)
 

@@ -601,7 +601,7 @@ def partially_pooled(k: int):
 
 def test_a_rate_in_the_prior_of_rates_is_maximised_in_turn_and_refused_by_exact():
     x, z = np.array([1, 4, 2, 0, 6, 3]), np.array([0, 1, 2, 0, 1, 2])
-    with pytest.raises(probml.Refusal, match="'slow'.*prior of 'rate'"):
+    with pytest.raises(probml.Refusal, match="prior of 'rate' depends on parameter 'slow'"):
         partially_pooled(k=3).fit({"x": x, "z": z}, probml.Exact())
     # a joint mode, asked for by name
     fit = partially_pooled(k=3).fit({"x": x, "z": z}, probml.EM(tolerance=1e-14))

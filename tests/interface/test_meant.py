@@ -68,7 +68,7 @@ def test_fits_and_engines_still_travel():
 
 def test_data_given_as_if_to_an_estimator_are_told_how_to_be_given():
     x = pd.Series(np.arange(3.0))
-    with pytest.raises(probml.ModelError, match="all that was seen is one mapping") as error:
+    with pytest.raises(probml.ModelError, match="give all observations as one mapping") as error:
         level().fit(x, x)
     assert "\n" not in str(error.value)
     with pytest.raises(probml.ModelError, match=r"call it, NUTS\(\)"):

@@ -80,7 +80,7 @@ DATA = {
                                 "to_event(1)"),
     "half a vector, exactly": (lambda: cases.full_mixture(
         3, 2
-    ).fit({"x": with_cell(nan), "z": CODES}, EXACT), "'x'", "in part", "EM()"),
+    ).fit({"x": with_cell(nan), "z": CODES}, EXACT), "'x'", "partially", "EM()"),
     "likelihoods that are all zero": (lambda: MIXTURE.fit({"x": X, "z": np.zeros((60, 3))}), "'z'",
                                       "zero"),
     "negative likelihoods": (lambda: MIXTURE.fit({"x": X, "z": np.full((60, 3), -0.5)}), "'z'",

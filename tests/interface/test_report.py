@@ -107,7 +107,7 @@ def test_a_report_of_draws_shows_them_and_doubts_them(tmp_path):
 def test_a_report_without_rows_says_how_to_have_them(tmp_path):
     fit = line().fit(DATA, probml.MAP())
     page = checked(fit.report(tmp_path / "report.html"))
-    assert "The rows are not kept in this fit" in " ".join(page.text)
+    assert "This fit holds no rows" in " ".join(page.text)
 
 
 def test_unseen_cells_and_labels_are_told(tmp_path):

@@ -83,7 +83,7 @@ def test_a_transition_that_explodes_at_a_point_is_refused_by_name():
                                                  jnp.eye(1)))
             sample("y", dist.Normal(z[..., 0], 1.0).to_event(1))
 
-    with pytest.raises(probml.ModelError, match="'z' .*transition explodes: .*1.6.*600 steps"):
+    with pytest.raises(probml.ModelError, match="'z' .*transition is unstable: .*1.6.*600 steps"):
         walk().at({"turn": 1.6}).log_prob({"y": np.zeros((1, 600))})
 
 

@@ -157,7 +157,7 @@ def test_what_cannot_be_sampled_is_refused_in_words():
         carrying.check(problem_of(probml.NUTS(), model_data(
             some(kind="heavy"), {"y": np.arange(300.0)})), "NUTS", 10**7)
     shown = str(some(kind="heavy").explain({"y": np.arange(3.0)}))
-    assert "sampling 'z', 1 number a row, beside the parameters" in shown
+    assert "sampling 'z', 1 number a row, with the parameters" in shown
 
 
 @probml.model

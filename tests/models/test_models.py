@@ -159,7 +159,7 @@ def test_an_unseen_cell_of_correlated_ones_is_integrated_out(covariance):
 def test_correlated_cells_seen_in_part_have_no_exact_posterior():
     x, z = blobs(30)
     x[4, 1] = nan
-    with pytest.raises(probml.Refusal, match=r"'x'.*seen in part.*EM\(\)"):
+    with pytest.raises(probml.Refusal, match=r"'x'.*partially observed.*EM\(\)"):
         gaussian_mixture(k=3, d=2).fit({"x": x, "z": z}, probml.Exact())
 
 

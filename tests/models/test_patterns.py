@@ -148,7 +148,7 @@ def test_columns_that_cannot_be_tested_are_refused():
     data = three().assign(x=np.linspace(0, 1, 400))
     for arguments, error, words in (
         (("a", "x"), probml.DataError, ("'x'", "'a'", "pandas.cut")),
-        (("a", "q"), probml.DataError, ("'q'", "no column")),
+        (("a", "q"), probml.DataError, ("'q'", "not a column")),
         (("a", "b", ["a"]), probml.ModelError, ("'a'", "twice")),
     ):
         with pytest.raises(error) as caught:
@@ -230,7 +230,7 @@ def test_settings_of_pc_that_cannot_be_met_are_refused():
         ({"level": 0.0}, ("level", "0.0")), ({"level": True}, ("level",)),
         ({"most": -1}, ("most", "-1")), ({"test": "fisher"}, ("'fisher'", "'chi-squared'")),
         ({"test": "partial correlation"}, ("'likelihood ratio'",)),
-        ({"blacklist": [("a", "q")]}, ("'q'", "no column")), ({"blacklist": ["abc"]}, ("pairs",)),
+        ({"blacklist": [("a", "q")]}, ("'q'", "not a column")), ({"blacklist": ["abc"]}, ("pairs",)),
     ):
         with pytest.raises(probml.ModelError) as caught:
             learn_pattern(data, **options)

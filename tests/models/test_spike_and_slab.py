@@ -79,7 +79,7 @@ def test_the_mode_is_one_of_the_summed_density(engine, slab):
 def test_a_conjugate_prior_keeps_its_closed_form_and_another_loses_it():
     shown = str(spike_and_slab().explain(DATA))
     assert "weighted least squares (Normal–Normal), closed form" in shown
-    assert "its prior StudentT looks at discrete sites that are unseen" in str(
+    assert "its prior StudentT depends on latent discrete sites" in str(
         spike_and_slab(slab=student).explain(DATA)
     )
 
@@ -158,5 +158,5 @@ def test_what_cannot_be_summed_is_refused_in_words():
     with pytest.raises(probml.Refusal, match="the prior of 'b' depends on 'g'"):
         one_effect().fit({"y": np.zeros(3)}, probml.MAP(prior=False))
     with pytest.raises(probml.Refusal,
-                       match="'g' is discrete and unseen beside unknown parameters"):
+                       match="'g' is discrete and latent.*unknown parameters"):
         one_effect().fit({"y": np.zeros(3)}, probml.Exact())
