@@ -275,6 +275,8 @@ class Code(enum.Enum):
         (), None)
     PREVIOUS_ENGINE = ("previous-engine", "not by {engine}(): {reason}", "", (), None)
     POINT = ("point", "a point and no posterior, since {reason}", "", ("Laplace()", "NUTS()"), None)
+    IMPROVED = ("improved", "a further optimisation from {where} raised the objective by "
+                "{gain:.2g}", "", (), None)
     RESTARTS = ("restarts", "best of {starts} random starts{where} ({reached} reached the same "
                 "optimum{others}){then}", "", (), None)
     INTEGRATED = ("integrated", "{names}: integrated out {method}", "", (), None)

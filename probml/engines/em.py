@@ -16,6 +16,7 @@ from probml.engines.climbing.climbs import Ascent
 from probml.engines.climbing.ends import at_ends
 from probml.engines.climbing.finish import diagnosed, finished, left
 from probml.engines.climbing.runaway import infinite
+from probml.engines.climbing.search import improve
 from probml.engines.climbing.ways_up import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.restarting import slices, stepwise
@@ -221,12 +222,11 @@ class EM(Engine):
 
         def again(params: Mapping) -> Outcome:
             point = {name: stack(value, made.starts) for name, value in params.items()}
-            other = self._climb(plan, Start(point, None, {}), rows, known, closed=True,
-                                close=close)[0]
-            return other._replace(iterations=outcome.iterations + other.iterations)
+            return self._climb(plan, Start(point, None, {}), rows, known, closed=True,
+                               close=close)[0]
 
-        outcome = off_saddle(problem, outcome, again,
-                             self.tolerance * rows.weight + 1e-6)
+        outcome = improve(outcome, [off_saddle(problem, again)],
+                          self.tolerance * rows.weight + 1e-6)
         # a closed form misled: go on from the best point without any
         if outcome.status is Status.FELL:
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}

@@ -84,6 +84,11 @@ class Outcome(NamedTuple):
     onward: Finding | None = None
     evidence_error: float | None = None
 
+    @property
+    def warned(self) -> bool:
+        """Whether some finding is a warning."""
+        return any(finding.warns for finding in self.findings)
+
     def noting(self, *findings: Finding | None) -> "Outcome":
         """With further findings, where there are some."""
         return self._replace(findings=(*self.findings, *(f for f in findings if f is not None)))

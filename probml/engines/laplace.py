@@ -291,7 +291,7 @@ def _of_regression(problem: Problem) -> Located | None:
             or problem.size <= EACH * density.size(plan, known)):
         return None
     found = MAP().climbed(problem)
-    if found.status is not Status.CONVERGED or found.top is None or found.findings:
+    if found.status is not Status.CONVERGED or found.top is None or found.warned:
         return None
     height, slope, bent = _volume(plan, known, found.top.u)
     root = whitened(found.top.hessian + bent, curvature.TOLD[np.dtype(found.top.u.dtype)])

@@ -1,6 +1,7 @@
 """MAP: the log posterior, unseen discrete sites summed out, climbed by Newton's steps, L-BFGS or
 any optax optimiser."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from probml.engines.climbing.ends import at_boundary, at_ends, inside
 from probml.engines.climbing.gaps import alike, apart
 from probml.engines.climbing.mirrored import other_side
 from probml.engines.climbing.preconditioned import by_strands, strung
+from probml.engines.climbing.search import Maximize, Proposal, height, improve
 from probml.engines.climbing.vanishing import lost
 from probml.engines.climbing.ways_up import moved, unstuck
 from probml.engines.em import EM
@@ -202,8 +204,8 @@ class MAP(Engine):
     def _judged(self, problem: Problem) -> Outcome:
         plan, outcome = problem.plan, self.climbed(problem)
         if self.optimizer is None:
-            outcome = inside(problem, self.prior, outcome, lambda params: told(
-                self, problem, by_lbfgs(self, problem, params)))
+            outcome = improve(outcome, [inside(problem, self.prior, lambda params: told(
+                self, problem, by_lbfgs(self, problem, params)))])
         paths = hierarchy.paths(plan)
         begun = {**jax.device_get(compiled_prior_point(plan, problem.known)),
                  **problem.start} if paths or hierarchy.ties(plan) else {}
@@ -239,8 +241,8 @@ class MAP(Engine):
                     return found
                 return plain(placed_all(dict(found.params)))
 
-            found = apart(problem, self.prior,
-                          unstuck(problem, self.prior, newton, plain, begin), newton)
+            found = improve(unstuck(problem, self.prior, newton, plain, begin),
+                            [apart(problem, self.prior, newton)])
             return other_side(problem, self.prior, told(self, problem, found), begin, newton)
         # by name it answers at once
         count = STARTS if self.optimizer is None and not problem.asked and tells_apart(
@@ -261,47 +263,49 @@ class MAP(Engine):
         def climb(params):
             return by_strands(self, problem, params) if strung(problem) else plain(params)
 
-        found = off_edge(problem, self.prior, unstuck(problem, self.prior, climb, plain, params),
-                         plain)
-        found = apart(problem, self.prior, self._from_em(problem, found, plain), plain)
-        found = self._from_others(problem, found, others)
+        found = unstuck(problem, self.prior, climb, plain, params)
+        found = improve(found, [off_edge(problem, self.prior, plain), self._from_em(problem, plain),
+                                apart(problem, self.prior, plain)])
+        found = improve(found, [self._from_others(problem, found, others)])
         return other_side(problem, self.prior, told(self, problem, found), params,
                           lambda params: by_lbfgs(self._no_longer(found), problem, params, False))
 
-    def _from_others(self, problem: Problem, found: Outcome, others: list) -> Outcome:
-        """The highest of a climb's end and of those from other labellings of hidden states, which
-        are cut off where they fall behind after as many steps as the first took."""
+    def _from_others(self, problem: Problem, found: Outcome, others: list) -> Proposal:
+        """From other labellings of hidden states, where optimisations are cut off that fall behind
+        after as many steps as the first took."""
         short = self._no_longer(found)
-        for params in others:
+
+        def climb(params: Mapping) -> Outcome:
             other = by_lbfgs(short, problem, params, False)
-            if other.status is Status.MAX_ITERATIONS and other.history[-1] > found.history[-1]:
+            if other.status is Status.MAX_ITERATIONS and height(other) > height(found):
                 other = by_lbfgs(self, problem, placed_all(dict(other.params))).after(other)
-            if other.status is not Status.COLLAPSED and other.history[-1] > found.history[-1]:
-                found = other
-        return found
+            return other
+
+        return Proposal("other labels of the hidden states", lambda _: others, climb)
 
     def _no_longer(self, found: Outcome) -> "MAP":
         """The same for further climbs, which together take about as long as the first."""
         return replace(self, steps=max(LEAST, found.iterations))
 
-    def _from_em(self, problem: Problem, found: Outcome, climb) -> Outcome:
-        """A climb that ended where a column has no noise about its latents, or that which ends
-        higher from some steps of EM: L-BFGS may go there from far away, past other maxima."""
+    def _from_em(self, problem: Problem, plain: Maximize) -> Proposal:
+        """From some steps of EM, where a column has no residual variance about its latents: L-BFGS
+        may go there from far away, past other maxima."""
         plan = problem.plan
-        if not plan.latents or plan.groupings or problem.start or not all(
-                group.kind.exact for group in plan.latents):
-            return found
-        end = {name: np.asarray(found.params[name]) for name in plan.free}
-        if not any(edge.seen for edge in edges(plan, problem.known, end)):
-            return found
-        engine = EM(prior=self.prior, restarts=1, max_iterations=FIRST)
-        try:
-            engine.refuse(replace(problem, asked=False))
-        except Refusal:
-            return found
-        begun = engine.run(problem)
-        if begun.status is Status.COLLAPSED:
-            return found
-        other = off_edge(problem, self.prior, climb(placed_all({
-            name: np.asarray(begun.params[name]) for name in plan.free})), climb)
-        return other if other.history[-1] > found.history[-1] else found
+
+        def points(found: Outcome) -> list[Mapping]:
+            end = {name: np.asarray(found.params[name]) for name in plan.free}
+            if not any(edge.seen for edge in edges(plan, problem.known, end)):
+                return []
+            engine = EM(prior=self.prior, restarts=1, max_iterations=FIRST)
+            try:
+                engine.refuse(replace(problem, asked=False))
+            except Refusal:
+                return []
+            begun = engine.run(problem)
+            return [] if begun.status is Status.COLLAPSED else [placed_all({
+                name: np.asarray(begun.params[name]) for name in plan.free})]
+
+        applies = plan.latents and not plan.groupings and not problem.start and all(
+            group.kind.exact for group in plan.latents)
+        return Proposal("some steps of EM", points, lambda params: improve(
+            plain(params), [off_edge(problem, self.prior, plain)]), int(bool(applies)))

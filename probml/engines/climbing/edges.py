@@ -9,7 +9,7 @@ middle, and what is higher is climbed from.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +19,7 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.climbing.climbs import curved, height
 from probml.engines.climbing.coordinates import to_coordinates
+from probml.engines.climbing.search import Maximize, Proposal
 from probml.engines.engine import Outcome, Problem
 from probml.engines.start.prior import compiled_prior_point
 from probml.evidence.density import climbed
@@ -84,24 +85,16 @@ def singular(plan: Plan, params: Mapping[str, np.ndarray]) -> list[tuple[str, tu
     return found
 
 
-def off_edge(problem: Problem, prior: bool, outcome: Outcome,
-             climb: Callable[[Mapping], Outcome]) -> Outcome:
-    """What was found, or what is found from where a width next to 0, or a correlation next to ±1,
-    is taken away from there, if that is higher.
-
-    Args:
-        climb: parameters to begin with → what is found from there.
-    """
+def off_edge(problem: Problem, prior: bool, climb: Maximize) -> Proposal:
+    """From where a scale next to 0, or a correlation next to ±1, is taken away from there."""
     plan = problem.plan
-    for _ in range(ROUNDS if (plan.groupings or plan.latents) and not plan.carried else 0):
-        point = _raised(problem, prior, outcome)
-        if point is None:
-            break
-        other = climb(point)
-        if not other.history[-1] > outcome.history[-1]:
-            break
-        outcome = other.after(outcome)
-    return outcome
+
+    def points(outcome: Outcome) -> list[Mapping]:
+        found = _raised(problem, prior, outcome)
+        return [] if found is None else [found]
+
+    return Proposal("a larger scale", points, climb,
+                    ROUNDS if (plan.groupings or plan.latents) and not plan.carried else 0)
 
 
 def _raised(problem: Problem, prior: bool, outcome: Outcome) -> dict | None:

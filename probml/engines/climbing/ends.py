@@ -7,13 +7,14 @@ in float32 the sooner. So the numbers are tried further inside, too, and what is
 from.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from probml.engines.climbing.edges import HIGHER, LESS, heights
+from probml.engines.climbing.search import Maximize, Proposal
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.start.prior import compiled_prior_point
 from probml.families.domains import Domain, of
@@ -104,36 +105,31 @@ def at_ends(problem: Problem, prior: bool, outcome: Outcome, tried: bool = True)
                             if (found.away < least[name]).any()))
 
 
-def inside(problem: Problem, prior: bool, outcome: Outcome,
-           climb: Callable[[Mapping], Outcome]) -> Outcome:
-    """What was found, or what is found from where the numbers of a parameter that ended next to an
-    end of its support are taken away from there, if that is higher; widths of what is integrated
-    out are looked at elsewhere (edges.py).
-
-    Args:
-        climb: parameters to begin with → what is found from there.
+def inside(problem: Problem, prior: bool, climb: Maximize) -> Proposal:
+    """From where the entries of a parameter that ended next to an end of its support are taken away
+    from there, if the objective is higher there; scales of what is integrated out: edges.py.
 
     Cost: six evaluations of each parameter that is near an end.
     """
     plan = problem.plan
-    if (outcome.status is not Status.CONVERGED or problem.start or problem.rows is None
-        or plan.carried or plan.groupings or plan.latents):
-        return outcome
-    params = {name: np.asarray(outcome.params[name], float) for name in plan.free}
-    points = [{**params, name: found.at(share)} for name in plan.free
-              if not plan.structure.sites[name].domain.sums_to_one
-              and (found := _end(problem, name, params)) is not None for share in INSIDE]
-    if not points:
-        return outcome
-    first, *values = heights(plan, prior, [params, *points], problem.known, problem.rows)
-    rounding = 64 * np.finfo(np.asarray(outcome.params[plan.free[0]]).dtype).eps * abs(first)
-    best = int(np.argmax(values))
-    if not values[best] > first + HIGHER + rounding:
-        return outcome
-    other = climb(placed_all(points[best]))
-    if not other.history[-1] > outcome.history[-1] + HIGHER:
-        return outcome
-    return other.after(outcome)
+
+    def points(outcome: Outcome) -> list[Mapping]:
+        if outcome.status is not Status.CONVERGED:
+            return []
+        params = {name: np.asarray(outcome.params[name], float) for name in plan.free}
+        tried = [{**params, name: found.at(share)} for name in plan.free
+                 if not plan.structure.sites[name].domain.sums_to_one
+                 and (found := _end(problem, name, params)) is not None for share in INSIDE]
+        if not tried:
+            return []
+        first, *values = heights(plan, prior, [params, *tried], problem.known, problem.rows)
+        rounding = 64 * np.finfo(np.asarray(outcome.params[plan.free[0]]).dtype).eps * abs(first)
+        best = int(np.argmax(values))
+        return [placed_all(tried[best])] if values[best] > first + HIGHER + rounding else []
+
+    applies = not (problem.start or problem.rows is None or plan.carried or plan.groupings
+                   or plan.latents)
+    return Proposal("the interior of the support", points, climb, int(applies))
 
 
 def _end(problem: Problem, name: str, params: Mapping[str, np.ndarray]) -> End | None:

@@ -8,12 +8,13 @@ there, whatever the data say. So the climb is taken up again from where gaps are
 widths and weights, and from draws of the prior, and the highest end is kept.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import jax
 import numpy as np
 
 from probml.engines.climbing.edges import FALLEN, HIGHER, LESS, heights
+from probml.engines.climbing.search import Maximize, Proposal
 from probml.engines.climbing.ways_up import CLIMBED, elsewhere
 from probml.engines.engine import Outcome, Problem
 from probml.engines.start.prior import compiled_prior_point, given_start
@@ -51,28 +52,17 @@ def idle(problem: Problem, params: Mapping[str, np.ndarray]) -> Gaps:
     return {name: low for name, low in found.items() if low.any()}
 
 
-def apart(problem: Problem, prior: bool, outcome: Outcome,
-          climb: Callable[[Mapping], Outcome]) -> Outcome:
-    """What was found, or what is found from where gaps that the rows do not tell are raised, if
-    that is higher.
-
-    Args:
-        climb: parameters to begin with → what is found from there.
-    """
+def apart(problem: Problem, prior: bool, climb: Maximize) -> Proposal:
+    """From where gaps that the rows do not determine are larger, and from draws of the prior."""
     plan = problem.plan
-    for _ in range(0 if plan.carried else ROUNDS):
+
+    def points(outcome: Outcome) -> list[Mapping]:
         params = {name: np.asarray(outcome.params[name]) for name in plan.free}
         found = idle(problem, params)
-        if not found:
-            break
-        starts = [*_raised(problem, prior, params, found),
-                  *elsewhere(problem, prior, given_start(plan, problem.start))]
-        ends = [end for end in map(climb, starts) if np.isfinite(end.history[-1])]
-        best = max(ends, key=lambda end: end.history[-1], default=None)
-        if best is None or not best.history[-1] > outcome.history[-1] + HIGHER:
-            break
-        outcome = best._replace(iterations=sum(end.iterations for end in ends)).after(outcome)
-    return outcome
+        return [*_raised(problem, prior, params, found),
+                *elsewhere(problem, prior, given_start(plan, problem.start))] if found else []
+
+    return Proposal("entries that are not equal", points, climb, 0 if plan.carried else ROUNDS)
 
 
 def alike(problem: Problem, params: Mapping[str, np.ndarray]) -> Iterator[Finding]:

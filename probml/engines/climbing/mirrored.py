@@ -6,12 +6,13 @@ anything convex; and two spellings of one where they are as high and all that th
 from them by name (numpyro.deterministic) is the same.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import jax
 import numpy as np
 
 from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
+from probml.engines.climbing.search import Maximize, higher
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.start.prior import UNDRAWABLE, noise_of, prior_draws
 from probml.findings import Code, Finding
@@ -37,7 +38,7 @@ Coordinates = dict[str, np.ndarray]
 
 
 def other_side(problem: Problem, prior: bool, outcome: Outcome, begun: Mapping,
-               climb: Callable[[Mapping], Outcome]) -> Outcome:
+               climb: Maximize) -> Outcome:
     """The highest of a climb's end and where climbs from elsewhere end: from its mirror image about
     the start, in what has no bounds and then also in logits, which exchanges what a chance is of;
     with a finding where there are two.
@@ -53,7 +54,7 @@ def other_side(problem: Problem, prior: bool, outcome: Outcome, begun: Mapping,
     for point in _elsewhere(problem, outcome, start):
         other = climb(from_coordinates(problem.plan, placed_all(point), problem.known))
         found = _compared(problem, prior, outcome, other, start)
-        if found.findings:
+        if found.warned:
             return found
         outcome = found
     return outcome
@@ -85,8 +86,7 @@ def _compared(problem: Problem, prior: bool, outcome: Outcome, other: Outcome,
     if other.status is not Status.CONVERGED or not np.isfinite(other.history[-1]):
         return outcome
     rises = other.history[-1] - outcome.history[-1]
-    best, rest = ((other, outcome) if rises > SAME * (1 + abs(outcome.history[-1]))
-                  else (outcome, other))
+    best, rest = (other, outcome) if higher(other, outcome) else (outcome, other)
     here, there = (_coordinates(problem, one.params) for one in (best, rest))
     apart = {name: np.abs(here[name] - there[name]) for name in here}
     far = {name: float(np.max(gap, initial=0.0)) for name, gap in apart.items()
@@ -139,7 +139,7 @@ def _asked(problem: Problem, prior: bool, outcome: Outcome) -> bool:
     formed = all(block.form for stage in blocks(plan, prior) for block in stage)
     heavy = any(sites[name].kind in HEAVY for name in plan.rowwise)
     affine = straight(plan) and not plan.pooled and not heavy
-    return (outcome.status is Status.CONVERGED and not outcome.findings and not problem.start
+    return (outcome.status is Status.CONVERGED and not outcome.warned and not problem.start
             and not problem.in_parts and problem.size is not None and plan.complete
             and not (plan.globals or plan.groupings or plan.latents or formed or affine)
             and size <= FEW and size * problem.size <= WORK)

@@ -1,13 +1,14 @@
 """Ways up for a climb that found none, since a start is never an answer; and away from saddles:
 where states ended alike an ascent may have ended, though there is a way."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
+from probml.engines.climbing.search import Maximize, Proposal, improve
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.start.prior import (
     UNDRAWABLE,
@@ -28,13 +29,12 @@ DRAWN, CLIMBED = 64, 3
 # relative: a way that is none, as from a point where the gradient is zero by symmetry
 HARDLY = 1e-6
 
-Climb = Callable[[Mapping], Outcome]
 
-
-def unstuck(problem: Problem, prior: bool, climb: Climb, plain: Climb, params: Mapping) -> Outcome:
-    """A climb; and others, where parameters have not moved at all (from a draw of their prior),
-    where it found no way up though the gradient is not zero (by L-BFGS, whose first step is
-    along the gradient), or where the start is impossible: a start is never an answer.
+def unstuck(problem: Problem, prior: bool, climb: Maximize, plain: Maximize,
+            params: Mapping) -> Outcome:
+    """An optimum, and those from elsewhere: where parameters have not moved at all, from a draw of
+    their prior; where it found no way up though the gradient is not zero, by L-BFGS, whose first
+    step is along the gradient; where the start is impossible: a start is never an answer.
 
     Args:
         climb: parameters to begin with → what is found from there. plain: the same by L-BFGS.
@@ -44,34 +44,33 @@ def unstuck(problem: Problem, prior: bool, climb: Climb, plain: Climb, params: M
         ModelError: no point was found that has a density.
     """
     plan, known, start = problem.plan, problem.known, problem.start
-
-    def better(found, other):
-        return max(found, other, key=lambda each: np.nan_to_num(each.history[-1], nan=-np.inf))
-
     outcome = climb(params)
     if outcome.status is Status.RUNAWAY:  # no other start has a maximum to go to
         return outcome
-    stuck = [name for name in plan.free if name not in start
-             and _unmoved(outcome.params[name], params[name])]
-    away = moved(problem, _arrays(outcome.params), stuck)
-    if not all(np.array_equal(away[name], outcome.params[name]) for name in stuck):
-        outcome = better(outcome, climb(away))
-    outcome = off_saddle(problem, outcome, lambda apart: climb(_arrays(apart)))
+
+    def draws(outcome: Outcome) -> list[Mapping]:
+        return [_arrays(outcome.params) | point
+                for point in elsewhere(problem, prior, given_start(plan, start))]
+
+    proposals = [Proposal("a draw of the prior of what had not moved",
+                          lambda found: _moved_away(problem, params, found), climb),
+                 off_saddle(problem, climb)]
     if _learns_states(plan) and not set(plan.free) <= set(start):
-        for point in elsewhere(problem, prior, given_start(plan, start)):
-            outcome = better(outcome, climb(_arrays(outcome.params) | point))
+        proposals.append(Proposal("draws of the prior", draws, climb))
+    outcome = improve(outcome, proposals)
     nowhere = not np.isfinite(outcome.history[0])
     if outcome.status is not Status.STALLED and not nowhere:
         return outcome
-    here = _arrays(outcome.params)
-    others = [here | point for point in elsewhere(problem, prior, given_start(plan, start))]
+    here, others = _arrays(outcome.params), draws(outcome)
     if nowhere and not others:
         impossible(plan, params, known, "MAP", outcome.history[0])
-    for point in others if nowhere else [here, *others]:
-        other = plain(point)
-        if point is here:  # the same climb goes on
-            other = other.after(outcome)
-        outcome = better(outcome, other)
+    stalled = outcome
+    ways = [] if nowhere else [Proposal("where it stalled", lambda _: [here],
+                                        lambda point: plain(point).after(stalled))]
+    ways += [Proposal("a draw of the prior", lambda _, point=point: [point], plain)
+             for point in others]
+    for way in ways:
+        outcome = improve(outcome, [way])
         if outcome.status is Status.CONVERGED:
             return outcome
     if outcome.iterations == 0:
@@ -83,6 +82,14 @@ def unstuck(problem: Problem, prior: bool, climb: Climb, plain: Climb, params: M
             "the model's function"
         )
     return outcome
+
+
+def _moved_away(problem: Problem, params: Mapping, outcome: Outcome) -> list[Mapping]:
+    """The optimum with those parameters at a draw of their prior that are where they began."""
+    stuck = [name for name in problem.plan.free if name not in problem.start
+             and _unmoved(outcome.params[name], params[name])]
+    away = moved(problem, _arrays(outcome.params), stuck)
+    return [] if all(np.array_equal(away[name], outcome.params[name]) for name in stuck) else [away]
 
 
 def _learns_states(plan: Plan) -> bool:
@@ -141,22 +148,12 @@ def moved(problem: Problem, params: Mapping, stuck: list[str]) -> dict[str, jax.
     return {name: values[name] if name in stuck else value for name, value in params.items()}
 
 
-def off_saddle(problem: Problem, outcome: Outcome, again: Callable[[Mapping], Outcome],
-               gain: float = 0.0) -> Outcome:
-    """What was found; where states came to share their values, what is found from a little apart if
-    that is higher: then the end was a saddle.
+def off_saddle(problem: Problem, climb: Maximize) -> Proposal:
+    """Where states came to share their values, points a little apart: such an end may be a
+    saddle."""
+    def points(outcome: Outcome) -> list[Mapping]:
+        apart = (shaken(problem.plan, outcome.params, problem.seed)
+                 if outcome.status is Status.CONVERGED else None)
+        return [] if apart is None else [_arrays(apart)]
 
-    Args:
-        again: parameters to begin with → what is found from there.
-        gain: nats by which it must be higher.
-    """
-    if outcome.status is not Status.CONVERGED:
-        return outcome
-    apart = shaken(problem.plan, outcome.params, problem.seed)
-    if apart is None:
-        return outcome
-    other = again(apart)
-    ends = [np.nan_to_num(each.history[-1], nan=-np.inf) if len(each.history) else -np.inf
-            for each in (outcome, other)]
-    higher = other.status is not Status.COLLAPSED and ends[1] > ends[0] + gain
-    return other if higher else outcome
+    return Proposal("states that are not equal", points, climb)
