@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from probml.findings import Code, Finding
+from probml.engines.findings import Code, Finding
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "how_to" / "warnings.md").read_text()

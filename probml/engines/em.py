@@ -19,6 +19,7 @@ from probml.engines.climbing.runaway import infinite
 from probml.engines.climbing.search import improve
 from probml.engines.climbing.ways_up import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.findings import Code, Finding
 from probml.engines.restarting import slices, stepwise
 from probml.engines.restarting.rest import near, rested
 from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs
@@ -50,7 +51,6 @@ from probml.engines.start.start import (
     tells_apart,
 )
 from probml.errors import Refusal
-from probml.findings import Code, Finding
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
 from probml.numerics.tiers import ONCE

@@ -29,9 +29,9 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows, Summary
+from probml.engines.findings import Finding
 from probml.engines.status import Status
 from probml.errors import ModelError, meant
-from probml.findings import Finding
 from probml.language.language import Bound
 from probml.plan import effects
 from probml.plan.plan import Plan

@@ -13,6 +13,7 @@ from probml.device.rows import Known
 from probml.engines import importance
 from probml.engines.climbing.climbs import curved
 from probml.engines.engine import MOST, Engine, Outcome, Problem, Status, check_settings
+from probml.engines.findings import Code, Finding
 from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
 from probml.engines.sampling.reliance import doubts, improper
@@ -23,7 +24,6 @@ from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import centring, density
 from probml.factors.prior import log_prior
-from probml.findings import Code, Finding
 from probml.language import given
 from probml.numerics import curvature
 from probml.numerics.compiling import jit

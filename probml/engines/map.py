@@ -29,11 +29,11 @@ from probml.engines.engine import (
     check_batch,
     check_settings,
 )
+from probml.engines.findings import Code, Finding
 from probml.engines.start.closed import closed_start
 from probml.engines.start.prior import compiled_prior_point, given_start, need_prior
 from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import ModelError, Refusal
-from probml.findings import Code, Finding
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import effects, hierarchy
 from probml.plan.blocks import blocks

@@ -14,17 +14,18 @@ from probml.dataset.dataset import Data
 from probml.device.rows import Known
 from probml.engines.climbing.coordinates import unflat
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status, check_settings
+from probml.engines.findings import Code, Finding, quoted
 from probml.engines.progress import Progress
 from probml.engines.sampling import carrying, places
 from probml.engines.sampling.chains import Chains, Limit, Run
 from probml.engines.sampling.nuts_kernel import Settings
 from probml.engines.sampling.nuts_many import chain_each
 from probml.engines.sampling.states import with_states
+from probml.engines.sampling.verdict import Verdict, judged
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import carried, centring, density
-from probml.findings import Code, Finding, quoted
 from probml.language import given
 from probml.numerics.curvature import SQUARE, Frame
 from probml.numerics.transfer import placed
@@ -206,7 +207,7 @@ class NUTS(Engine):
         )
 
     def _cared_for(self, bar: Progress, chains: Chains, run: Run, limit: Limit) -> tuple[
-            Run, "Read", diagnostics.Verdict, list[Finding]]:
+            Run, "Read", Verdict, list[Finding]]:
         """The last whole run of the first and of those that its diagnostics call for, the draws
         that are kept of it, what they are worth, and what was done."""
         target, longer, last, done = self.target_accept, 1, np.inf, list[Finding]()
@@ -242,7 +243,7 @@ class NUTS(Engine):
             read, verdict = self._read(chains, run, target)
         return run, read, verdict, done
 
-    def _places(self, run: Run, verdict: diagnostics.Verdict) -> tuple[np.ndarray, list[Finding]]:
+    def _places(self, run: Run, verdict: Verdict) -> tuple[np.ndarray, list[Finding]]:
         """The chain from whose end each goes on: from another's where next to nothing of the
         posterior is where it has stayed; and a finding that says so."""
         own = np.arange(self.chains)
@@ -253,7 +254,7 @@ class NUTS(Engine):
         return np.where(left, np.argmax(mass), own), [
             Finding.of(Code.CHAINS_MOVED, count=left.sum())] * bool(left.any())
 
-    def _read(self, chains: Chains, run: Run, target: float) -> tuple["Read", diagnostics.Verdict]:
+    def _read(self, chains: Chains, run: Run, target: float) -> tuple["Read", Verdict]:
         """The draws that are kept of a run, and what they are worth."""
         plan, known, rows = chains.plan, chains.known, chains.rows
         u = chains.frame.points(thinned({"z": run.z}, self.draws)["z"])
@@ -269,7 +270,7 @@ class NUTS(Engine):
                               last)
             values, moved = relabelled(found, values)
         return (Read(values, inside, found, moved if found else 0),
-                diagnostics.judged(values, run.z, run.stats, target, self.max_tree_depth))
+                judged(values, run.z, run.stats, target, self.max_tree_depth))
 
     def _begun_with_rows(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
         """Where chains begin over parameters and rows' own numbers, the curvature there, and what

@@ -2,7 +2,7 @@
 
 import enum
 
-from probml.findings import Code
+from probml.engines.findings import Code
 
 
 class Status(enum.IntEnum):

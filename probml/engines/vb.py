@@ -15,13 +15,13 @@ from probml.engines.conjugate.runs import Run, begun, finished, runs
 from probml.engines.conjugate.sizes import concentrations, of_size
 from probml.engines.em import EM
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.findings import Code, Finding
 from probml.engines.restarting.sizes import narrowed
 from probml.engines.sampling.reliance import doubts_of_blocks
 from probml.engines.start.labelling import hidden
 from probml.engines.start.race import ALIKE, SHORT, Race, of_restarts
 from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import Refusal
-from probml.findings import Code, Finding
 from probml.numerics.process.threads import one_thread
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan

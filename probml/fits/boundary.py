@@ -14,10 +14,11 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.climbing.edges import LESS, edges, singular
 from probml.engines.engine import Outcome, Status
+from probml.engines.findings import Code, Finding, quoted
 from probml.evidence.effect_modes import gap
 from probml.evidence.passes import log_evidence
-from probml.findings import Code, Finding, quoted
 from probml.jaxpr.memo import memo
+from probml.latents.latent import Group
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
@@ -48,11 +49,23 @@ def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     if rough:
         gap = float(_evidence(_finer(plan), params, known, rows)
                     - _evidence(plan, params, known, rows))
-        outcome = outcome.noting(*dict.fromkeys(
-            group.kind.doubt(group.names, gap, rows.weight) for group in rough))
+        outcome = outcome.noting(*(_integrated(group, gap, rows.weight) for group in rough))
     if plan.groupings and plan.groupings[0].nodes:
         outcome = outcome.noting(_near(plan, params, known, rows))
     return outcome
+
+
+def _integrated(group: Group, gap: float, rows: float) -> Finding | None:
+    """How a latent was integrated out, where that is not exact.
+
+    Args:
+        gap: by which finer integrals of all latents change the log evidence. rows: their number.
+    """
+    kind, names, method = group.kind, quoted(group.names), group.kind.words.partition(", ")[2]
+    if not abs(gap) <= kind.rough * rows:
+        return Finding.of(Code.ROUGH_INTEGRAL, names=names, method=method,
+                          finer="a finer integral", gap=gap)
+    return Finding.of(Code.INTEGRATED, names=names, method=method) if kind.breadth == 1 else None
 
 
 @memo(256)

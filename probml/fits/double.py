@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from probml.engines.engine import Outcome, Status
+from probml.engines.findings import Code, Finding
 from probml.errors import Refusal
-from probml.findings import Code, Finding
 
 Found = TypeVar("Found")
 FLAT = 64  # units of rounding, of the objective, that half a run's gain is at least if it is one

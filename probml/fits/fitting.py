@@ -25,6 +25,7 @@ from probml.engines.engine import (
     planned,
     problem_of,
 )
+from probml.engines.findings import Code, Finding
 from probml.engines.ladder import LADDER, advised, choose, refusal
 from probml.engines.laplace import about_optimum
 from probml.engines.progress import Progress
@@ -32,7 +33,6 @@ from probml.engines.start.prior import given_start
 from probml.errors import Refusal
 from probml.evidence.passes import global_posterior
 from probml.factors.digits import short, wide
-from probml.findings import Code, Finding
 from probml.fits import boundary, standard_errors
 from probml.fits.condensing import summarised
 from probml.fits.double import precise, worst

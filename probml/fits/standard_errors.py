@@ -39,10 +39,10 @@ from probml.engines.climbing.identifiability import FEW, direction, of_domains
 from probml.engines.climbing.refinement import framed
 from probml.engines.climbing.top import Top, standing
 from probml.engines.engine import Engine, planned
+from probml.engines.findings import Code, Finding
 from probml.engines.progress import Progress
 from probml.evidence import density
 from probml.evidence.effects import means
-from probml.findings import Code, Finding
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import MOST, TOLD, scaled, units
 from probml.numerics.tiers import ASKED

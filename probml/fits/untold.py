@@ -11,10 +11,10 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
+from probml.engines.findings import Code, Finding, quoted
 from probml.errors import Refusal
 from probml.factors.effects import messages
 from probml.factors.effects.messages import Information
-from probml.findings import Code, Finding, quoted
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.plan import decide, hierarchy

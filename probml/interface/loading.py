@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 from probml.engines.engine import Status
+from probml.engines.findings import Finding
 from probml.errors import ModelError
-from probml.findings import Finding
 from probml.fits import saving
 from probml.fits.plain import named, unpacked
 from probml.interface.fit import Fit

@@ -14,9 +14,9 @@ from probml.dataset import dataset, digits, frames, read
 from probml.dataset.coding.indices import REFUSE
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
+from probml.engines.findings import Finding
 from probml.errors import ConvergenceWarning, ModelError, Refusal
 from probml.factors.digits import narrow
-from probml.findings import Finding
 from probml.fits import fitting
 from probml.fits.merging import Kept
 from probml.fits.standard_errors import Again

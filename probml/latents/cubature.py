@@ -19,12 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
-from probml.findings import Finding
 from probml.latents import coordinates
 from probml.latents.inner import mode
 from probml.latents.laplace import Laplace
 from probml.latents.latent import Group, Seen
-from probml.latents.quadrature import Nodes, rough_quadrature
+from probml.latents.quadrature import ROUGH, Nodes
 from probml.structure.structure import Structure
 
 NODES, REACH = 25, 6.4  # in each direction; of t, 16 standard deviations
@@ -50,11 +49,12 @@ class Cubature:
         return self.nodes**NUMBERS
 
     @property
+    def rough(self) -> float:
+        return ROUGH
+
+    @property
     def finer(self) -> "Cubature":
         return replace(self, nodes=2 * self.nodes)
-
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
-        return rough_quadrature(names, gap, rows)
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         why = Laplace().claims(structure, group)

@@ -23,7 +23,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
-from probml.findings import Finding
 from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
 from probml.latents.latent import SETTINGS, Group, Moments, Seen
@@ -52,10 +51,7 @@ class Gaussian:
 
     words = "integrated out, exact Gaussian"
     pools = exact = averages = True
-    breadth, finer = 1, None
-
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
-        return None
+    breadth, finer, rough = 1, None, 0.0
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         for name in group.sites:

@@ -24,7 +24,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.elimination.cellwise.by_cells import NONE, Part, Tangled, sum_out
-from probml.findings import Finding
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.memo import memo
 from probml.jaxpr.walk import jaxpr_of
@@ -44,10 +43,7 @@ class HiddenCells:
     words = "summed out cell by cell"
     pools, exact = False, True
     averages = False
-    breadth, finer = 1, None
-
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
-        return None
+    breadth, finer, rough = 1, None, 0.0
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         return "it is continuous" if group.names else None

@@ -28,7 +28,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
-from probml.findings import Code, Finding, quoted
 from probml.latents import coordinates
 from probml.latents.coordinates import LOG_TWO_PI
 from probml.latents.inner import mode, moving
@@ -64,20 +63,19 @@ class Laplace:
     def words(self) -> str:
         if self.points:
             return f"integrated out, importance sampling of {self.points} points"
-        return "integrated out, approximately: Laplace"
+        return "integrated out, by Laplace's approximation"
 
     @property
     def breadth(self) -> int:
         return 1 + self.points
 
     @property
+    def rough(self) -> float:
+        return ROUGH
+
+    @property
     def finer(self) -> "Laplace | None":
         return None if self.points else replace(self, points=8 * POINTS)
-
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
-        rough = not abs(gap) <= ROUGH * rows
-        return Finding.of(Code.ROUGH_INTEGRAL if rough else Code.INTEGRATED, names=quoted(names),
-                          method="by Laplace's approximation", finer="importance sampling", gap=gap)
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         for name in group.names:

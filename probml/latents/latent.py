@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 
-from probml.findings import Finding
 from probml.structure.structure import Structure
 
 # a site → what is seen of it in a row: its cells as its family has them, and which of them are
@@ -80,12 +79,9 @@ class Kind(Protocol):
     def finer(self) -> "Kind | None":
         """The same, nearer to the integral, by which a fit judges it; None: nothing is nearer."""
 
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
-        """What a fit has to say of it.
-
-        Args:
-            gap: by which `finer` moves the log evidence of all rows. rows: their number.
-        """
+    @property
+    def rough(self) -> float:
+        """By how much of the log evidence of a row `finer` may change it before it is a finding."""
 
     @property
     def words(self) -> str:

@@ -34,7 +34,6 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from numpyro.distributions import biject_to
 
-from probml.findings import Code, Finding, quoted
 from probml.latents import hidden_cells
 from probml.latents.coordinates import known_beforehand
 from probml.latents.latent import Group, Latent, Seen, over
@@ -86,11 +85,12 @@ class Quadrature:
         return self.nodes
 
     @property
+    def rough(self) -> float:
+        return ROUGH
+
+    @property
     def finer(self) -> "Latent | None":
         return replace(self, nodes=2 * self.nodes)
-
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
-        return rough_quadrature(names, gap, rows)
 
     def everywhere(self, structure: Structure, group: Group, env: Mapping,
                    cells: int) -> tuple[jax.Array, jax.Array] | None:
@@ -146,13 +146,6 @@ class Quadrature:
         logs = jax.vmap(lambda value: joint(value, 0.0))(moments.values[:, 0])
         live = moments.weights > 0
         return jnp.where(live, moments.weights * jnp.where(live, logs, 0.0), 0.0).sum()
-
-
-def rough_quadrature(names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
-    """A finding where twice the nodes change the log evidence of so many rows by so much."""
-    return None if abs(gap) <= ROUGH * rows else Finding.of(
-        Code.ROUGH_INTEGRAL, names=quoted(names), method="by quadrature",
-        finer="twice the number of nodes", gap=gap)
 
 
 def joint_density(structure: Structure, group: Group, env: Mapping,

@@ -3,7 +3,6 @@ own (engines/sampling/carrying.py) and for `explain`."""
 
 from typing import Any
 
-from probml.findings import Finding
 from probml.latents.latent import Group
 from probml.structure.structure import Structure
 
@@ -12,7 +11,7 @@ class Sampled:
     """A group that nothing integrates out, and why. A plan with one is read, and never run."""
 
     pools = exact = averages = False
-    breadth, finer = 1, None
+    breadth, finer, rough = 1, None, 0.0
 
     def __init__(self, why: str):
         self.why = why
@@ -22,9 +21,6 @@ class Sampled:
         return f"to be sampled, probml.NUTS(): {self.why}"
 
     def claims(self, structure: Structure, group: Group) -> str | None:
-        return None
-
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
         return None
 
     def _none(self, *_: Any) -> Any:

@@ -20,7 +20,6 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.special import digamma, gammaln
 
-from probml.findings import Finding
 from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
 from probml.latents.latent import Group, Seen, over
@@ -46,10 +45,7 @@ class Simplex:
     words = "integrated out, conjugate"
     pools, exact = False, True
     averages = True
-    breadth, finer = 1, None
-
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
-        return None
+    breadth, finer, rough = 1, None, 0.0
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         own = structure.sites[group.name]

@@ -347,8 +347,8 @@ def _is_spread(structure: Structure, site: Site, state: str | None, asked: set[s
 
 def _variable(structure: Structure, site: Site, why: str = "") -> Variable:
     if site.finite is None:
-        end = ("" if site.event else f", or truncate it: "
-                                     f"Categorical(logits=dist.{site.kind}(...).log_prob(jnp.arange(k)))")
+        end = "" if site.event else (f", or truncate it: Categorical(logits=dist.{site.kind}(...)"
+                                     f".log_prob(jnp.arange(k)))")
         raise Refusal(
             f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is latent and has "
             f"to be summed out, but the model gives no finite list of its values (a total_count or "

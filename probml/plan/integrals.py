@@ -124,7 +124,7 @@ def words(parts: tuple[Grouping, ...]) -> str:
     if nodes == 0:
         return "exact Gaussian"
     if nodes == 1:
-        return "approximately: Laplace"
+        return "by Laplace's approximation"
     return f"adaptive quadrature with {nodes} nodes per level"
 
 

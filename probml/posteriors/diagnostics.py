@@ -1,20 +1,10 @@
 """Whether chains agree, how many independent draws they are worth (NumPyro's measures on ranks),
 and whether their steps follow the density."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from probml.findings import Code, Finding
-from probml.posteriors.pareto import k_limit, k_of_variance
-
-# effective draws a chain, below which means and tails are not to be trusted (Vehtari et al. 2021)
+# effective draws of a chain, below which means and tails are inaccurate (Vehtari et al. 2021)
 LEAST = 100
-# R-hat up to which chains agree; of fewer draws, by the noise of their means, up to LOOSELY
-AGREED, FEW, LOOSELY = 1.01, 400, 1.05
-DIVERGING = 1e-3  # share of draws up to which divergences leave a posterior to be trusted
-ENERGY = 0.3  # E-BFMI below which a chain hardly moves between low and high densities
 
 
 def _ranked(x: np.ndarray) -> np.ndarray:
@@ -103,89 +93,3 @@ def log_mass(z: np.ndarray, log_density: np.ndarray) -> np.ndarray:
             values = np.sqrt((own**2).sum(0))
         out[i] += np.log(np.maximum(values / np.sqrt(count), np.finfo(float).tiny)).sum()
     return out
-
-
-class Verdict(NamedTuple):
-    """What a run of chains is worth.
-
-    Args:
-        findings: those that warn first. steep: smaller steps may help. short: more draws may.
-        r_hat: the largest; NaN of one chain.
-    """
-
-    findings: list[Finding]
-    steep: bool
-    short: bool
-    r_hat: float
-
-
-def judged(values: Mapping[str, Any], z: np.ndarray, stats: Mapping[str, Any],
-           target_accept: float, max_tree_depth: int) -> Verdict:
-    """What a run of chains is worth.
-
-    Args:
-        values: draws that are kept, name → (chains, draws, ...). z: all of the sampler, in its
-            coordinates, (chains, iterations, d). stats: of these, (chains, iterations).
-    """
-    found = []
-    diverging = np.asarray(stats["diverging"])
-    chains, count = len(diverging), int(diverging.sum())
-    draws = np.shape(next(iter(values.values()), diverging))[1]
-    still = (z == z[:, :1]).all(1).any(1) & (z.shape[1] >= 4)
-    stuck = ", ".join(str(chain + 1) for chain in np.flatnonzero(still))
-    if stuck:
-        found.append(Finding.of(Code.STUCK_CHAIN, chains=stuck))
-    many = count > DIVERGING * diverging.size
-    if count:
-        found.append(Finding.of(Code.DIVERGENCES if many else Code.FEW_DIVERGENCES, count=count,
-                                draws=diverging.size, target=target_accept))
-    low = energy_fraction(stats["energy"])
-    least = float(np.min(low, initial=np.inf, where=~np.isnan(low)))
-    if least < ENERGY:
-        found.append(Finding.of(Code.E_BFMI, value=least, limit=ENERGY))
-    full = float(np.mean(np.asarray(stats["steps"]) >= 2**max_tree_depth - 1))
-    if full > 0.01:
-        found.append(Finding.of(Code.TREE_DEPTH, share=full, depth=max_tree_depth))
-    every = {name: np.asarray(value, float) for name, value in values.items()} | {
-        "log density": np.asarray(stats["log_density"], float)
-    }
-    short, apart = bool(stuck), np.nan
-    if chains == 1:
-        found.append(Finding.of(Code.ONE_CHAIN))
-    else:
-        worst = {name: np.max(value, initial=1.0, where=~np.isnan(value))
-                 for name, draw in every.items() if (value := r_hat(draw)).size}
-        name = max(worst, key=lambda n: worst[n])
-        limit, apart = AGREED if draws >= FEW else LOOSELY, float(worst[name])
-        if apart > limit:
-            short, means = True, _means(every[name])
-            found.append(Finding.of(Code.R_HAT, name, value=apart, limit=limit,
-                                    least=means.min(), greatest=means.max()))
-    fewest = {n: np.fmin(effective(v), effective(v, tail=True)) for n, v in every.items()}
-    counts = {n: np.min(value, initial=np.inf, where=~np.isnan(value))
-              for n, value in fewest.items()}
-    name = min(counts, key=lambda n: counts[n])
-    if counts[name] < LEAST * chains and draws >= 2 * LEAST:
-        short = True
-        found.append(Finding.of(Code.ESS, name, effective=counts[name], least=LEAST))
-    if long := _long_tail({name: every[name] for name in values}):
-        found.append(Finding.of(Code.DRAWS_TAIL, long[0], k=long[1]))
-    found.sort(key=lambda finding: not finding.warns)
-    return Verdict(found, many or bool(stuck) or least < ENERGY, short, apart)
-
-
-def _long_tail(values: Mapping[str, np.ndarray]) -> tuple[str, float] | None:
-    """The number with the heaviest tail, and Pareto's k of its squares about the mean, where draws
-    do not determine its standard deviation; None: they determine all."""
-    worst = {}
-    for name, value in values.items():
-        flat = value.reshape(-1, int(np.prod(value.shape[2:])))
-        worst[name] = float(k_of_variance(flat).max(initial=-np.inf))
-    name = max(worst, key=lambda name: worst[name], default="")
-    return (name, worst[name]) if name and worst[name] > k_limit(len(flat)) else None
-
-
-def _means(x: np.ndarray) -> np.ndarray:
-    """By chain, of the element whose R-hat is the largest."""
-    worst = int(np.argmax(np.nan_to_num(r_hat(x), nan=0.0)))
-    return x.reshape(*x.shape[:2], -1)[..., worst].mean(1)

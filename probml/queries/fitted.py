@@ -9,7 +9,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
-from probml.findings import Finding
+from probml.engines.findings import Finding
 from probml.language.language import Bound
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Posterior

@@ -9,8 +9,8 @@ import numpy as np
 
 from probml.assessment.enumeration.separable_integral import Unknown
 from probml.engines import EM, VB, Exact
+from probml.engines.findings import Code
 from probml.errors import Refusal
-from probml.findings import Code
 from probml.testing import agreements, invariants
 from probml.testing.case import SOFT, Case
 from probml.testing.comparing import (

@@ -16,6 +16,7 @@ from coded import codes
 from compilations import counted
 from probml.engines import nuts
 from probml.engines.sampling import places
+from probml.engines.sampling.verdict import judged
 from probml.engines.start import begin
 from probml.numerics.curvature import Frame, Starts
 from probml.posteriors import diagnostics
@@ -146,10 +147,10 @@ def test_a_chain_that_never_moves_is_said():
     z = RANDOM.normal(size=(4, 400, 2))
     stats = {"diverging": np.zeros((4, 400), bool), "steps": np.full((4, 400), 7),
              "log_density": RANDOM.normal(size=(4, 400)), "energy": RANDOM.normal(size=(4, 400))}
-    good = diagnostics.judged({"v": z}, z, stats, 0.8, 10)
+    good = judged({"v": z}, z, stats, 0.8, 10)
     assert good.findings == [] and not good.steep and not good.short
     z[:, :, 1] = 1e-9  # all of them, so that they agree
-    still = diagnostics.judged({"v": z}, z, stats, 0.8, 10)
+    still = judged({"v": z}, z, stats, 0.8, 10)
     assert "chain 1, 2, 3, 4 never moved" in still.findings[0].problem and still.steep and still.short
 
 

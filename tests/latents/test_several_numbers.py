@@ -130,7 +130,7 @@ def test_engines_climb_laplaces_approximation_and_say_how_far_off_it_is(engine):
     assert np.all(np.diff(fit.history) > -1e-7 * abs(fit.history[0]))
     assert "'z': integrated out by Laplace's approximation" in fit.status
     words = {site["site"]: site["role"] for site in model.explain({"y": y}).sites}
-    assert words["z"] == "latent, integrated out, approximately: Laplace"
+    assert words["z"] == "latent, integrated out, by Laplace's approximation"
     if isinstance(engine, probml.MAP):
         np.testing.assert_allclose(fit.history[-1], laplace(fit.params, y), atol=1e-6)
 

@@ -16,9 +16,9 @@ import numpy as np
 from probml.engines.climbing.edges import HIGHER, LESS, heights
 from probml.engines.climbing.search import Maximize, Proposal
 from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.findings import Code, Finding
 from probml.engines.start.prior import compiled_prior_point
 from probml.families.domains import Domain, of
-from probml.findings import Code, Finding
 from probml.numerics.transfer import placed_all
 from probml.plan.spreads import UNKNOWN, noises, spreads
 

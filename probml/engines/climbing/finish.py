@@ -8,9 +8,9 @@ import numpy as np
 from probml.engines.climbing.climbs import Ascent, by_lbfgs, told, unheld
 from probml.engines.climbing.runaway import infinite
 from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.findings import Code, Finding
 from probml.engines.restarting.indifferent import indifferent
 from probml.engines.start.start import Start
-from probml.findings import Code, Finding
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import blocks
 

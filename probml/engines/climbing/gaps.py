@@ -17,8 +17,8 @@ from probml.engines.climbing.edges import FALLEN, HIGHER, LESS, heights
 from probml.engines.climbing.search import Maximize, Proposal
 from probml.engines.climbing.ways_up import CLIMBED, elsewhere
 from probml.engines.engine import Outcome, Problem
+from probml.engines.findings import Code, Finding
 from probml.engines.start.prior import compiled_prior_point, given_start
-from probml.findings import Code, Finding
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
 

@@ -13,9 +13,9 @@ from probml.engines.climbing.coordinates import flat, unflat
 from probml.engines.climbing.runaway import diverging
 from probml.engines.climbing.top import Top
 from probml.engines.engine import Status
+from probml.engines.findings import Code, Finding, quoted
 from probml.engines.start.prior import compiled_prior_point
 from probml.evidence import density
-from probml.findings import Code, Finding, quoted
 from probml.numerics.curvature import scaled, units
 from probml.numerics.transfer import placed, placed_all
 from probml.plan.plan import Plan

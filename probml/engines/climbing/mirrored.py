@@ -14,8 +14,8 @@ import numpy as np
 from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
 from probml.engines.climbing.search import Maximize, higher
 from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.findings import Code, Finding
 from probml.engines.start.prior import UNDRAWABLE, noise_of, prior_draws
-from probml.findings import Code, Finding
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan

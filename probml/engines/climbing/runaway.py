@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from probml.device.rows import Known
+from probml.engines.findings import Code, Finding, quoted
 from probml.evidence import density
-from probml.findings import Code, Finding, quoted
 from probml.plan.plan import Plan
 
 # curvature at the end, in units of that at the start, of a direction in which parameters run away

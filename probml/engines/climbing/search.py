@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probml.engines.engine import Outcome, Status
-from probml.findings import Code, Finding
+from probml.engines.findings import Code, Finding
 
 ROUNDING = 1e-7  # of the objective's size, which no gain is told from
 

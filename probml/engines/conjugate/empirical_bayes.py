@@ -26,8 +26,8 @@ import numpy as np
 from probml.engines.conjugate.settings import Axis, Evidence
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.exact import Exact
+from probml.engines.findings import Code, Finding
 from probml.errors import Refusal
-from probml.findings import Code, Finding
 from probml.language import given
 from probml.language.language import Bound
 from probml.numerics.box import Top, search

@@ -7,11 +7,11 @@ import jax
 import numpy as np
 
 from probml.device.rows import Known, Rows
+from probml.engines.findings import Code, Finding
 from probml.engines.restarting import vectors
 from probml.engines.restarting.squarem import advance, initial
 from probml.engines.start.prior import compiled_prior_point
 from probml.engines.start.start import Start
-from probml.findings import Code, Finding
 from probml.plan.plan import Plan
 
 AWAY = 0.1  # how far numbers are put from where EM ended: so much towards their middle, and a share

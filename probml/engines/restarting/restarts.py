@@ -9,13 +9,13 @@ import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Status
+from probml.engines.findings import Code, Finding
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.restarting import slices
 from probml.engines.restarting.squarem import BLOCK, State, advance, initial
 from probml.engines.restarting.vectors import cut, loose
 from probml.engines.start.race import Race, of_restarts
 from probml.engines.start.start import Start
-from probml.findings import Code, Finding
 from probml.numerics.outside.checkpoint import Grown
 from probml.plan.plan import Plan
 

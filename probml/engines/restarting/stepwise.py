@@ -12,13 +12,13 @@ import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Outcome, Problem
+from probml.engines.findings import Code, Finding
 from probml.engines.restarting import batches
 from probml.engines.restarting.batches import Way
 from probml.engines.start.race import SHORT
 from probml.evidence.passes import Expected, expect, log_evidence
 from probml.factors.digits import collapsed
 from probml.factors.prior import log_prior
-from probml.findings import Code, Finding
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior

@@ -10,12 +10,12 @@ import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Problem
+from probml.engines.findings import Code, Finding
 from probml.engines.importance import densities_of
 from probml.engines.start.draws import Noise, Source, draw
 from probml.evidence import density
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
-from probml.findings import Code, Finding
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.plan.blocks import blocks

@@ -17,6 +17,7 @@ from probml.engines.climbing.coordinates import unflat
 from probml.engines.climbing.identifiability import direction
 from probml.engines.em import EM
 from probml.engines.engine import Problem, Status
+from probml.engines.findings import Code, Finding
 from probml.engines.map import MAP
 from probml.engines.start.closed import closed_start
 from probml.engines.start.labelling import hidden
@@ -32,7 +33,6 @@ from probml.engines.start.prior import (
 from probml.engines.start.start import starts
 from probml.errors import Refusal
 from probml.evidence import centring, density
-from probml.findings import Code, Finding
 from probml.numerics import curvature
 from probml.numerics.ascent import damped_newton, lbfgs
 from probml.numerics.compiling import jit

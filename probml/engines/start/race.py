@@ -8,7 +8,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.dataset.sources.profile import standing
 from probml.engines.engine import Status
-from probml.findings import Code, Finding
+from probml.engines.findings import Code, Finding
 
 EFFORT = 2e6  # entries of tables in an evaluation of all starts that the engine chooses to make
 LARGE = 4e6  # entries in an evaluation from which another compilation, for fewer starts, pays

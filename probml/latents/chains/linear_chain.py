@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import block_diag, solve_triangular
 
-from probml.findings import Finding
 from probml.jaxpr.levels import Level
 from probml.latents.gaussian import KINDS, PLAIN, straight
 from probml.latents.latent import Group
@@ -60,10 +59,7 @@ class LinearChain:
     words = "integrated out, exact Gaussian along time (Kalman's filter)"
     pools = exact = True
     averages = True
-    breadth, finer = 1, None
-
-    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> Finding | None:
-        return None
+    breadth, finer, rough = 1, None, 0.0
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         sites = structure.sites
