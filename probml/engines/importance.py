@@ -14,7 +14,7 @@ looked at along each coordinate.
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,9 @@ DEGREES = 4.0  # of freedom of the Student t; half as many as coordinates, if th
 ROUNDS = 3  # of moving the proposal, at the most
 EFFECTIVE = 200  # independent draws that the weighted ones must be worth
 SURE = 0.08  # relative standard error that the standard deviation of a parameter may have
-FINITE = 0.5  # Pareto's k up to which such an error falls as 1/√S, beyond as S^(k − 1)
+# Pareto's k up to which errors of S weighted draws fall as 1/√S, beyond as S^(k − 1); independent
+# draws that they must be worth by that
+FINITE, SURELY = 0.5, 100
 ALIKE = 1e-2  # nats by which a density and the normal at its mode may differ from draw to draw
 NEARLY = 0.3  # standard deviations by which means may be off where too few draws are made for k
 BATCH, TOGETHER = 256, 2**18  # densities of a device call; numbers that are worked on at once
@@ -99,6 +101,11 @@ class Weighted(NamedTuple):
         return 1.0 / float(np.sum(self.weights**2))
 
     @property
+    def worth(self) -> float:
+        """The same, where their weights need not have a variance: by the slower fall of errors."""
+        return self.effective / float(_slower(self.k, len(self.weights))) ** 2
+
+    @property
     def off(self) -> float:
         """Standard deviations of the proposal by which its mean may be off at the most, √χ²."""
         return math.sqrt(max(len(self.weights) / self.effective - 1.0, 0.0))
@@ -107,6 +114,7 @@ class Weighted(NamedTuple):
     def reliable(self) -> bool:
         """Whether the weighted draws stand for the posterior."""
         return (self.k <= k_limit(len(self.weights)) and self.effective >= EFFECTIVE
+                and self.worth >= SURELY
                 and self.doubtful < 0)
 
     @property
@@ -197,10 +205,16 @@ def _precise(found: Weighted, values: np.ndarray) -> Weighted:
         variance = w @ away
         error = np.sqrt(w**2 @ (away - variance) ** 2) / (2 * variance)
     k = k_of_variance(values, w)
-    error *= len(w) ** np.maximum(k - FINITE, 0.0)
+    error *= _slower(k, len(w))
     bad = (k > k_limit(len(w))) | (error > SURE)
     worst = int(np.argmax(np.where(bad, k, -np.inf))) if bad.any() else -1
     return found._replace(tail=float(k.max(initial=-np.inf)), doubtful=worst)
+
+
+def _slower(k: np.ndarray | float, count: int) -> Any:
+    """By what factor errors of so many draws are larger than weights of a finite variance would
+    have them."""
+    return count ** np.maximum(k - FINITE, 0.0)
 
 
 def _moved(old: Component, points: np.ndarray, weights: np.ndarray) -> Component:

@@ -450,7 +450,7 @@ def _unlike(found: Weighted, entries: list[str]) -> Finding:
         return Finding.of(Code.LONG_TAIL, entries[found.doubtful], k=found.tail)
     if found.k > limit:
         return Finding.of(Code.K_HAT, k=found.k, limit=limit)
-    return Finding.of(Code.FEW_EFFECTIVE, draws=len(found.weights), effective=found.effective)
+    return Finding.of(Code.FEW_EFFECTIVE, draws=len(found.weights), effective=found.worth)
 
 
 def _heavy(owner: str, power: bool) -> Finding:
