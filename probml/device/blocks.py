@@ -11,7 +11,8 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.dataset.tables import Column
-from probml.device.load import Kinds, Room, located, packed, scattered, used
+from probml.device.lanes import Kinds
+from probml.device.load import Room, located, packed, scattered, used
 from probml.device.rows import Chunk, Known, Resident
 from probml.numerics.transfer import aligned, placed
 from probml.plan.plan import Plan

@@ -3,7 +3,7 @@ cut into blocks."""
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,6 @@ from probml.structure.site import Site
 
 if TYPE_CHECKING:
     from probml.dataset.dataset import Data
-    from probml.device.load import Kinds
 
 
 # of a scan along time on a CPU: fewer leave it idle between steps, more do not stay in cache
@@ -34,6 +33,13 @@ AT_ONCE = 2**24  # numbers of a message along time that a chunk may hold
 GROUP = 8  # blocks of a sequence that are laid side by side at once: some lines of the cache wide
 _KINDS = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8"),
           16: np.dtype("c16")}  # bytes → what moves as fast as they can
+
+
+class Kinds(NamedTuple):
+    """The types of numbers on the device: read once, where its precision is known."""
+
+    real: Any
+    whole: Any
 
 
 def fitting_rows(width: int, copies: int) -> int:
@@ -90,7 +96,7 @@ class Lanes:
     """
 
     def __init__(self, data: "Data", plan: Plan, weight: np.ndarray, index: np.ndarray | None,
-                 shape: tuple[int, int], wide: bool, kinds: "Kinds", span: int | None = None,
+                 shape: tuple[int, int], wide: bool, kinds: Kinds, span: int | None = None,
                  place: Callable = placed, most: bool = False):
         self.data, self.plan, self.weight, self.index, self.shape = data, plan, weight, index, shape
         self.kinds, self.place, self.most = kinds, place, most

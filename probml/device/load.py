@@ -5,7 +5,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.device.in_place import Lying, lie, long
-from probml.device.lanes import Lanes, fitting_rows, sparse
+from probml.device.lanes import Kinds, Lanes, fitting_rows, sparse
 from probml.device.layout import Layout, bucket
 from probml.device.rows import Chunk, Coordinates, Known, Resident
 from probml.families.marginal_normal import Tiles, locate
@@ -104,13 +104,6 @@ def load(
         known = known._replace(centre={name: placed(value, dtype)
                                        for name, value in centre.items()}, spread=spreads)
     return Resident(held), known
-
-
-class Kinds(NamedTuple):
-    """The types of numbers on the device: read once, where its precision is known."""
-
-    real: Any
-    whole: Any
 
 
 def located(plan: Plan, moments: Mapping[str, Moments],

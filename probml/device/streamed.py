@@ -14,9 +14,9 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.dataset.sources.parts import Reader
 from probml.dataset.sources.profile import grouped, joined
-from probml.device.lanes import Lanes, fitting_rows, located_along, sparse
+from probml.device.lanes import Kinds, Lanes, fitting_rows, located_along, sparse
 from probml.device.layout import bucket
-from probml.device.load import Kinds, Room, located, packed, used
+from probml.device.load import Room, located, packed, used
 from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.errors import Refusal
 from probml.numerics.outside import feeding

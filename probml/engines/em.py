@@ -20,12 +20,12 @@ from probml.engines.climbing.search import improve
 from probml.engines.climbing.ways_up import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.findings import Code, Finding
-from probml.engines.restarting import slices, stepwise
+from probml.engines.restarting import batches, slices, stepwise
 from probml.engines.restarting.rest import near, rested
 from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs
 from probml.engines.restarting.sizes import narrowed
+from probml.engines.restarting.squarem import Settings, held_at
 from probml.engines.restarting.squarem import ahead as compile_ahead
-from probml.engines.restarting.squarem import held_at
 from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import need_prior, prior_point
 from probml.engines.start.race import (
@@ -160,7 +160,8 @@ class EM(Engine):
         """Raise Refusal, naming the site and the reason, where EM cannot treat the plan."""
         plan, where = problem.plan, f"EM cannot fit {problem}"
         if self.batch_rows is not None:
-            stepwise.refuse(self, problem)
+            batches.refuse(self, problem,
+                           "MAP(optimizer=..., batch_rows=...) or SVI(batch_rows=...)")
         check_distinct(problem.data, plan)
         if self.hard and plan.globals:
             raise Refusal(f"{where} with hard=True: site '{plan.globals[0]}' lies outside rows(), "
@@ -200,11 +201,28 @@ class EM(Engine):
     def run(self, problem: Problem) -> Outcome:
         with one_thread(problem.plan.matrix):
             # statistics alone have no batches, and nothing in them is expected
-            batches = self.batch_rows is not None and not isinstance(problem.rows, Summary)
-            outcome = stepwise.run(self, problem) if batches else self._found(problem)
+            some = self.batch_rows is not None and not isinstance(problem.rows, Summary)
+            outcome = self._in_batches(problem) if some else self._found(problem)
         if outcome.status is not Status.COLLAPSED and (gone := infinite(outcome.params)):
             outcome = outcome._replace(status=Status.RUNAWAY).noting(*gone)
         return outcome
+
+    @property
+    def _settings(self) -> Settings:
+        return Settings(self.prior, self.hard, self.accelerate, self.tolerance,
+                        self.max_iterations, self.progress)
+
+    def _in_batches(self, problem: Problem) -> Outcome:
+        """Passes over the rows in batches; `history` is the objective of all rows after each pass.
+        The first point is that of EM on a sample."""
+        brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)
+        point = batches.first(problem, brief, int(self.batch_rows or 0))
+        found, history, status, statistics = batches.passes(
+            "EM", self.way, problem, point, self.batch_rows, self.max_iterations, self.tolerance,
+            self.progress)
+        return Outcome({name: np.asarray(value) for name, value in found.items()}, history, status,
+                       len(history) - 1, (Finding.of(Code.BATCHES, kind="stepwise",
+                                                     rows=self.batch_rows),), shown=statistics)
 
     def _found(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
@@ -303,7 +321,7 @@ class EM(Engine):
         first = starts(part, plan, shared, weight, len(groups), seed, start, self.prior,
                        allowed=allowed)
         short = replace(self, max_iterations=min(self.max_iterations, SHORT))
-        state, _ = runs(short, plan, first, some, shared, True, Race(groups))
+        state, _ = runs(short._settings, plan, first, some, shared, True, Race(groups))
         status, value, total = (np.asarray(state.status), np.asarray(state.value),
                                 some.weight)
         steps, words, chosen, lost = data.steps is not None, [], [], []
@@ -343,18 +361,18 @@ class EM(Engine):
             close: of one group, how far its parameters may be from where they go.
         """
         alike, far = 1e-3 + 10 * self.tolerance * rows.weight, near(self.tolerance)
-        state, trail = runs(self, plan, first, rows, known, closed, race)
+        state, trail = runs(self._settings, plan, first, rows, known, closed, race)
         groups = np.zeros(len(state.value), int) if race is None else race.groups
         members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
         if any(ahead(np.asarray(state.status)[at], np.asarray(state.value)[at]) for at in members):
-            state, trail = runs(self, plan, first, rows, known, closed)
+            state, trail = runs(self._settings, plan, first, rows, known, closed)
         found = []
         for at in members:
             part = jax.tree.map(lambda leaf, at=at: np.asarray(leaf)[at], state)
             best, history, hidden = best_at(part, alike), trail[at], False
             if len(members) == 1:
-                part, history, hidden = rested(self, plan, part, history, best, first, rows, known,
-                                               closed, close)
+                part, history, hidden = rested(self._settings, plan, part, history, best, first,
+                                               rows, known, closed, close)
             outcome = best_of(plan, part, history, alike, best)
             found.append(outcome._replace(
                 adrift=hidden and part.left.dtype == np.float32,

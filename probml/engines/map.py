@@ -258,7 +258,9 @@ class MAP(Engine):
             _, gradient = objective(plan, self.prior, to_coordinates(plan, params, known), known,
                                     rows)
             stuck = [name for name in plan.free if name not in start and not np.any(gradient[name])]
-            return training.run(self, problem, moved(problem, params, stuck))
+            settings = training.Training(self.optimizer, self.steps, self.batch_rows, self.held_out,
+                                         self.patience, self.prior, self.progress)
+            return training.run(settings, problem, moved(problem, params, stuck))
 
         def climb(params):
             return by_strands(self, problem, params) if strung(problem) else plain(params)

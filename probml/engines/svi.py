@@ -158,7 +158,9 @@ class SVI(Engine):
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         if guided.meant(self.guide, problem):
-            return guided.run(self, problem)
+            static = guided.Static(problem.plan.structure.model, self.guide, self.step_by,
+                                   self.particles)
+            return guided.run(static, self.steps, self.progress, problem)
         carrying.check(problem, "SVI", KEPT)
         size = density.size(plan, known)
         if plan.carried:

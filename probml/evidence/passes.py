@@ -4,8 +4,7 @@ naturals is the expected statistics."""
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +13,10 @@ from probml.device.rows import Chunk, Known, Rows, Summary
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
 from probml.evidence import effects
+from probml.evidence.expected import Anchor, Expected
 from probml.evidence.surrogates import Settings, inner, quadratic
 from probml.factors import integrated
 from probml.factors.chains import divided, rowwise_logs, undivided
-from probml.factors.effects.eliminated import Moments
 from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs
@@ -34,42 +33,6 @@ def weigh(log: jax.Array, weights: jax.Array) -> jax.Array:
     impossible."""
     weights = weights.reshape(-1, *(1,) * (log.ndim - 1))
     return jnp.where(weights > 0, weights * jnp.where(weights > 0, log, 0.0), 0.0).sum(0)
-
-
-@functools.partial(jax.tree_util.register_dataclass,
-                   data_fields=["params", "natural", "known", "share", "settings"],
-                   meta_fields=["hard"])
-@dataclass(frozen=True)
-class Anchor:
-    """Where an E-step was made, and the posterior there of the states that rows touch: all that its
-    responsibilities can be made of again."""
-
-    params: Any
-    natural: Any
-    known: Known
-    share: jax.Array
-    hard: bool
-    settings: Any = None
-
-
-class Expected(NamedTuple):
-    """An E-step: what the M-step needs of the rows, and the log evidence."""
-
-    statistics: dict[str, Any]  # like naturals: Σ q T(x)
-    # row-wise sites: q a row, (chunks, b, *states); groups of latents: their belief
-    taps: dict[str, Any]
-    outer: list[jax.Array]  # posterior tables of the global factors
-    log_evidence: jax.Array
-    # Σ |statistics × naturals|, of the terms whose sum is the pooled objective: its rounding grows
-    # with them
-    size: jax.Array
-    # groups of latents whose statistics pool: where these were taken about, and they themselves
-    middle: dict[str, Any]
-    pooled: dict[str, Any]
-    # in the place of taps, where rows have no room for them: a pass makes them again
-    anchor: Anchor | None = None
-    effects: Moments | None = None  # of groups, given all rows
-    squares: dict[str, Any] = {}  # of row-wise sites of which no rows are left
 
 
 def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard: bool = False,

@@ -2,21 +2,19 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
 from probml.evidence import effects
+from probml.evidence.expected import Expected
 from probml.factors import integrated, squares
 from probml.factors.chains import rowwise_logs
 from probml.factors.factors import global_factors
 from probml.factors.naturals import naturals
 from probml.plan.plan import Plan
-
-if TYPE_CHECKING:
-    from probml.evidence.passes import Expected
 
 
 def inner(statistics: Any, natural: Any) -> jax.Array:
@@ -72,7 +70,7 @@ class Settings:
 jax.tree_util.register_dataclass(Settings, data_fields=["values"], meta_fields=["sizes"])
 
 
-def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known,
+def surrogate(plan: Plan, expected: Expected, params: Mapping, known: Known,
               origin: Any = None, moving: Collection[str] | None = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of what pools, and of the global sites: the M-step's objective
     without rows and without prior.

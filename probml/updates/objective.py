@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows, Summary
-from probml.evidence.passes import Expected, over_responsible
+from probml.evidence.expected import Expected
+from probml.evidence.passes import over_responsible
 from probml.evidence.surrogates import Settings, row_surrogate, surrogate
 from probml.factors.prior import log_prior, outside
 from probml.factors.straight import weighed_hessian

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows
 from probml.evidence.density import bijection
-from probml.evidence.passes import Expected
+from probml.evidence.expected import Expected
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
 from probml.families.links import backward

@@ -7,14 +7,21 @@ some ten evaluations, all of the Hessian a hundred.
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.climbing.climbs import BLOCK, CHUNK, climb_in_blocks, smooth, some_rows
+from probml.engines.climbing.climbs import (
+    BLOCK,
+    CHUNK,
+    Ascent,
+    climb_in_blocks,
+    smooth,
+    some_rows,
+)
 from probml.engines.climbing.coordinates import flat, unflat
 from probml.engines.engine import Outcome, Problem
 from probml.evidence import density
@@ -25,9 +32,6 @@ from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
 from probml.plan.plan import Plan
 from probml.plan.strands import strands
-
-if TYPE_CHECKING:
-    from probml.engines.map import MAP
 
 AGAIN = 25  # iterations after which the curvature is taken anew
 # of all rows, those that tell it: evaluations that it may cost, about, for each coefficient
@@ -44,7 +48,7 @@ def strung(problem: Problem) -> bool:
     return held and smooth(plan) and not problem.known.centring and bool(strands(plan))
 
 
-def by_strands(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
+def by_strands(engine: Ascent, problem: Problem, params: Mapping) -> Outcome:
     """By L-BFGS in such coordinates."""
     plan, known, rows = problem.plan, problem.known, problem.rows
     number = np.concatenate([np.array(own) for _, own in strands(plan)])

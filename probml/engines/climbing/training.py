@@ -3,7 +3,7 @@ stopping."""
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,15 +24,23 @@ from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 
-if TYPE_CHECKING:
-    from probml.engines.map import MAP
-
-
 BLOCK = 200  # steps a device call
 STEPS = 2000
 
 
-def run(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
+class Training(NamedTuple):
+    """What MAP says of its optimizer; see there."""
+
+    optimizer: Any
+    steps: int | None
+    batch_rows: int | None
+    held_out: float
+    patience: int | None
+    prior: bool
+    progress: bool
+
+
+def run(engine: Training, problem: Problem, params: Mapping) -> Outcome:
     """Steps of `engine.optimizer` from `params`; `history` is the objective of the rows learnt
     from, evaluated once an epoch, at least BLOCK steps apart.
 

@@ -15,7 +15,7 @@ from probml.engines.conjugate.sweep import averaged, bound, less_prior, updated
 from probml.engines.engine import Engine, Problem, Status
 from probml.engines.restarting import batches
 from probml.engines.start.start import Start
-from probml.evidence.passes import Expected
+from probml.evidence.expected import Expected
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.posterior import Posterior

@@ -22,7 +22,8 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows
 from probml.engines.conjugate.closed_form import integrated
-from probml.evidence.passes import Expected, expect
+from probml.evidence.expected import Expected
+from probml.evidence.passes import expect
 from probml.evidence.surrogates import Settings
 from probml.factors.prior import log_prior
 from probml.families.links import backward

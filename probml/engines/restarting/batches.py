@@ -27,7 +27,7 @@ from probml.engines.engine import Engine, Problem, Status, check_batch
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.start.race import sample
 from probml.errors import Refusal
-from probml.evidence.passes import Expected
+from probml.evidence.expected import Expected
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.transfer import placed, random_key

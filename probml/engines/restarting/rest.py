@@ -1,18 +1,13 @@
 """The best end climbed on until its parameters, too, have come to rest: along a ridge an iteration
 gains next to nothing long before they do."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
-from probml.engines.restarting.squarem import BLOCK, State, advance
+from probml.engines.restarting.squarem import BLOCK, Settings, State, advance
 from probml.engines.start.start import Start
 from probml.plan.plan import Plan
-
-if TYPE_CHECKING:
-    from probml.engines.em import EM
 
 STRICT = 1e-3  # share of the tolerance at which this ascent ends in any case
 CALLS = 8  # of the device, BLOCK evaluations each, at the most
@@ -25,7 +20,7 @@ def near(tolerance: float) -> float:
     return float(np.sqrt(2 * tolerance))
 
 
-def rested(engine: "EM", plan: Plan, state: State, trail: np.ndarray, best: int, first: Start,
+def rested(settings: Settings, plan: Plan, state: State, trail: np.ndarray, best: int, first: Start,
            rows: Rows, known: Known, closed: bool,
            close: float) -> tuple[State, np.ndarray, bool]:
     """The states and trails of all restarts, that of `best` at rest: where the way that is left to
@@ -38,10 +33,10 @@ def rested(engine: "EM", plan: Plan, state: State, trail: np.ndarray, best: int,
     """
     if int(state.status[best]) != Status.CONVERGED or not float(state.left[best]) > close:
         return state, trail, False
-    static = (engine.prior, engine.hard, engine.accelerate, closed)
-    gain = STRICT * engine.tolerance * rows.weight
+    static = (settings.prior, settings.hard, settings.accelerate, closed)
+    gain = STRICT * settings.tolerance * rows.weight
     begun, parts = int(state.count[best]), [trail]
-    ceiling = min(engine.max_iterations + 1, begun + max(int(AGAIN * begun), BLOCK))
+    ceiling = min(settings.max_iterations + 1, begun + max(int(AGAIN * begun), BLOCK))
     on = np.arange(len(state.status)) == best
     others, start = np.asarray(state.status), first._replace(drawn=None)
     now = state._replace(status=np.where(on, Status.RUNNING, Status.LEFT).astype(others.dtype),

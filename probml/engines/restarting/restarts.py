@@ -2,7 +2,7 @@
 
 import functools
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,15 +12,12 @@ from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.restarting import slices
-from probml.engines.restarting.squarem import BLOCK, State, advance, initial
+from probml.engines.restarting.squarem import BLOCK, Settings, State, advance, initial
 from probml.engines.restarting.vectors import cut, loose
 from probml.engines.start.race import Race, of_restarts
 from probml.engines.start.start import Start
 from probml.numerics.outside.checkpoint import Grown
 from probml.plan.plan import Plan
-
-if TYPE_CHECKING:
-    from probml.engines.em import EM
 
 LONG = 2.0  # seconds of each of two device calls in turn, from which another compilation pays
 TIE = 0.01  # of the nats within which two ends count as one: the first of them is taken
@@ -29,17 +26,17 @@ TIE = 0.01  # of the nats within which two ends count as one: the first of them 
 SELDOM, OFTEN, NARROWER, ALIKE = 2, 6, 0.2, 0.01
 
 
-def runs(engine: "EM", plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
+def runs(settings: Settings, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
          race: Race | None = None) -> tuple[State, np.ndarray]:
     """Every restart at its end, and its trail of objectives.
 
     A device call serves all that still run; where it is long, those that ended or were left are
     taken out once they are half.
     """
-    static = (engine.prior, engine.hard, engine.accelerate, closed)
+    static = (settings.prior, settings.hard, settings.accelerate, closed)
     drawn, first = first.drawn, first._replace(drawn=None)
     whole = state = initial(plan, first.params, known, first.expected is not None, drawn)
-    gain, ceiling = engine.tolerance * rows.weight, engine.max_iterations + 1
+    gain, ceiling = settings.tolerance * rows.weight, settings.max_iterations + 1
     restarts = len(state.value)
     history: list[np.ndarray] = []
     where, compiled, slow = np.arange(restarts), False, 0
@@ -95,7 +92,7 @@ def runs(engine: "EM", plan: Plan, first: Start, rows: Rows, known: Known, close
             first = jax.tree.map(lambda leaf: np.asarray(leaf)[where], first)
         history.extend(held["history"])
 
-    with Progress("EM", engine.max_iterations, engine.progress) as bar:
+    with Progress("EM", settings.max_iterations, settings.progress) as bar:
         iterate(bar, ceiling, turn, held=Held(
             read, write, {"history": Grown((restarts, BLOCK))}))
     return whole, np.concatenate(history, 1)

@@ -19,7 +19,8 @@ from probml.engines.engine import Status
 from probml.engines.restarting import slices, vectors
 from probml.engines.restarting.vectors import joined, loose
 from probml.engines.start.start import Start
-from probml.evidence.passes import Expected, expect, gathered, swept
+from probml.evidence.expected import Expected
+from probml.evidence.passes import expect, gathered, swept
 from probml.factors.digits import collapsed
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
@@ -61,6 +62,17 @@ class State(NamedTuple):
     left: np.ndarray  # relative way of the parameters to where they go: so many steps
     count: np.ndarray
     status: np.ndarray
+
+
+class Settings(NamedTuple):
+    """What the ascent needs to know of EM."""
+
+    prior: bool
+    hard: bool
+    accelerate: bool
+    tolerance: float
+    max_iterations: int
+    progress: bool
 
 
 class Evaluated(NamedTuple):

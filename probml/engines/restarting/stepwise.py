@@ -3,29 +3,22 @@ two halves by themselves, for rows that come later (fits/stepping.py)."""
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.engine import Outcome, Problem
-from probml.engines.findings import Code, Finding
-from probml.engines.restarting import batches
 from probml.engines.restarting.batches import Way
-from probml.engines.start.race import SHORT
-from probml.evidence.passes import Expected, expect, log_evidence
+from probml.evidence.expected import Expected
+from probml.evidence.passes import expect, log_evidence
 from probml.factors.digits import collapsed
 from probml.factors.prior import log_prior
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
 from probml.updates.updates import maximise
-
-if TYPE_CHECKING:
-    from probml.engines.em import EM
 
 
 @dataclass(frozen=True)
@@ -64,25 +57,6 @@ class Maximised:
 
     def found(self, plan: Plan, point: Mapping, known: Known) -> tuple[dict[str, Any], Posterior]:
         return dict(point), Point()
-
-
-def refuse(engine: "EM", problem: Problem) -> None:
-    """Raise Refusal where statistics are more than a sum over rows of one size."""
-    batches.refuse(engine, problem, "MAP(optimizer=..., batch_rows=...) or SVI(batch_rows=...)")
-
-
-def run(engine: "EM", problem: Problem) -> Outcome:
-    """Passes over the rows in batches; `history` is the objective of all rows after each pass. The
-    first point is that of EM on a sample."""
-    way = engine.way
-    brief = replace(engine, batch_rows=None, max_iterations=SHORT, progress=False)
-    point = batches.first(problem, brief, int(engine.batch_rows or 0))
-    found, history, status, statistics = batches.passes(
-        "EM", way, problem, point, engine.batch_rows, engine.max_iterations, engine.tolerance,
-        engine.progress)
-    said = Finding.of(Code.BATCHES, kind="stepwise", rows=engine.batch_rows)
-    return Outcome({name: np.asarray(value) for name, value in found.items()}, history, status,
-                   len(history) - 1, (said,), shown=statistics)
 
 
 @functools.partial(jit, static_argnums=(0, 1))

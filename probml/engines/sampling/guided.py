@@ -9,7 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,9 +30,6 @@ from probml.numerics.process.alone import alone
 from probml.numerics.transfer import Use, apart, placed_all, random_key
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws
-
-if TYPE_CHECKING:
-    from probml.engines.svi import SVI
 
 BLOCK = 500  # steps a device call
 KEPT, FEWEST, HELD = 2000, 50, 2**24  # draws; of many numbers fewer, that so many are held
@@ -76,17 +73,26 @@ def refuse(guide: Callable, problem: Problem) -> None:
                          f"{list(known)}")
 
 
-def run(engine: "SVI", problem: Problem) -> Outcome:
+@dataclass(frozen=True)
+class Static:
+    """What a compiled step depends on."""
+
+    model: Bound
+    guide: Any
+    optimizer: Any
+    particles: int
+
+
+def run(static: Static, steps: int, progress: bool, problem: Problem) -> Outcome:
     """Steps of the guide, then draws of it, every plate in full."""
-    plan, model = problem.plan, problem.plan.structure.model
+    plan = problem.plan
     inputs = placed_all({name: value[0] for name, value in problem.data.table.inputs.items()})
-    static = _Static(model, engine.guide, engine.step_by, engine.particles)
     _check(static, plan.free, inputs, str(problem))
     state, losses = _initial(static, inputs, apart(random_key(problem.seed), Use.GUIDE)), []
 
     def turn(done: int) -> Turn:
         nonlocal state
-        count = min(BLOCK, engine.steps - done)
+        count = min(BLOCK, steps - done)
         state, trail = _descend(static, state, inputs, count)
         losses.append(np.asarray(trail)[:count])
         return Turn(count, -float(losses[-1].mean()))
@@ -98,8 +104,8 @@ def run(engine: "SVI", problem: Problem) -> Outcome:
 
     kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write,
                 {"losses": Grown((None,), 0)})
-    with Progress("SVI", engine.steps, engine.progress) as bar:
-        iterate(bar, engine.steps, turn, held=kept)
+    with Progress("SVI", steps, progress) as bar:
+        iterate(bar, steps, turn, held=kept)
     history = -np.concatenate(losses)
     sizes = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
     count = max(FEWEST, min(KEPT, HELD // max(sizes, 1)))
@@ -108,17 +114,7 @@ def run(engine: "SVI", problem: Problem) -> Outcome:
     values = {name: values[name][None] for name in plan.free}
     found = with_states(plan, Draws(values, None, {}), problem.known, problem.rows, problem.seed)
     status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
-    return Outcome(drawn.mean(values), history, status, engine.steps, rising(history), found)
-
-
-@dataclass(frozen=True)
-class _Static:
-    """What a compiled step depends on."""
-
-    model: Bound
-    guide: Any
-    optimizer: Any
-    particles: int
+    return Outcome(drawn.mean(values), history, status, steps, rising(history), found)
 
 
 def _arguments(model: Bound, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,12 +123,12 @@ def _arguments(model: Bound, inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {**model.bound, **{own: inputs[name] for name, own in reading.own.items()}}
 
 
-def _guide(static: _Static, inputs: Mapping[str, Any]) -> Any:
+def _guide(static: Static, inputs: Mapping[str, Any]) -> Any:
     every = _arguments(static.model, inputs)
     return static.guide(**{name: every[name] for name in arguments_of(static.guide)})
 
 
-def _vi(static: _Static) -> Any:
+def _vi(static: Static) -> Any:
     from numpyro.infer import SVI, Trace_ELBO
 
     def model(inputs):
@@ -143,7 +139,7 @@ def _vi(static: _Static) -> Any:
                Trace_ELBO(num_particles=static.particles))
 
 
-def _check(static: _Static, free: tuple[str, ...], inputs: Mapping[str, Any], what: str) -> None:
+def _check(static: Static, free: tuple[str, ...], inputs: Mapping[str, Any], what: str) -> None:
     """Refuse a guide that leaves a site out; nothing is compiled."""
     names: set[str] = set()
 
@@ -163,13 +159,13 @@ def _check(static: _Static, free: tuple[str, ...], inputs: Mapping[str, Any], wh
 
 
 @functools.partial(jit, static_argnums=0)
-def _initial(static: _Static, inputs, key):
+def _initial(static: Static, inputs, key):
     with validation_enabled(False):
         return _vi(static).init(key, inputs)
 
 
 @functools.partial(jit, static_argnums=0)
-def _descend(static: _Static, state, inputs, count):
+def _descend(static: Static, state, inputs, count):
     svi = _vi(static)
     with validation_enabled(False):
         svi.init(jax.random.fold_in(state.rng_key, 5), inputs)  # tells how params are bounded
@@ -192,7 +188,7 @@ class _Full(numpyro.primitives.Messenger):
 
 
 @functools.partial(jit, static_argnums=(0, 4))
-def _guided(static: _Static, state, inputs, key, count: int):
+def _guided(static: Static, state, inputs, key, count: int):
     """Draws of the guide, and what the function's params have become, as its sites."""
     svi = _vi(static)
     with validation_enabled(False):

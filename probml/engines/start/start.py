@@ -24,7 +24,8 @@ from probml.engines.start.prior import (
     prior_draw,
     prior_point,
 )
-from probml.evidence.passes import Expected, expect
+from probml.evidence.expected import Expected
+from probml.evidence.passes import expect
 from probml.factors.naturals import naturals
 from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
