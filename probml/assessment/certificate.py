@@ -21,7 +21,7 @@ from probml.assessment.pages.terminal import ended, told
 from probml.assessment.simulated import filled, simulated, template
 from probml.dataset import dataset
 from probml.engines import NUTS, Exact
-from probml.engines.engine import Engine, Problem, checked
+from probml.engines.engine import Engine, Problem, checked, planned
 from probml.engines.ladder import refusal
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound, whole_steps
@@ -179,8 +179,9 @@ def check(
     truth, columns = simulated(simulator or model, held, plan, int(simulations), seed, simulator)
     sets = [filled(held, {name: values[i] for name, values in columns.items()})
             for i in range(simulations)]
-    engine.refuse(Problem(sets[0], plan))
     ranked, how = engine.repeated()
+    plan = planned(sets[0], ranked)  # as a fit has it
+    engine.refuse(Problem(sets[0], plan))
     found, failures = refits.all_of(ranked, sets, plan, truth, seed, RANKS, progress)
     kept = [i for i in range(simulations) if i not in failures]
     exchange = refits.exchangeable(sets[kept[0]], plan,

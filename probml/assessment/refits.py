@@ -14,7 +14,7 @@ import numpy as np
 from probml.dataset import dataset, digits
 from probml.device import load
 from probml.device.rows import Known
-from probml.engines.engine import Engine, Many, Outcome, Problem, Status
+from probml.engines.engine import Engine, Many, Outcome, Problem, Status, planned
 from probml.engines.progress import Progress, in_threads
 from probml.errors import DataError, ModelError, Refusal
 from probml.evidence.passes import log_evidence
@@ -22,7 +22,6 @@ from probml.fits import fitting
 from probml.fits.double import precise
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
-from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.posteriors.relabelling import Exchange, exchanges
 from probml.structure.trace import trace
@@ -100,7 +99,7 @@ def _of_many(engine: Engine, problems: Sequence[Problem], found: Many, truth: Se
     left = [i for i in range(len(problems)) if i not in judged]
     if left and not jax.config.jax_enable_x64:
         with jax.enable_x64(True):
-            again = [_anew(problems[i]) for i in left]
+            again = [_anew(engine, problems[i]) for i in left]
             again = [replace(problem, plan=again[0].plan) for problem in again]
             values = engine.many(again, draws).values
             judged |= judge(dict(zip(left, again, strict=True)),
@@ -117,11 +116,11 @@ class _Ran(NamedTuple):
     outcome: Outcome
 
 
-def _anew(problem: Problem) -> Problem:
+def _anew(engine: Engine, problem: Problem) -> Problem:
     """The same in the precision of now: nothing is kept of traces and arrays in another."""
-    data, plan = problem.data, problem.plan
+    data = problem.data
     data = data._replace(structure=trace(data.model, data.shapes))
-    plan = decide.make(data.structure, plan.pattern, plan.given)
+    plan = planned(data, engine)
     rows, known = load.load(data, plan)
     return replace(problem, data=data, plan=plan, rows=rows, known=known)
 
@@ -131,7 +130,7 @@ def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Dra
     double = jax.config.jax_enable_x64
 
     def attempt() -> _Ran:
-        at = problem if jax.config.jax_enable_x64 == double else _anew(problem)
+        at = problem if jax.config.jax_enable_x64 == double else _anew(engine, problem)
         outcome = engine.run(fitting.reduced(engine, at))
         return _Ran(at.plan, at.rows, at.known, fitting.judged(at.plan, outcome, at.known,
                                                                    at.rows))

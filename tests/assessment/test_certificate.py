@@ -278,3 +278,20 @@ def test_chains_side_by_side_find_the_posteriors_of_chains_one_by_one(x):
 @pytest.mark.slow
 def test_laplace_of_a_normal_posterior_is_calibrated(x):
     assert regression().check({"x": x}, probml.Laplace()).passed
+
+
+@pytest.mark.slow
+def test_what_is_checked_is_what_a_fit_does_effects_of_groups_integrated_out():
+    group = np.arange(30) % 6
+
+    @probml.model
+    def groups(g):
+        level, wide = sample("level", dist.Normal(0, 2)), sample("wide", dist.HalfNormal(1))
+        noise = sample("noise", dist.HalfNormal(1))
+        with plate("groups", 6):
+            own = sample("own", dist.Normal(0, 1))
+        with probml.rows():
+            sample("y", dist.Normal(level + wide * own[g], noise))
+
+    found = groups().check({"g": group}, engine=probml.Laplace(), simulations=60, seed=1)
+    assert found.passed, str(found)
