@@ -137,7 +137,8 @@ class Record:
     def __getstate__(self) -> dict[str, Any]:
         """Without the rows of a point, and without an engine that cannot be pickled, as one with an
         optimiser made of closures: its name stays."""
-        state = {name: value for name, value in self.__dict__.items() if name != "_shell"}
+        state = {name: value for name, value in self.__dict__.items()
+                 if name not in ("_shell", "_estimator")}
         state["again"] = None
         try:
             pickle.dumps(self.by)

@@ -25,24 +25,23 @@ def shown(found: Replicated | None) -> list[str]:
     """The section: what it is, a table of statistics, a picture of each number."""
     if found is None:
         return []
-    where = ("all drawn at the point estimate, so parameter uncertainty is ignored and they vary "
-             "too little"
-             if found.point else "each drawn at another posterior draw of the parameters")
+    where = ("all at the point estimate: parameter uncertainty is ignored, so they vary too little"
+             if found.point else "each at another posterior draw of the parameters")
     rows = [{"column": each.name, "statistic": each.of, "observed": each.seen,
-             "replicated, 2.5%": each.low, "replicated, median": each.middle,
-             "replicated, 97.5%": each.high, "share replicated above": each.above,
-             "reproduced": "no" if each.missed else "yes"}
+             "replicated median": each.middle, "2.5%": each.low, "97.5%": each.high,
+             "p-value": each.above, "misfit": "yes" if each.missed else ""}
             for each in found.statistics]
     pictures = [(each.name, _picture(each)) for each in found.bins[:PICTURES]]
-    return [f"<p>{found.tables} replicated data sets with the inputs of the data, {where}. A "
-            f"statistic of the data outside the replicated range suggests misfit.</p>",
-            table(rows, "observed and replicated statistics", sortable=True),
-            tabs("column", pictures, "columns")]
+    return [f"<p>{found.tables} replicated data sets, {where}. A statistic of the data outside "
+            f"their central 95% suggests misfit. The posterior predictive p-value is the share of "
+            f"replicated data sets with a larger statistic.</p>",
+            tabs("column", pictures, "columns"),
+            table(rows, "observed and replicated statistics", sortable=True)]
 
 
 def _picture(each: Bins) -> str:
     chart = charts.counts(each.edges, each.seen, each.low, each.middle, each.high,
-                          f"{each.name}, observed and replicated", each.name, "cells")
+                          f"{each.name}, observed and replicated", each.name, "values")
     return figure(chart, f"{each.name}: observed values in each bin (dots), and the median and "
                          f"central 95% of the replicated data sets (lines, bands).")
 
