@@ -9,9 +9,8 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from probml import Fit
 from probml.assessment.pages.layout import Layout, arrange
-from probml.models.pictures.canvas import axes_of, figure_of
+from probml.models.pictures.canvas import axes_of, figure_of, formerly
 from probml.models.pictures.network_nodes import Shown, chosen, describe, graph_of, marked, row_of
 
 DETAILED = 30  # nodes up to which every one is a box with its probabilities
@@ -28,7 +27,8 @@ LARGEST = 60.0  # inches: side of a figure that is made here
 DOT = 0.2  # inches: diameter of a node of a large network
 
 
-def draw_network(fit: Fit, evidence: Any = None, nodes: Iterable[str] | None = None,
+@formerly(fit="fitted")
+def draw_network(fitted: Any, evidence: Any = None, nodes: Iterable[str] | None = None,
                  ax: Any = None):
     """A network drawn in layers, with the probabilities of every node's states given one row of
     evidence.
@@ -38,10 +38,10 @@ def draw_network(fit: Fit, evidence: Any = None, nodes: Iterable[str] | None = N
     is computed.
 
     Args:
-        fit: of `bayesian_network`, `read_bif`, or any model; `fit.do(...)` is drawn without the
-            arrows that it cut.
-        evidence: what was seen, name → label (or value), a pandas Series of them, or a DataFrame of
-            one row; None and NaN are unseen. An array (1, states) is likelihood evidence.
+        fitted: a Fit of `bayesian_network`, `read_bif`, or any model; `fit.do(...)` is drawn
+            without the arrows that it cut.
+        evidence: what was observed, name → label (or value), a pandas Series of them, or a
+            DataFrame of one row; None and NaN are missing. An array (1, states) is likelihood evidence.
         nodes: those to draw; by default all. Evidence counts for nodes that are not drawn, too.
         ax: axes to draw on, in which the picture is as large as they allow; by default those of a
             new figure, one inch a unit.
@@ -57,6 +57,7 @@ def draw_network(fit: Fit, evidence: Any = None, nodes: Iterable[str] | None = N
 
     Cost: that of `fit.predict_proba` for one row; the layout, about nodes × layers skipped.
     """
+    fit = getattr(fitted, "fit_", fitted)
     dag, done = graph_of(fit)
     row = row_of(fit, evidence, dag, done)
     wanted = chosen(dag, nodes)

@@ -124,7 +124,7 @@ def column_of(name: str, values: Any) -> Column:
 
     series = values if isinstance(values, pd.Series) else pd.Series(np.asarray(values))
     kind, count = series.dtype, len(series)
-    if kind == object:
+    if kind.kind == "O" and not isinstance(kind, pd.CategoricalDtype):
         series = series.infer_objects()
         kind = series.dtype
     gaps = series.isna()

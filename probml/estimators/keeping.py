@@ -15,8 +15,7 @@ from probml.fits.saving import encoded, told, write
 from probml.interface.fit import Fit
 from probml.interface.loading import opened, restored
 from probml.interface.showing import page
-from probml.interface.showing.subject import Subject, columns_of, name_of, words_of
-
+from probml.interface.showing.subject import Subject, columns_of, described_as, name_of, words_of
 
 ROWS = ("_first", "_fitted_rows")  # what holds rows, which are in no file and no pickle
 
@@ -72,10 +71,25 @@ class Portable:
         return Subject(self.fit_, self._title or words_of(type(self).__name__), self,
                        (rows["X"], rows.get("y")) if rows else (),
                        data, None if data is None else self.fit_._read(data), columns_of(rows),
-                       name_of(name, *rows.values()), self._unit, getattr(self, "table_", None))
+                       name_of(name, *rows.values()), self._row, self._names(rows),
+                       self._categories(), getattr(self, "table_", None))
+
+    def _names(self, rows: Mapping[str, Any]) -> dict[str, tuple]:
+        """Site → the names of the columns of the user that it came from."""
+        known, sites = dict(self.fit_.columns), self.fit_.structure.sites
+        target = getattr(self, "_target", "y")
+        for site, argument in ((target, "y"), ("y", "y"), ("y", "X"), ("x", "X")):
+            if site in sites and site not in known and rows.get(argument) is not None:
+                known[site] = tuple(own.name for own in described_as(argument, rows[argument]))
+        return known
+
+    def _categories(self) -> dict[str, list]:
+        """Site → the categories of each of its columns."""
+        return {}
 
     _title: ClassVar[str] = ""  # of its reports; by default the words of its name
-    _unit: ClassVar[str] = "row"  # what a row of X is called
+    _row: ClassVar[str] = "row"  # what a row of X is called
+    _kind: ClassVar[str] = ""  # whose pictures are drawn; by default what its model's structure is
 
     def _data_of_fit(self, X: Any, y: Any = None, **others: Any) -> Any:
         """Rows, and answers where they are given, as the data of `fit_`; None where these depend

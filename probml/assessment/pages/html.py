@@ -28,7 +28,8 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 th button{font:inherit;font-weight:600;color:inherit;background:none;border:0;padding:0;
 cursor:pointer;text-decoration:underline dotted}
 :focus-visible{outline:3px solid var(--blue);outline-offset:2px}
-figure{margin:.8rem 0;padding:.6rem;overflow-x:auto;border:1px solid var(--line)}
+figure{margin:.8rem 0;padding:.6rem;overflow-x:auto;border:1px solid var(--line);
+width:fit-content;max-width:100%}
 figcaption{font-size:.88rem}
 pre{background:var(--soft);padding:.7rem;overflow-x:auto;font-size:.84rem}
 details{margin:.5rem 0}summary{cursor:pointer;font-weight:600;padding:.2rem 0}
@@ -91,11 +92,11 @@ def table(records: Sequence[Mapping[str, Any]], caption: str, sortable: bool = F
         return ""
     columns = list(records[0])
     numeric = {name for name in columns
-               if all(isinstance(r.get(name), int | float) for r in records)}
+               if all(_is_number(r.get(name)) for r in records)}
 
     def heading(name: str) -> str:
         own = ' class="n"' if name in numeric else ""
-        text = escape(str(name)) or "what"
+        text = escape(str(name).strip())
         text = f'<button type="button">{text}</button>' if sortable else text
         return f'<th scope="col"{own}>{text}</th>'
 
@@ -124,6 +125,15 @@ def table(records: Sequence[Mapping[str, Any]], caption: str, sortable: bool = F
         f"All {count:,} rows", [part(records[:MOST], f"{caption}: all"), left])
 
 
+def _is_number(value: Any) -> bool:
+    """A number, or one as text, its standard error in parentheses; an empty cell."""
+    try:
+        float(str(value or 0).replace(",", "").partition(" (")[0])
+    except ValueError:
+        return False
+    return True
+
+
 def shown(value: Any) -> str:
     """A cell: numbers with four digits."""
     if isinstance(value, bool) or value is None:
@@ -134,8 +144,16 @@ def shown(value: Any) -> str:
 
 
 def records_of(frame: Any) -> list[dict[str, Any]]:
-    """A pandas table as records, its index first."""
-    return frame.rename_axis(index=frame.index.name or "what").reset_index().to_dict("records")
+    """A pandas table as records, its index first, where that says something."""
+    flat = frame.copy()
+    flat.columns = [" ".join(map(str, name)) if isinstance(name, tuple) else str(name)
+                    for name in flat.columns]
+    if type(flat.index).__name__ != "RangeIndex" or flat.index.name is not None:
+        names = [str(name or "") or " " * i for i, name in enumerate(flat.index.names)]
+        flat.index = flat.index.set_names([name if name not in flat.columns else f"{name} "
+                                           for name in names])
+        flat = flat.reset_index()
+    return flat.to_dict("records")
 
 
 def figure(picture: str, caption: str) -> str:

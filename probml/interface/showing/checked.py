@@ -1,22 +1,22 @@
-"""The part of a report that holds the data to the model: tables made by it beside the one that was
-seen."""
+"""The posterior predictive checks of a report: replicated data sets together with the observed
+one."""
 
 from probml.assessment.pages import charts
 from probml.assessment.pages.html import figure, table, tabs
 from probml.assessment.replicated import Bins, Replicated, replicated
-from probml.dataset import dataset
 from probml.errors import DataError, ModelError, Refusal
-from probml.queries.fitted import Fitted
+from probml.interface.showing.subject import Subject
 
-PICTURES = 6
+PICTURES = 6  # columns whose values are drawn
 
 
-def made_again(fit: Fitted, held: dataset.Data | None) -> Replicated | None:
-    """Tables made by a fit, where its rows are there and can be made."""
+def made_again(subject: Subject) -> Replicated | None:
+    """Replicated data sets of a fit, where its rows are there and can be simulated."""
+    fit, held = subject.fit, subject.data
     if held is None or fit.model.whole or fit.learnt is not None:
         return None
     try:
-        return replicated(fit, held)
+        return replicated(fit, held, subject.names, subject.categories)
     except (ModelError, DataError, Refusal):  # a loss, an improper prior
         return None
 
@@ -47,7 +47,7 @@ def _picture(each: Bins) -> str:
 
 
 def missed(found: Replicated | None) -> list[str]:
-    """A sentence for each statistic that the model hardly makes."""
+    """A sentence for each statistic that the model does not reproduce."""
     return [f"The {each.of} of {each.name} is {each.seen:.4g} in the data and {each.low:.4g} to "
             f"{each.high:.4g} in replicated data sets: the model does not reproduce it; check its "
             f"distribution and its predictors"

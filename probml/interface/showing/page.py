@@ -39,8 +39,8 @@ def write(subject: Subject, path: str | os.PathLike) -> Path:
     if path.is_dir() or not path.parent.is_dir():
         raise ModelError(f"report(path='{path}'): expected a file in a folder that is there")
     fit = subject.fit
-    summary = fit.summary(None if fit.again is not None else subject.given)
-    again = made_again(fit, subject.data)
+    summary = fit.summary()
+    again = made_again(subject)
     doubts = [*summary.attrs.get("warnings", map(str, fit.warnings)), *missed(again)]
     drawn = [(title, figure(picture, words)) for title, picture, words in subject.pictures()]
     inside = [folded("The model and its graph", _model(subject), not _ours(fit)),
@@ -150,7 +150,7 @@ def _groups(summary: "pd.DataFrame") -> list[tuple[str, "pd.DataFrame"]]:
         return []
     known = summary.dropna(subset=["sd"])
     names = [str(name).partition("[")[0] for name in known.index]
-    return list(known.groupby(names, sort=False))
+    return list(known.groupby(np.array(names), sort=False))
 
 
 def _intervals(name: str, some: "pd.DataFrame", attrs: dict) -> str:

@@ -16,10 +16,10 @@ from probml.dataset.frames import as_pandas
 from probml.errors import DataError, ModelError
 from probml.queries.fitted import Fitted
 
-PICTURES: list[str] = []  # the module that draws, by name: it is above this one
+_DRAWN_BY: set[str] = set()  # modules that draw, by name: they are above this one
 OURS = "probml."
 PROPER = {"gaussian": "Gaussian", "bayes": "Bayes", "bayesian": "Bayesian", "markov": "Markov",
-          "poisson": "Poisson", "fisher": "Fisher", "parzen": "Parzen", "pca": "PCA"}
+          "poisson": "Poisson", "fisher": "Fisher", "parzen": "Parzen", "pca": "PCA", "svm": "SVM"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +33,8 @@ class Subject:
         given: the rows as data of the function; None where there are none. data: as it reads them.
         columns: of the user's table. table: its name, "" where it has none.
         unit: what one row of it is called.
+        names: site → the names of the columns that it came from. categories: site → the categories
+            of each of these.
         choice: of a range of settings, such as numbers of components, a table of criteria.
     """
 
@@ -45,7 +47,9 @@ class Subject:
     columns: Sequence[Column] = ()
     table: str = ""
     unit: str = "row"
-    choice: Any = field(default=None, repr=False)
+    names: Mapping[str, tuple] = field(default_factory=dict)
+    categories: Mapping[str, Sequence] = field(default_factory=dict)
+    choice: Any = None
 
     @property
     def headline(self) -> str:
@@ -60,7 +64,12 @@ class Subject:
     def pictures(self) -> list[tuple[str, str, str]]:
         """(title, SVG, what it shows) of the pictures of this kind of model, the first of them
         first; none without matplotlib."""
-        return [made for name in PICTURES for made in importlib.import_module(name).drawn(self)]
+        return [made for name in _DRAWN_BY for made in importlib.import_module(name).drawn(self)]
+
+
+def drawn_by(module: str) -> None:
+    """Name the module whose `drawn(subject)` makes the pictures of reports."""
+    _DRAWN_BY.add(module)
 
 
 def of_fit(fit: Fitted, data: Any = None, name: str | None = None) -> Subject:
@@ -108,25 +117,29 @@ def name_of(name: str | None, *tables: Any) -> str:
 
 def columns_of(rows: Mapping[str, Any]) -> list[Column]:
     """The columns of what an estimator was given, argument → values: those of X by their names,
-    then y and what else there is.
-
-    Raises:
-        DataError: what is no table.
-    """
+    then y and what else there is."""
     out = []
     for argument, values in rows.items():
         if values is None:
             continue
-        try:
-            values = as_pandas(values)
-            found = described(values, "column" if argument == "X" else argument)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"report({argument}=...): expected rows, got "
-                            f"{type(values).__name__}: {error}") from None
+        found = described_as(argument, values)
         out += found if argument == "X" else [
             column._replace(name=f"{column.name} ({ROLES[argument]})")
             if argument in ROLES else column for column in found]
     return out
+
+
+def described_as(argument: str, values: Any) -> list[Column]:
+    """The columns of what was given for an argument.
+
+    Raises:
+        DataError: what is no table.
+    """
+    try:
+        return described(as_pandas(values), "column" if argument == "X" else argument)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"report({argument}=...): expected rows, got {type(values).__name__}: "
+                        f"{error}") from None
 
 
 ROLES = {"y": "target", "sample_weight": "weights", "offset": "offset", "trials": "trials",

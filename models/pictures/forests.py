@@ -1,0 +1,95 @@
+"""A forest plot: estimates with their intervals, one row each, as of coefficients or of the studies
+of a meta-analysis."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from probml import DataError, ModelError
+from probml.models.pictures.canvas import COLOURS, INK, axes_of, listed
+
+# the names under which tables hold them, in order
+ESTIMATE = ("estimate", "value", "mean", "coef", "effect", "yi", "odds ratio")
+LOWER = ("lower", "2.5%", "5%", "ci.lb", "ci_lower", "[0.025", "0.025", "conf.low", "hdi_3%")
+UPPER = ("upper", "97.5%", "95%", "ci.ub", "ci_upper", "0.975]", "0.975", "conf.high", "hdi_97%")
+ERROR = ("std. error", "sd", "se", "std err", "error", "standard error")
+NORMAL = 1.959963984540054  # standard errors to either side of an estimate that hold 95%
+
+
+def forest(fitted: Any, data: Any = None, names: Iterable[str] | None = None, *,
+           summary: Sequence[str] = (), reference: float | None = 0.0, xlabel: str = "estimate",
+           ax: Any = None):
+    """Estimates with their intervals, one below the other.
+
+    Args:
+        fitted: an estimator whose `table()` holds coefficients, or a DataFrame with an estimate and
+            `lower` and `upper`, or a standard error, in columns of the usual names (value, lower,
+            upper; Estimate, 2.5%, 97.5%; Estimate, Std. Error). Its index names the rows. An
+            interval made of a standard error has 95%.
+        data: not used; every picture takes it.
+        names: of the rows to draw; by default all.
+        summary: rows that are drawn as diamonds, such as the pooled effect of a meta-analysis.
+        reference: where a dashed line marks no effect, in the units of the estimates; None: no
+            line.
+        xlabel: what the estimates are, with their unit.
+        ax: matplotlib Axes; by default those of a new figure.
+
+    Returns:
+        matplotlib.axes.Axes: on which it was drawn.
+
+    Raises:
+        DataError: a table without an estimate or without its interval. ModelError: no table.
+
+    Example:
+        >>> import pandas as pd
+        >>> from probml.models import pictures
+        >>> table = pd.DataFrame({"estimate": [0.2, 0.5], "lower": [-0.1, 0.3],
+        ...                       "upper": [0.5, 0.7]}, index=["age", "dose"])
+        >>> pictures.forest(table).get_xlabel()
+        'estimate'
+    """
+    value, low, high, index = _read(fitted)
+    words = list(map(str, index))
+    if names is not None:
+        keep = [words.index(name) for name in listed("forest", "names", names, words)]
+        value, low, high = (each[keep] for each in (value, low, high))
+        words = [words[i] for i in keep]
+    pooled = np.isin(words, listed("forest", "summary", summary, words) if len(summary) else [])
+    if not isinstance(reference, int | float | np.number | None) or isinstance(reference, bool):
+        raise ModelError(f"forest(reference={reference!r:.80}): expected a number or None")
+    ax = axes_of(ax, (6.4, 1.1 + 0.3 * len(words)))
+    place = np.arange(len(words))
+    if reference is not None:
+        ax.axvline(reference, color="0.6", linewidth=1, linestyle=(0, (4, 2)), zorder=0)
+    ax.hlines(place, low, high, color=COLOURS[0], linewidth=1.8)
+    ax.plot(value[~pooled], place[~pooled], "s", color=COLOURS[0], markersize=5)
+    for at in np.flatnonzero(pooled):
+        ax.fill([low[at], value[at], high[at], value[at]], [at, at - 0.25, at, at + 0.25],
+                color=COLOURS[1], zorder=3)
+    ax.set_yticks(place, words)
+    ax.set_ylim(len(words) - 0.4, -0.6)
+    ax.set_xlabel(str(xlabel), color=INK)
+    return ax
+
+
+def _read(fitted: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
+    """Estimates, bounds and the names of the rows."""
+    table = fitted.table() if callable(getattr(fitted, "table", None)) else fitted
+    if not hasattr(table, "columns") or not hasattr(table, "index"):
+        raise ModelError(f"forest: expected an estimator with table(), or a DataFrame of "
+                         f"estimates, got a {type(fitted).__name__}")
+    have = {str(column).lower(): table[column] for column in table.columns}
+
+    def first(names: Sequence[str]) -> np.ndarray | None:
+        found = next((have[name] for name in names if name in have), None)
+        return None if found is None else np.asarray(found, float)
+
+    value, low, high, error = map(first, (ESTIMATE, LOWER, UPPER, ERROR))
+    if value is not None and (low is None or high is None) and error is not None:
+        low, high = value - NORMAL * error, value + NORMAL * error
+    if value is None or low is None or high is None:
+        raise DataError(f"forest: expected a column with the estimates ({', '.join(ESTIMATE[:3])}) "
+                        f"and lower and upper, or a standard error, got the columns "
+                        f"{list(table.columns)}")
+    return value, low, high, table.index
