@@ -14,7 +14,7 @@ import numpy as np
 
 from probml import DataError, ModelError, Refusal
 from probml.interface.showing.subject import Subject
-from probml.models.pictures.canvas import INK, PAPER, fit_of
+from probml.models.pictures.canvas import INK, PAPER, figure_of, fit_of
 from probml.models.pictures.densities import density, ellipses, profile, responsibilities
 from probml.models.pictures.forests import forest
 from probml.models.pictures.latent_pictures import biplot, components, effects
@@ -25,6 +25,7 @@ from probml.models.pictures.scores import choosing, confusion
 from probml.models.pictures.series import timeline
 
 MOST = 2000  # rows of a scatter plot in a page
+MEMBERS = 60  # of a grouping, whose names are drawn
 AHEAD = 8  # of a series its length / AHEAD steps are forecast
 
 
@@ -193,6 +194,27 @@ def _ahead(fitted: Any, X: Any, y: Any):
     return components(fitted, X, max(len(X) // AHEAD, 1))
 
 
+def _coefficients(fitted: Any, X: Any, y: Any):
+    names = [str(name) for name in fitted.table().index]
+    slopes = [name for name in names if name.strip("()").lower() != "intercept"]
+    return forest(fitted, names=slopes or names)
+
+
+def _effects(fitted: Any, X: Any, y: Any):
+    """A panel for each coefficient of each grouping."""
+    panels = [(name, j) for name in getattr(fitted, "_sites", {})
+              for j in range(len(fitted.effects[name]))]
+    if len(panels) < 2:
+        return effects(fitted)
+    levels = max(min(len(fitted.groups_[name]), MEMBERS) for name, _ in panels)
+    figure = figure_of((4.2 * min(len(panels), 3), max(0.22 * levels + 1.1, 2.6)))
+    axes = figure.subplots(1, min(len(panels), 3), squeeze=False)[0]
+    for ax, (name, j) in zip(axes, panels, strict=False):
+        ax.spines[["top", "right"]].set_visible(False)
+        effects(fitted, name, coordinate=j, ax=ax)
+    return axes
+
+
 def _smooth(fitted: Any, X: Any, y: Any):
     ax = effects_of(fitted, 0, X, level=0.95)
     values = np.asarray(X, float)
@@ -223,7 +245,7 @@ SIZES = Drawing(
     "Criteria", lambda fitted, X, y: choosing(fitted),
     "Information criteria by size; the best of each has a ring.", rows=False)
 FOREST = Drawing(
-    "Coefficients", lambda fitted, X, y: forest(fitted), "Coefficients with their 95% intervals.",
+    "Coefficients", _coefficients, "Coefficients with their 95% intervals, without the intercept.",
     rows=False)
 RESIDUALS = Drawing(
     "Residuals", residuals, "Residuals against fitted values, and their mean along these: without "
@@ -232,8 +254,8 @@ QQ = Drawing(
     "Normal quantiles", qq, "Quantiles of the standardised residuals against those of a normal.",
     each=True)
 EFFECTS = Drawing(
-    "Random effects", lambda fitted, X, y: effects(fitted), "The effect of each level of the "
-    "grouping, with 95% intervals.", rows=False)
+    "Random effects", _effects, "The effect of each level of a grouping, with 95% intervals; in "
+    "colour those that differ from the mean of all.", rows=False)
 CONFUSION = Drawing(
     "Confusion matrix", _predicted, "How often each true label met each predicted one.")
 STATES = Drawing("States", _states, "The series, and the most probable state of each step.")

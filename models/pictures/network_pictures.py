@@ -41,7 +41,8 @@ def draw_network(fitted: Any, evidence: Any = None, nodes: Iterable[str] | None 
         fitted: a Fit of `bayesian_network`, `read_bif`, or any model; `fit.do(...)` is drawn
             without the arrows that it cut.
         evidence: what was observed, name → label (or value), a pandas Series of them, or a
-            DataFrame of one row; None and NaN are missing. An array (1, states) is likelihood evidence.
+            DataFrame of one row; None and NaN are missing. An array (1, states) is likelihood
+            evidence.
         nodes: those to draw; by default all. Evidence counts for nodes that are not drawn, too.
         ax: axes to draw on, in which the picture is as large as they allow; by default those of a
             new figure, one inch a unit.

@@ -28,6 +28,7 @@ MOST = 2**24  # numbers of all of them
 FAR = 3.3 / 1.96  # sides of the central 95%
 FEWEST = 20  # tables, below which nothing can be said
 CELLS, STATES = 8, 12  # of a site that are told
+WIDE = 2  # ranges of a series: a wider central 95% of replicated levels says nothing of it
 BINS = 20  # of a picture
 STATISTICS = {"mean": np.nanmean, "sd": np.nanstd, "minimum": np.nanmin, "maximum": np.nanmax}
 
@@ -114,6 +115,9 @@ def replicated(fit: Fitted, held: dataset.Data, columns: Mapping[str, tuple] = M
                 statistics += _shares(label, (categories.get(name, ())[i : i + 1]
                                               or [fit.labels(name)])[0], *own)
                 continue
+            if sites[name].time is not None and _diffuse(*own):
+                label, own = f"{label} − its mean", tuple(
+                    values - np.nanmean(values, -1, keepdims=True) for values in own)
             statistics += _numbers(label, *own)
             bins.append(_binned(label, *own))
     return Replicated(count, fit.certain, tuple(statistics), tuple(bins))
@@ -147,6 +151,13 @@ def _cells(fit: Fitted, name: str, shape: tuple[int, ...],
                  else name)
         out.append((label, at))
     return out
+
+
+def _diffuse(shown: np.ndarray, again: np.ndarray) -> bool:
+    """Whether the level of a series has so wide a prior that replicated levels say nothing: these
+    are compared about their means."""
+    low, high = np.quantile(np.nanmean(again, 1), (0.025, 0.975))
+    return bool(high - low > WIDE * (np.nanmax(shown) - np.nanmin(shown)))
 
 
 def _shares(name: str, labels: tuple, shown: np.ndarray, again: np.ndarray) -> list[Statistic]:

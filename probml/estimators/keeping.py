@@ -71,10 +71,10 @@ class Portable:
         return Subject(self.fit_, self._title or words_of(type(self).__name__), self,
                        (rows["X"], rows.get("y")) if rows else (),
                        data, None if data is None else self.fit_._read(data), columns_of(rows),
-                       name_of(name, *rows.values()), self._row, self._names(rows),
+                       name_of(name, *rows.values()), self._row, self._named_sites(rows),
                        self._categories(), getattr(self, "table_", None))
 
-    def _names(self, rows: Mapping[str, Any]) -> dict[str, tuple]:
+    def _named_sites(self, rows: Mapping[str, Any]) -> dict[str, tuple]:
         """Site → the names of the columns of the user that it came from."""
         known, sites = dict(self.fit_.columns), self.fit_.structure.sites
         target = getattr(self, "_target", "y")

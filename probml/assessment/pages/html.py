@@ -5,6 +5,7 @@ from html import escape
 from typing import Any
 
 MOST = 2000  # rows of a table in a page
+LONG = 40  # characters of a cell that is given room
 FIRST = 25  # of a long table that are shown before one asks for the rest
 
 STYLE = """
@@ -25,6 +26,7 @@ caption{text-align:left;font-weight:600;padding:.2rem 0}
 th,td{border-bottom:1px solid var(--line);padding:.22rem .7rem .22rem 0;text-align:left;
 vertical-align:top}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+td.long{min-width:14rem}
 th button{font:inherit;font-weight:600;color:inherit;background:none;border:0;padding:0;
 cursor:pointer;text-decoration:underline dotted}
 :focus-visible{outline:3px solid var(--blue);outline-offset:2px}
@@ -104,7 +106,8 @@ def table(records: Sequence[Mapping[str, Any]], caption: str, sortable: bool = F
         text = escape(shown(record.get(name)))
         if first:
             return f'<th scope="row">{text}</th>'
-        return f'<td class="n">{text}</td>' if name in numeric else f"<td>{text}</td>"
+        kind = "n" if name in numeric else "long" if len(text) > LONG else ""
+        return f'<td class="{kind}">{text}</td>' if kind else f"<td>{text}</td>"
 
     kind = ' class="sortable"' if sortable else ""
 
