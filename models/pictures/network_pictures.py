@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from probml.assessment.pages.layout import Layout, arrange
-from probml.models.pictures.canvas import axes_of, figure_of, formerly
+from probml.models.pictures.canvas import INK, PAPER, axes_of, figure_of, formerly
 from probml.models.pictures.network_nodes import Shown, chosen, describe, graph_of, marked, row_of
 
 DETAILED = 30  # nodes up to which every one is a box with its probabilities
 STYLES = {  # what is known of a node → colours of its edge, its inside, its bars
-    "unseen": ("#7f7f7f", "white", "#0072b2"),
+    "unseen": ("#7f7f7f", PAPER, "#0072b2"),
     "seen": ("#d55e00", "#fdebdc", "#d55e00"),
-    "likelihood": ("#d55e00", "white", "#0072b2"),
+    "likelihood": ("#d55e00", PAPER, "#0072b2"),
     "done": ("#009e73", "#ddf3ec", "#009e73"),
 }
 NAME, TEXT = 9.0, 8.0  # points, where a unit of the axes is an inch
@@ -198,10 +198,10 @@ def _draw_dot(ax, node: Shown, at, width, height, scale) -> None:
                     linewidth=1.2 * scale, zorder=3)
     circle.set_gid(node.name)
     ax.add_patch(circle)
-    back = {"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+    back = {"boxstyle": "square,pad=0.05", "facecolor": PAPER, "edgecolor": "none", "alpha": 0.85}
     for i, text in enumerate([node.name, *([node.note] if node.note else [])]):
         where = x + width / 2, y - DOT - 0.03 - 0.14 * (i + 0.5)
-        _write(ax, *where, text, TEXT, ha="center", bbox=back, color=edge if i else "black")
+        _write(ax, *where, text, TEXT, ha="center", bbox=back, color=edge if i else INK)
 
 
 def _arrows(ax, layout: Layout, size, shown, scale, detailed) -> None:

@@ -115,10 +115,11 @@ def replicated(fit: Fitted, held: dataset.Data, columns: Mapping[str, tuple] = M
                 statistics += _shares(label, (categories.get(name, ())[i : i + 1]
                                               or [fit.labels(name)])[0], *own)
                 continue
-            if sites[name].time is not None and _diffuse(*own):
+            level = sites[name].time is not None and _diffuse(*own)
+            if level:
                 label, own = f"{label} − its mean", tuple(
                     values - np.nanmean(values, -1, keepdims=True) for values in own)
-            statistics += _numbers(label, *own)
+            statistics += _numbers(label, *own)[level:]
             bins.append(_binned(label, *own))
     return Replicated(count, fit.certain, tuple(statistics), tuple(bins))
 

@@ -18,6 +18,8 @@ from probml.queries.fitted import Fitted
 
 _DRAWN_BY: set[str] = set()  # modules that draw, by name: they are above this one
 OURS = "probml."
+TITLES = {"network": "Bayesian network", "hidden_markov": "Hidden Markov model",
+          "latent_dirichlet": "Latent Dirichlet allocation"}
 PROPER = {"gaussian": "Gaussian", "bayes": "Bayes", "bayesian": "Bayesian", "markov": "Markov",
           "poisson": "Poisson", "fisher": "Fisher", "parzen": "Parzen", "pca": "PCA", "svm": "SVM"}
 
@@ -85,6 +87,8 @@ def of_fit(fit: Fitted, data: Any = None, name: str | None = None) -> Subject:
 
 def words_of(name: str) -> str:
     """A name of code as words: GaussianMixture and gaussian_mixture are "Gaussian mixture"."""
+    if name in TITLES:
+        return TITLES[name]
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
     text = " ".join(PROPER.get(word.lower(), word.lower()) for word in words)
     return text[:1].upper() + text[1:]
