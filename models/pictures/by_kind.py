@@ -17,7 +17,7 @@ from probml.interface.showing.subject import Subject
 from probml.models.pictures.canvas import INK, PAPER, figure_of, fit_of
 from probml.models.pictures.densities import density, ellipses, profile, responsibilities
 from probml.models.pictures.forests import forest
-from probml.models.pictures.latent_pictures import biplot, components, effects
+from probml.models.pictures.latent_pictures import biplot, components, effects, groupings
 from probml.models.pictures.network_pictures import draw_network
 from probml.models.pictures.pictured import ask, normals
 from probml.models.pictures.regressions import effects_of, qq, residuals
@@ -102,7 +102,7 @@ def kind_of(fitted: Any) -> str:
         return "clusters"
     if len(sites) > 2 and all(site.finite for site in sites):
         return "network"
-    if fit._plan.effects:
+    if groupings(fit):
         return "effects"
     return "regression" if hasattr(fitted, "predict") and fitted is not fit else ""
 
@@ -163,8 +163,8 @@ def _svg(figure: Any, name: str, drawing: Drawing) -> str:
     text = re.sub(r'href="#([^"]*)"', lambda m: f'href="#{name}-{m[1]}"', text)
     text = re.sub(r"url\(#([^)]*)\)", lambda m: f"url(#{name}-{m[1]})", text)
     text = text.replace(INK, "currentColor").replace(PAPER, "var(--paper)")
-    wide = figure.get_figwidth() * 72
-    head = (f'<svg role="img" style="max-width:100%;min-width:{0.6 * wide:.0f}px;height:auto;'
+    least = min(0.6 * 72 * figure.get_figwidth(), 320)
+    head = (f'<svg role="img" style="max-width:100%;min-width:{least:.0f}px;height:auto;'
             f'stroke-linejoin:round" ')
     said = f"<title>{escape(drawing.title)}</title><desc>{escape(drawing.caption)}</desc>"
     end = text.index(">") + 1
@@ -195,9 +195,13 @@ def _ahead(fitted: Any, X: Any, y: Any):
 
 
 def _coefficients(fitted: Any, X: Any, y: Any):
-    names = [str(name) for name in fitted.table().index]
-    slopes = [name for name in names if name.strip("()").lower() != "intercept"]
-    return forest(fitted, names=slopes or names)
+    ax = forest(fitted)
+    words = [tick.get_text() for tick in ax.get_yticklabels()]
+    slopes = [word for word in words if word.strip("()").lower() != "intercept"]
+    if slopes and len(slopes) < len(words):  # which is on another scale
+        _close(ax.figure)
+        ax = forest(fitted, names=slopes)
+    return ax
 
 
 def _effects(fitted: Any, X: Any, y: Any):

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from probml import DataError, ModelError
-from probml.models.pictures.canvas import COLOURS, INK, axes_of, listed
+from probml.interface.showing.summaries import summarized
+from probml.models.pictures.canvas import COLOURS, INK, axes_of, fit_of, listed
 
 # the names under which tables hold them, in order
 ESTIMATE = ("estimate", "value", "mean", "coef", "effect", "yi", "odds ratio")
@@ -23,10 +24,10 @@ def forest(fitted: Any, data: Any = None, names: Iterable[str] | None = None, *,
     """Estimates with their intervals, one below the other.
 
     Args:
-        fitted: an estimator whose `table()` holds coefficients, or a DataFrame with an estimate and
-            `lower` and `upper`, or a standard error, in columns of the usual names (value, lower,
-            upper; Estimate, 2.5%, 97.5%; Estimate, Std. Error). Its index names the rows. An
-            interval made of a standard error has 95%.
+        fitted: an estimator or a Fit whose `summary()` has coefficients, or a DataFrame with an
+            estimate and `lower` and `upper`, or a standard error, in columns of the usual names
+            (value, lower, upper; Estimate, 2.5%, 97.5%; Estimate, Std. Error). Its index names the
+            rows. An interval made of a standard error has 95%.
         data: not used; every picture takes it.
         names: of the rows to draw; by default all.
         summary: rows that are drawn as diamonds, such as the pooled effect of a meta-analysis.
@@ -39,7 +40,7 @@ def forest(fitted: Any, data: Any = None, names: Iterable[str] | None = None, *,
         matplotlib.axes.Axes: on which it was drawn.
 
     Raises:
-        DataError: a table without an estimate or without its interval. ModelError: no table.
+        DataError: no estimates with their intervals. ModelError: not fitted.
 
     Example:
         >>> import pandas as pd
@@ -74,22 +75,30 @@ def forest(fitted: Any, data: Any = None, names: Iterable[str] | None = None, *,
 
 
 def _read(fitted: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
-    """Estimates, bounds and the names of the rows."""
-    table = fitted.table() if callable(getattr(fitted, "table", None)) else fitted
-    if not hasattr(table, "columns") or not hasattr(table, "index"):
-        raise ModelError(f"forest: expected an estimator with table(), or a DataFrame of "
-                         f"estimates, got a {type(fitted).__name__}")
+    """Estimates, bounds and the names of the rows: of a fit or an estimator those of the first
+    table of its summary that has all of them."""
+    if hasattr(fitted, "columns") and hasattr(fitted, "index"):
+        tables = [fitted]
+    else:
+        fit = fit_of("forest", fitted)
+        summary = summarized(fit) if fit is fitted else fitted.summary()
+        tables = [table.values for table in summary.tables]
+    found = [each for each in map(_bounded, tables) if each is not None]
+    if not found:
+        raise DataError(f"forest: expected a column with the estimates ({', '.join(ESTIMATE[:3])}) "
+                        f"and lower and upper, or a standard error, got the columns "
+                        f"{[list(table.columns) for table in tables][:3]}")
+    return found[0]
+
+
+def _bounded(table: Any) -> tuple | None:
+    """Estimates, bounds and the names of the rows of a table; None where it lacks them."""
     have = {str(column).lower(): table[column] for column in table.columns}
 
     def first(names: Sequence[str]) -> np.ndarray | None:
-        found = next((have[name] for name in names if name in have), None)
-        return None if found is None else np.asarray(found, float)
+        return next((np.asarray(have[name], float) for name in names if name in have), None)
 
     value, low, high, error = map(first, (ESTIMATE, LOWER, UPPER, ERROR))
     if value is not None and (low is None or high is None) and error is not None:
         low, high = value - NORMAL * error, value + NORMAL * error
-    if value is None or low is None or high is None:
-        raise DataError(f"forest: expected a column with the estimates ({', '.join(ESTIMATE[:3])}) "
-                        f"and lower and upper, or a standard error, got the columns "
-                        f"{list(table.columns)}")
-    return value, low, high, table.index
+    return None if value is None or low is None or high is None else (value, low, high, table.index)

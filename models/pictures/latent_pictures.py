@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from probml import ModelError
+from probml import ModelError, Refusal
 from probml.language.given import labels as items
 from probml.models.pictures.canvas import (
     COLOURS,
@@ -22,6 +22,7 @@ from probml.models.pictures.canvas import (
 from probml.models.pictures.canvas import legend as _legend
 
 MOST = 60  # members that a picture has names for
+DRAWS = 1000  # of a posterior without a closed form
 REACH = 1.96  # standard deviations of a band that holds 95%
 
 
@@ -45,14 +46,24 @@ def effects(fitted: Any, name: str | None = None, labels: Any = None, coordinate
     """
     sites = getattr(fitted, "_sites", {})
     if name is None:
-        have = list(sites) or _groupings(fitted)
+        have = list(sites) or groupings(fitted)
         if len(have) != 1:
             raise ModelError(f"effects: expected the name of a grouping, one of {have}")
         name = have[0]
     heading, name = name, sites.get(name, name)
     fit = fitted if hasattr(fitted, "posterior") else fit_of("effects", fitted)
-    own, unit = fit.posterior(name), getattr(fit, "units", {}).get(name)
-    mean, spread = np.asarray(own.mean, float), np.sqrt(np.asarray(own.variance, float))
+    try:
+        own = fit.posterior(name)
+        mean, spread = np.asarray(own.mean, float), np.sqrt(np.asarray(own.variance, float))
+    except Refusal:  # of draws
+        own = np.asarray(fit.draws(DRAWS)[name], float)
+        mean, spread = own.mean(0), own.std(0)
+    unit, several = getattr(fit, "units", {}).get(name), mean.ndim == 2
+    index = next((index for index in fit.structure.indexed.values() for axis in index.axes
+                  if axis.parameter == name), None) if unit is None and labels is None and (
+        hasattr(fit, "structure")) else None
+    if index is not None and index.input in fit.names:
+        labels = fit.names[index.input]
     if unit is not None:  # of a face: in the units of its columns, by their names
         mean, spread = unit.told(name, {name: mean}), spread * unit.factor
         labels = unit.names.get(0) if labels is None else labels
@@ -85,16 +96,16 @@ def effects(fitted: Any, name: str | None = None, labels: Any = None, coordinate
     ax.set_ylim(-0.8, len(mean) - 0.2)
     column = coordinate if unit is None or 1 not in unit.names else unit.names[1][coordinate]
     column = "intercept" if column == "1" else column
-    ax.set_xlabel(f"effect of {heading}{f' on {column}' if own.mean.ndim == 2 else ''}, with 95%")
+    ax.set_xlabel(f"effect of {heading}{f' on {column}' if several else ''}, with 95%")
     return ax
 
 
-def _groupings(fitted: Any) -> list[str]:
+def groupings(fitted: Any) -> list[str]:
     """The sites of a fit that are effects of groups."""
-    fit = fit_of("effects", fitted)
-    return [name for name in fit._plan.effects] or [
-        name for name, site in fit.structure.sites.items()
-        if not site.rows and site.plates and not site.states and name in fit.point]
+    sites = fit_of("effects", fitted).structure
+    named = [axis.parameter for index in sites.indexed.values() for axis in index.axes]
+    return [name for name in dict.fromkeys(named)
+            if sites.sites[name].plates and not sites.sites[name].states]
 
 
 @formerly(parts="fitted", series="X")

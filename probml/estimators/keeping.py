@@ -69,7 +69,7 @@ class Portable:
         rows = getattr(self, "_fitted_rows", {}) if X is None else {"X": X, "y": y}
         data = self._data_of_fit(**rows) if rows else None
         return Subject(self.fit_, self._title or words_of(type(self).__name__), self,
-                       (rows["X"], rows.get("y")) if rows else (),
+                       self.summary, (rows["X"], rows.get("y")) if rows else (),
                        data, None if data is None else self.fit_._read(data), columns_of(rows),
                        name_of(name, *rows.values()), self._row, self._named_sites(rows),
                        self._categories(), getattr(self, "table_", None))
@@ -82,10 +82,6 @@ class Portable:
             if site in sites and site not in known and rows.get(argument) is not None:
                 known[site] = tuple(own.name for own in described_as(argument, rows[argument]))
         return known
-
-    def _categories(self) -> dict[str, list]:
-        """Site → the categories of each of its columns."""
-        return {}
 
     _title: ClassVar[str] = ""  # of its reports; by default the words of its name
     _row: ClassVar[str] = "row"  # what a row of X is called

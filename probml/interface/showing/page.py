@@ -15,13 +15,23 @@ import numpy as np
 from probml.assessment.dimensions import entry, named_entries
 from probml.assessment.pages import charts
 from probml.assessment.pages.citations import cite
-from probml.assessment.pages.html import figure, folded, page, records_of, section, table, tabs
+from probml.assessment.pages.html import (
+    figure,
+    folded,
+    page,
+    records_of,
+    section,
+    table,
+    tabs,
+)
+from probml.assessment.pages.html import shown as shown_as
 from probml.assessment.pages.versions import show_versions
 from probml.assessment.reports import posterior_draws
 from probml.errors import DataError, ModelError, Refusal
 from probml.interface.showing.checked import made_again, missed, shown
 from probml.interface.showing.looks import graph_html, pictured_of
 from probml.interface.showing.subject import OURS, Subject, counted
+from probml.interface.showing.summary import Summary
 from probml.language.given import file_named
 from probml.posteriors.units import in_units
 from probml.queries.fitted import Fitted
@@ -39,11 +49,15 @@ def write(subject: Subject, path: str | os.PathLike) -> Path:
     if path.is_dir() or not path.parent.is_dir():
         raise ModelError(f"report(path='{path}'): expected a file in a folder that is there")
     fit = subject.fit
-    summary = fit.summary()
+    summary, every = subject.summary(), fit.summary()
     again = made_again(subject)
-    doubts = [*summary.attrs.get("warnings", map(str, fit.warnings)), *missed(again)]
+    doubts = [*every.attrs.get("warnings", map(str, fit.warnings)), *missed(again)]
     drawn = [(title, figure(picture, words)) for title, picture, words in subject.pictures()]
+    intervals = _intervals(every)
+    own = not drawn and fit.model.generative.summary_tables is None
     inside = [folded("The model and its graph", _model(subject), not _ours(fit)),
+              folded("All parameters", [] if own else [
+                  table(records_of(every), "parameters", sortable=True), intervals]),
               folded("How it was computed", _computed(subject)),
               folded("Convergence", _convergence(fit)),
               folded("Software and references", _versions(fit))]
@@ -51,7 +65,8 @@ def write(subject: Subject, path: str | os.PathLike) -> Path:
         ("doubts", "Warnings, and what to do",
          [f'<ul class="warn">{_items(doubts)}</ul>'] if doubts else []),
         ("data", "Data", _data(subject)),
-        ("found", "Estimates", [tabs("picture", drawn, "pictures"), *_found(summary)]),
+        ("found", "Estimates", [tabs("picture", drawn, "pictures"), *_tables(summary),
+                                intervals if own else ""]),
         ("choice", "Comparison of models", _choice(subject)),
         ("checks", "Posterior predictive checks", shown(again)),
         ("details", "Details", inside),
@@ -86,7 +101,13 @@ def _choice(subject: Subject) -> list[str]:
     """The criteria of a range of settings, such as the BIC of each number of components."""
     if getattr(subject.choice, "empty", True):
         return []
-    return [table(records_of(subject.choice), "criteria; the lower AIC, BIC and ICL the better",
+    frame = subject.choice.reset_index(drop=type(subject.choice.index).__name__ == "RangeIndex")
+    chosen = [subject.summary().figures.get(word) for word in ("components", "states")]
+    at = next((frame[name] == size for name, size in zip(("n_components", "n_states"), chosen,
+               strict=True) if name in frame and size is not None), None)
+    if at is not None:
+        frame = frame.assign(used=["✓" if own else "" for own in at])
+    return [table(records_of(frame), "criteria; the lower AIC, BIC and ICL the better",
                   sortable=True)]
 
 
@@ -138,22 +159,29 @@ def _computed(subject: Subject) -> list[str]:
 PRECISION = {True: "float64", False: "float32"}
 
 
-def _found(summary: "pd.DataFrame") -> list[str]:
-    pictures = [(name, _intervals(name, some, summary.attrs)) for name, some in _groups(summary)]
-    return [table(records_of(summary), "parameters", sortable=True),
-            tabs("interval", [pair for pair in pictures if pair[1]], "intervals of a parameter")]
+def _tables(summary: Summary) -> list[str]:
+    """The tables of a summary, as a practitioner of the model expects them."""
+    figures = " · ".join(f"{escape(name)} {shown_as(value)}"
+                         for name, value in summary.figures.items())
+    printed = [(each.heading, each.printed()) for each in summary.tables]
+    return [*(table(records_of(frame), f"{heading}, by {frame.columns.name}"
+                    if frame.columns.name else heading, sortable=True)
+              for heading, frame in printed),
+            f"<p>{figures}</p>" if figures else "",
+            *(f"<p>{escape(note)}</p>" for note in summary.notes)]
 
 
-def _groups(summary: "pd.DataFrame") -> list[tuple[str, "pd.DataFrame"]]:
-    """Parameter → its entries: each has an axis of its own, in its own units."""
-    if "sd" not in summary or not len(summary):
-        return []
-    known = summary.dropna(subset=["sd"])
-    names = [str(name).partition("[")[0] for name in known.index]
-    return list(known.groupby(np.array(names), sort=False))
+def _intervals(every: "pd.DataFrame") -> str:
+    """A picture of intervals for each parameter, on an axis of its own, in its own units."""
+    if "sd" not in every or not len(every):
+        return ""
+    known = every.dropna(subset=["sd"])
+    names = np.array([str(name).partition("[")[0] for name in known.index])
+    pictures = [(name, _interval(name, some)) for name, some in known.groupby(names, sort=False)]
+    return tabs("interval", [pair for pair in pictures if pair[1]], "intervals of a parameter")
 
 
-def _intervals(name: str, some: "pd.DataFrame", attrs: dict) -> str:
+def _interval(name: str, some: "pd.DataFrame") -> str:
     """Entries of a parameter with their 90% intervals."""
     count = len(some)
     some = some.iloc[:INTERVALS]

@@ -6,14 +6,17 @@ A fit of a user's function says it of itself (`of_fit`); an estimator says it of
 
 import importlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from probml.dataset import dataset
 from probml.dataset.described import Column, described
 from probml.dataset.frames import as_pandas
 from probml.errors import DataError, ModelError
+from probml.interface.showing.summaries import summarized
+from probml.interface.showing.summary import Summary
 from probml.queries.fitted import Fitted
 
 _DRAWN_BY: set[str] = set()  # modules that draw, by name: they are above this one
@@ -37,12 +40,14 @@ class Subject:
         unit: what one row of it is called.
         names: site → the names of the columns that it came from. categories: site → the categories
             of each of these.
+        summary: makes its tables.
         choice: of a range of settings, such as numbers of components, a table of criteria.
     """
 
     fit: Fitted
     title: str
     fitted: Any
+    summary: Callable[[], Summary]
     rows: tuple = ()
     given: Any = None
     data: dataset.Data | None = None
@@ -80,7 +85,8 @@ def of_fit(fit: Fitted, data: Any = None, name: str | None = None) -> Subject:
     own = fit.model.generative.__module__.startswith(OURS)
     title = words_of(fit.model.name) if own else fit.model.name
     steps = bool(fit.structure.markov) or (held is not None and held.steps is not None)
-    return Subject(fit, title, fit, () if data is None else (data,), data, held,
+    return Subject(fit, title, fit, partial(summarized, fit),
+                   () if data is None else (data,), data, held,
                    () if data is None else described(data), name_of(name, data),
                    "time step" if steps else "row")
 
