@@ -178,7 +178,8 @@ class Record:
     def ending(self) -> str:
         """How the engine ended, and what was found for information, in a line."""
         name = self.engine.partition("(")[0]
-        steps = f", {self.iterations} iteration{'s' * (self.iterations != 1)}" * (self.iterations > 0 and self.certain)
+        steps = f", {self.iterations} iteration{'s' * (self.iterations != 1)}"
+        steps *= self.iterations > 0 and self.certain
         engine = f" ({name}{steps})"
         if self.outcome is Status.WEIGHTED:
             engine = "" if name == "Laplace" else f" about the optimum of {name}"
