@@ -194,16 +194,6 @@ def _ahead(fitted: Any, X: Any, y: Any):
     return components(fitted, X, max(len(X) // AHEAD, 1))
 
 
-def _coefficients(fitted: Any, X: Any, y: Any):
-    ax = forest(fitted)
-    words = [tick.get_text() for tick in ax.get_yticklabels()]
-    slopes = [word for word in words if word.strip("()").lower() != "intercept"]
-    if slopes and len(slopes) < len(words):  # which is on another scale
-        _close(ax.figure)
-        ax = forest(fitted, names=slopes)
-    return ax
-
-
 def _effects(fitted: Any, X: Any, y: Any):
     """A panel for each coefficient of each grouping."""
     panels = [(name, j) for name in getattr(fitted, "_sites", {})
@@ -249,8 +239,8 @@ SIZES = Drawing(
     "Criteria", lambda fitted, X, y: choosing(fitted),
     "Information criteria by size; the best of each has a ring.", rows=False)
 FOREST = Drawing(
-    "Coefficients", _coefficients, "Coefficients with their 95% intervals, without the intercept.",
-    rows=False)
+    "Coefficients", lambda fitted, X, y: forest(fitted),
+    "Coefficients with their 95% intervals, without the intercept.", rows=False)
 RESIDUALS = Drawing(
     "Residuals", residuals, "Residuals against fitted values, and their mean along these: without "
     "structure where the model fits.", each=True)
