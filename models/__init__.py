@@ -10,7 +10,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 from probml.errors import meant as _meant
-from probml.interface.showing.subject import drawn_by as _drawn_by
 from probml.models.bayesian_networks.bayesian_network import bayesian_network as bayesian_network
 from probml.models.chains.casino import dishonest_casino as dishonest_casino
 from probml.models.chains.dynamic_factor import dynamic_factor as dynamic_factor
@@ -297,9 +296,6 @@ __all__ = [
     "trend_part",
     *_LATE,
 ]
-
-
-_drawn_by("probml.models.pictures.by_kind")
 
 
 def __getattr__(name: str):

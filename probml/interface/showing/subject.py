@@ -19,7 +19,7 @@ from probml.interface.showing.summaries import summarized
 from probml.interface.showing.summary import Summary
 from probml.queries.fitted import Fitted
 
-_DRAWN_BY: set[str] = set()  # modules that draw, by name: they are above this one
+DRAWN_BY = "probml.models.pictures.by_kind"  # by name: it is above this module
 OURS = "probml."
 TITLES = {"network": "Bayesian network", "hidden_markov": "Hidden Markov model",
           "latent_dirichlet": "Latent Dirichlet allocation"}
@@ -71,12 +71,10 @@ class Subject:
     def pictures(self) -> list[tuple[str, str, str]]:
         """(title, SVG, what it shows) of the pictures of this kind of model, the first of them
         first; none without matplotlib."""
-        return [made for name in _DRAWN_BY for made in importlib.import_module(name).drawn(self)]
-
-
-def drawn_by(module: str) -> None:
-    """Name the module whose `drawn(subject)` makes the pictures of reports."""
-    _DRAWN_BY.add(module)
+        try:
+            return importlib.import_module(DRAWN_BY).drawn(self)
+        except ImportError:  # of matplotlib, or of scikit-learn
+            return []
 
 
 def of_fit(fit: Fitted, data: Any = None, name: str | None = None) -> Subject:
