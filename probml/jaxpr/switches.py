@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from probml.jaxpr.walk import called
+from probml.jaxpr.program import called
 
 # the key under which a site's environment holds its program with the switches set
 SETTING = object()

@@ -24,9 +24,6 @@ from probml.jaxpr.gathers.symbols import (
     opaque,
     write,
 )
-from probml.jaxpr.primitives import Kind, named
-
-COPIES = named(Kind.COPY)
 
 
 class Reading(NamedTuple):

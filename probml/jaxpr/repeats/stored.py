@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from probml.jaxpr.opened.lines import CALLS, bind
+from probml.jaxpr.program import CALLS, bind
 from probml.jaxpr.walk import equations
 from probml.jaxpr.whole_numbers import folded
 

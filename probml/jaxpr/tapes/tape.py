@@ -18,26 +18,24 @@ from typing import Any
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
-from probml.jaxpr.primitives import name_of
-from probml.jaxpr.tapes import elementwise, moves, randoms, sums
+from probml.jaxpr.primitives import OPERATIONS, name_of
+from probml.jaxpr.program import Scan, While, called
+from probml.jaxpr.tapes import randoms
 from probml.jaxpr.tapes.operation import CALL, Aval, Operation, Step, TooLong, Untold
 from probml.jaxpr.tapes.thin import thinned
-from probml.jaxpr.walk import Scan, While, called
 
 KINDS = "biuf"  # of types: truths, integers, floats
 TURNS = 10  # of a loop of unknown length, as it is taken to be
 PATIENCE = 0.2  # seconds, about, after which such a loop is left
 FOLDED = 4096  # entries of a result of constants up to which it is one
-TABLE: dict[str, Operation] = {**elementwise.OPERATIONS, **moves.OPERATIONS,
-                               **randoms.OPERATIONS, **sums.OPERATIONS}
 
 
 def _operation(step: Step) -> Operation:
-    return LOOPS.get(step.name) or TABLE[step.name]
+    return LOOPS.get(step.name) or OPERATIONS[step.name]
 
 
 def _index(name: str) -> int | None:
-    return TABLE[name].fixed if name in TABLE else None
+    return OPERATIONS[name].fixed if name in OPERATIONS else None
 
 
 def _bound(step: Step) -> Any:
@@ -356,7 +354,7 @@ def _params(eqn: Any) -> dict[str, Any]:
                 "constants": loop.constants}
     if name == "cond":
         return {"branches": tuple(_Recorder().record(b) for b in eqn.params["branches"])}
-    known = TABLE.get(name)
+    known = OPERATIONS.get(name)
     if known is None:
         raise Untold(name)
     return {key: eqn.params[key] for key in known.keys if key in eqn.params}

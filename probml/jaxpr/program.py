@@ -1,18 +1,22 @@
-"""A traced program as one list of equations: calls are opened, equations that nothing asks for are
-left out, and equal ones are one."""
+"""A traced program in one flat form: calls are opened, equations that nothing asks for are left
+out, and equal ones are one. What reads, replays or compares programs starts from it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax._src import core, source_info_util
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from probml.jaxpr.primitives import Kind, known, named
 
 # the settings that equations are made under; some JAX makes a new object each time it is asked
 _here = getattr(core, "current_jaxpr_eqn_context", lambda: None)
-CALLS = ("jit", "pjit", "closed_call", "core_call")
-RULES = ("custom_jvp_call", "custom_vjp_call")  # calls with derivatives of their own
+CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
+RULES = frozenset({"custom_jvp_call", "custom_vjp_call"})  # calls with derivatives of their own
+EVERY_CALL = named(Kind.CALL)
 
 
 class Line(NamedTuple):
@@ -23,7 +27,7 @@ class Line(NamedTuple):
     results: tuple[int, ...]
 
 
-class Lines(NamedTuple):
+class Program(NamedTuple):
     """A program.
 
     Attributes:
@@ -56,20 +60,20 @@ class Lines(NamedTuple):
         return [values[i] for i in self.results]
 
 
-def opened(closed: Any, last: bool = False) -> Lines:
+def flatten(closed: ClosedJaxpr, calls: Collection[str] = CALLS) -> Program:
     """The equations of a traced program.
 
     Args:
-        last: nothing differentiates it any more, so that functions with derivatives of their own
-            are opened too.
+        calls: which calls are opened: with RULES where nothing differentiates the program any more,
+            EVERY_CALL where it is only read.
     """
-    opener = _Opener((*CALLS, *RULES) if last else CALLS)
+    opener = _Opener(calls)
     inputs = [opener.place() for _ in closed.jaxpr.invars]
     consts = [opener.constant(value) for value in closed.consts]
     wanted = [True] * len(closed.jaxpr.outvars)
     results = opener.walk(closed.jaxpr, consts, inputs, wanted)
-    return Lines(opener.lines, tuple(inputs), opener.constants,
-                 tuple(place for place in results if place is not None), opener.count)
+    return Program(opener.lines, tuple(inputs), opener.constants,
+                   tuple(place for place in results if place is not None), opener.count)
 
 
 def bind(eqn: Any, values: Sequence[Any]) -> Sequence[Any]:
@@ -89,7 +93,7 @@ def bind(eqn: Any, values: Sequence[Any]) -> Sequence[Any]:
 
 
 class _Opener:
-    def __init__(self, calls: Sequence[str]) -> None:
+    def __init__(self, calls: Collection[str]) -> None:
         self._calls = calls
         self.lines: list[Line] = []
         self.constants: list[tuple[int, Any]] = []
@@ -123,10 +127,11 @@ class _Opener:
 
         for eqn, asked in _needed(jaxpr, wanted):
             operands = tuple(map(read, eqn.invars))
-            inner = _inside(eqn) if eqn.primitive.name in self._calls else None
+            inner, taken = called(eqn) if eqn.primitive.name in self._calls else (None, ())
             if inner is not None:
                 held = [self.constant(value) for value in inner.consts]
-                found: Sequence[int | None] = self.walk(inner.jaxpr, held, operands, asked)
+                found: Sequence[int | None] = self.walk(
+                    inner.jaxpr, held, [operands[i] for i in taken], asked)
             else:
                 found = self._line(eqn, operands)
             at.update(zip(eqn.outvars, found, strict=True))
@@ -143,13 +148,6 @@ class _Opener:
         if key is not None:
             self._made[key] = results
         return results
-
-
-def _inside(eqn: Any) -> Any:
-    """The program that a call runs on its operands."""
-    found = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr") or eqn.params.get("fun_jaxpr")
-    fits = hasattr(found, "consts") and len(found.jaxpr.invars) == len(eqn.invars)
-    return found if fits else None
 
 
 def _key(eqn: Any, operands: tuple[int, ...]) -> tuple | None:
@@ -177,3 +175,84 @@ def _needed(jaxpr: Any, wanted: Sequence[bool]) -> list[tuple[Any, list[bool]]]:
 
 def _literal(atom: Any) -> bool:
     return hasattr(atom, "val")
+
+
+# programs inside equations
+
+
+def called(eqn: Any) -> tuple[ClosedJaxpr | None, Sequence[int]]:
+    """The jaxpr that this equation runs once, if it does just that, and on which of its
+    operands."""
+    entry, everything = known(eqn), list(range(len(eqn.invars)))
+    if entry is None or entry.kind is not Kind.CALL:
+        return None, everything
+    # takes what matvec, vecmat, solve and transpose_solve hold, then b
+    if eqn.primitive.name == "custom_linear_solve":
+        before, own, after = (sum(eqn.params["const_lengths"][i])
+                              for i in (slice(0, 2), slice(2, 3), slice(3, 4)))
+        taken = [*everything[before : before + own], *everything[before + own + after :]]
+        candidates = [eqn.params["jaxprs"].solve]
+    else:
+        taken, candidates = everything, [eqn.params[
+            key
+        ] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call") if key in eqn.params]
+    sizes = len(taken), len(eqn.outvars)
+    fitting = (body for body in map(_closed, candidates) if body is not None
+               and (len(body.in_avals), len(body.out_avals)) == sizes)
+    return next(fitting, None), taken
+
+
+def bodies(eqn: Any) -> Iterator[ClosedJaxpr]:
+    """All programs inside an equation: of a call, a loop, a branch."""
+    for value in eqn.params.values():
+        if isinstance(value, list | tuple | ClosedJaxpr | Jaxpr):
+            for body in map(_closed, value if isinstance(value, list | tuple) else [value]):
+                if body is not None:
+                    yield body
+
+
+def _closed(body: Any) -> ClosedJaxpr | None:
+    if isinstance(body, Jaxpr) and not body.constvars:
+        return ClosedJaxpr(body, ())
+    return body if isinstance(body, ClosedJaxpr) else None
+
+
+class Scan(NamedTuple):
+    """The parts of a `scan`: operands and results by what they are to the body."""
+
+    body: ClosedJaxpr
+    constants: int
+    carries: int
+    length: int
+
+    @classmethod
+    def of(cls, eqn: Any) -> "Scan":
+        params = eqn.params
+        if "ft_in" in params:  # from JAX 0.11 on: a tree of each of the three kinds of operands
+            constants, carries, _ = (len(tuple(part.vals)) for part in params["ft_in"].unpack())
+        else:
+            constants, carries = params["num_consts"], params["num_carry"]
+        return cls(_closed(params["jaxpr"]), constants, carries, params["length"])
+
+    def kept(self, carry: int) -> bool:
+        """Whether the body hands on this carry as it took it."""
+        return self.body.jaxpr.outvars[carry] is self.body.jaxpr.invars[self.constants + carry]
+
+
+class While(NamedTuple):
+    """The parts of a `while`."""
+
+    condition: ClosedJaxpr
+    body: ClosedJaxpr
+    asked: int  # operands that only the condition takes
+    constants: int  # operands that only the body takes
+
+    @classmethod
+    def of(cls, eqn: Any) -> "While":
+        params = eqn.params
+        return cls(_closed(params["cond_jaxpr"]), _closed(params["body_jaxpr"]),
+                   params["cond_nconsts"], params["body_nconsts"])
+
+    def kept(self, carry: int) -> bool:
+        """Whether the body hands on this carry as it took it."""
+        return self.body.jaxpr.outvars[carry] is self.body.jaxpr.invars[self.constants + carry]
