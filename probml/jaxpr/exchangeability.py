@@ -10,6 +10,7 @@ from jax.extend import core
 
 from probml.jaxpr.analysis import analyse
 from probml.jaxpr.program import bodies
+from probml.jaxpr.provenance import LARGEST
 from probml.jaxpr.rows import COUNT, NUMBER, SHARED, Rows, Rowwise, key_of
 from probml.jaxpr.walk import equations
 
@@ -62,14 +63,16 @@ def mixes(
 def _unlike(single: core.ClosedJaxpr) -> Iterator[int]:
     """Numbers of rows for a trace: primes of which no axis in the program of a single row is a
     multiple, and which it does not hold."""
-    sizes = {size for value in single.consts for size in np.shape(value)}
+    shapes = {np.shape(value) for value in single.consts}
+    shapes.update(aval.shape for aval in (*single.in_avals, *single.out_avals))
+    sizes = set()
     for eqn in equations(single):
-        sizes.update(size for atom in (*eqn.invars, *eqn.outvars)
-                     for size in getattr(atom.aval, "shape", ()))
+        shapes.update(getattr(atom.aval, "shape", ()) for atom in (*eqn.invars, *eqn.outvars))
         sizes.add(eqn.params.get("length", 0) or 0)
-    sizes.update(size for aval in (*single.in_avals, *single.out_avals) for size in aval.shape)
-    held = _held(single)
-    primes = (n for n in itertools.count(61, 2)
+    sizes.update(itertools.chain(*shapes))
+    held, largest = _held(single), max(map(math.prod, shapes), default=0)
+    # of rows that are large fewer, so that their elements can be followed one by one
+    primes = (n for n in itertools.count(61 if 61 * 4 * largest < LARGEST else 5, 2)
               if all(n % p for p in range(3, math.isqrt(n) + 1, 2)))
     return (n for n in primes if key_of(n) not in held
             and not any(size and size % n == 0 for size in sizes))

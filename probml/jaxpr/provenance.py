@@ -94,6 +94,14 @@ def _combined(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
                            keepdims=entry.kind is Kind.ALONG, initial=end.blank)
 
 
+def _running(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+    """Each element, and those before it along the axis."""
+    axis, m = eqn.params["axis"], marks[0]
+    if eqn.params["reverse"]:
+        return np.flip(end.join.accumulate(np.flip(m, axis), axis), axis)
+    return end.join.accumulate(m, axis)
+
+
 def _window(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     params, joined = eqn.params, _ranked(_joined(marks, end), len(_shape(eqn.invars[0])))
     axes = tuple(axis for axis in range(joined.ndim) if tuple(params["padding"][axis]) != (0, 0)
@@ -314,8 +322,8 @@ _RULES: dict[str, Callable] = {
     "dot_general": _dot_general, "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update, "gather": _gather, "reduce_precision": _elementwise,
     "select_n": _select, "transpose": _transpose, "triangular_solve": _triangular_solve,
-} | dict.fromkeys("scatter scatter_add scatter_max scatter_min scatter_mul scatter_sub".split(),
-                  _scatter)
+} | dict.fromkeys("cumlogsumexp cummax cummin cumprod cumsum".split(), _running) | dict.fromkeys(
+    "scatter scatter_add scatter_max scatter_min scatter_mul scatter_sub".split(), _scatter)
 _KINDS: dict[Kind, Callable] = {
     Kind.ALONG: _combined, Kind.ELEMENTWISE: _elementwise, Kind.JOIN: _moved,
     Kind.LEADING: _leading, Kind.MOVE: _moved, Kind.OPAQUE: _opaque, Kind.REDUCE: _combined,
