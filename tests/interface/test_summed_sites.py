@@ -170,3 +170,40 @@ def test_the_values_of_a_summed_site_are_its_own():
     found = fit.posterior("w")
     assert found.probs.shape == (4, 2, 2) and isinstance(found, dist.Distribution)
     assert np.isfinite(found.log_prob(jnp.full((4, 2), 5))).all()
+
+
+MEANS = np.array([-1.0, 2.0])
+MANY = np.random.default_rng(11).normal(size=30)
+
+
+def a_vector_beside_a_kind(x):
+    kind = sample("kind", dist.Bernoulli(0.3))
+    z = sample("z", dist.Bernoulli(jnp.where(kind == 1, 0.8, 0.25) * jnp.ones(30)).to_event(1))
+    sample("x", dist.Normal(jnp.asarray(MEANS)[z] + kind, 1.0).to_event(1), obs=x)
+
+
+def a_vector_beside_a_number(x):
+    k = sample("k", dist.Normal(0.0, 1.0))
+    z = sample("z", dist.Bernoulli(0.25 * jnp.ones(30)).to_event(1))
+    sample("x", dist.Normal(jnp.asarray(MEANS)[z] + k, 1.0).to_event(1), obs=x)
+
+
+def of_vector(p, shift, x=MANY):
+    """log p of an element in each state, (elements, states)."""
+    return np.log([1 - p, p]) + stats.norm(MEANS + shift, 1.0).logpdf(x[:, None])
+
+
+def test_a_hidden_vector_of_truths_beside_others_is_summed_out_element_by_element():
+    """2 × 30 terms, not 2^30."""
+    kinds = [np.log(w) + np.logaddexp.reduce(of_vector(p, kind), axis=1).sum()
+             for kind, (w, p) in enumerate([(0.7, 0.25), (0.3, 0.8)])]
+    model = probml.model(a_vector_beside_a_kind)()
+    np.testing.assert_allclose(model.log_density({"x": MANY}, {}), np.logaddexp(*kinds), rtol=1e-6)
+    share = np.exp(kinds - np.logaddexp(*kinds))
+    each = np.stack([of_vector(p, kind) for kind, p in enumerate((0.25, 0.8))])
+    each = np.exp(each - np.logaddexp.reduce(each, axis=-1, keepdims=True))
+    np.testing.assert_allclose(model.at({}).predict_proba({"x": MANY}, "z"),
+                               np.einsum("k,kns->ns", share, each), atol=1e-5)
+    want = np.logaddexp.reduce(of_vector(0.25, 0.4), axis=1).sum() + stats.norm().logpdf(0.4)
+    got = probml.model(a_vector_beside_a_number)().log_density({"x": MANY}, {"k": 0.4})
+    np.testing.assert_allclose(got, want, rtol=1e-6)
