@@ -13,7 +13,7 @@ from jax.extend.core import ClosedJaxpr
 
 from probml.jaxpr.memo import memo
 from probml.jaxpr.primitives import Kind, known, name_of
-from probml.jaxpr.program import EVERY_CALL, Scan, While, flatten
+from probml.jaxpr.program import EVERY_CALL, Program, Scan, While, flatten
 
 V = TypeVar("V")
 PATIENCE = 16  # turns of a loop after which what is found is widened
@@ -24,16 +24,19 @@ class Domain(Generic[V]):
 
     Attributes:
         unrolled: the steps of a scan up to which it is followed step by step.
+        calls: which calls are opened. idle: read what no result asks for, too.
     """
 
     unrolled = 0
+    calls = EVERY_CALL
+    idle = False
 
     def constant(self, value: Any) -> V:
         """Of an array that the program holds."""
         raise NotImplementedError
 
     def equation(self, eqn: Any, operands: list[V]) -> list[V]:
-        """Of the results of an equation that is no call, copy, loop or branch."""
+        """Of the results of an equation that is no opened call, copy, loop or branch."""
         raise NotImplementedError
 
     def whole(self, eqn: Any, operands: list[V]) -> list[V] | None:
@@ -71,7 +74,7 @@ class Domain(Generic[V]):
 
 def analyse(closed: ClosedJaxpr, domain: Domain[V], inputs: Iterable[V]) -> list[V]:
     """What is found out about each output of a program, given the same about its inputs."""
-    program = _flat(closed)
+    program = _flat(closed, domain.calls, domain.idle)
     values: list[Any] = [None] * program.size
     for place, held in program.constants:
         values[place] = domain.constant(held)
@@ -85,8 +88,8 @@ def analyse(closed: ClosedJaxpr, domain: Domain[V], inputs: Iterable[V]) -> list
 
 
 @memo(1024)
-def _flat(closed: ClosedJaxpr) -> Any:
-    return flatten(closed, EVERY_CALL)
+def _flat(closed: ClosedJaxpr, calls: frozenset[str], idle: bool) -> Program:
+    return flatten(closed, calls, idle)
 
 
 def _results(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:

@@ -45,6 +45,8 @@ def _joined(arrays: Iterable[_Array]) -> frozenset[int]:
 class _Codes(Domain[_Array]):
     """Which arrays hold codes; `found` are the operands whose codes are read as amounts."""
 
+    idle = True
+
     def __init__(self, states: Sequence[int | None]):
         self.states = states
         self.found: set[int] = set()

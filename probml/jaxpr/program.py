@@ -1,7 +1,7 @@
 """A traced program in one flat form: calls are opened, equations that nothing asks for are left
 out, and equal ones are one. What reads, replays or compares programs starts from it."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ _here = getattr(core, "current_jaxpr_eqn_context", lambda: None)
 CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 RULES = frozenset({"custom_jvp_call", "custom_vjp_call"})  # calls with derivatives of their own
 EVERY_CALL = named(Kind.CALL)
+SMALL = 64  # entries of a constant that is compared by value
 
 
 class Line(NamedTuple):
@@ -52,22 +53,41 @@ class Program(NamedTuple):
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         """The results for arguments, which may be traced."""
-        values = self.begun(args)
-        for eqn, operands, results in self.lines:
-            found = bind(eqn, [values[i] for i in operands])
-            for place, value in zip(results, found, strict=True):
-                values[place] = value
-        return [values[i] for i in self.results]
+        return _replayed(self.lines, self.begun(args), self.results)
+
+    def restricted(self, wanted: Sequence[int], known: Collection[int] = ()) -> list[Line]:
+        """The lines that some places ask for, where the values of others are known."""
+        alive, lines = set(wanted).difference(known), []
+        for line in reversed(self.lines):
+            if not alive.isdisjoint(line.results):
+                lines.append(line)
+                alive.update(set(line.operands).difference(known))
+        return lines[::-1]
+
+    def at(self, wanted: Sequence[int], values: Mapping[int, Any]) -> list[Any]:
+        """The values of some places, given those of others."""
+        held = dict(self.constants) | dict(values)
+        return _replayed(self.restricted(wanted, values), held, wanted)
 
 
-def flatten(closed: ClosedJaxpr, calls: Collection[str] = CALLS) -> Program:
+def _replayed(lines: Sequence[Line], values: Any, wanted: Sequence[int]) -> list[Any]:
+    """The values of places, those of lines added to what is there."""
+    for eqn, operands, results in lines:
+        found = bind(eqn, [values[i] for i in operands])
+        for place, value in zip(results, found, strict=True):
+            values[place] = value
+    return [values[i] for i in wanted]
+
+
+def flatten(closed: ClosedJaxpr, calls: Collection[str] = CALLS, idle: bool = False) -> Program:
     """The equations of a traced program.
 
     Args:
         calls: which calls are opened: with RULES where nothing differentiates the program any more,
             EVERY_CALL where it is only read.
+        idle: keep equations that no result asks for.
     """
-    opener = _Opener(calls)
+    opener = _Opener(calls, idle)
     inputs = [opener.place() for _ in closed.jaxpr.invars]
     consts = [opener.constant(value) for value in closed.consts]
     wanted = [True] * len(closed.jaxpr.outvars)
@@ -93,8 +113,8 @@ def bind(eqn: Any, values: Sequence[Any]) -> Sequence[Any]:
 
 
 class _Opener:
-    def __init__(self, calls: Collection[str]) -> None:
-        self._calls = calls
+    def __init__(self, calls: Collection[str], idle: bool) -> None:
+        self._calls, self._idle = calls, idle
         self.lines: list[Line] = []
         self.constants: list[tuple[int, Any]] = []
         self.count = 0
@@ -106,11 +126,14 @@ class _Opener:
         return self.count - 1
 
     def constant(self, value: Any, aval: Any = None) -> int:
-        """The place of a value; as bytes, since -0.0 is not 0.0."""
-        if aval is None or isinstance(value, jax.Array) or np.ndim(value):
+        """The place of a value; as bytes, since -0.0 is not 0.0, where it is not long."""
+        kind = getattr(value if aval is None else aval, "dtype", None)
+        if isinstance(value, jax.core.Tracer) or not isinstance(kind, np.dtype) or (
+                np.size(value) > SMALL or not getattr(value, "is_fully_addressable", True)):
             key: tuple = (id(value),)
         else:
-            key = (aval.dtype, getattr(aval, "weak_type", False), np.asarray(value).tobytes())
+            weak = getattr(value if aval is None else aval, "weak_type", False)
+            key = (kind, weak, np.shape(value), np.asarray(value).tobytes())
         if key not in self._known:
             self._known[key] = place = self.place()
             self.constants.append((place, value))  # which keeps it alive, and its id its own
@@ -125,7 +148,7 @@ class _Opener:
         def read(atom: Any) -> int:
             return self.constant(atom.val, atom.aval) if _literal(atom) else at[atom]
 
-        for eqn, asked in _needed(jaxpr, wanted):
+        for eqn, asked in _needed(jaxpr, wanted, self._idle):
             operands = tuple(map(read, eqn.invars))
             inner, taken = called(eqn) if eqn.primitive.name in self._calls else (None, ())
             if inner is not None:
@@ -160,13 +183,13 @@ def _key(eqn: Any, operands: tuple[int, ...]) -> tuple | None:
     return key
 
 
-def _needed(jaxpr: Any, wanted: Sequence[bool]) -> list[tuple[Any, list[bool]]]:
+def _needed(jaxpr: Any, wanted: Sequence[bool], idle: bool) -> list[tuple[Any, list[bool]]]:
     """The equations that results depend on, in order, and which results of each."""
     alive = {atom for atom, want in zip(jaxpr.outvars, wanted, strict=True)
              if want and not _literal(atom)}
     out = []
     for eqn in reversed(jaxpr.eqns):
-        asked = [var in alive for var in eqn.outvars]
+        asked = [idle or var in alive for var in eqn.outvars]
         if any(asked) or eqn.effects:
             out.append((eqn, asked))
             alive.update(atom for atom in eqn.invars if not _literal(atom))

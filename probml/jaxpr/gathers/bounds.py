@@ -51,6 +51,8 @@ _Array = np.ndarray | None  # whole numbers or truths, where they are known
 class _Constants(Domain[_Array]):
     """What is made of constants; `found` is what they index out of bounds."""
 
+    idle = True
+
     def __init__(self) -> None:
         self.found: list[Beyond] = []
 

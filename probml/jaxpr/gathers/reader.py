@@ -41,6 +41,7 @@ class Reader(Domain[Value]):
     formulas."""
 
     unrolled = UNROLLED
+    idle = True
 
     def __init__(self):
         self.found: dict[int, list[Reading]] = {}
@@ -112,8 +113,7 @@ class Reader(Domain[Value]):
             if not full and not (at is not None and indices.numbers is not None
                                  and (indices.numbers[SOURCE, ..., at] >= 0).all()):
                 loose |= {label[:2] for label in operand.axes[axis]}
-        found = gathered(operand.numbers, indices.numbers, numbers, dims, sizes,
-                         eqn.outvars[0].aval.shape, self.nodes)
+        found = gathered(eqn, operand.numbers, indices.numbers, self.nodes)
         return Value(found, tuple(axes), frozenset(loose))
 
     def _slice(self, eqn: Any, operand: Value, starts: Sequence[Value]) -> Value:
@@ -129,8 +129,7 @@ class Reader(Domain[Value]):
                 loose |= {label[:2] for label in operand.axes[axis]}
         known = [s.numbers for s in starts if s.numbers is not None]
         indices = stacked(known) if len(known) == len(starts) else None
-        found = gathered(operand.numbers, indices, None, dims, sizes, eqn.outvars[0].aval.shape,
-                         self.nodes)
+        found = gathered(eqn, operand.numbers, indices, self.nodes)
         return Value(found, tuple(axes), frozenset(loose))
 
     def _scatter(self, eqn: Any, operand: Value, indices: Value, updates: Value) -> None:
