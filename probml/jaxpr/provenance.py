@@ -38,15 +38,16 @@ Numbers = Sequence[Any]  # the whole numbers that operands are, NaN: unknown; No
 
 def sources(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[np.ndarray]:
     """One bound of the elements of every result, from that of the operands'."""
-    name, shapes = name_of(eqn), list(map(_shape, eqn.outvars))
+    name = name_of(eqn)
     rule = _RULES.get(name) or (_KINDS.get(TABLE[name].kind) if name in TABLE else None)
-    sizes = sum(math.prod(_shape(atom)) for atom in (*eqn.invars, *eqn.outvars))
-    # what is not moved one by one costs no more than its axes
-    found = rule(eqn, marks, end, numbers) if rule is not None and (
-        rule not in _MOVING or sizes <= LARGEST) else None
+    if rule in _MOVING and sum(math.prod(_shape(atom))
+                               for atom in (*eqn.invars, *eqn.outvars)) > LARGEST:
+        rule = None  # what is not moved one by one costs no more than its axes
+    found = None if rule is None else rule(eqn, marks, end, numbers)
     if found is None:
         found = _everything(marks, end)
-    return found if isinstance(found, list) else [_ranked(found, len(shape)) for shape in shapes]
+    return found if isinstance(found, list) else [_ranked(found, len(_shape(var)))
+                                                  for var in eqn.outvars]
 
 
 def _shape(atom: Any) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax import lax, vmap
 
-from probml.jaxpr import exchangeability
+from probml.jaxpr import exchangeability, provenance
 from probml.jaxpr.cells import NONE, SEVERAL, cells
 
 N, T = 7, 4
@@ -160,3 +160,34 @@ def test_cells_on_which_elements_depend_are_those_of_brute_force(data, traced, e
     refused = (said == SEVERAL) & (truth != SEVERAL)
     assert set(np.flatnonzero(refused.any((1, 2))).tolist()) == OF_ONE_AND_REFUSED
     assert (said >= 0).any((1, 2)).sum() > 10
+
+
+def test_elements_beyond_a_bound_are_not_followed_one_by_one(monkeypatch):
+    closed = jax.make_jaxpr(lambda x: x.reshape(T, N))(np.zeros((N, T)))
+    assert (cells(closed, {0: "x"})[0]["x"] >= 0).all()
+    monkeypatch.setattr(provenance, "LARGEST", 50)
+    assert (cells(closed, {0: "x"})[0]["x"] == SEVERAL).all()
+
+
+def test_of_large_rows_fewer_are_traced():
+    sizes = []
+
+    def many(rows):
+        sizes.append(rows)
+        return jax.make_jaxpr(lambda x: jnp.tanh(x).reshape(rows, -1))(
+            jax.ShapeDtypeStruct((rows, 600, 500), np.float32))
+
+    assert exchangeability.looks(many(1), many, [0]) == [""]
+    assert sizes[1] < 61
+
+
+def test_a_row_of_no_elements_mixes_nothing():
+    closed = jax.make_jaxpr(lambda x: x[:, :0] * 2.0)(np.zeros((N, T)))
+    assert exchangeability.mixes(closed, [0], N) == [""]
+
+
+def test_an_index_that_varies_with_the_row_within_its_own_cells_is_its_number():
+    """Each row takes another of its cells, by where it stands."""
+    closed = jax.make_jaxpr(lambda x: x.reshape(-1)[jnp.arange(N) * T + jnp.arange(N) % T])(
+        np.zeros((N, T)))
+    assert exchangeability.mixes(closed, [0], N) != [""]
