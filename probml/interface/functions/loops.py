@@ -394,7 +394,7 @@ def _places(loop: Loop, init: Any, x: Any, drawn: Mapping, order: int,
     closed = jaxpr_of(last)([states] * (order + 1), x, dict(drawn))
     tracked = {i: f"{i}" for i in range((order + 1) * len(names))}
     sizes = [max((s.cells for name, s in loop.hidden.items() if (name in chain) == which),
-                 default=0) for which in (True, False)]
+                 default=int(which)) for which in (True, False)]
 
     def refused(name: str) -> ModelError:
         return ModelError(
