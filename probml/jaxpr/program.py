@@ -227,8 +227,9 @@ def called(eqn: Any) -> tuple[ClosedJaxpr | None, Sequence[int]]:
 
 def bodies(eqn: Any) -> Iterator[ClosedJaxpr]:
     """All programs inside an equation: of a call, a loop, a branch."""
-    for value in eqn.params.values():
-        if isinstance(value, list | tuple | ClosedJaxpr | Jaxpr):
+    entry = known(eqn)
+    if entry is None or entry.kind in (Kind.CALL, Kind.LOOP):
+        for value in eqn.params.values():
             for body in map(_closed, value if isinstance(value, list | tuple) else [value]):
                 if body is not None:
                     yield body
