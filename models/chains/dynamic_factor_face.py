@@ -160,4 +160,4 @@ class DynamicFactor(Projection, OfSequences):
         steps, data = self._of(X, lengths)
         filled = np.asarray(self.fit_.impute(data)["y"]) * self._unit + self._centre
         own = self._filled(steps, filled)
-        return own if steps.listed else np.concatenate(own).reshape(np.shape(X))
+        return own if steps.listed else np.concatenate(own).reshape(np.shape(steps.tables[0]))

@@ -36,6 +36,7 @@ class ByName:
             emitted = known[wanted[len(chain)]]
             self.n_features_in_ = 1 if self.emission == "categorical" else emitted.shape[-1]
             self.n_symbols_ = emitted.shape[-1]
+            self.symbols_ = np.arange(self.n_symbols_)
         # no prior matters to what is known
         model = self._model(len(known["transition"]), centre=0.0, scale=1.0, rate=1.0)
         self.fit_ = model.at({name: known[name] for name in wanted})

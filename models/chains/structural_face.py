@@ -317,7 +317,9 @@ class StructuralTimeSeries(OfSequences):
         steps, data = self._of(X, exog)
         filled = np.asarray(self.fit_.impute(data)["y"]) * self._unit + self._centre
         parts = self._filled(steps, filled)
-        return [part[:, 0] for part in parts] if steps.listed else parts[0].reshape(np.shape(X))
+        if steps.listed:
+            return [part[:, 0] for part in parts]
+        return parts[0].reshape(np.shape(steps.tables[0]))
 
     def sample(self, n_steps=1, random_state=None):
         """A new series, (n_steps,), of a model without exogenous columns."""

@@ -38,6 +38,7 @@ def test_a_hidden_markov_model_refuses_other_columns():
         face.predict(TABLE.rename(columns={"heart": "pulse"}))
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_hmmlearns_fit_takes_lengths_second():
     """States have the length of X, so that lengths cannot be mistaken for them."""
     x = np.random.default_rng(0).normal(size=(30, 2))
@@ -51,6 +52,7 @@ def test_hmmlearns_fit_takes_lengths_second():
     np.testing.assert_allclose(known.means_, [x[:15].mean(0), x[15:].mean(0)], atol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_hmmlearns_attributes():
     x = np.random.default_rng(0).normal(size=(30, 2))
     face = HiddenMarkov(2, n_init=1, max_iter=3).fit(x)
@@ -60,3 +62,13 @@ def test_hmmlearns_attributes():
     symbols.n_features = 5
     assert symbols.n_features == symbols.n_symbols == 5
     assert not hasattr(HiddenMarkov(2), "monitor_")
+
+
+def test_a_categorical_model_is_its_parameters_as_hmmlearns():
+    """The example of Wikipedia's article on the Viterbi algorithm: p = 0.01344."""
+    face = HiddenMarkov(2, emission="categorical")
+    face.startprob_, face.transmat_ = [0.6, 0.4], [[0.7, 0.3], [0.4, 0.6]]
+    face.emissionprob_ = [[0.1, 0.4, 0.5], [0.6, 0.3, 0.1]]
+    log, path = face.decode([[0], [1], [2]], algorithm="viterbi")
+    assert round(np.exp(log), 5) == 0.01344 and path.tolist() == [1, 0, 0]
+    assert face.n_features == 3 and len(face.sample(20, random_state=0)[0]) == 20
