@@ -59,7 +59,11 @@ def swapped(ours: type, peer: type, settings: dict, names: dict, values: dict | 
             return attributes[name](self)
         raise AttributeError(f"{peer.__name__}: no attribute {name} here")
 
+    def __setattr__(self, name, value):
+        ours.__setattr__(self, names.get(name, name), value)
+
     body = {"__init__": __init__, "get_params": get_params, "__getattr__": __getattr__,
+            "__setattr__": __setattr__,
             "_get_param_names": classmethod(lambda cls: sorted(own)), "__module__": __name__}
     found = globals()[peer.__name__] = type(peer.__name__, (ours,), body)  # for pickle
     return found
