@@ -37,10 +37,10 @@ def estimates_of(found: Any) -> pd.DataFrame:
 
 
 def summary_of(found: Any) -> str:
-    """What `summary()` prints."""
-    if hasattr(found, "summary") and not isinstance(found, Fit):
-        return str(found.summary())
-    return estimates_of(found).to_string(index=False)
+    """What `summary()` prints of an estimator; of a Fit its title and its parameters."""
+    if isinstance(found, Fit):
+        return f"{title(found)}\n\n{estimates_of(found).to_string(index=False)}"
+    return str(found.summary())
 
 
 def columns_of(found: Any, table: pd.DataFrame) -> pd.DataFrame:

@@ -129,7 +129,7 @@ def fit(data: str, model: str, target: str | None, formula: str | None, engine: 
                           "rows": len(table)})
     else:
         click.echo(answers.summary_of(found))
-        click.echo(f"{answers.title(found)}\nwritten to {out}", err=True)
+        click.echo(f"written to {out}", err=True)
 
 
 def _opened(fitted: str, model: str | None, settings: tuple[str, ...] = ()) -> Any:
@@ -296,12 +296,13 @@ def summary(fitted: str, model: str | None, settings: tuple[str, ...], as_json: 
 
 def _summarised(found: Any, as_json: bool) -> None:
     if not as_json:
-        click.echo(f"{answers.title(found)}\n\n{answers.summary_of(found)}")
+        click.echo(answers.summary_of(found))
         return
     inner = answers.fit_of(found)
     files.write_json({"model": repr(inner.model), "engine": inner.engine, "status": inner.status,
                       "parameters": answers.estimates_of(found),
-                      "warnings": [found.record() for found in inner.warnings]})
+                      "warnings": [each.record() for each in inner.warnings],
+                      **({} if files.is_fit(found) else {"summary": found.summary().to_dict()})})
 
 
 @main.command()
