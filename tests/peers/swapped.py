@@ -106,7 +106,7 @@ def install() -> None:
         },
     }
     attributes = {
-        "FactorAnalysis": {"loglike_": lambda face: face.lower_bounds_},
+        "FactorAnalysis": {"loglike_": lambda face: face.lower_bounds_ * face.total_weight_},
         "CategoricalNB": {"class_log_prior_": lambda face: np.log(face.class_prior_)},
         "MultinomialNB": {"class_log_prior_": lambda face: np.log(face.class_prior_)},
         "BernoulliNB": {"class_log_prior_": lambda face: np.log(face.class_prior_)},
