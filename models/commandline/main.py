@@ -271,8 +271,8 @@ def compare(data: str, fitted: tuple[str, ...], target: str | None, folds: int |
 @json_option
 def explain(fitted: str | None, data: str | None, model: str | None, settings: tuple[str, ...],
             as_json: bool, layout: layouts.Layout) -> None:
-    """Show how a model of your own, --model FILE.py:name, would be fitted to DATA; of a file its
-    summary."""
+    """Show how a model of your own, --model FILE.py:name, would be fitted to DATA; of a file the
+    parameters by their names in the model."""
     if fitted is None:
         if model is None:
             raise click.UsageError("give a file, or --model FILE.py:name")
@@ -281,7 +281,7 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
                                                           layout).data
         show(bound.explain(rows))
         return
-    _summarised(_opened(fitted, model, settings), as_json)
+    _summarised(answers.fit_of(_opened(fitted, model, settings)), as_json)
 
 
 @main.command()
