@@ -11,7 +11,7 @@ import numpy as np
 
 from probml.device.rows import Known
 from probml.engines import importance
-from probml.engines.climbing.climbs import curved
+from probml.engines.climbing.maximization import newton_pays
 from probml.engines.engine import MOST, Engine, Outcome, Problem, Status, check_settings
 from probml.engines.findings import Code, Finding
 from probml.engines.importance import Component, Weighted, proposal
@@ -287,19 +287,19 @@ def _of_regression(problem: Problem) -> Located | None:
     """The same where MAP takes Newton's steps, whose curvature is then known: of very many rows
     that of a sample of them. None: it does not, or ends at no mode."""
     plan, known = problem.plan, problem.known
-    if (not curved(plan, known) or begin.hyper(plan)
+    if (not newton_pays(plan, known) or begin.hyper(plan)
             or problem.size <= EACH * density.size(plan, known)):
         return None
     found = MAP().climbed(problem)
     if found.status is not Status.CONVERGED or found.top is None or found.warned:
         return None
-    height, slope, bent = _volume(plan, known, found.top.u)
-    root = whitened(found.top.hessian + bent, curvature.TOLD[np.dtype(found.top.u.dtype)])
+    height, slope, bent = _volume(plan, known, found.top.point)
+    root = whitened(found.top.hessian + bent, curvature.TOLD[np.dtype(found.top.point.dtype)])
     if root is None:
         return None
     step = root.T @ (root @ -slope)  # from the mode of the parameters' own density
     out = Outcome({}, found.history, Status.APPROXIMATED, found.iterations, adrift=found.adrift)
-    return Located(known, [proposal(np.asarray(found.top.u, float) + step, root.T)],
+    return Located(known, [proposal(np.asarray(found.top.point, float) + step, root.T)],
                    float(found.history[-1]) + height, out)
 
 
