@@ -162,7 +162,8 @@ def _idle(plan: Plan, known: Known, top: Optimum) -> np.ndarray:
     curvature = np.abs(np.diagonal(top.hessian))
     rounding = np.finfo(top.point.dtype).eps * (1 + abs(top.value))
     for i in np.flatnonzero(idle):
-        sides = [top.value_at((top.point + side * np.eye(top.point.size)[i]).astype(top.point.dtype))
+        step = np.eye(top.point.size)[i]
+        sides = [top.value_at((top.point + side * step).astype(top.point.dtype))
                  for side in (1, -1)]
         bent = abs(sum(sides) - 2 * top.value)
         idle[i] = curvature[i] < IDLE or bent < IDLE + 4 * rounding

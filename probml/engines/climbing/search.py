@@ -31,7 +31,7 @@ from probml.numerics.transfer import placed_all
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 from probml.plan.straight import straight
-from probml.structure import deterministics
+from probml.structure import computed
 
 ROUNDING = 1e-7  # of the objective's size, which no gain is told from
 
@@ -312,8 +312,8 @@ def _is_respelled(problem: Problem, best: Outcome, rest: Outcome, far: Collectio
     fall = best.history[-1] - rest.history[-1]
     if not asked.issuperset(far) or fall > SAME * (1 + abs(best.history[-1])):
         return False
-    here, there = (jax.device_get(deterministics.at(structure, {**problem.known.given,
-                                                                **placed_all(dict(one.params))}))
+    here, there = (jax.device_get(computed.at(structure, {**problem.known.given,
+                                                           **placed_all(dict(one.params))}))
                    for one in (best, rest))
     return all(np.allclose(there[name], value, rtol=0.0,
                            atol=ALIKE * np.max(np.abs(value), initial=0.0))
