@@ -5,7 +5,7 @@ The way of a fit, as MAP.run goes it:
 | what | file |
 |---|---|
 | the objective in coordinates without bounds | `objective` |
-| the objective in coordinates without bounds | `objective` |
+| Newton's method and L-BFGS, preconditioned where that pays | `maximization` |
 | an optax optimiser, with batches and held-out rows | `training` |
 | proposals of other starts, the rule for what is higher, second looks | `search` |
 | scales of 0, correlations of ±1, equal entries: proposals and findings | `boundary` |
