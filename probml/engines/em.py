@@ -17,7 +17,7 @@ from probml.engines.climbing.convergence import diagnose, finish, gain_left
 from probml.engines.climbing.identifiability import find_infinite
 from probml.engines.climbing.maximization import OptimizerSettings
 from probml.engines.climbing.search import improve, unequal_states
-from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.engine import Engine, Outcome, Problem, State, Status, check_settings
 from probml.engines.findings import Code, Finding
 from probml.engines.restarting import batches, slices, stepwise
 from probml.engines.restarting.rest import near, rested
@@ -221,7 +221,8 @@ class EM(Engine):
             self.progress)
         return Outcome({name: np.asarray(value) for name, value in found.items()}, history, status,
                        len(history) - 1, (Finding.of(Code.BATCHES, kind="stepwise",
-                                                     rows=self.batch_rows),), shown=statistics)
+                                                     rows=self.batch_rows),),
+                       state=State(shown=statistics))
 
     def _found(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
@@ -349,7 +350,7 @@ class EM(Engine):
                                race=Race(groups, 1, SETTLE, made.large))
         if any(outcome.status is Status.COLLAPSED for outcome in outcomes):
             return []
-        return [outcome._replace(findings=(said,), lost=gone)
+        return [outcome._replace(findings=(said,)).with_state(lost=gone)
                 for outcome, said, gone in zip(outcomes, words, lost, strict=True)]
 
     def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
@@ -373,7 +374,7 @@ class EM(Engine):
                 part, history, hidden = rested(self._settings, plan, part, history, best, first,
                                                rows, known, closed, close)
             outcome = best_of(plan, part, history, alike, best)
-            found.append(outcome._replace(
+            found.append(outcome.with_state(
                 adrift=hidden and part.left.dtype == np.float32,
                 left=gain_left(outcome, part.slow[best]) if float(part.left[best]) > far else 0.0))
         return found

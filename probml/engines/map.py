@@ -217,7 +217,7 @@ class MAP(Engine):
         return "by Newton's steps" if newton_pays(problem.plan, known) else "by L-BFGS"
 
     def run(self, problem: Problem) -> Outcome:
-        return self._judged(problem)._replace(top=None)
+        return self._judged(problem).with_state(optimum=None)
 
     def _judged(self, problem: Problem) -> Outcome:
         plan, outcome = problem.plan, self.climbed(problem)

@@ -43,9 +43,9 @@ def check_identifiability(engine: OptimizerSettings, problem: Problem, outcome: 
     plan, known = problem.plan, problem.known
     if (outcome.status not in (Status.CONVERGED, Status.STALLED, Status.SLOW)
         or not np.isfinite(outcome.history[-1]) or not lacks_prior(plan, engine.prior)
-        or outcome.top is None and not is_small(problem, LOOKED)):
+        or outcome.state.optimum is None and not is_small(problem, LOOKED)):
         return outcome
-    top = outcome.top or optimum_of(engine, problem, to_coordinates(
+    top = outcome.state.optimum or optimum_of(engine, problem, to_coordinates(
         plan, placed_all(dict(outcome.params)), known))
     found, gone = ((), None) if top.sampled else along_the_way(plan, known, top, BLOCK)
     if gone is None:
@@ -53,9 +53,9 @@ def check_identifiability(engine: OptimizerSettings, problem: Problem, outcome: 
     if gone is None and not top.sampled:
         more, gone = along_coordinates(plan, known, top)
         found = (*found, *more)
-    return outcome.noting(*found)._replace(
-        top=top, status=gone or outcome.status,
-        adrift=outcome.adrift or bool(found) and top.point.dtype == np.float32)
+    adrift = outcome.state.adrift or bool(found) and top.point.dtype == np.float32
+    return outcome.noting(*found)._replace(status=gone or outcome.status).with_state(
+        optimum=top, adrift=adrift)
 
 
 def finish(problem: Problem, ascent: OptimizerSettings, outcome: Outcome, tolerance: float,
@@ -75,15 +75,16 @@ def finish(problem: Problem, ascent: OptimizerSettings, outcome: Outcome, tolera
     plan = problem.plan
     enough = max(SHORT, STEPS * tolerance * problem.rows.weight)
     if (outcome.status is not Status.CONVERGED or plan.carried or not plan.free
-        or not (outcome.left or plan.groupings)):
+        or not (outcome.state.left or plan.groupings)):
         return outcome
-    short = outcome.left
+    short = outcome.state.left
     if small and ascent.steps and not problem.in_parts:
         found = by_lbfgs(ascent, problem, placed_all(dict(outcome.params)), judged=True)
         if found.history[-1] > outcome.history[-1]:
             outcome = found.after(outcome)._replace(findings=outcome.findings,
                                                     status=Status.CONVERGED)
-        short = short if found.top is None else found.top.promise
+        top = found.state.optimum
+        short = short if top is None else top.promise
         if found.status is Status.CONVERGED or not np.isfinite(short):
             return outcome
     if not short > enough:

@@ -13,7 +13,7 @@ from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing import identifiability
 from probml.engines.climbing.identifiability import find_separation
 from probml.engines.climbing.objective import flat, from_coordinates, to_coordinates, unflat
-from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.engine import Outcome, Problem, State, Status
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.restarting import slices
 from probml.evidence import density
@@ -93,7 +93,7 @@ def by_lbfgs(engine: OptimizerSettings, problem: Problem, params: Mapping,
     if status is Status.STALLED and top is not None and _is_maximum(top):
         status = Status.CONVERGED
     return Outcome(from_coordinates(plan, u, known), history, status, len(history) - 1,
-                   adrift=adrift, top=top)
+                   state=State(adrift=adrift, optimum=top))
 
 
 def is_small(problem: Problem, work: int = 0) -> bool:
@@ -210,7 +210,7 @@ def _by_newton(engine: OptimizerSettings, problem: Problem, u: jax.Array) -> Out
     found = find_separation(plan, known, np.asarray(ends["first"]), end.hessian,
                     end.point - np.asarray(u), fall) if lacks_prior(plan, engine.prior) else ()
     return Outcome(unflat(plan, top, known), history, Status.RUNAWAY if found else status,
-                   len(history) - 1, found, top=end)
+                   len(history) - 1, found, state=State(optimum=end))
 
 
 def lacks_prior(plan: Plan, prior: bool) -> bool:
