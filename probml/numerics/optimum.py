@@ -12,8 +12,7 @@ cores), trace, lowering and compilation took 3.9 s by `Newton` and 3.2 s by `LBF
 optax.lbfgs (its line search holds a second copy of the objective), 1.9 s by Optimistix's BFGS and
 3.2 s by its LBFGS, but 1.0 s more to import it with Lineax and Equinox. Optimistix has no damped
 Newton method for a maximum (its Newton finds a root of the gradient, a saddle as gladly; its dogleg
-took 6.8 s), takes no gradient that is known already, no preconditioner, and no Hessian that is
-solved by its structure.
+took 6.8 s), takes no gradient that is known, no preconditioner, no Hessian with an own solver.
 """
 
 import functools
@@ -105,13 +104,13 @@ class Newton:
     Args:
         steps: at the most.
         tolerance: stop when a step promises less than this, relative to 1 + |value|, or gains less;
-            0: never, but for what is `nothing`.
+            0: never, but for what is `negligible`.
         enough: stop when a step promises less than this, in units of the value.
         history: how many values to keep beside the start's.
         step: (point, gradient, Hessian, damping) → (step, the gain that it promises); by default of
             vectors and matrices. The Hessian may be anything that it knows to solve with.
         slack: roundings by which a value may be lower and be taken for none the lower.
-        blind: whether the last step, which promises next to `nothing`, is taken without a look at
+        blind: whether the last step, which promises a `negligible` gain, is taken without a look at
             where it leads; else everything in the result is of its point.
     """
 
@@ -131,7 +130,7 @@ class Newton:
             sound = jnp.isfinite(promise) & (promise >= 0) & functools.reduce(
                 jnp.logical_and, [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(step)])
             small = sound & (damping <= 1e-3) & (promise <= enough(value))
-            last = small & (promise <= nothing(value)) if self.blind else jnp.zeros((), bool)
+            last = small & (promise <= negligible(value)) if self.blind else jnp.zeros((), bool)
             return step, sound, small, last
 
         def enough(value):
@@ -174,7 +173,8 @@ class Newton:
         if self.blind:
             point = jax.tree.map(lambda p, s: jnp.where(last & ~ended & (count < steps), p + s, p),
                                  point, step)
-        return Result(point, value, gradient, count, values, level(value, gradient), hessian, first)
+        return Result(point, value, gradient, count, values, is_flat(value, gradient), hessian,
+                      first)
 
 
 def chords(hessian: jax.Array, steps: int) -> Newton:
@@ -311,7 +311,7 @@ class LBFGS:
         point, value, gradient, _, _, _, _, (_, _, count, values, *_) = jax.lax.while_loop(
             more, step, carry)
         return Result(point, -value, jax.tree.map(jnp.negative, gradient), count, -values,
-                      level(value, gradient))
+                      is_flat(value, gradient))
 
 
 @dataclass(frozen=True)
@@ -395,25 +395,25 @@ def maximize(objective: Callable, start: Any, method: "Newton | LBFGS | HostBFGS
     return method.run(objective, start)
 
 
-def level(value, gradient):
+def is_flat(value, gradient):
     """Whether a gradient is zero as far as the arithmetic can tell."""
     norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)))
     eps = jnp.finfo(value.dtype).eps
     return norm <= jnp.maximum(eps ** (1 / 3), 50 * eps**0.5) * (1 + jnp.abs(value))
 
 
-def arrived(value, gradient, hessian):
+def newton_converged(value, gradient, hessian):
     """Whether Newton's step near a minimum promises nothing any more: whatever the units, as
-    `level` is not."""
+    `is_flat` is not."""
     own = jnp.abs(jnp.diagonal(hessian))  # small ones are not to count as none
     unit = jnp.where(own > 0, 1 / jnp.sqrt(jnp.where(own > 0, own, 1.0)), 1.0)
     scaled = hessian * unit[:, None] * unit
     step = unit * jnp.linalg.lstsq(scaled, unit * gradient)[0]
     promise = 0.5 * jnp.vdot(gradient, step)
-    return (promise >= 0) & (promise <= nothing(value))
+    return (promise >= 0) & (promise <= negligible(value))
 
 
-def nothing(value):
+def negligible(value):
     """A gain that is none, at a value of this size."""
     return jnp.maximum(1e-10, 10 * jnp.finfo(value.dtype).eps) * (1 + jnp.abs(value))
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probml.numerics.curvature import SHARE, TOLD, Evaluate
-from probml.numerics.optimum import HostBFGS, Optimum, maximize, nothing
+from probml.numerics.optimum import HostBFGS, Optimum, maximize, negligible
 
 TURNS = 60  # of the curvature at the most
 WIDEST = 1e12  # times 1 and the coordinate itself
@@ -43,7 +43,7 @@ def refine(top: Optimum) -> tuple[Optimum, list[float], float]:
 
     Cost: d + 3 gradients where the end is the maximum; else those of `refine_frame`.
     """
-    if top.whiten is None or not top.promise <= nothing(np.asarray(top.value, top.point.dtype)):
+    if top.whiten is None or not top.promise <= negligible(np.asarray(top.value, top.point.dtype)):
         u, heights, promise, *_ = refine_frame(top.evaluate, top.point)
         return top.moved(u), heights, promise
     u, heights, promise = _last(top.evaluate, top.point, top.gradient, [top.value], top.promise,
@@ -78,7 +78,7 @@ def refine_frame(evaluate: Evaluate, end: np.ndarray) -> Refined:
         sure = bool(turn and curvature.min() > told)
         if not turn:  # by steps of no width
             continue
-        if promise <= nothing(np.asarray(height, end.dtype)) and sure:
+        if promise <= negligible(np.asarray(height, end.dtype)) and sure:
             u, heights, promise = _last(evaluate, u, slope, heights, promise, root.T)
             break
         u, slope, height = _step(evaluate, u, root, slope, height)
@@ -152,7 +152,7 @@ def _step(evaluate: Evaluate, u: np.ndarray, root: np.ndarray, slope: np.ndarray
         return (value if np.isfinite(value) else -np.inf), -(slope @ root)
 
     found = maximize(both, np.zeros(u.size), HostBFGS(1, 0.0, np.finfo(float).tiny))
-    if not found.value > height + nothing(np.asarray(height, u.dtype)):
+    if not found.value > height + negligible(np.asarray(height, u.dtype)):
         return u, slope, height
     there = (u + root @ found.point).astype(u.dtype)
     value, slope = evaluate(there)

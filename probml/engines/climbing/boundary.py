@@ -393,7 +393,7 @@ def _parted(plan: Plan, name: str, value: np.ndarray, gaps: np.ndarray) -> np.nd
 
 
 def _with_larger_gaps(problem: Problem, prior: bool, params: Mapping[str, np.ndarray],
-            found: Gaps) -> list[dict]:
+                      found: Gaps) -> list[dict]:
     """The best points at which these gaps are raised, one for each of so many heights."""
     plan, sites, points = problem.plan, problem.plan.structure.sites, []
     usual, near = _usual(problem, list(found)), set().union(

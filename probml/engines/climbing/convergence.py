@@ -59,7 +59,7 @@ def check_identifiability(engine: OptimizerSettings, problem: Problem, outcome: 
 
 
 def finish(problem: Problem, ascent: OptimizerSettings, outcome: Outcome, tolerance: float,
-             small: bool) -> Outcome:
+           small: bool) -> Outcome:
     """An outcome that converged, where further steps would gain nothing; else that of L-BFGS from
     there; of what that is not worth its time for, or has no slopes, one that says how much is left.
 

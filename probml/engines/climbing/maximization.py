@@ -23,7 +23,15 @@ from probml.factors.straight import curvatures
 from probml.jaxpr.opened.backward import value_and_gradient
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import scaled, second_order, units
-from probml.numerics.optimum import LBFGS, HostBFGS, Newton, Optimum, arrived, maximize, nothing
+from probml.numerics.optimum import (
+    LBFGS,
+    HostBFGS,
+    Newton,
+    Optimum,
+    maximize,
+    negligible,
+    newton_converged,
+)
 from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.process.threads import one_thread
 from probml.numerics.refinement import refine
@@ -87,7 +95,7 @@ def by_lbfgs(engine: OptimizerSettings, problem: Problem, params: Mapping,
     if judged and _is_refined(problem, history, top):
         end, heights, promise = refine(top)
         adrift = top.point.dtype == np.float32 and heights[-1] - heights[0] > LOST
-        if len(heights) > 1 and promise <= nothing(np.asarray(heights[-1], top.point.dtype)):
+        if len(heights) > 1 and promise <= negligible(np.asarray(heights[-1], top.point.dtype)):
             top, u, status = end, _by_name(u, end.point), Status.CONVERGED
             history = np.append(history, np.maximum(heights[1:], history[-1]))
     if status is Status.STALLED and top is not None and _is_maximum(top):
@@ -131,7 +139,7 @@ def _is_maximum(top: Optimum) -> bool:
     promise = 0.5 * np.vdot(top.gradient, step)
     after = top.evaluate((top.point - step).astype(top.point.dtype))[1]
     left = 0.5 * abs(after @ inverse @ after)
-    enough = float(nothing(np.asarray(top.value, top.point.dtype)))
+    enough = float(negligible(np.asarray(top.value, top.point.dtype)))
     return bool(0 <= promise <= enough and left <= TAKEN * promise)
 
 
@@ -283,7 +291,8 @@ def _newton(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, sca
     found = maximize(evaluate, u, Newton(steps, tolerance, history=BLOCK))
     gradient, hessian = -found.gradient, -found.hessian
     return (found.point, found.value, found.iterations, found.history,
-            found.flat | arrived(found.value, gradient, hessian), hessian, -found.first, gradient)
+            found.flat | newton_converged(found.value, gradient, hessian), hessian, -found.first,
+            gradient)
 
 
 @jit

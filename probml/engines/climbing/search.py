@@ -83,6 +83,7 @@ def improve(outcome: Outcome, proposals: Iterable[Proposal], slack: float = 0.0)
             outcome = best.noting(Finding.of(Code.IMPROVED, where=proposal.name, gain=gain))
     return outcome
 
+
 # Starts from which nothing rises, and saddles.
 
 # draws of the prior that are looked at where the start leads nowhere, and the best of them that are
@@ -93,7 +94,7 @@ HARDLY = 1e-6
 
 
 def first_optimum(problem: Problem, prior: bool, climb: Maximize, plain: Maximize,
-            params: Mapping) -> Outcome:
+                  params: Mapping) -> Outcome:
     """An optimum, and those from elsewhere: where parameters have not moved at all, from a draw of
     their prior; where it found no way up though the gradient is not zero, by L-BFGS, whose first
     step is along the gradient; where the start is impossible: a start is never an answer.
@@ -238,7 +239,7 @@ Coordinates = dict[str, np.ndarray]
 
 
 def second_looks(problem: Problem, prior: bool, outcome: Outcome, begun: Mapping,
-               climb: Maximize) -> Outcome:
+                 climb: Maximize) -> Outcome:
     """The highest of a climb's end and where climbs from elsewhere end: from its mirror image about
     the start, in what has no bounds and then also in logits, which exchanges what a chance is of;
     with a finding where there are two.
@@ -281,7 +282,7 @@ def _second_starts(problem: Problem, outcome: Outcome, start: Coordinates) -> It
 
 
 def _compare(problem: Problem, prior: bool, outcome: Outcome, other: Outcome,
-              start: Coordinates) -> Outcome:
+             start: Coordinates) -> Outcome:
     """The higher of two ends, with a finding where both are maxima."""
     if other.status is not Status.CONVERGED or not np.isfinite(other.history[-1]):
         return outcome
