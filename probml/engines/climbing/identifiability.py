@@ -77,7 +77,7 @@ def along_the_flattest(plan: Plan, known: Known, top: Optimum, steps: int) -> Fo
 
 
 def along_the_way(plan: Plan, known: Known, top: Optimum, steps: int) -> Found:
-    """As `along_the_flattest`, on the way from the start to the optimum, of parameters without bounds:
+    """As `along_the_flattest`, on the way from the start to the end, of parameters without bounds:
     where going as far again is hardly a fall, there may be no maximum, as of classes that several
     columns separate together, all of whose curvatures have vanished."""
     end, begun = top.point, jax.device_get(compiled_prior_point(plan, known))
