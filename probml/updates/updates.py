@@ -25,6 +25,7 @@ from probml.numerics.optimum import (
     chords,
     clipped_step,
     maximize,
+    negligible,
     separable,
 )
 from probml.numerics.process.plain import traced_once
@@ -103,7 +104,11 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
 
     site = plan.structure.sites[block.names[0]]
     if block.event == 0 and not site.event and not site.entry.kinked:
-        best = maximize(separable(height), origin, Newton(NEWTON, 1e-16, step=clipped_step)).point
+        found = maximize(separable(height), origin, Newton(NEWTON, 1e-16, step=clipped_step))
+        # where there is no maximum, as of a spread on its way to 0, nothing is moved to infinity
+        left = clipped_step(found.point, found.gradient, found.hessian, 0.0)[1]
+        ended = left <= negligible(found.value)
+        best = jax.tree.map(lambda a, b: jnp.where(ended, a, b), found.point, origin)
     else:
         best = maximize(jax.value_and_grad(height), origin, LBFGS(steps, 1e-14)).point
     return {name: maps[name](best[name]) for name in block.names}
