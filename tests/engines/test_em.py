@@ -389,25 +389,3 @@ def test_collapsed_restarts_are_discarded_and_the_rest_is_kept():
         climbs(fit)
         assert fit.params["scale"].min() > 1e-3 and "objective-fell" not in codes(fit)
     assert any("collapsed and were discarded" in fit.status for fit in outcomes)
-
-
-def test_a_spread_without_a_maximum_is_not_sent_to_where_numbers_end():
-    """The joint density of effects and their spread has none at 0: an M-step that finds none moves
-    nothing, so that the rest of the fit stays in float32."""
-    random = np.random.default_rng(14)
-    group = np.arange(18) % 3
-
-    @probml.model
-    def nested(g):
-        top, sigma = (sample(name, dist.HalfNormal(1.0)) for name in ("top", "sigma"))
-        with plate("groups", 3):
-            own = sample("own", dist.Normal(0.0, top))
-        with plate("members", 3):
-            member = sample("member", dist.Normal(own, 1.0))
-        with probml.rows():
-            sample("y", dist.Normal(member[g], sigma))
-
-    with jax.enable_x64(False):
-        fit = nested().fit({"g": group, "y": random.normal(size=18)}, probml.EM(), seed=0)
-    assert np.isfinite(fit.history).all() and "double precision" not in str(fit.status)
-    assert np.asarray(fit.params["top"]).dtype == np.float32 and fit.params["top"] > 0

@@ -15,6 +15,7 @@ from probml.numerics.optimum import (
     chords,
     clipped_step,
     maximize,
+    negligible,
     separable,
 )
 
@@ -131,3 +132,14 @@ def test_a_sum_of_functions_of_one_number_each_is_maximised_at_all_of_them():
     found = jax.jit(lambda u: maximize(separable(
         lambda u: jnp.sum(shape * u["u"] - jnp.exp(u["u"]))), u, method))(start)
     np.testing.assert_allclose(found.point["u"], np.log(shape), atol=1e-9)
+
+
+def test_where_there_is_no_maximum_the_end_still_promises_a_gain():
+    """By which an M-step knows that it found none: the logarithm of a spread on its way to 0."""
+    def left(function):
+        found = maximize(separable(function), np.zeros(2), Newton(40, 1e-16, step=clipped_step))
+        return clipped_step(found.point, found.gradient, found.hessian, 0.0)[1] / negligible(
+            found.value)
+
+    assert jax.jit(lambda: left(lambda u: -3.0 * jnp.sum(u)))() > 1e3
+    assert jax.jit(lambda: left(lambda u: jnp.sum(u - jnp.exp(u))))() < 1.0
