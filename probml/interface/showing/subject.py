@@ -19,7 +19,7 @@ from probml.interface.showing.summaries import summarized
 from probml.interface.showing.summary import Summary
 from probml.queries.fitted import Fitted
 
-DRAWN_BY = "probml.models.pictures.by_kind"  # by name: it is above this module
+PICTURES = "probml.models.pictures.by_kind"  # stands above this room: imported when a page asks
 OURS = "probml."
 TITLES = {"network": "Bayesian network", "hidden_markov": "Hidden Markov model",
           "latent_dirichlet": "Latent Dirichlet allocation"}
@@ -72,7 +72,7 @@ class Subject:
         """(title, SVG, what it shows) of the pictures of this kind of model, the first of them
         first; none without matplotlib."""
         try:
-            return importlib.import_module(DRAWN_BY).drawn(self)
+            return importlib.import_module(PICTURES).drawn(self)
         except ImportError:  # of matplotlib, or of scikit-learn
             return []
 
