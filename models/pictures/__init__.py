@@ -1,12 +1,13 @@
 """Pictures of fitted models: densities, ellipses, responsibilities, profiles, confusions, networks,
 reliability, choosing k, states along time, bands of predictions, intervals, learning, effects of
-groups, parts of time series, biplots."""
+groups, parts of time series, biplots, forest plots."""
 
 from probml.models.pictures.canvas import COLOURS as COLOURS
 from probml.models.pictures.densities import density as density
 from probml.models.pictures.densities import ellipses as ellipses
 from probml.models.pictures.densities import profile as profile
 from probml.models.pictures.densities import responsibilities as responsibilities
+from probml.models.pictures.forest import forest as forest
 from probml.models.pictures.latent_pictures import biplot as biplot
 from probml.models.pictures.latent_pictures import components as components
 from probml.models.pictures.latent_pictures import effects as effects

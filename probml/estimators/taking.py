@@ -15,8 +15,9 @@ from probml.errors import DataError
 from probml.estimators.validation import RegressorMixin
 from probml.numerics.process.cores import looked_at_once
 
-ROWS = ("X", "y", "sample_weight", "offset", "trials")  # what may be a table or a column of one
-NUMBERS = ("sample_weight", "offset", "trials")
+# what may be a table or a column of one
+ROWS = ("X", "y", "sample_weight", "offset", "trials", "event")
+NUMBERS = ("sample_weight", "offset", "trials", "event")
 FLAGS = ("return_std",)
 OURS = "probml."  # the modules whose verbs these are
 
@@ -44,6 +45,8 @@ def _taking(verb: Callable) -> Callable:
         args = tuple(_rows(value, name, self, where) for name, value
                      in zip(names, args, strict=False)) + args[len(names):]
         named = {name: _rows(value, name, self, where) for name, value in named.items()}
+        if (terms := vars(self).get("formula_")) is not None:  # X has the columns of a formula
+            args, named = terms.arguments(names, args, named)
         if needed and not self.lists:
             given = {**dict(zip(names, args, strict=False)), **named}
             if "X" in given and "y" in given:
