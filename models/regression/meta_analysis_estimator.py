@@ -73,7 +73,8 @@ class MetaAnalysis(RegressionResults, Face):
                 that are not more than coefficients.
         """
         check(self)
-        index = getattr(y, "index", None) if names is None else labels(names, "fit(names)")
+        index = labels(names, "fit(names)") if names is not None else (
+            list(y.index) if hasattr(y, "iloc") else None)
         n = len(y) if hasattr(y, "__len__") else 0
         y, error = beside(y, "y", n), beside(standard_error, "standard_error", n)
         if y is None or error is None:
@@ -127,8 +128,10 @@ class MetaAnalysis(RegressionResults, Face):
         engine = None if weak else self.engine or MAP(prior=False,
                                                       restricted=self.method == "REML")
         fit = meta_analysis(**fixed).fit(data, engine, seed=self._seed())
-        units = plane("beta", "bias", centre, spread, 1, level, unit,
-                      tuple(map(str, self._names))) | {"tau": Unit(unit)}
+        units = {"bias": Unit(unit, level), "tau": Unit(unit)}
+        if self._names:
+            units |= plane("beta", "bias", centre, spread, 1, level, unit,
+                           tuple(map(str, self._names)))
         rows = of_rows(y=(level, unit), standard_error=(0.0, unit), x=(centre, spread))
         self.fit_ = replace(fit, units={name: each for name, each in units.items()
                                         if name in fit.params} | rows)
