@@ -37,6 +37,7 @@ from numpyro import sample
 from numpyro.distributions import constraints
 
 import probml
+from probml.models.summaries.regressions import regression_tables
 
 LINKS = {
     "identity": lambda eta: eta,
@@ -128,6 +129,9 @@ def logistic_regression(x, weight_scale=1.0, bias_scale=10.0):
         sample("y", dist.Bernoulli(logits=logits))
 
 
+logistic_regression.summarized(regression_tables)
+
+
 @probml.model
 def softmax_regression(x, states, weight_scale=1.0, bias_scale=10.0):
     """Several classes: y ~ Categorical(logits = x β + b), `beta` (d, states), `bias` (states,);
@@ -139,6 +143,9 @@ def softmax_regression(x, states, weight_scale=1.0, bias_scale=10.0):
     logits = linear_predictor(x, (states,), weight_scale, bias_scale)
     with probml.rows():
         sample("y", dist.Categorical(logits=logits))
+
+
+softmax_regression.summarized(regression_tables)
 
 
 @probml.model
@@ -180,6 +187,9 @@ def generalized_linear(
     seen = family_of(eta, trials, family, link, noise, concentration, concentration_scale)
     with probml.rows():
         sample("y", seen)
+
+
+generalized_linear.summarized(regression_tables)
 
 
 def family_of(eta, trials, family, link=None, noise=None, concentration=None,

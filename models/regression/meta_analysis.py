@@ -15,6 +15,7 @@ from numpyro import sample
 
 import probml
 from probml.models.regression.generalized_linear import linear_predictor
+from probml.models.summaries.regressions import regression_tables
 
 
 @probml.model
@@ -32,3 +33,6 @@ def meta_analysis(x, standard_error, tau=None, weight_scale=None, bias_scale=Non
     tau = sample("tau", dist.Exponential(1 / tau_scale)) if tau is None else tau
     with probml.rows():
         sample("y", dist.Normal(eta, jnp.sqrt(tau**2 + standard_error**2)))
+
+
+meta_analysis.summarized(regression_tables)

@@ -22,6 +22,7 @@ from numpyro import plate, sample
 
 import probml
 from probml.models.regression.generalized_linear import REAL, family_of, linear_predictor
+from probml.models.summaries.regressions import mixed_tables
 
 SCALE_PRIORS = {
     "half-normal": dist.HalfNormal,
@@ -73,6 +74,9 @@ def mixed_model(x, z, member, offset, trials, effects: Mapping, family="normal",
     seen = family_of(eta, trials, family, link, noise, None, concentration_scale)
     with probml.rows():
         sample("y", seen)
+
+
+mixed_model.summarized(mixed_tables)
 
 
 # of the model itself

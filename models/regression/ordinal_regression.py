@@ -18,6 +18,7 @@ from numpyro.distributions import constraints
 
 import probml
 from probml.models.regression.generalized_linear import LINKS, linear_predictor
+from probml.models.summaries.regressions import ordinal_tables
 
 ORDINAL_LINKS = ("logit", "probit", "cloglog")
 LATENT = {  # link → the density of F, as a distribution
@@ -54,3 +55,6 @@ def ordinal_regression(x, categories, link="logit", weight_scale=None, threshold
     probs = jnp.diff(jnp.concatenate([ends, below, ends + 1], -1))
     with probml.rows():
         sample("y", dist.Categorical(jnp.maximum(probs, 1e-37)))
+
+
+ordinal_regression.summarized(ordinal_tables)

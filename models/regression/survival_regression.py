@@ -26,6 +26,7 @@ from numpyro.distributions import constraints
 
 import probml
 from probml.models.regression.generalized_linear import linear_predictor
+from probml.models.summaries.regressions import regression_tables
 
 EXACT, RIGHT, LEFT, INTERVAL = range(4)
 ERRORS = {  # ε → (log density, log P(ε > w), log P(ε ≤ w), its quantile)
@@ -104,3 +105,6 @@ def survival_regression(x, kind, upper, distribution="weibull", weight_scale=Non
              else sample("scale", dist.Exponential(1 / noise_scale)))
     with probml.rows():
         sample("y", CensoredLogTime(DISTRIBUTIONS[distribution], eta, scale, kind, upper))
+
+
+survival_regression.summarized(regression_tables)
