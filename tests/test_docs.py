@@ -25,7 +25,7 @@ from probml.engines.ladder import KINDS
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = [*sorted((DOCS / "how_to").glob("*.md")), DOCS / "explanation.md"]
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:```text\n(?P<shown>.*?)```\n)?", re.DOTALL)
-PICTURES = {"biplot", "components", "effects", "density", "ellipses", "profile",
+PICTURES = {"biplot", "forest", "components", "effects", "density", "ellipses", "profile",
             "responsibilities", "draw_network", "calibration", "reliability", "choosing",
             "comparison", "confusion", "timeline", "bands", "intervals", "learning"}
 SHOWN_ELSEWHERE = {  # number of an expectation → file of tests, a name in it

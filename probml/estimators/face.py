@@ -37,7 +37,8 @@ from probml.language.language import Bound, whole_seed
 from probml.posteriors.units import Unit
 
 # attributes of an estimator that are numbers about the fit as a whole → what they are
-FIGURES = {"total_weight_": "observations", "loglik_": "log-likelihood", "aic_": "AIC",
+FIGURES = {"total_weight_": "observations", "n_observations_": "observations",
+           "loglik_": "log-likelihood", "aic_": "AIC",
            "bic_": "BIC", "log_evidence_": "log marginal likelihood",
            "log_marginal_likelihood_": "log marginal likelihood", "n_components_": "components",
            "n_states_": "states", "n_neighbors_": "neighbours", "inertia_": "inertia",
@@ -253,9 +254,10 @@ class Face(Portable, BaseEstimator):
 
     def _figures(self) -> dict[str, Any]:
         """Numbers about the fit as a whole."""
-        found = {label: getattr(self, name, None) for name, label in FIGURES.items()}
+        found = {label: value for name, label in FIGURES.items()
+                 if isinstance(value := getattr(self, name, None), Real)}
         return {label: int(value) if float(value).is_integer() else float(value)
-                for label, value in found.items() if isinstance(value, Real)}
+                for label, value in found.items()}
 
     def _attributes(self) -> list[Table]:
         """What was learnt, by the names of the attributes: those with a number for each column."""
