@@ -154,4 +154,5 @@ class OrdinalRegression(RegressionResults, Framed, Margin):
 
     def predict(self, X):
         """The likeliest category of every row."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(1)]

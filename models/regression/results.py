@@ -37,7 +37,7 @@ class RegressionResults:
     loglik_: float | None = None
     n_parameters_: int
     n_observations_: float
-    _rows: str = ""
+    _fingerprint: str = ""  # of the rows of y and their weights
     _restricted: tuple | None = None
 
     def _learn_likelihood(self, loglik: float | None, parameters: int, y: np.ndarray,
@@ -53,7 +53,7 @@ class RegressionResults:
         self.n_parameters_, self.n_observations_ = int(parameters), float(np.sum(weights))
         rows = np.column_stack([np.reshape(y, (len(weights), -1)), weights])
         rows = np.ascontiguousarray(rows[np.lexsort(rows.T)], float)
-        self._rows = hashlib.sha256(rows.tobytes()).hexdigest()[:16]
+        self._fingerprint = hashlib.sha256(rows.tobytes()).hexdigest()[:16]
         self._restricted = restricted
 
     def _maximum(self, name: str) -> float:
@@ -233,7 +233,7 @@ def likelihood_ratio_test(small: Any, large: Any):
 
     both = {"small": small, "large": large}
     for name, each in both.items():
-        if not isinstance(each, RegressionResults) or not getattr(each, "_rows", ""):
+        if not isinstance(each, RegressionResults) or not each._fingerprint:
             raise ModelError(f"likelihood_ratio_test({name}=...): expected a fitted regression, "
                              f"such as GeneralizedLinearModel or MixedModel, got a "
                              f"{type(each).__name__}")
@@ -241,7 +241,7 @@ def likelihood_ratio_test(small: Any, large: Any):
             raise ModelError(f"likelihood_ratio_test({name}=...): this {type(each).__name__} is no "
                              f"maximum of the likelihood, but has a posterior or a penalty: use "
                              f"probml.compare")
-    if small._rows != large._rows:
+    if small._fingerprint != large._fingerprint:
         raise DataError(f"likelihood_ratio_test: the models were fitted to different rows of y "
                         f"({small.n_observations_:g} and {large.n_observations_:g}): fit both to "
                         f"the rows that have all columns")
