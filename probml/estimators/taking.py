@@ -1,5 +1,6 @@
-"""Faces take the tables of any library, and answer `impute` with the kind that went in. What a
-verb's rows must be in any case is asked here, for all of them."""
+"""Estimators take the tables of any library, and answer with the kind that went in: `impute`, and
+what is asked of sequences. What a verb's rows must be in any case is asked here, for all of
+them."""
 
 import functools
 import inspect
@@ -10,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from probml.dataset.frames import as_pandas, is_table, like, names_of
+from probml.dataset.frames import as_pandas, is_table, like, native
+from probml.dataset.labels import labels_of
 from probml.errors import DataError
 from probml.estimators.validation import RegressorMixin
 from probml.numerics.process.cores import looked_at_once
@@ -53,7 +55,9 @@ def _taking(verb: Callable) -> Callable:
                 _together(given["X"], given["y"], where)
         with looked_at_once():
             found = verb(self, *args, **named)
-        return _framed(rows, found) if verb.__name__ == "impute" and is_table(rows) else found
+        if verb.__name__ == "impute":
+            found = _framed(rows, found, self.lists)
+        return native(found, rows) if self.lists else found
 
     ask.takes_tables = True
     return ask
@@ -93,7 +97,8 @@ def _rows(value: Any, name: str, face: Any, where: str) -> Any:
     # a list of sequences may be of unequal lengths
     if isinstance(value, list | tuple):
         if face.lists and name in ("X", "y"):
-            return value
+            tables = len(value) > 0 and hasattr(value[0], "shape")
+            return [as_pandas(part) for part in value] if tables else value
         _listed(value, name, where)
     if name == "y" and np.asarray(value).ndim == 0:
         raise DataError(f"{where}: expected one y for each row of X, got {reprlib.repr(value)}")
@@ -136,11 +141,18 @@ def _numbers(value: Any, name: str, where: str) -> Any:
     return value if array.dtype.kind in "biuf" and value is not array else array
 
 
-def _framed(rows: Any, cells: Any) -> Any:
-    """Cells (n, d) as the columns of the table that was given."""
+def _framed(rows: Any, cells: Any, lists: bool) -> Any:
+    """Cells (n, d) as the columns of the table that was given, or of each table of a list; of a
+    column of a table as such a column."""
+    if lists and isinstance(rows, list | tuple) and isinstance(cells, list):
+        return [_framed(part, own, False) for part, own in zip(rows, cells, strict=True)]
+    if not is_table(rows):
+        column = labels_of(as_pandas(rows))[1]
+        return cells if column is None else column.table(cells)
     cells = np.asarray(cells)
-    columns = {}
-    for j, name in enumerate(names_of(rows)):
+    cells = cells.reshape(len(cells), -1)
+    labels, columns = labels_of(as_pandas(rows))[1], {}
+    for j, name in enumerate(labels.names):
         column = cells[:, j]
         if column.dtype.hasobject:  # as they would be by themselves
             column = np.array(column.tolist())
