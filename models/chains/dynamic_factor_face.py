@@ -1,7 +1,7 @@
 """The scikit-learn face of dynamic factors."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,6 +37,9 @@ class DynamicFactor(Projection, OfSequences):
         natural, with all constants; n_parameters_, aic_, bic_; n_iter_, converged_; fit_: the
         probml Fit, of columns less their means and in units of their standard deviation.
     """
+
+    _title: ClassVar[str] = "Dynamic factor model"
+    _kind: ClassVar[str] = "none"
 
     n_factors: int = parameter(1, whole(1))
     _: KW_ONLY

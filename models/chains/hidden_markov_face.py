@@ -4,7 +4,7 @@ know."""
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -101,6 +101,8 @@ class HiddenMarkov(ByName, OfEmissions):
         probml Fit; of several n_states: n_states_, the chosen one, fits_ (states → Fit) and table_,
         a DataFrame with n_states, loglik, parameters, aic, bic, converged.
     """
+
+    _title: ClassVar[str] = "Hidden Markov model"
 
     n_states: Any = parameter(2, sizes(1))
     _: KW_ONLY

@@ -19,6 +19,7 @@ class OfSequences(Face):
     """A face of sequences: X, lengths and y as data, checked."""
 
     lists: ClassVar[bool] = True
+    _row: ClassVar[str] = "time step"
 
     def _asked(self, X, lengths=None):
         check_is_fitted(self, "fit_")

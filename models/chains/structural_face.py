@@ -2,7 +2,7 @@
 
 from dataclasses import KW_ONLY, dataclass, replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -80,6 +80,8 @@ class StructuralTimeSeries(OfSequences):
 
     Cost: as probml.MAP; a pass is O(steps × numbers of the state³).
     """
+
+    _kind: ClassVar[str] = "components"
 
     trend: str = parameter("level", one_of(*TRENDS))
     _: KW_ONLY

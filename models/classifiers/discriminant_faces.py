@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -62,6 +62,8 @@ class GaussianDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Additive, C
         classes_, priors_ (k,), means_ (k, d), covariance_ (k, d, d), (d, d), (k, d), (d,), (k,) or
         (), fit_.
     """
+
+    _title: ClassVar[str] = "Gaussian discriminant analysis"
 
     covariance: str = parameter("own", COVARIANCE)
     _: KW_ONLY
@@ -138,6 +140,8 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
         classes_, priors_ (classes,), weights_ (classes, k) of the components in a class, means_
         (classes, k, d), covariance_, fit_.
     """
+
+    _title: ClassVar[str] = "Mixture discriminant analysis"
 
     _target = "class"
     n_components: int = parameter(2, whole(1))

@@ -1,7 +1,7 @@
 """The scikit-learn face of Fisher's linear discriminant."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -48,6 +48,8 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
     Sources: Fisher (1936), "The use of multiple measurements in taxonomic problems"; Rao (1948) for
         several classes.
     """
+
+    _title: ClassVar[str] = "Fisher discriminant analysis"
 
     n_components: int | None = parameter(None, optional(whole(1)))
     _: KW_ONLY

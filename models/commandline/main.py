@@ -354,7 +354,7 @@ def report(fitted: str, data: str | None, target: str | None, out: str, model: s
             raise ModelError(f"--target {target}: it needs --data and the file of a model of the "
                              f"library; a function of your own finds its columns by name")
         rows += (answers.target_of(table, target),)
-    found.report(out, *rows)
+    found.report(out, *rows, name=None if data in (None, "-") else Path(data).name)
     click.echo(f"written to {out}", err=True)
 
 

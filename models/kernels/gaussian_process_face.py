@@ -1,7 +1,7 @@
 """The scikit-learn face of Gaussian processes."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +62,8 @@ class GaussianProcess(Numeric):
 
     Cost: O(n³) a step of the optimisation, O(n²) memory and an asked row.
     """
+
+    _kind: ClassVar[str] = "smooth"
 
     kernel: str = parameter("rbf", one_of(*KERNELS))
     _: KW_ONLY

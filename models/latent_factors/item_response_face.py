@@ -1,7 +1,7 @@
 """The scikit-learn face of item response."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,6 +33,8 @@ class ItemResponse(Projection, Face):
         ability at which half answer 1; loglik_ of the answers; n_iter_, converged_, fit_: the
         probml Fit, whose data are {"y": X}.
     """
+
+    _title: ClassVar[str] = "Item response model"
 
     kind: str = parameter("2pl", one_of(*MODELS))
     _: KW_ONLY

@@ -1,7 +1,7 @@
 """Mixtures of categories, counts and columns of several kinds, by the manners of scikit-learn."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -117,6 +117,8 @@ class MixedMixture(_Columns):
         weights_ (k,), tables_, columns_, converged_, n_iter_, lower_bound_, n_parameters_, fit_.
     """
 
+    _title: ClassVar[str] = "Mixture model for columns of mixed type"
+
     n_components: Any = parameter(2, sizes(1))
     _: KW_ONLY
     categorical: Any = parameter(None, ANY)
@@ -150,6 +152,8 @@ class LatentClass(_Columns):
     Attributes: weights_ (k,), tables_: column → {"probs": (k, categories)}, and those of
         MixedMixture.
     """
+
+    _title: ClassVar[str] = "Latent class model"
 
     n_components: Any = parameter(2, sizes(1))
     _: KW_ONLY

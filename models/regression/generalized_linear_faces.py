@@ -1,7 +1,7 @@
 """scikit-learn faces of generalized linear models and of robust regression."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -94,6 +94,8 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
     Separated classes without penalty are warned of. Cost: as probml.MAP; then one product of the
     rows for the information.
     """
+
+    _title: ClassVar[str] = "Generalized linear model"
 
     family: str = parameter("normal", one_of(*FAMILIES, *ALIASES))
     _: KW_ONLY

@@ -177,6 +177,35 @@ class MetaAnalysis(RegressionResults, Face):
                                tuple(map(str, self._names)) if restricted else None)
         self.n_observations_ = float(n - p * restricted)
 
+    def forest_table(self, level=0.95):
+        """The studies with their intervals, and without moderators the mean effect as the last row:
+        what pictures.forest draws.
+
+        Args:
+            level: the probability of the intervals.
+
+        Returns:
+            A DataFrame: estimate, lower, upper, weight.
+
+        Raises:
+            ModelError: no probability.
+        """
+        import pandas as pd
+
+        hold("forest_table", level=(level, within(0, 1)))
+        check_is_fitted(self, "fit_")
+        half = norm.ppf((1 + level) / 2)
+        found = self.effects_[["estimate", "weight"]]
+        error = self.effects_["standard error"]
+        found = found.assign(lower=found["estimate"] - half * error,
+                             upper=found["estimate"] + half * error)
+        if self._names:
+            return found
+        mean, own = self.intercept_, half * self.standard_errors_[0]
+        last = pd.DataFrame({"estimate": [mean], "lower": [mean - own], "upper": [mean + own]},
+                            index=[f"mean (I² {self.I2_:.0f}%)"])
+        return pd.concat([found, last])
+
     def predict(self, X=None, interval=None):
         """The mean effect, of moderators X (m, d) those of such studies, (m,).
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -102,6 +102,8 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Face):
 
     Cost: as probml.MAP; then the covariance, but with REML, four gradients a parameter.
     """
+
+    _kind: ClassVar[str] = "effects"
 
     effects: Any = parameter(None, EFFECTS)
     _: KW_ONLY

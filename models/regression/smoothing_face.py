@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -59,6 +59,8 @@ class SmoothingSpline(FromMoments):
     Cost: one pass, about 20 operations a row and pair of columns; then O(d³) of the d columns of
         the basis.
     """
+
+    _kind: ClassVar[str] = "smooth"
 
     knots: Any = parameter(20, sizes(1))
     _: KW_ONLY

@@ -20,6 +20,8 @@ from probml.numerics.process.cores import looked_at_once
 # what may be a table or a column of one
 ROWS = ("X", "y", "sample_weight", "offset", "trials", "event")
 NUMBERS = ("sample_weight", "offset", "trials", "event")
+LEARN = ("fit", "partial_fit")
+FEW = 2**20  # numbers of the rows that an estimator keeps, for its report and its pictures
 FLAGS = ("return_std",)
 OURS = "probml."  # the modules whose verbs these are
 
@@ -43,6 +45,7 @@ def _taking(verb: Callable) -> Callable:
     @functools.wraps(verb)
     def ask(self: Any, *args: Any, **named: Any) -> Any:
         rows = args[0] if args else named.get("X")
+        given = {**dict(zip(names, args, strict=False)), **named}
         where = f"{type(self).__name__}.{verb.__name__}"
         args = tuple(_rows(value, name, self, where) for name, value
                      in zip(names, args, strict=False)) + args[len(names):]
@@ -50,17 +53,28 @@ def _taking(verb: Callable) -> Callable:
         if (terms := vars(self).get("formula_")) is not None:  # X has the columns of a formula
             args, named = terms.arguments(names, args, named)
         if needed and not self.lists:
-            given = {**dict(zip(names, args, strict=False)), **named}
-            if "X" in given and "y" in given:
-                _together(given["X"], given["y"], where)
+            read = {**dict(zip(names, args, strict=False)), **named}
+            if "X" in read and "y" in read:
+                _together(read["X"], read["y"], where)
         with looked_at_once():
             found = verb(self, *args, **named)
+        if verb.__name__ in LEARN:
+            self._fitted_rows = given if verb.__name__ == "fit" and _few(given) else {}
         if verb.__name__ == "impute":
             found = _framed(rows, found, self.lists)
         return native(found, rows) if self.lists else found
 
     ask.takes_tables = True
     return ask
+
+
+def _few(given: dict[str, Any]) -> bool:
+    """Whether rows are so few that an estimator keeps them, as they were given."""
+    count = 0
+    for value in given.values():
+        listed = isinstance(value, list | tuple)
+        count += sum(map(np.size, value)) if listed else np.size(value)
+    return count <= FEW
 
 
 def _together(X: Any, y: Any, where: str) -> None:

@@ -120,8 +120,8 @@ def test_a_forest_has_a_row_for_each_study(bcg):
     assert words == [*table["trial"], "mean (I² 92%)"]
     glm = GeneralizedLinearModel().fit(table[["ablat", "year"]], table["yi"])
     assert [each.get_text() for each in pictures.forest(glm).get_yticklabels()] == ["ablat", "year"]
-    with pytest.raises(probml.ModelError, match="expected a fitted regression"):
-        pictures.forest(MetaAnalysis())
+    assert ours.forest_table(0.9).loc["t1", "upper"] == pytest.approx(
+        table["yi"][0] + 1.644854 * table["vi"][0] ** 0.5, abs=1e-5)
 
 
 # Ordinal
