@@ -156,12 +156,25 @@ if TYPE_CHECKING:  # for editors
     from probml.models.regression.linear_regression import linear_regression as linear_regression
     from probml.models.regression.linear_regression import polynomial as polynomial
     from probml.models.regression.linear_regression import ridge as ridge
+    from probml.models.regression.meta_analysis import meta_analysis as meta_analysis
+    from probml.models.regression.meta_analysis_estimator import MetaAnalysis  # noqa: F401
     from probml.models.regression.mixed_model import mixed_model as mixed_model
     from probml.models.regression.mixed_model_face import MixedModel  # noqa: F401
+    from probml.models.regression.ordinal_regression import ordinal_regression as ordinal_regression
+    from probml.models.regression.ordinal_regression_estimator import (
+        OrdinalRegression,  # noqa: F401
+    )
+    from probml.models.regression.results import likelihood_ratio_test  # noqa: F401
     from probml.models.regression.robust_regression import robust_regression as robust_regression
     from probml.models.regression.smoothing import bspline_basis as bspline_basis
     from probml.models.regression.smoothing import smoothing as smoothing
     from probml.models.regression.smoothing_face import SmoothingSpline  # noqa: F401
+    from probml.models.regression.survival_regression import (
+        survival_regression as survival_regression,
+    )
+    from probml.models.regression.survival_regression_estimator import (
+        SurvivalRegression,  # noqa: F401
+    )
     from probml.models.trees.boosting_face import Boosted  # noqa: F401
     from probml.models.trees.evidence_tree_face import EvidenceTree  # noqa: F401
     from probml.models.trees.sampled_tree_face import SampledTree  # noqa: F401
@@ -263,7 +276,14 @@ _LATE = {
     "NeuralNetworkClassifier": "neural_networks.neural_network_faces",
     "NeuralNetworkRegressor": "neural_networks.neural_network_faces",
     "Perceptron": "classifiers.perceptron_face",
+    "MetaAnalysis": "regression.meta_analysis_estimator",
     "MixedModel": "regression.mixed_model_face",
+    "meta_analysis": "regression.meta_analysis",
+    "ordinal_regression": "regression.ordinal_regression",
+    "survival_regression": "regression.survival_regression",
+    "OrdinalRegression": "regression.ordinal_regression_estimator",
+    "SurvivalRegression": "regression.survival_regression_estimator",
+    "likelihood_ratio_test": "regression.results",
     "formula": "regression.formulas",
     "BayesianLinearRegression": "regression.bayesian_regression_face",
     "SmoothingSpline": "regression.smoothing_face",
@@ -296,9 +316,12 @@ _ELSEWHERE = {  # what other libraries call it → what does it here
     "OLS": "BayesianLinearRegression", "lmer": "MixedModel, with formula(text, table)",
     "glmer": "MixedModel(family=), with formula(text, table)", "MixedLM": "MixedModel",
     "stan_glm": "GeneralizedLinearModel(engine='bayes')",
-    "brm": "formula(text, table).fit(engine='bayes')",
+    "brm": "formula(text, table, family, engine='bayes')", "rma": "MetaAnalysis",
+    "polr": "OrdinalRegression", "OrderedModel": "OrdinalRegression",
+    "survreg": "SurvivalRegression",
     "stan_lmer": "MixedModel(engine='bayes')", "stan_glmer": "MixedModel(family=, engine='bayes')",
     "BayesianNetwork": "bayesian_network", "DiscreteBayesianNetwork": "bayesian_network",
+    "anova": "likelihood_ratio_test", "lrtest": "likelihood_ratio_test",
     "BIFReader": "read_bif", "BIFWriter": "write_bif", "HillClimbSearch": "learn_structure",
 }
 __all__ = [*_LATE]

@@ -4,8 +4,9 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
-from probml import MAP, Fit, Refusal
+from probml import MAP, DataError, Fit, ModelError, Refusal
 from probml.estimators.rules import (
     CLASS_WEIGHT,
     ENGINE,
@@ -19,6 +20,8 @@ from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.planes import COST, Planes, labelled
 from probml.models.frames.framed import counted, unpenalised
 from probml.models.regression.generalized_linear import logistic_regression, softmax_regression
+from probml.models.regression.posterior_answers import is_posterior
+from probml.models.regression.results import RegressionResults
 from probml.posteriors.units import Unit
 
 # prior standard deviation in logits of intercepts that a posterior needs and nothing tells
@@ -26,7 +29,7 @@ LOOSE = 30.0
 
 
 @dataclass(eq=False, repr=False)
-class LogisticRegression(Planes):
+class LogisticRegression(RegressionResults, Planes):
     """Logistic regression, softmax regression of several classes (= maximum entropy): p(class | x)
     ∝ exp(x β_class + b_class).
 
@@ -102,7 +105,47 @@ class LogisticRegression(Planes):
         if k > 2:
             beta, bias = beta - beta.mean(1, keepdims=True), bias - bias.mean()
         self.coef_, self.intercept_ = self._planes(beta, bias)
+        maximum = np.isinf(self.C) and not is_posterior(fit)
+        logits = X @ self.coef_.T + self.intercept_
+        logits = np.column_stack([np.zeros(len(X)), logits]) if k == 2 else logits
+        logs = logits[np.arange(len(X)), codes] - logsumexp(logits, axis=1)
+        self._learn_likelihood(float((weights * logs).sum()) if maximum else None,
+                               (k - 1) * (X.shape[1] + int(self.fit_intercept)), codes, weights)
         return self
+
+    def _coefficient_names(self):
+        import pandas as pd
+
+        names = super()._coefficient_names()
+        if len(self.classes_) == 2:
+            return names
+        return pd.MultiIndex.from_product([names, self.classes_], names=["column", "class"])
+
+    def _family_of_y(self) -> str:
+        if len(self.classes_) > 2:
+            raise ModelError(f"residuals: of {len(self.classes_)} classes there is no number y: "
+                             f"expected two classes, 0 and 1")
+        return "bernoulli"
+
+    def _numbers_of(self, y) -> np.ndarray:
+        y = np.asarray(y)
+        if not np.isin(y, self.classes_).all():
+            row = int(np.argmin(np.isin(y, self.classes_)))
+            raise DataError(f"residuals: y is {y[row]!r} in row {row}, no class of "
+                            f"{self.classes_.tolist()}")
+        return (y == self.classes_[-1]).astype(float)
+
+    def _inverse_link(self, X, offset) -> np.ndarray:
+        return self.fitted(X)
+
+    def fitted(self, X):
+        """p(class | x) of every row: of two classes that of classes_[1], (n,), else (n, k)."""
+        found = self.predict_proba(X)
+        return found[:, 1] if found.shape[1] == 2 else found
+
+    def residuals(self, X, y, kind="response"):
+        """See RegressionResults.residuals; y are labels of two classes, classes_[1] counts as 1."""
+        return super().residuals(X, y, kind)
 
     def _told(self, fit: Fit) -> dict[str, Unit]:
         """Of several classes coefficients are told less their mean over these, which no row tells:

@@ -1,6 +1,6 @@
 """Pictures of fitted models: densities, ellipses, responsibilities, profiles, confusions, networks,
 reliability, choosing k, states along time, bands of predictions, intervals, learning, effects of
-groups, parts of time series, biplots."""
+groups, parts of time series, biplots, forest plots."""
 
 from probml.models.pictures.by_kind import picture as picture
 from probml.models.pictures.canvas import COLOURS as COLOURS

@@ -10,6 +10,7 @@ from probml import DataError, ModelError
 from probml.estimators.rules import hold, within
 from probml.interface.showing.summaries import summarized
 from probml.models.pictures.canvas import COLOURS, axes_of, fit_of, listed
+from probml.models.regression.meta_analysis_estimator import MetaAnalysis
 
 # the names under which tables hold them, in order
 ESTIMATE = ("estimate", "value", "mean", "coef", "effect", "yi", "odds ratio")
@@ -25,7 +26,8 @@ def forest(fitted: Any, data: Any = None, names: Iterable[str] | None = None, *,
     """Estimates with their intervals, one below the other.
 
     Args:
-        fitted: an estimator or a Fit whose `summary()` has coefficients, which are drawn without
+        fitted: a MetaAnalysis, whose studies are drawn and, as a diamond, their mean effect; an
+            estimator or a Fit whose `summary()` has coefficients, which are drawn without
             the intercept; or a DataFrame with an estimate and `lower` and `upper`, or a standard
             error, in columns of the usual names (value, lower, upper; Estimate, 2.5%, 97.5%;
             Estimate, Std. Error). Its index names the rows; markers are as large as `weight`.
@@ -53,6 +55,9 @@ def forest(fitted: Any, data: Any = None, names: Iterable[str] | None = None, *,
         'estimate, 95% interval'
     """
     hold("forest", level=(level, within(0.0, 1.0)))
+    if isinstance(fitted, MetaAnalysis) and hasattr(fitted, "effects_"):
+        fitted = fitted.forest_table(level)
+        summary = summary or [fitted.index[-1]]
     value, low, high, size, words = _read(fitted, level)
     keep = [i for i, word in enumerate(words) if word != "Intercept"] if _is_fitted(fitted) else []
     if names is not None:

@@ -153,13 +153,19 @@ class BayesianLinearRegression(FromMoments):
         self.notes_.append(text)
         warnings.warn(f"BayesianLinearRegression: {text}", RuntimeWarning, stacklevel=3)
 
-    def predict(self, X, return_std=False):
+    def predict(self, X, return_std=False, interval=None):
         """The posterior mean of y at rows X, and the standard deviation of a new observation: of
         curve and noise together.
+
+        Args:
+            interval: a probability, such as 0.9: answer with an Interval (value, lower, upper), the
+                bounds of a new y.
 
         Returns:
             mean (n,) or (n, m); with return_std (mean, std).
         """
+        if interval is not None:
+            return self._interval(*self.predict(X, return_std=True), interval)
         X = self._asked(X)
         away, d = X - self.moments_.mean[: X.shape[1]], X.shape[1]
         mean = self.moments_.mean[d:] + np.column_stack(
@@ -172,6 +178,21 @@ class BayesianLinearRegression(FromMoments):
             bias = scales.variance / self.moments_.rows if self.fit_intercept else 0.0
             columns.append(np.sqrt(scales.variance + bias + ((away @ weights.spread) ** 2).sum(1)))
         return self._output(mean), self._output(np.column_stack(columns))
+
+    def _coefficients(self) -> tuple[np.ndarray, np.ndarray]:
+        if not self._flat_target:
+            raise ModelError("confint: expected one output y (n,); fit each output by itself")
+        found, mean = self._weights[0], self.moments_.mean[: self.n_features_in_]
+        errors = np.sqrt((found.spread**2).sum(1))
+        if not self.fit_intercept:
+            return found.mean, errors
+        level = self._scales[0].variance / self.moments_.rows
+        return (np.append(self.intercept_, found.mean),
+                np.append(np.sqrt(level + ((mean @ found.spread) ** 2).sum()), errors))
+
+    def confint(self, level=0.95):
+        """See RegressionResults.confint; of the exact posterior at the chosen scales."""
+        return self._wald(level)
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
         """Rows as the data of `fit_`: X and y about the means of the rows that were fitted."""

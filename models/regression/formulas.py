@@ -7,34 +7,38 @@ Source: Wilkinson & Rogers (1973), "Symbolic description of factorial models"; t
 are those of Bates, Mächler, Bolker & Walker (2015), section 2.1.
 """
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.models.regression.formula_terms import INTERCEPT, Terms, refuse_habits, said, written
 from probml.models.regression.generalized_linear_faces import GeneralizedLinearModel
 from probml.models.regression.mixed_model_face import MixedModel
-
-EFFECT = re.compile(r"\(\s*([^()|]+?)\s*(\|\|?)\s*([^()|]+?)\s*\)")
-INTERCEPT = "Intercept"
+from probml.models.regression.ordinal_regression_estimator import OrdinalRegression
+from probml.models.regression.survival_regression import DISTRIBUTIONS
+from probml.models.regression.survival_regression_estimator import SurvivalRegression
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Formula:
-    """A formula that has met a table: `f.fit(family="poisson", engine="bayes")` is a regression or
-    a mixed model; `MixedModel(f.effects).fit(f.X, f.y)` is one by hand, `linear_regression().fit(
-    f.data)` a function.
+    """A formula with the columns of a table: `f.fit(family="poisson", engine="bayes")` is a
+    regression or a mixed model; `MixedModel(f.effects).fit(f.X, f.y)` is one by hand,
+    `linear_regression().fit(f.data)` a function.
 
     Attributes:
         text: as it was written.
         X: a DataFrame: the columns of the terms, without the intercept, then those of groupings.
-        y: (n,), the left side; None where there is none.
+        y: (n,), the left side; None where there is none. Of Surv(lower, upper, type="interval2")
+            (n, 2).
         intercept: whether the formula has one, for fit_intercept.
         effects: grouping → columns whose coefficients differ among its members, as MixedModel
             takes it; None without such terms.
         correlated: whether these have correlations, (a | g), or have not, (a || g).
+        fixed: the columns of X that have one coefficient for all rows.
+        others: "offset", "trials" or "event" → (n,), as the formula has it.
     """
 
     text: str
@@ -44,22 +48,26 @@ class Formula:
     effects: dict[str, list[str]] | None
     correlated: bool
     spec: Any
+    terms: Terms
+    fixed: list[str] = field(default_factory=list)
+    others: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def data(self) -> dict[str, Any]:
         """{"x": columns of the terms, "y": the left side} for functions."""
-        x = self.X.drop(columns=list(self.effects or ()))
-        return {"x": x.to_numpy(float)} if self.y is None else {"x": x.to_numpy(float),
-                                                                "y": self.y}
+        x = self.X[self.fixed].to_numpy(float)
+        return {"x": x} if self.y is None else {"x": x, "y": self.y}
 
     def fit(self, family: str = "normal", *, sample_weight: Any = None, offset: Any = None,
             trials: Any = None, **settings: Any) -> Any:
         """The estimator of the formula, fitted to the rows of its table: MixedModel where it has
-        effects of groups, else GeneralizedLinearModel. `model.predict(f.of(new))` answers for other
-        rows.
+        effects of groups, OrdinalRegression or SurvivalRegression of their families, else
+        GeneralizedLinearModel. `model.predict(new)` answers for other rows of such columns.
 
         Args:
-            family, sample_weight, offset, trials: see there.
+            family: of GeneralizedLinearModel, or "ordinal", or "weibull", "lognormal",
+                "loglogistic" and "exponential" of Surv(time, event).
+            sample_weight, offset, trials: see there; an offset is added to that of the formula.
             settings: parameters of the estimator, such as link="probit", or engine="bayes", a
                 posterior under default priors.
 
@@ -69,13 +77,43 @@ class Formula:
         """
         if self.y is None:
             raise ModelError(f"fit: formula({self.text!r}) has no left side: write 'y ~ ...'")
+        model, given = self._estimator(family, settings), dict(self.others)
+        if offset is not None:
+            given["offset"] = given.get("offset", 0.0) + np.asarray(offset, float)
+        if trials is not None:
+            given["trials"] = trials
+        if ("event" in given or np.ndim(self.y) == 2) and not isinstance(model, SurvivalRegression):
+            raise ModelError(f"fit(family={family!r}): Surv(...) needs family= one of "
+                             f"{list(DISTRIBUTIONS)}")
+        if other := next((name for name in given if name not in signature(model.fit).parameters),
+                         None):
+            raise ModelError(f"fit(family={family!r}): {type(model).__name__} takes no {other}")
+        model.fit(self.X, self.y, sample_weight=sample_weight, **given)
+        model.formula_ = self.terms
+        return model
+
+    def _estimator(self, family: str, settings: dict) -> Any:
+        special = {"ordinal": OrdinalRegression, "cumulative": OrdinalRegression} | {
+            name: lambda name=name, **own: SurvivalRegression(name, **own)
+            for name in DISTRIBUTIONS}
+        if self.effects and family in special:
+            raise ModelError(f"fit(family={family!r}): formula({self.text!r}) has effects of "
+                             f"groups, which this family has not: write a function with them")
+        if family in ("ordinal", "cumulative") and not self.intercept:
+            raise ModelError(f"fit(family={family!r}): the thresholds are intercepts: remove '0 +' "
+                             f"from formula({self.text!r})")
         if self.effects and not self.intercept:
             raise ModelError(f"fit: formula({self.text!r}) has no intercept, but MixedModel always "
                              f"has one: remove '0 +'")
-        model = (MixedModel(self.effects, family=family, correlated=self.correlated, **settings)
-                 if self.effects else
-                 GeneralizedLinearModel(family, fit_intercept=self.intercept, **settings))
-        return model.fit(self.X, self.y, sample_weight=sample_weight, offset=offset, trials=trials)
+        if self.effects:
+            columns = len(self.X.columns) - len(self.effects)
+            fixed = {"fixed": self.fixed} if len(self.fixed) < columns else {}
+            return MixedModel(self.effects, family=family, correlated=self.correlated, **fixed,
+                              **settings)
+        if family in special and self.intercept:
+            return special[family](**settings)
+        make = special.get(family, lambda **own: GeneralizedLinearModel(family, **own))
+        return make(fit_intercept=self.intercept, **settings)
 
     def of(self, table: Any) -> Any:
         """X of other rows, categories coded as at first.
@@ -83,26 +121,62 @@ class Formula:
         Raises:
             DataError: a column or a cell that is missing, a category that is new.
         """
-        return _columns(self.text, table, self.effects or {},
-                        lambda: self.spec.get_model_matrix(table, context={"np": np}))
+        return self.terms.of(table)
 
     def __repr__(self) -> str:
         return f"Formula({self.text!r}: {len(self.X)} rows, {list(self.X.columns)})"
 
 
-def formula(text: str, table: Any) -> Formula:
-    """Read a formula with the columns of a pandas table.
+def formula(text: str, table: Any, family: str | None = None, *, engine: Any = None,
+            weights: Any = None, **settings: Any) -> Any:
+    """Read a formula with the columns of a pandas table, and fit its regression, as bambi's Model
+    and R's glm, lmer and glmer do, where a family, an engine or a setting is given.
 
     Args:
         text: "y ~ terms": names, C(name) for categories, a:b and a * b, functions such as
-            np.log(a); "0 +" leaves the intercept out; (1 + a | ward) are effects of a grouping,
-            (a || ward) without correlations.
+            np.log(a), offset(np.log(t)); "0 +" leaves the intercept out. (1 + a | ward) are effects
+            of a grouping, (a || ward) without correlations, (1 | ward/bed) nested, (1 | a:b) of
+            pairs; a may be categories. The left side is a column, cbind(successes, failures) or
+            p(successes, trials) of the binomial, Surv(time, event) or Surv(lower, upper,
+            type="interval2").
+        table: the rows, a DataFrame.
+        family: as of Formula.fit, such as "gaussian", "binomial", "poisson", "negative_binomial",
+            "zero_inflated_poisson", "hurdle", "beta", "gamma", "student_t", "ordinal", "weibull".
+        engine: "bayes": a posterior under weakly informative priors; or an engine's value.
+        weights: how many times each row counts: the name of a column, or numbers (n,).
+        settings: parameters of the estimator, such as link="probit" or reml=False, and offset= and
+            trials=, (n,).
+
+    Returns:
+        Without family, engine, weights and settings a Formula: columns that estimators take. Else
+        the fitted estimator, GeneralizedLinearModel, MixedModel, OrdinalRegression or
+        SurvivalRegression, which takes tables of the same columns: `model.predict(new)`.
 
     Raises:
-        ModelError: a text that is no formula, effects of what is no column of the terms, nested
-            groupings; formulaic is absent.
+        ModelError: a text that is no formula; a family or setting that cannot be used; formulaic is
+            absent.
         DataError: a column that is missing, or has missing cells.
+
+    Example:
+        >>> model = formula("Reaction ~ Days + (Days | Subject)", table, family="gaussian")
+        >>> model.predict(table[:3]), model.confint()
     """
+    if (family, engine, weights) == (None, None, None) and not settings:
+        return _read(text, table)
+    if isinstance(weights, str):
+        if weights not in table.columns:
+            raise DataError(f"formula(weights={weights!r}): the table has no such column; it has "
+                            f"{list(table.columns)}")
+        weights = table[weights]
+    settings = settings if engine is None else {**settings, "engine": engine}
+    try:
+        return _read(text, table).fit("normal" if family is None else family,
+                                      sample_weight=weights, **settings)
+    except TypeError as error:  # a setting that the estimator has not
+        raise ModelError(f"formula({text!r}): {error}") from None
+
+
+def _read(text: str, table: Any) -> Formula:
     try:
         import formulaic
     except ModuleNotFoundError as error:
@@ -111,89 +185,25 @@ def formula(text: str, table: Any) -> Formula:
     if not isinstance(text, str):
         raise ModelError(f"formula: expected text first, formula('y ~ x', table), got a "
                          f"{type(text).__name__}")
-    _refuse_habits(text)
-    found = EFFECT.findall(text)
-    fixed = re.sub(r"\+\s*(?=$|\+)", "", EFFECT.sub("", text)).strip()
-    fixed = re.sub(r"~\s*\+?\s*$", "~ 1", re.sub(r"~\s*\+", "~ ", fixed))
+    refuse_habits(text)
+    parts = written(text)
     try:
-        rest = [name for name in table.columns if name not in {name for *_, name in found}]
-        parsed = formulaic.Formula(fixed, _context={"__formulaic_variables_available__": rest})
+        rest = [name for name in table.columns if name not in parts.used(table.columns)]
+        parsed = formulaic.Formula(parts.right, _context={"__formulaic_variables_available__": rest}
+                                   )
     except Exception as error:
-        raise ModelError(f"formula({text!r}): {_said(error)}") from None
-    if isinstance(getattr(parsed, "rhs", parsed), tuple):
+        raise ModelError(f"formula({text!r}): {said(error)}") from None
+    if not isinstance(parsed, formulaic.formula.SimpleFormula):
         raise ModelError(f"formula({text!r}): write the effects of groups in brackets, y ~ x + (1 "
                          f"| group)")
-    made: list[Any] = []
-
-    def right() -> Any:
-        made.append(parsed.get_model_matrix(table, context={"np": np}, na_action="raise"))
-        return getattr(made[0], "rhs", made[0])
-
-    groupings = {name: terms for terms, _, name in found}
-    if len(groupings) < len(found):
-        name = next(name for *_, name in found if [own for *_, own in found].count(name) > 1)
-        raise ModelError(f"formula({text!r}): the grouping {name!r} is in two brackets: write one, "
-                         f"(1 + x | {name}), or (1 + x || {name}) without correlations")
-    X = _columns(text, table, groupings, right)
-    left = getattr(made[0], "lhs", None)
-    if left is not None and left.shape[1] != 1:
-        raise ModelError(f"formula({text!r}): expected one number on the left, got the columns "
-                         f"{list(left.columns)}")
-    effects = {name: _effects(text, terms, list(X.columns)) for name, terms in groupings.items()}
-    spec = getattr(made[0], "rhs", made[0]).model_spec
-    return Formula(text, X, None if left is None else left.iloc[:, 0].to_numpy(float),
-                   INTERCEPT in spec.column_names, effects or None,
-                   not any(bar == "||" for _, bar, _ in found), spec)
-
-
-def _columns(text: str, table: Any, groupings: dict, right: Any) -> Any:
-    """The columns of the terms and of the groupings, or a DataError that says what is wrong."""
-    for name in groupings:
-        if name not in table.columns:
-            raise DataError(f"formula({text!r}): the table has no column {name!r}, a grouping; it "
-                            f"has {list(table.columns)}. (1 | a/b) is not supported: use a column "
-                            f"that combines both")
-    try:
-        X = right()
-    except Exception as error:
-        raise DataError(f"formula({text!r}): {_said(error)}; the table has the columns "
-                        f"{list(table.columns)}") from None
-    X = X.drop(columns=[INTERCEPT], errors="ignore")
-    return X.assign(**{name: table[name].to_numpy() for name in groupings})
-
-
-def _effects(text: str, terms: str, columns: list[str]) -> list[str]:
-    """The columns of one (terms | grouping), "1" the intercept."""
-    words = [word.strip() for word in terms.split("+")]
-    own = [word for word in words if word not in ("0", "1")]
-    wrong = next((word for word in own if word not in columns), None)
-    if wrong is not None:
-        raise ModelError(f"formula({text!r}): the group effect of {wrong!r} needs {wrong!r} as a "
-                         f"fixed effect, too; the fixed effects are {columns}")
-    return ([] if "0" in words else ["1"]) + own
-
-
-# as R writes it → what is wanted here
-HABITS = (
-    (re.compile(r"\bfactor\s*\("), "a category is C(name), not factor(name)"),
-    (re.compile(r"\bcbind\s*\("), "the left side is one column, the successes; pass the numbers of "
-                                  "trials by fit(X, y, trials=...)"),
-    (re.compile(r"\bI\s*\([^()]*\^"), "a power is I(x**2), not I(x^2)"),
-    (re.compile(r"\boffset\s*\("), "an offset is fit(X, y, offset=...)"),
-    (re.compile(r"(?<![=~!<>])=(?!=)(?![^()]*\))"), "the sides are separated by ~, as in 'y ~ x'"),
-)
-
-
-def _refuse_habits(text: str) -> None:
-    """
-    Raises:
-        ModelError: what R's formulas have and these have not, with how it is written here.
-    """
-    for pattern, instead in HABITS:
-        if pattern.search(text):
-            raise ModelError(f"formula({text!r}): {instead}")
-
-
-def _said(error: Exception) -> str:
-    """What formulaic says, without colours, on one line."""
-    return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split()).rstrip(".")
+    terms, effects, spec = Terms.learn(parts, parsed, table)
+    X = terms.of(table)
+    many = [name for name, columns in effects.items() if len(columns) > 1]
+    bars = {bar for _, bar, _ in parts.groups}
+    if len(bars) > 1 and any(bar == "|" and name in many for _, bar, name in parts.groups):
+        raise ModelError(f"formula({text!r}): has | and ||: write | throughout for correlated "
+                         f"effects, or || for uncorrelated ones")
+    others = terms.others(table)
+    y = others.pop("y", None)
+    return Formula(text, X, y, INTERCEPT in terms.columns[0], effects or None, "||" not in bars,
+                   spec, terms, [name for name in terms.columns[0] if name != INTERCEPT], others)

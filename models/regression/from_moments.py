@@ -4,11 +4,15 @@ chosen scales on a few rows that have the same moments."""
 
 import jax
 import numpy as np
+from scipy.stats import norm
 
 from probml import Fit
+from probml.assessment.intervals import Interval
 from probml.estimators.face import Face
 from probml.estimators.rules import (
     check,
+    hold,
+    within,
 )
 from probml.estimators.validation import (
     RegressorMixin,
@@ -19,6 +23,7 @@ from probml.estimators.validation import (
     refuse_nonfinite,
 )
 from probml.models.frames.complete import Complete, Unsure
+from probml.models.regression.results import RegressionResults
 
 # prior standard deviation of what is flat where scales are chosen, in units of the noise
 WIDE = 1e8
@@ -36,7 +41,7 @@ def is_scale(value) -> bool:
     )
 
 
-class FromMoments(RegressorMixin, Complete, Unsure, Face):
+class FromMoments(RegressionResults, RegressorMixin, Complete, Unsure, Face):
     """What the faces of regression share: reading rows, and the Fit when it is first asked for."""
 
     _several = False
@@ -87,6 +92,20 @@ class FromMoments(RegressorMixin, Complete, Unsure, Face):
         """log p(y | x) of every row at the chosen scales, the weights integrated out, (n,)
         ."""
         return self.fit_.log_prob(self.as_data(X, y))
+
+    def _interval(self, mean: np.ndarray, std: np.ndarray, interval: float) -> Interval:
+        """The normal interval of a new y of this standard deviation."""
+        hold("predict", interval=(interval, within(0, 1)))
+        half = norm.ppf((1 + interval) / 2) * std
+        return Interval(mean, mean - half, mean + half)
+
+    def fitted(self, X):
+        """E[y | x] of every row, the mean of predict(X)."""
+        return self.predict(X)
+
+    def residuals(self, X, y, kind="response"):
+        """See RegressionResults.residuals; all kinds are y − E[y | x], as of R's lm."""
+        return super().residuals(X, y, kind)
 
     def _output(self, value: np.ndarray) -> np.ndarray:
         """(..., m) without the axis of outputs where y had none."""

@@ -11,13 +11,23 @@
 | negative binomial | a count | log | μ + μ²/`concentration` |
 | gamma | above 0 | log (1/μ is the canonical one) | μ²/`concentration` |
 | normal | a number | identity | σ² |
+| student_t | a number, with outliers | identity | σ² df / (df − 2) |
+| beta | a share between 0 and 1 | logit | μ(1 − μ) / (1 + `concentration`) |
+| zero_inflated_poisson | a count, or a 0 of another kind | log | (1 − π)(μ + π μ²) |
+| zero_inflated_negative_binomial | the same | log | (1 − π)μ(1 + μ(π + 1/`concentration`)) |
+| hurdle_poisson | 0, or a count from 1 on | log | of a Poisson above 0, with probability 1 − π |
+
+μ of the last three is that of the Poisson or negative binomial before zeros are added or replaced;
+π is `zero_probability`, the same in every row; zero-inflated counts have the mean (1 − π)μ.
 
 Logistic and softmax regression, = maximum entropy with features x (Berger, Della Pietra & Della
 Pietra 1996), are the first two. A prior sd s is the ridge penalty |β|²/(2s²), C = s² of
 scikit-learn. `MAP()` takes Newton's steps, `Laplace()` and `NUTS()` a posterior.
 
 Sources: Nelder & Wedderburn (1972), "Generalized linear models"; McCullagh & Nelder (1989); Cox
-    (1958) for logistic regression.
+    (1958) for logistic regression; Lambert (1992), "Zero-inflated Poisson regression"; Mullahy
+    (1986), "Specification and testing of some modified count data models"; Ferrari & Cribari-Neto
+    (2004), "Beta regression for modelling rates and proportions".
 """
 
 import jax
@@ -45,8 +55,62 @@ FAMILIES = {
     "negative binomial": "log",
     "gamma": "log",
     "normal": "identity",
+    "student_t": "identity",
+    "beta": "logit",
+    "zero_inflated_poisson": "log",
+    "zero_inflated_negative_binomial": "log",
+    "hurdle_poisson": "log",
 }
-"""Family → the link it has where none is said."""
+"""Family → its default link."""
+ALIASES = {
+    "gaussian": "normal", "Gamma": "gamma", "negative_binomial": "negative binomial",
+    "hurdle": "hurdle_poisson",
+}
+"""The name of a family elsewhere, as in R → its name here."""
+CONCENTRATED = ("gamma", "negative binomial", "beta", "zero_inflated_negative_binomial")
+REAL = ("normal", "student_t")  # y is any number, with a level and a unit of its own
+ZEROS = ("zero_inflated_poisson", "zero_inflated_negative_binomial", "hurdle_poisson")
+
+
+class HurdlePoisson(dist.Distribution):
+    """A count: 0 with a probability, else a Poisson variable given that it is above 0.
+
+    Args:
+        zero_probability: of 0. rate: of the Poisson variable.
+    """
+
+    arg_constraints = {"zero_probability": constraints.unit_interval, "rate": constraints.positive}
+    support = constraints.nonnegative_integer
+    pytree_data_fields = ("zero_probability", "rate")
+
+    def __init__(self, zero_probability, rate, *, validate_args=None):
+        shape = jnp.broadcast_shapes(jnp.shape(zero_probability), jnp.shape(rate))
+        self.zero_probability = jnp.broadcast_to(zero_probability, shape)
+        self.rate = jnp.broadcast_to(rate, shape)
+        super().__init__(shape, validate_args=validate_args)
+
+    def log_prob(self, value):
+        count = jnp.maximum(value, 1)
+        above = (jnp.log1p(-self.zero_probability) + dist.Poisson(self.rate).log_prob(count)
+                 - jnp.log(-jnp.expm1(-self.rate)))
+        return jnp.where(value == 0, jnp.log(self.zero_probability), above)
+
+    def sample(self, key, sample_shape=()):
+        first, second, third = jax.random.split(key, 3)
+        shape = (*sample_shape, *self.batch_shape)
+        # the first event of the process before time 1, then a Poisson variable of the time left
+        share = jax.random.uniform(second, shape) * -jnp.expm1(-self.rate)
+        count = 1 + jax.random.poisson(third, self.rate + jnp.log1p(-share), shape)
+        return jnp.where(jax.random.uniform(first, shape) < self.zero_probability, 0, count)
+
+    @property
+    def mean(self):
+        return (1 - self.zero_probability) * self.rate / -jnp.expm1(-self.rate)
+
+    @property
+    def variance(self):
+        square = (1 - self.zero_probability) * (self.rate + self.rate**2) / -jnp.expm1(-self.rate)
+        return square - self.mean**2
 
 
 @probml.model
@@ -104,20 +168,21 @@ def generalized_linear(
             noise is unknown weight_scale is in units of the noise.
         noise: σ of the normal; None: a site `variance` ~ InverseGamma(0.5, 0.005), or by
             noise_scale.
-        concentration: of gamma and negative binomial; None: a site `concentration`, exponential
-            with the mean concentration_scale.
+        concentration: of gamma, negative binomial and beta; None: a site `concentration`,
+            exponential with the mean concentration_scale.
         noise_scale: a number: σ is a site `noise`, exponential with this mean, and weight_scale is
-            in units of y.
+            in units of y. That of student_t is always such a site, its mean 1 where none is given;
+            df is a site `df` ~ Gamma(2, 0.1), and π a uniform site `zero_probability`.
 
     Raises:
         ModelError: an unknown family or link.
     """
     unit = 1.0
-    if family == "normal" and noise is None:
-        if noise_scale is None:
+    if family in REAL and noise is None:
+        if noise_scale is None and family == "normal":
             noise = unit = jnp.sqrt(sample("variance", dist.InverseGamma(0.5, 0.005)))
         else:
-            noise = sample("noise", dist.Exponential(1 / noise_scale))
+            noise = sample("noise", dist.Exponential(1 / (noise_scale or 1.0)))
     eta = linear_predictor(x, (), weight_scale, bias_scale, unit) + offset
     seen = family_of(eta, trials, family, link, noise, concentration, concentration_scale)
     with probml.rows():
@@ -141,8 +206,10 @@ def family_of(eta, trials, family, link=None, noise=None, concentration=None,
     if link not in LINKS:
         raise probml.ModelError(f"link={link!r}: expected one of {list(LINKS)}")
     mean = LINKS[link](eta)
-    if family in ("gamma", "negative binomial") and concentration is None:
+    if family in CONCENTRATED and concentration is None:
         concentration = sample("concentration", dist.Gamma(1.0, 1 / concentration_scale))
+    zero = sample("zero_probability", dist.Beta(1.0, 1.0)) if family in ZEROS else None
+    df = sample("df", dist.Gamma(2.0, 0.1)) if family == "student_t" else None
     if family in ("bernoulli", "binomial") and link == "logit":
         return (dist.Bernoulli(logits=eta) if family == "bernoulli"
                 else dist.Binomial(trials, logits=eta))
@@ -153,6 +220,12 @@ def family_of(eta, trials, family, link=None, noise=None, concentration=None,
         "negative binomial": lambda: dist.NegativeBinomial2(mean, concentration),
         "gamma": lambda: dist.Gamma(concentration, concentration / mean),
         "normal": lambda: dist.Normal(mean, noise),
+        "student_t": lambda: dist.StudentT(df, mean, noise),
+        "beta": lambda: dist.Beta(mean * concentration, (1 - mean) * concentration),
+        "zero_inflated_poisson": lambda: dist.ZeroInflatedPoisson(zero, mean),
+        "zero_inflated_negative_binomial": lambda: dist.ZeroInflatedDistribution(
+            dist.NegativeBinomial2(mean, concentration), gate=zero),
+        "hurdle_poisson": lambda: HurdlePoisson(zero, mean),
     }  # fmt: skip
     return makers[family]()
 

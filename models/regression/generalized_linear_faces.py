@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import xlogy
 
 from probml import EM, MAP, DataError, ModelError
 from probml.estimators.face import regiven
@@ -18,10 +17,23 @@ from probml.estimators.validation import (
     column_or_1d,
 )
 from probml.models.frames.framed import Numeric, counted, unpenalised
-from probml.models.regression.generalized_linear import FAMILIES, LINKS, generalized_linear
+from probml.models.regression.family_functions import (
+    log_density,
+    mean_of_y,
+    unit_deviance,
+    variance_function,
+)
+from probml.models.regression.generalized_linear import (
+    ALIASES,
+    FAMILIES,
+    LINKS,
+    ZEROS,
+    generalized_linear,
+)
 from probml.models.regression.posterior_answers import is_posterior, posterior_rows, predicted
+from probml.models.regression.results import RegressionResults
 from probml.models.regression.robust_regression import robust_regression
-from probml.models.regression.targets import COUNTS, beside, check_targets
+from probml.models.regression.targets import COUNTS, beside, check_targets, family_of_targets
 from probml.models.regression.weak_priors import (
     BAYES,
     ENGINE_OR_BAYES,
@@ -32,15 +44,12 @@ from probml.models.regression.weak_priors import (
 )
 from probml.posteriors.units import ways_in_units
 
-try:
-    from sklearn.metrics import mean_gamma_deviance, mean_poisson_deviance, mean_squared_error
-except ModuleNotFoundError as error:
-    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}): pip install "
-                      f"probml[sklearn]") from error
+# whose coefficients are orthogonal to their other parameters: Fisher's information is known
+FISHER = ("normal", "bernoulli", "binomial", "poisson", "negative binomial", "gamma")
 
 
 @dataclass(eq=False, repr=False)
-class GeneralizedLinearModel(Numeric):
+class GeneralizedLinearModel(RegressionResults, Numeric):
     """A generalized linear model: g(E[y | x]) = x β + b + offset, y of a family; R's glm,
     statsmodels' GLM.
 
@@ -55,8 +64,11 @@ class GeneralizedLinearModel(Numeric):
     Predictions are averaged over a posterior.
 
     Args:
-        family: "normal", "bernoulli" (y is 0 or 1), "binomial" (y successes of `trials`),
-            "poisson", "negative binomial", "gamma".
+        family: "normal" (or "gaussian"), "binomial" (y successes of `trials`, or 0 or 1 without
+            them), "bernoulli", "poisson", "negative binomial" (or "negative_binomial"), "gamma",
+            "beta", "student_t", "zero_inflated_poisson", "zero_inflated_negative_binomial",
+            "hurdle_poisson" (or "hurdle"); models/regression/generalized_linear.py has their
+            densities.
         link: "identity", "log", "logit", "probit", "cloglog" or "inverse"; None: the family's own
             (models/regression/generalized_linear.py).
         penalty: of |β|²/2, in squared units of each column.
@@ -73,9 +85,11 @@ class GeneralizedLinearModel(Numeric):
         penalty, times φ; of a posterior its covariance and standard deviations. A coefficient that
         the rows do not identify, of a column that is the sum of others, has a standard error of ∞,
         and covariance_ is that of the shortest coefficients that fit as well; deviance_,
-        null_deviance_, of a posterior those at its means; concentration_ of gamma and negative
-        binomial; n_iter_, converged_, history_, fit_: the probml Fit, whose data are those of
-        as_data.
+        null_deviance_, of a posterior those at its means, absent of families with added zeros;
+        concentration_ of gamma, negative binomial and beta; zero_probability_ of those with added
+        zeros; df_ and noise_ of student_t; loglik_, of maximum likelihood, with aic_ and bic_,
+        n_parameters_ and n_observations_; n_iter_, converged_, history_, fit_: the probml Fit,
+        whose data are those of as_data.
 
     Separated classes without penalty are warned of. Cost: as probml.MAP; then one product of the
     rows for the information.
@@ -83,7 +97,7 @@ class GeneralizedLinearModel(Numeric):
 
     _title: ClassVar[str] = "Generalized linear model"
 
-    family: str = parameter("normal", one_of(*FAMILIES))
+    family: str = parameter("normal", one_of(*FAMILIES, *ALIASES))
     _: KW_ONLY
     link: str | None = parameter(None, optional(one_of(*LINKS)))
     penalty: float = parameter(0.0, number(0.0))
@@ -108,17 +122,18 @@ class GeneralizedLinearModel(Numeric):
         count = (getattr(given, "shape", None) or np.asarray(given).shape)[0]
         offset, trials = (beside(offset, "offset", count, rows),
                           beside(trials, "trials", count, rows))
-        check_targets(self.family, y, trials, rows)
-        self._link, weak = self.link or FAMILIES[self.family], self.engine == BAYES
+        self._family = family = family_of_targets(self.family, trials)
+        check_targets(family, y, trials, rows)
+        self._link, weak = self.link or FAMILIES[family], self.engine == BAYES
         if weak and self.penalty:
             raise ModelError(f"GeneralizedLinearModel(penalty={self.penalty}, engine='bayes'): "
                              f"both are priors of the coefficients: use one of them")
-        x, normal = self._frame(X, weights, always=weak), self.family == "normal"
+        x, normal = self._frame(X, weights, always=weak), family == "normal"
         (self._level, self._spread), (self._base, self._slope) = units_of(
-            self.family, self._link, y, weights, self.fit_intercept, weak)
+            family, self._link, y, weights, self.fit_intercept, weak)
         if weak and normal and self._link == "identity":
             refuse_exact(x, self._about(y), self.fit_intercept)
-        data = {"x": x, "y": y.astype(int) if self.family in COUNTS else self._about(y),
+        data = {"x": x, "y": y.astype(int) if family in COUNTS else self._about(y),
                 "offset": None if offset is None else offset / self._slope, "trials": trials}
         data = {name: value for name, value in data.items() if value is not None}
         fixed = {name: value for name, value in (("offset", 0.0), ("trials", 1))
@@ -126,7 +141,7 @@ class GeneralizedLinearModel(Numeric):
         priors = WEAK if weak else {"weight_scale": "each" if self.penalty else None,
                                     "bias_scale": None}
         fixed |= priors if self.fit_intercept else {**priors, "bias_scale": 0}
-        model = generalized_linear(family=self.family, link=self._link, **fixed)
+        model = generalized_linear(family=family, link=self._link, **fixed)
         engine = None if weak else unpenalised(self.engine or MAP(steps=int(self.max_iter)),
                                                self.penalty)
         data |= {"weight_scale": self._unit / np.sqrt(self.penalty)} if self.penalty else {}
@@ -140,16 +155,19 @@ class GeneralizedLinearModel(Numeric):
         coef, intercept = self._planes(params["beta"][:, None] * self._slope,
                                        np.reshape(params.get("bias", 0.0), -1) * self._slope)
         self.coef_, self.intercept_ = coef[0], float(intercept[0]) + self._base
-        if "concentration" in params:
-            self.concentration_ = float(params["concentration"])
-        self._judge_fit(X, y, weights, 0.0 if offset is None else offset,
-                        np.ones(len(y)) if trials is None else trials)
+        for name in ("concentration", "zero_probability", "df"):
+            if name in params:
+                setattr(self, f"{name}_", float(params[name]))
+        if family == "student_t":
+            self.noise_ = float(params["noise"]) * self._spread
+        self._learn_dispersion(X, y, weights, 0.0 if offset is None else offset,
+                               np.ones(len(y)) if trials is None else trials, data)
         return self
 
     def _first_level(self, y, weights, trials) -> np.ndarray:
         """The intercept at which the mean is that of y, kept inside what the link can reach."""
         mean = np.average(y if trials is None else y / trials, weights=weights)
-        if self.family in COUNTS[:2]:
+        if self._link in ("logit", "probit", "cloglog"):
             mean = np.clip(mean, 1e-3, 1 - 1e-3)
         elif self._link in ("log", "inverse"):
             mean = max(mean, 1e-3)
@@ -161,32 +179,53 @@ class GeneralizedLinearModel(Numeric):
         }  # fmt: skip
         return np.asarray(inverse[self._link](mean), float)
 
-    def _judge_fit(self, X, y, weights, offset, trials) -> None:
-        """Deviance, dispersion and the information, at the point that was found."""
-        mean, slope = self._means(X, offset)
-        spread = {
-            "normal": lambda m: np.ones_like(m), "gamma": lambda m: m**2, "poisson": lambda m: m,
-            "negative binomial": lambda m: m + m**2 / self.concentration_,
-        }.get(self.family, lambda m: np.maximum(m * (1 - m), 1e-300) / trials)(mean)  # fmt: skip
+    def _learn_dispersion(self, X, y, weights, offset, trials, data) -> None:
+        """Deviance, dispersion, log likelihood and the covariance of the coefficients, at the point
+        that was found; `data`: the rows as they were fitted."""
+        family, extra = self._family, self._family_parameters()
+        mu, slope = self._means(X, offset)
+        variance, counts = variance_function(family, mu, trials, extra), y
         y = y / trials
         design = (np.column_stack([np.ones(len(X)), self._framed(X)]) if self.fit_intercept
                   else self._framed(X))
         digits = self._digits(X)
-        free = weights.sum() - _directions(design * np.sqrt(weights)[:, None], digits)[0].sum()
-        pearson = float((weights * (y - mean) ** 2 / spread).sum())
-        self.dispersion_ = 1.0 if self.family in COUNTS else pearson / free if free > 0 else np.nan
-        told = design * (slope * np.sqrt(weights / spread))[:, None]
-        if self.penalty:
-            prior = np.concatenate([np.zeros(int(self.fit_intercept)),
-                                    self.penalty / self._unit**2])
-            prior *= self.dispersion_ if self.family == "gamma" else 1.0
-            told = np.concatenate([told, np.diag(np.sqrt(prior))])
-        known, size, turned = _directions(told, digits)
-        self._learn_errors((turned[known] / size[known, None]) * np.sqrt(self.dispersion_),
-                           (np.abs(turned[~known]) > 1e-6).any(0))
-        level = np.average(y, weights=weights * trials)
-        self.deviance_ = self._deviance(y, mean, weights, trials)
-        self.null_deviance_ = self._deviance(y, np.full_like(y, level), weights, trials)
+        rank = int(_directions(design * np.sqrt(weights)[:, None], digits)[0].sum())
+        free = weights.sum() - rank
+        squares = weights * (y - mean_of_y(family, mu, extra)) ** 2
+        pearson = float((squares / variance).sum())
+        self.dispersion_ = (1.0 if family not in ("normal", "gamma")
+                            else pearson / free if free > 0 else np.nan)
+        if family in FISHER:
+            rows = design * (slope * np.sqrt(weights / variance))[:, None]
+            if self.penalty:
+                prior = np.concatenate([np.zeros(int(self.fit_intercept)),
+                                        self.penalty / self._unit**2])
+                prior *= self.dispersion_ if family == "gamma" else 1.0
+                rows = np.concatenate([rows, np.diag(np.sqrt(prior))])
+            known, size, turned = _directions(rows, digits)
+            self._learn_errors((turned[known] / size[known, None]) * np.sqrt(self.dispersion_),
+                               (np.abs(turned[~known]) > 1e-6).any(0))
+        else:
+            self.covariance_ = self.fit_._covariance(self._coefficient_sites(), data,
+                                                     counted(weights))
+            self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
+        if family not in ZEROS:
+            level = np.average(y, weights=weights * trials)
+            self.deviance_ = self._deviance(y, mu, weights, trials)
+            self.null_deviance_ = self._deviance(y, np.full_like(y, level), weights, trials)
+        if family == "normal":  # that of maximum likelihood, which the fit has not
+            extra = {"noise": np.sqrt(squares.sum() / weights.sum())}
+        loglik = float((weights * log_density(family, y, mu, trials, extra)).sum())
+        others = len({*self.fit_.params} - {"bias", "beta", "variance"}) + (family == "normal")
+        maximum = not (self.penalty or self.engine == BAYES or is_posterior(self.fit_))
+        self._learn_likelihood(loglik if maximum else None, rank + others, counts, weights)
+
+    def _family_of_y(self) -> str:
+        return getattr(self, "_family", self.family)
+
+    def _inverse_link(self, X, offset) -> np.ndarray:
+        X = self._whole(X, reset=False)
+        return self._means(X, 0.0 if offset is None else beside(offset, "offset", len(X)))[0]
 
     def _learn_errors(self, root: np.ndarray, unknown: np.ndarray) -> None:
         """The covariance of (b, β), and their standard errors as the summary has them: of a
@@ -202,7 +241,7 @@ class GeneralizedLinearModel(Numeric):
             self.covariance_ = fit._covariance(planes)
             self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
             return
-        if self.family == "normal" and 0 < self.dispersion_ < np.inf:
+        if self._family == "normal" and 0 < self.dispersion_ < np.inf:
             fit = regiven(fit, {"variance": self.dispersion_ / self._spread**2})
         ways = {"beta": root[:, first:] / self._slope}
         ways |= {"bias": root[:, 0] / self._slope} if first else {}
@@ -225,24 +264,10 @@ class GeneralizedLinearModel(Numeric):
             mean, slope = jax.jvp(LINKS[self._link], (eta,), (jnp.ones_like(eta),))
         return np.asarray(mean, float), np.asarray(slope, float)
 
-    def _deviance(self, y, mean, weights, trials) -> float:
+    def _deviance(self, y, mu, weights, trials) -> float:
         """2 Σ weight (log p(y | μ = y) − log p(y | μ))."""
-        total = weights.sum()
-        if self.family == "normal":
-            return float(total * mean_squared_error(y, mean, sample_weight=weights))
-        if self.family == "poisson":
-            return float(total * mean_poisson_deviance(y, np.maximum(mean, 1e-300),
-                                                       sample_weight=weights))
-        if self.family == "gamma":
-            return float(total * mean_gamma_deviance(y, mean, sample_weight=weights))
-        if self.family == "negative binomial":
-            r = self.concentration_
-            parts = xlogy(y, y) - xlogy(y, mean) - (y + r) * (np.log(y + r) - np.log(mean + r))
-        else:
-            parts = trials * (
-                xlogy(y, y) - xlogy(y, mean) + xlogy(1 - y, 1 - y) - xlogy(1 - y, 1 - mean)
-            )
-        return float(2 * (weights * parts).sum())
+        return float((weights * unit_deviance(self._family_of_y(), y, mu, trials,
+                                              self._family_parameters())).sum())
 
     def predict(self, X, offset=None, interval=None, trials=None):
         """E[y | x], (n,), of the binomial the rate; averaged over a posterior, where there is one.
@@ -257,21 +282,30 @@ class GeneralizedLinearModel(Numeric):
         check_is_fitted(self, "coef_")
         X = self._whole(X, reset=False)
         offset, trials = beside(offset, "offset", len(X)), beside(trials, "trials", len(X))
+        family = self._family_of_y()
         if interval is None and not is_posterior(self.fit_):
-            return self._means(X, 0.0 if offset is None else offset)[0]
+            return mean_of_y(family, self._means(X, 0.0 if offset is None else offset)[0],
+                             self._family_parameters())
         inputs = {"x": self._framed(X), "trials": trials,
                   "offset": None if offset is None else offset / self._slope}
-        return predicted(self.fit_, self.family, inputs, (self._level, self._spread), interval)
+        return predicted(self.fit_, family, inputs, (self._level, self._spread), interval)
 
-    def score(self, X, y, sample_weight=None):
-        """D², the share of the null deviance that is explained; R² of the normal."""
+    def score(self, X, y, sample_weight=None, offset=None, trials=None):
+        """D², the share of the null deviance that is explained; R² of the normal, and of families
+        with added zeros. Arguments as of fit."""
         check_is_fitted(self, "coef_")
-        X, y = self._whole(X, reset=False), column_or_1d(np.asarray(y, float))
-        check_consistent_length(X, y)
-        ones, weights = np.ones(len(y)), check_sample_weight(sample_weight, X, dtype=float,
-                                                              ensure_non_negative=True)
-        null = self._deviance(y, np.full_like(y, np.average(y, weights=weights)), weights, ones)
-        return 1 - self._deviance(y, self.predict(X), weights, ones) / null if null > 0 else 0.0
+        mu, y = self._inverse_link(X, offset), column_or_1d(np.asarray(y, float))
+        check_consistent_length(mu, y)
+        weights = check_sample_weight(sample_weight, y, dtype=float, ensure_non_negative=True)
+        trials = np.ones(len(y)) if trials is None else beside(trials, "trials", len(y))
+        y, family, extra = y / trials, self._family_of_y(), self._family_parameters()
+        null = np.full_like(y, np.average(y, weights=weights * trials))
+        if family in ZEROS:
+            rest, total = ((weights * (y - each) ** 2).sum()
+                           for each in (mean_of_y(family, mu, extra), null))
+        else:
+            rest, total = (self._deviance(y, each, weights, trials) for each in (mu, null))
+        return float(1 - rest / total) if total > 0 else 0.0
 
     def table(self):
         """A pandas table: a row for the intercept and each column; estimate, standard error, z,
@@ -293,7 +327,7 @@ class GeneralizedLinearModel(Numeric):
 
 
 @dataclass(eq=False, repr=False)
-class RobustRegression(Numeric):
+class RobustRegression(RegressionResults, Numeric):
     """Linear regression with Student's t noise: outliers weigh little (Lange, Little & Taylor
     1989).
 
@@ -371,11 +405,33 @@ class RobustRegression(Numeric):
         self.coef_, self.intercept_ = coef[0], float(intercept[0]) + self._level
         self.scale_, self.df_ = (float(np.sqrt(params["variance"])) * spread,
                                  float(params.get("df", self.df or 0.0)))
+        maximum = not (self.penalty or is_posterior(self.fit_))
+        density = log_density("student_t", y, X @ self.coef_ + self.intercept_, 1,
+                              self._family_parameters())
+        self._learn_likelihood(float((weights * density).sum()) if maximum else None,
+                               d + int(self.fit_intercept) + 1 + (self.df is None), y, weights)
         return self
 
-    def predict(self, X):
-        """x β + b, (n,)."""
+    def _family_of_y(self) -> str:
+        return "student_t"
+
+    def _family_parameters(self):
+        return {"noise": self.scale_, "df": self.df_}
+
+    def predict(self, X, interval=None):
+        """x β + b, (n,).
+
+        Args:
+            interval: a probability, such as 0.9: answer with an Interval (value, lower, upper), the
+                bounds of a new y.
+
+        Raises:
+            ModelError: no probability.
+        """
         check_is_fitted(self, "coef_")
+        if interval is not None:
+            return predicted(self.fit_, "student_t", self.as_data(X), (self._level, self._spread),
+                             interval)
         return self._whole(X, reset=False) @ self.coef_ + self.intercept_
 
     def row_weights(self, X, y):

@@ -21,7 +21,7 @@ import numpyro.distributions as dist
 from numpyro import plate, sample
 
 import probml
-from probml.models.regression.generalized_linear import family_of, linear_predictor
+from probml.models.regression.generalized_linear import REAL, family_of, linear_predictor
 from probml.models.summaries.regressions import mixed_tables
 
 SCALE_PRIORS = {
@@ -70,19 +70,18 @@ def mixed_model(x, z, member, offset, trials, effects: Mapping, family="normal",
         part = z[..., start : start + columns]
         eta = eta + (own * part[..., 0] if columns == 1 else (own * part).sum(-1))
         start += columns
-    noise = sample("noise", scaled(noise_scale)) if family == "normal" else None
+    noise = sample("noise", scaled(noise_scale)) if family in REAL else None
     seen = family_of(eta, trials, family, link, noise, None, concentration_scale)
     with probml.rows():
         sample("y", seen)
 
 
-# of the model itself
-
-
 mixed_model.summarized(mixed_tables)
 
 
-NAMES = ("x", "z", "member", "offset", "trials", "y", "beta", "bias", "noise", "concentration")
+# of the model itself
+NAMES = ("x", "z", "member", "offset", "trials", "y", "beta", "bias", "noise", "concentration",
+         "zero_probability", "df")
 
 
 def effect_sites(groupings: Iterable) -> dict[Any, str]:

@@ -18,6 +18,7 @@ from probml.estimators.rules import (
     one_of,
     optional,
     parameter,
+    several,
     whole,
 )
 from probml.estimators.validation import (
@@ -28,11 +29,13 @@ from probml.estimators.validation import (
     column_or_1d,
 )
 from probml.models.frames.complete import Unsure
-from probml.models.regression.generalized_linear import FAMILIES, LINKS
+from probml.models.regression.family_functions import mean_of_y
+from probml.models.regression.generalized_linear import ALIASES, FAMILIES, LINKS
 from probml.models.regression.mixed_columns import labels_of, numbers_of, table_of
 from probml.models.regression.mixed_model import effect_sites, mixed_model
 from probml.models.regression.posterior_answers import is_posterior, posterior_rows, predicted
-from probml.models.regression.targets import COUNTS, beside, check_targets
+from probml.models.regression.results import RegressionResults
+from probml.models.regression.targets import COUNTS, beside, check_targets, family_of_targets
 from probml.models.regression.weak_priors import (
     BAYES,
     ENGINE_OR_BAYES,
@@ -57,7 +60,7 @@ EFFECTS: Rule = ("grouping → the columns whose coefficients vary between its l
 
 
 @dataclass(eq=False, repr=False)
-class MixedModel(Unsure, RegressorMixin, Face):
+class MixedModel(RegressionResults, Unsure, RegressorMixin, Face):
     """Mixed models: coefficients that differ from group to group; R's lmer and glmer, statsmodels'
     MixedLM.
 
@@ -73,6 +76,8 @@ class MixedModel(Unsure, RegressorMixin, Face):
         effects: grouping, a column of X, → the columns whose coefficients vary between its levels,
             "1" the intercept: {"subject": ["1", "days"]}. Several groupings may be crossed or
             nested.
+        fixed: the columns that have one coefficient for all rows; None: all that are no groupings.
+            Columns of effects that are not among them vary about 0.
         family, link: as of GeneralizedLinearModel.
         reml: restricted maximum likelihood, coefficients integrated out under flat priors, as lmer
             does it; of the normal with the identity link alone, others are by maximum likelihood.
@@ -102,7 +107,8 @@ class MixedModel(Unsure, RegressorMixin, Face):
 
     effects: Any = parameter(None, EFFECTS)
     _: KW_ONLY
-    family: str = parameter("normal", one_of(*FAMILIES))
+    fixed: Any = parameter(None, optional(several("columns")))
+    family: str = parameter("normal", one_of(*FAMILIES, *ALIASES))
     link: str | None = parameter(None, optional(one_of(*LINKS)))
     reml: bool = parameter(True, FLAG)
     correlated: bool = parameter(True, FLAG)
@@ -127,14 +133,14 @@ class MixedModel(Unsure, RegressorMixin, Face):
                         input_name="y")
         check_consistent_length(y, *table.values())
         offset, trials = beside(offset, "offset", len(y)), beside(trials, "trials", len(y))
-        check_targets(self.family, y, trials, np.arange(len(y)))
+        self._family = family = family_of_targets(self.family, trials)
+        check_targets(family, y, trials, np.arange(len(y)))
         weights, kept = self._weigh(y[:, None], sample_weight)
         each = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, float)
         self._learn_columns(table, each)
         weak, restricted = self.engine == BAYES, self.reml and self._plain()
-        self._y, self._eta = units_of(self.family, self.link or FAMILIES[self.family], y, each,
-                                      True, weak)
-        data = {**self._as_data(table), "y": y.astype(int) if self.family in COUNTS
+        self._y, self._eta = units_of(family, self.link or FAMILIES[family], y, each, True, weak)
+        data = {**self._as_data(table), "y": y.astype(int) if family in COUNTS
                 else self._about(y)}
         if weak and self._plain():
             refuse_exact(data.get("x"), data["y"], True)
@@ -145,7 +151,7 @@ class MixedModel(Unsure, RegressorMixin, Face):
         model = mixed_model(
             effects={self._sites[name]: (len(self.groups_[name]), len(columns))
                      for name, columns in self.effects.items()},
-            family=self.family, link=self.link, correlated=self.correlated,
+            family=family, link=self.link, correlated=self.correlated,
             spread_scale=1.0, **({"scale_prior": "exponential", **WEAK} if weak
                                  else {"noise_scale": 1.0}), **fixed)
         if kept is not None:
@@ -158,7 +164,6 @@ class MixedModel(Unsure, RegressorMixin, Face):
         self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
         self.fit_ = fit._with_errors((*planes, *self._sites.values()), data, weights)
         self.n_iter_, self.converged_ = max(self.fit_.iterations, 1), self.fit_.converged
-        self._rows = len(data["y"])
         self._learn(data, np.ones(len(data["y"])) if weights is None else weights, restricted)
         return self
 
@@ -168,12 +173,22 @@ class MixedModel(Unsure, RegressorMixin, Face):
         if restricted:
             found = {f"REML {name}" if name == "log-likelihood" else name: value
                      for name, value in found.items()}
-        return {"observations": self._rows, **{f"levels of {name}": len(labels)
-                                               for name, labels in self.groups_.items()}, **found}
+        levels = {f"levels of {name}": len(labels) for name, labels in self.groups_.items()}
+        rows = {name: value for name, value in found.items() if name == "observations"}
+        return {**rows, **levels, **found}
 
     def _plain(self) -> bool:
         """Whether y is normal with the identity link."""
-        return self.family == "normal" and self.link in (None, "identity")
+        return self._family_of_y() == "normal" and self.link in (None, "identity")
+
+    def _family_of_y(self) -> str:
+        return getattr(self, "_family", ALIASES.get(self.family, self.family))
+
+    def _coefficient_sites(self) -> tuple[str, ...]:
+        return ("bias", "beta")[: 1 + bool(self._fixed)]
+
+    def _coefficient_names(self) -> list[str]:
+        return ["Intercept", *map(str, self._fixed)]
 
     def _learn_columns(self, table: Mapping, weights: np.ndarray) -> None:
         """Which columns are groupings and which x; the labels of those, the units of these."""
@@ -185,7 +200,11 @@ class MixedModel(Unsure, RegressorMixin, Face):
                 if column not in table:
                     raise DataError(f"effects={dict(self.effects)}: X has no column {column!r}, "
                                     f"only {self._names}")
-        self._fixed = [name for name in table if name not in self.effects]
+        free = [name for name in table if name not in self.effects]
+        self._fixed = free if self.fixed is None else list(self.fixed)
+        if wrong := [name for name in self._fixed if name not in free]:
+            raise DataError(f"fixed={self._fixed}: {wrong[0]!r} is no column of X, or a grouping; "
+                            f"the others are {free}")
         self._sites = effect_sites(self.effects)
         self.groups_ = {name: np.unique(labels_of(table, name)) for name in self.effects}
         for name, labels in self.groups_.items():
@@ -199,8 +218,11 @@ class MixedModel(Unsure, RegressorMixin, Face):
             if not wide > 0:
                 raise DataError(f"column {name!r} is the same in every row, so it is not "
                                 f"identified separately from the intercept: drop it")
-        self._z_units = {name: np.array([1.0 if c == ONE else self._unit[self._fixed.index(c)]
-                                         for c in columns])
+        units = dict(zip(self._fixed, self._unit, strict=True)) | {ONE: 1.0}
+        alone = [c for columns in self.effects.values() for c in columns if c not in units]
+        square = np.average(numbers_of(table, alone) ** 2, 0, weights)
+        units |= dict(zip(alone, np.where(square > 0, np.sqrt(square), 1.0), strict=True))
+        self._z_units = {name: np.array([units[c] for c in columns])
                          for name, columns in self.effects.items()}
 
     def _as_data(self, table: Mapping, new: bool = False) -> dict[str, np.ndarray]:
@@ -212,12 +234,9 @@ class MixedModel(Unsure, RegressorMixin, Face):
         Raises:
             DataError: a member that is new, where none may be.
         """
-        x = numbers_of(table, self._fixed)
-        columns = dict(zip(self._fixed, x.T, strict=True))
-        z, member = [], []
+        x, z, member = numbers_of(table, self._fixed), [], []
         for name, own in self.effects.items():
-            z += [np.ones(len(x)) / u if c == ONE else columns[c] / u
-                  for c, u in zip(own, self._z_units[name], strict=True)]
+            z.append(self._columns_of(table, own) / self._z_units[name])
             code = self._codes(table, name)
             if (code < 0).any() and not new:
                 row = int(np.argmax(code < 0))
@@ -225,8 +244,13 @@ class MixedModel(Unsure, RegressorMixin, Face):
                                 f"{labels_of(table, name).tolist()[row]!r} in row {row}: only "
                                 f"predict() supports new levels")
             member.append(np.where(code < 0, len(self.groups_[name]), code))
-        data = {"z": np.column_stack(z), "member": np.column_stack(member)}
+        data = {"z": np.concatenate(z, 1), "member": np.column_stack(member)}
         return {"x": (x - self._centre) / self._unit, **data} if self._fixed else data
+
+    def _columns_of(self, table: Mapping, names: list) -> np.ndarray:
+        """The columns of the effects of a grouping, (n, columns), 1 of the intercept."""
+        ones = np.ones(len(next(iter(table.values()))))
+        return np.column_stack([ones if c == ONE else numbers_of(table, [c])[:, 0] for c in names])
 
     def _codes(self, table: Mapping, name: Any) -> np.ndarray:
         """The number of the member of each row; −1 of one that is new."""
@@ -306,18 +330,25 @@ class MixedModel(Unsure, RegressorMixin, Face):
                     (turn @ np.swapaxes(turn, 1, 2)).mean(0), list(columns), list(columns))
         if "noise" in p:
             self.noise_ = float(p["noise"] * self._y[1])
-        if "concentration" in p:
-            self.concentration_ = float(p["concentration"])
-        self.loglik_ = float(self.fit_.history[-1]) - weights.sum() * np.log(self._y[1])
+        for name in ("concentration", "zero_probability", "df"):
+            if name in p:
+                setattr(self, f"{name}_", float(p[name]))
+        loglik = float(self.fit_.history[-1]) - weights.sum() * np.log(self._y[1])
         if restricted:  # coefficients have a density of 1 in their own units
-            self.loglik_ += np.log(unit) + np.log(unit / self._unit).sum()
-        if is_posterior(self.fit_) or self.engine == BAYES:
-            self.loglik_ = None  # the history is of the posterior density
+            loglik += np.log(unit) + np.log(unit / self._unit).sum()
+        # the history of a posterior is of its density
+        posterior = is_posterior(self.fit_) or self.engine == BAYES
+        sites, effects = self.fit_.structure.sites, {*self._sites.values()}
+        parameters = sum(sites[name].domain.size(sites[name].shape) for name in p
+                         if name not in effects)
+        self._learn_likelihood(None if posterior else loglik, parameters,
+                               data["y"] * self._y[1] + self._y[0], weights,
+                               tuple(map(str, self._fixed)) if restricted else None)
 
     def _means(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """μ and dμ/dη."""
         with jax.enable_x64(True):
-            inverse = LINKS[self.link or FAMILIES[self.family]]
+            inverse = LINKS[self.link or FAMILIES[self._family_of_y()]]
             mean, slope = jax.jvp(inverse, (jnp.asarray(eta),), (jnp.ones(len(eta)),))
         return np.asarray(mean, float), np.asarray(slope, float)
 
@@ -341,14 +372,24 @@ class MixedModel(Unsure, RegressorMixin, Face):
         if interval is not None or is_posterior(self.fit_) and not self._plain():
             inputs = {**self._as_data(table, new=True), "trials": trials,
                       "offset": None if offset is None else offset / self._eta[1]}
-            return predicted(self.fit_, self.family, inputs, self._y, interval)
+            return predicted(self.fit_, self._family_of_y(), inputs, self._y, interval)
+        eta = self._linear(table, x, offset)
+        return eta if self._plain() else mean_of_y(self._family_of_y(), self._means(eta)[0],
+                                                   self._family_parameters())
+
+    def _linear(self, table: Mapping, x: np.ndarray, offset) -> np.ndarray:
+        """The linear predictor at the modes of the effects, (n,)."""
         eta = self.intercept_ + x @ self.coef_ + (0.0 if offset is None else offset)
-        columns = dict(zip(self._fixed, x.T, strict=True))
         for name, own in self.effects.items():
             code, modes = self._codes(table, name), self.effects_[name].to_numpy()
-            z = np.column_stack([np.ones(len(x)) if c == ONE else columns[c] for c in own])
+            z = self._columns_of(table, own)
             eta = eta + np.where(code >= 0, (z * modes[code]).sum(1), 0.0)
-        return eta if self._plain() else self._means(eta)[0]
+        return eta
+
+    def _inverse_link(self, X, offset) -> np.ndarray:
+        table = self._known(X)
+        x = numbers_of(table, self._fixed)
+        return self._means(self._linear(table, x, beside(offset, "offset", len(x))))[0]
 
     def table(self):
         """A pandas table: a row for the intercept and each column of x; estimate, standard error,

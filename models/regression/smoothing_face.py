@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from probml import DataError, Exact, Fit, ModelError
+from probml.estimators.face import absent
 from probml.estimators.rules import (
     ANY,
     Rule,
@@ -132,13 +133,20 @@ class SmoothingSpline(FromMoments):
                                  f"column; the columns are {known}")
         return found
 
-    def predict(self, X, return_std=False):
+    def predict(self, X, return_std=False, interval=None):
         """The posterior mean of b + Σ f_j(x_j) at rows X, and its standard deviation: of the curve,
         without the noise, as mgcv's se.
+
+        Args:
+            interval: a probability, such as 0.9: answer with an Interval (value, lower, upper), the
+                bounds of a new y, with the noise.
 
         Returns:
             mean (n,); with return_std (mean, std).
         """
+        if interval is not None:
+            mean, std = self.predict(X, return_std=True)
+            return self._interval(mean, np.sqrt(std**2 + self._scales.variance), interval)
         X = self._asked(X)
         mix, centre = self.design_.mixing(), self.moments_.mean
         found = self.design_.sparse(X)
@@ -174,6 +182,8 @@ class SmoothingSpline(FromMoments):
         return {"beta": Unit(factor, names={0: (*lines, *curves)}),
                 "bias": Unit(shift=self.moments_.mean[-1]),
                 **of_rows(h=(self.moments_.mean[:-1], 1.0), y=(self.moments_.mean[-1], 1.0))}
+
+    confint = absent("confint", "a curve has no single coefficient: predict(X, return_std=True)")
 
     @property
     def intercept_(self):

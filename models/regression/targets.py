@@ -3,6 +3,7 @@
 import numpy as np
 
 from probml import DataError
+from probml.models.regression.generalized_linear import ALIASES, ZEROS
 
 SUPPORTS = {  # family → what y must be, in words and as a test
     "bernoulli": ("0 or 1", lambda y: (y == 0) | (y == 1)),
@@ -11,8 +12,17 @@ SUPPORTS = {  # family → what y must be, in words and as a test
     "negative binomial": ("an integer of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
     "gamma": ("above 0", lambda y: y > 0),
     "normal": ("a number", lambda y: np.isfinite(y)),
+    "student_t": ("a number", lambda y: np.isfinite(y)),
+    "beta": ("between 0 and 1, without these", lambda y: (y > 0) & (y < 1)),
 }
-COUNTS = ("bernoulli", "binomial", "poisson", "negative binomial")
+SUPPORTS |= {family: SUPPORTS["poisson"] for family in ZEROS}
+COUNTS = ("bernoulli", "binomial", "poisson", "negative binomial", *ZEROS)
+
+
+def family_of_targets(family: str, trials: np.ndarray | None) -> str:
+    """The family by its name here; a binomial without trials is of y that are 0 or 1."""
+    family = ALIASES.get(family, family)
+    return "bernoulli" if family == "binomial" and trials is None else family
 
 
 def beside(values, name: str, count: int, rows: np.ndarray | None = None) -> np.ndarray | None:
@@ -49,11 +59,11 @@ def check_targets(family: str, y: np.ndarray, trials: np.ndarray | None, rows: n
     words, valid = SUPPORTS[family]
     if not (good := valid(y)).all():
         row = int(rows[np.argmin(good)])
+        counts = "; of counts, family 'binomial' needs trials=" * (family == "bernoulli")
         raise DataError(f"y is {y[np.argmin(good)]:g} in row {row}: family {family!r} expects "
-                        f"{words}")
-    if (family == "binomial") != (trials is not None):
-        raise DataError(f"family {family!r}: only 'binomial' has trials=, an array (n,), and needs "
-                        f"it (for a 0/1 outcome use 'bernoulli'); got trials={trials}")
+                        f"{words}{counts}")
+    if family != "binomial" and trials is not None:
+        raise DataError(f"family {family!r} has no trials=: only 'binomial' has, an array (n,)")
     if trials is not None and ((trials < 1) | (y > trials)).any():
         row = int(rows[np.argmax((trials < 1) | (y > trials))])
         raise DataError(f"row {row}: y must be the number of successes, with trials >= 1 and y <= "

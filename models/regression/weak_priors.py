@@ -5,14 +5,15 @@ engine="bayes" puts in the place of flat ones.
 |---|---|
 | coefficient of a column x_j | Normal(0, 2.5 · unit / sd(x_j)) |
 | intercept, at the means of the columns | Normal(level, 2.5 · unit) |
-| σ of the normal family | Exponential, of mean sd(y) |
-| concentration of gamma and negative binomial | Exponential(1) |
+| σ of the normal and student_t | Exponential, of mean sd(y) |
+| concentration of gamma, negative binomial and beta | Exponential(1) |
+| df of student_t; zero_probability of counts | Gamma(2, 0.1); uniform |
 | standard deviation of random effects of an intercept | Exponential, of mean unit |
 | the same of the effects of a column x_j | Exponential, of mean unit / sd(x_j) |
 | correlations of random effects | LKJ(1): uniform |
 
-For the normal family with the identity link, level and unit are mean and standard deviation of y;
-for other families they are 0 and 1 on the scale of the link. These are the defaults of rstanarm,
+For normal and student_t with the identity link, level and unit are mean and standard deviation of
+y; for other families they are 0 and 1 on the scale of the link. These are the defaults of rstanarm,
 but for two points. A y that has a unit, gamma, or normal with the log or inverse link, is first
 divided by its root mean square, so that a change of units changes no answer. Standard deviations of
 random effects have priors of their own, in the place of rstanarm's one for their whole covariance.
@@ -30,6 +31,7 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.estimators.rules import ENGINE, Rule
+from probml.models.regression.generalized_linear import REAL
 from probml.models.regression.targets import COUNTS
 
 BAYES = "bayes"
@@ -60,11 +62,11 @@ def units_of(family: str, link: str, y: np.ndarray, weights: np.ndarray, centred
     Raises:
         ModelError: weak priors where the linear predictor is in units of y, a count.
     """
-    if family == "normal" and link == "identity":
+    if family in REAL and link == "identity":
         return (moved := middle_and_spread(y, weights, centred)), moved
     if not weak or link not in DIVIDED:
         return (0.0, 1.0), (0.0, 1.0)
-    if family not in COUNTS:
+    if family not in (*COUNTS, "beta"):
         unit = middle_and_spread(y, weights, False)[1]
         return (0.0, unit), DIVIDED[link](unit)
     if link != "log":

@@ -23,6 +23,9 @@ _SCALES = {
     "noise": ("Residual standard deviation", None),
     "concentration": ("Dispersion (shape)", None),
     "df": ("Degrees of freedom", None),
+    "zero_probability": ("Probability of an added zero", None),
+    "scale": ("Scale", None),
+    "tau": ("tau (sd of true effects)", None),
 }
 
 
@@ -77,6 +80,13 @@ def scales(estimates: Estimates) -> list[Table]:
 def regression_tables(estimates: Estimates) -> list[Table]:
     """Of regressions whose rows are about x β + b."""
     return [*coefficients(estimates), *scales(estimates)]
+
+
+def ordinal_tables(estimates: Estimates) -> list[Table]:
+    """Of ordinal_regression, as polr prints them: coefficients, then thresholds."""
+    thresholds = estimates.of("thresholds")
+    labels = estimates.names("thresholds", 0)
+    return [*coefficients(estimates), estimates.listed("Thresholds", list(labels), thresholds)]
 
 
 def mixed_tables(estimates: Estimates) -> list[Table]:

@@ -37,7 +37,8 @@ from probml.language.language import Bound, whole_seed
 from probml.posteriors.units import Unit
 
 # attributes of an estimator that are numbers about the fit as a whole → what they are
-FIGURES = {"total_weight_": "observations", "loglik_": "log-likelihood", "aic_": "AIC",
+FIGURES = {"total_weight_": "observations", "n_observations_": "observations",
+           "loglik_": "log-likelihood", "aic_": "AIC",
            "bic_": "BIC", "log_evidence_": "log marginal likelihood",
            "log_marginal_likelihood_": "log marginal likelihood", "n_components_": "components",
            "n_states_": "states", "n_neighbors_": "neighbours", "inertia_": "inertia",

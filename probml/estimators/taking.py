@@ -17,8 +17,9 @@ from probml.errors import DataError
 from probml.estimators.validation import RegressorMixin
 from probml.numerics.process.cores import looked_at_once
 
-ROWS = ("X", "y", "sample_weight", "offset", "trials")  # what may be a table or a column of one
-NUMBERS = ("sample_weight", "offset", "trials")
+# what may be a table or a column of one
+ROWS = ("X", "y", "sample_weight", "offset", "trials", "event")
+NUMBERS = ("sample_weight", "offset", "trials", "event")
 LEARN = ("fit", "partial_fit")
 FEW = 2**20  # numbers of the rows that an estimator keeps, for its report and its pictures
 FLAGS = ("return_std",)
@@ -49,6 +50,8 @@ def _taking(verb: Callable) -> Callable:
         args = tuple(_rows(value, name, self, where) for name, value
                      in zip(names, args, strict=False)) + args[len(names):]
         named = {name: _rows(value, name, self, where) for name, value in named.items()}
+        if (terms := vars(self).get("formula_")) is not None:  # X has the columns of a formula
+            args, named = terms.arguments(names, args, named)
         if needed and not self.lists:
             read = {**dict(zip(names, args, strict=False)), **named}
             if "X" in read and "y" in read:

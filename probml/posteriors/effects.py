@@ -111,7 +111,11 @@ class Effects(NamedTuple):
                     *mean.shape, -1))
         covariance = eliminated_effects.own_covariance(plan, self.moments, name)
         if mean.ndim == 2 and covariance.shape[:2] == mean.shape:
-            return dist.MultivariateNormal(mean, covariance)
+            # at a singular fit, a standard deviation of 0, it has no Cholesky factor but for this
+            real = jnp.finfo(covariance.dtype)
+            size = jnp.diagonal(covariance, axis1=1, axis2=2).max(-1)[:, None, None]
+            least = 64 * real.eps * size + real.tiny
+            return dist.MultivariateNormal(mean, covariance + least * jnp.eye(mean.shape[1]))
         return dist.Normal(mean, eliminated_effects.deviations(plan, self.moments, name))
 
     def root(self, plan, known, names):

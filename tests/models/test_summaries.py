@@ -64,7 +64,7 @@ def test_a_mixed_model_prints_what_lme4_prints():
     np.testing.assert_allclose(random["Std. Dev."], [24.741, 5.922, 25.592], atol=2e-3)
     assert [value for value in random["Corr"] if value] == ["0.07"]
     assert list(random.index) == [("Subject", "(Intercept)"), ("Subject", "Days"), ("Residual", "")]
-    assert found.figures["log-likelihood"] == pytest.approx(-1743.628 / 2, abs=2e-3)
+    assert found.figures["REML log-likelihood"] == pytest.approx(-1743.628 / 2, abs=2e-3)
     assert "REML" in found.title and not INSIDE.search(str(found))
 
 

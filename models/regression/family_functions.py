@@ -1,0 +1,106 @@
+"""Mean, variance function, density and deviance of y by family, from μ, the inverse of the link at
+the linear predictor: what residuals, likelihoods and dispersions need.
+
+Sources: McCullagh & Nelder (1989), chapter 2; Lambert (1992); Ferrari & Cribari-Neto (2004).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from scipy.special import xlogy
+
+from probml import ModelError
+
+
+def mean_of_y(family: str, mu: np.ndarray, extra: Mapping[str, float]) -> np.ndarray:
+    """E[y], of the binomial the rate.
+
+    Args:
+        mu: (n,). extra: the parameters of the family that are the same in every row.
+    """
+    if family == "hurdle_poisson":
+        return (1 - extra["zero_probability"]) * mu / -np.expm1(-mu)
+    return mu * (1 - extra["zero_probability"]) if family.startswith("zero_inflated") else mu
+
+
+def variance_function(family: str, mu: np.ndarray, trials: Any,
+                      extra: Mapping[str, float]) -> np.ndarray:
+    """The variance of y, up to the dispersion: 1 of the normal, μ² of gamma, of student_t the
+    square of its scale; of the binomial that of the rate. Arguments as of mean_of_y."""
+    zero, own = extra.get("zero_probability", 0.0), extra.get("concentration", np.inf)
+    known = {
+        "normal": lambda: np.ones_like(mu), "gamma": lambda: mu**2, "poisson": lambda: mu,
+        "negative binomial": lambda: mu + mu**2 / own,
+        "student_t": lambda: np.full_like(mu, extra["noise"] ** 2),
+        "beta": lambda: mu * (1 - mu) / (1 + own),
+        "zero_inflated_poisson": lambda: (1 - zero) * (mu + zero * mu**2),
+        "zero_inflated_negative_binomial": lambda: (1 - zero) * mu * (1 + mu * (zero + 1 / own)),
+        "hurdle_poisson": lambda: ((1 - zero) * (mu + mu**2) / -np.expm1(-mu)
+                                   - mean_of_y(family, mu, extra) ** 2),
+    }  # fmt: skip
+    return known.get(family, lambda: np.maximum(mu * (1 - mu), 1e-300) / trials)()
+
+
+def log_density(family: str, y: np.ndarray, mu: np.ndarray, trials: Any,
+                extra: Mapping[str, float]) -> np.ndarray:
+    """log p(y) of every row, (n,), in double precision; arguments as of mean_of_y.
+
+    Args:
+        y: of the binomial the rate.
+    """
+    zero, own, noise = (extra.get(name) for name in ("zero_probability", "concentration", "noise"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if family in ("bernoulli", "binomial"):
+            return stats.binom.logpmf(np.round(y * trials), trials, mu)
+        if family == "normal":
+            return stats.norm.logpdf(y, mu, noise) if noise > 0 else np.full_like(mu, np.inf)
+        if family == "student_t":
+            return stats.t.logpdf(y, extra["df"], mu, noise)
+        if family == "gamma":
+            return stats.gamma.logpdf(y, own, scale=mu / own)
+        if family == "beta":
+            return stats.beta.logpdf(y, mu * own, (1 - mu) * own)
+        count = (stats.nbinom.logpmf(y, own, own / (own + mu)) if own
+                 else stats.poisson.logpmf(y, mu))
+        if family == "hurdle_poisson":
+            above = np.log1p(-zero) + count - np.log(-np.expm1(-mu))
+            return np.where(y == 0, np.log(zero), above)
+        if zero is None:
+            return count
+        added = np.where(y == 0, np.log(zero), -np.inf)
+        return np.logaddexp(added, np.log1p(-zero) + count)
+
+
+def unit_deviance(family: str, y: np.ndarray, mu: np.ndarray, trials: Any,
+                  extra: Mapping[str, float]) -> np.ndarray:
+    """2 (log p(y | μ = y) − log p(y | μ)) of every row, (n,), times the dispersion; arguments as of
+    mean_of_y.
+
+    Args:
+        y: of the binomial the rate.
+
+    Raises:
+        ModelError: no μ of the family gives its greatest density at every y.
+    """
+    own, mu = extra.get("concentration"), np.asarray(mu, float)
+    if family in ("poisson", "gamma", "negative binomial"):
+        mu = np.maximum(mu, 1e-300)
+    if family == "normal":
+        return (y - mu) ** 2
+    if family == "poisson":
+        return 2 * (xlogy(y, y) - xlogy(y, mu) - y + mu)
+    if family == "gamma":
+        return 2 * (np.log(mu / y) + y / mu - 1)
+    if family == "negative binomial":
+        return 2 * (xlogy(y, y) - xlogy(y, mu) - (y + own) * (np.log(y + own) - np.log(mu + own)))
+    if family == "student_t":
+        return (extra["df"] + 1) * np.log1p((y - mu) ** 2 / (extra["noise"] ** 2 * extra["df"]))
+    if family == "beta":
+        best, found = (log_density(family, y, at, trials, extra) for at in (y, mu))
+        return 2 * np.maximum(best - found, 0.0)
+    if family in ("bernoulli", "binomial"):
+        return 2 * trials * (xlogy(y, y) - xlogy(y, mu)
+                             + xlogy(1 - y, 1 - y) - xlogy(1 - y, 1 - mu))
+    raise ModelError(f"family {family!r} has no deviance of single rows: use kind='pearson'")

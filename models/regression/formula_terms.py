@@ -1,0 +1,332 @@
+"""The parts of a formula: its left side, the terms of the fixed effects, those of groups, offsets;
+and the columns that they have in a table. Files can store them: they are text, numbers and
+categories."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probml import DataError, ModelError
+
+INTERCEPT = "Intercept"
+
+
+@dataclass(frozen=True)
+class Written:
+    """A formula, taken apart.
+
+    Attributes:
+        left: as it is written, "" where there is none. right: of the fixed effects.
+        groups: (terms, bar, grouping) of each bracket, nested groupings as one for each level.
+        offsets: their expressions.
+    """
+
+    text: str
+    left: str
+    right: str
+    groups: tuple[tuple[str, str, str], ...]
+    offsets: tuple[str, ...]
+
+    def used(self, names: Any) -> set:
+        """The columns that are no terms: of the left side, of groupings and of offsets."""
+        words = {word for part in (self.left, *self.offsets, *(name for *_, name in self.groups))
+                 for word in re.findall(r"[^\W\d][\w.]*", part)}
+        return {name for name in names if name in words or f"`{name}`" in self.left
+                or name == self.left}
+
+
+def written(text: str) -> Written:
+    """
+    Raises:
+        ModelError: brackets that do not match; a grouping in two brackets.
+    """
+    left, tilde, right = text.partition("~") if "~" in text else ("", "", text)
+    groups, offsets, rest, last = [], [], [], 0
+    for start, end, name in _calls(text, right):
+        inside = right[start:end]
+        bar = re.search(r"\|\|?", _outer(inside))
+        if name == "offset":
+            offsets.append(inside)
+        elif not name and bar:
+            terms, grouping = inside[: bar.start()], inside[bar.end():]
+            levels = [part.strip() for part in grouping.split("/")]
+            groups += [(terms.strip(), bar.group(), _pair(":".join(levels[: k + 1])))
+                       for k in range(len(levels))]
+        else:
+            continue
+        rest.append(right[last : start - 1 - len(name)])
+        last = end + 1
+    right = "".join([*rest, right[last:]])
+    right = re.sub(r"\+\s*(?=$|\+)", "", right).strip()
+    right = re.sub(r"^\+\s*", "", right).rstrip("+ ") or "1"
+    names = [name for *_, name in groups]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ModelError(f"formula({text!r}): the grouping {twice!r} is in two brackets: write "
+                         f"one, (1 + x | {twice}), or (1 + x || {twice}) without correlations")
+    return Written(text, left.strip(), right, tuple(groups), tuple(offsets))
+
+
+def _pair(grouping: str) -> str:
+    return ":".join(part.strip() for part in grouping.split(":"))
+
+
+def _calls(text: str, part: str) -> Iterator[tuple[int, int, str]]:
+    """(start and end of what is inside, the name before it) of each outermost bracket."""
+    depth, start = 0, 0
+    for at, letter in enumerate(part):
+        if letter == "(":
+            depth, start = depth + 1, at + 1 if depth == 0 else start
+        elif letter == ")":
+            depth -= 1
+            if depth < 0:
+                break
+            if depth == 0:
+                before = re.search(r"[\w.]*$", part[: start - 1])
+                yield start, at, before.group() if before else ""
+    if depth:
+        raise ModelError(f"formula({text!r}): the brackets do not match")
+
+
+def _outer(inside: str) -> str:
+    """A text, what is in its brackets as blanks."""
+    out, depth = [], 0
+    for letter in inside:
+        depth += letter in "([{"
+        out.append(" " if depth else letter)
+        depth -= letter in ")]}"
+    return "".join(out)
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """The terms of a formula as they were in the table that was fitted: categories and the numbers
+    of splines and polynomials are those of then.
+
+    Attributes:
+        parts: the formula. formulas: of the fixed effects, then of each bracket. states: of each,
+        (transforms, factor → (kind, categories)). columns: of each, the intercept included.
+    """
+
+    parts: Written
+    formulas: tuple[str, ...]
+    states: tuple[tuple[dict, dict], ...]
+    columns: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def learn(cls, parts: Written, parsed: Any, table: Any) -> tuple["Terms", dict, Any]:
+        """(terms, grouping → columns of its effects, "1" the intercept, the specification of the
+        fixed effects).
+
+        Raises:
+            DataError: a column that is missing, or has missing cells.
+        """
+        import formulaic
+
+        specs = [_matrix(parts.text, parsed, table).model_spec]
+        for terms, _, _ in parts.groups:
+            try:
+                own = formulaic.Formula(terms)
+            except Exception as error:
+                raise ModelError(f"formula({parts.text!r}): {said(error)}") from None
+            specs.append(_matrix(parts.text, own, table).model_spec)
+        found = cls(parts, tuple(str(each.formula) for each in specs),
+                    tuple(map(_state, specs)), tuple(tuple(each.column_names) for each in specs))
+        effects = {name: ["1" if each == INTERCEPT else each for each in columns]
+                   for (*_, name), columns in zip(parts.groups, found.columns[1:], strict=True)}
+        return found, effects, specs[0]
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of X: of the fixed effects, of effects of groups alone, the groupings."""
+        return list(dict.fromkeys([*(name for each in self.columns for name in each
+                                     if name != INTERCEPT), *(name for *_, name in
+                                                              self.parts.groups)]))
+
+    def of(self, table: Any) -> Any:
+        """X of the rows of a table.
+
+        Raises:
+            DataError: a column or a cell that is missing, a category that is new.
+        """
+        found = {}
+        for formula, state, columns in zip(self.formulas, self.states, self.columns, strict=True):
+            if {*columns} <= {*found, INTERCEPT} and found:
+                continue
+            made = _matrix(self.parts.text, _spec(formula, state), table)
+            found |= {name: made[name] for name in columns}
+        first = next(iter(found.values()))
+        import pandas as pd
+
+        X = pd.DataFrame(found, index=first.index).drop(columns=[INTERCEPT], errors="ignore")
+        return X.assign(**{name: self._labels(table, name) for *_, name in self.parts.groups})
+
+    def _labels(self, table: Any, grouping: str) -> np.ndarray:
+        """The labels of a grouping, of several columns joined by ":"."""
+        columns = grouping.split(":") if grouping not in table.columns else [grouping]
+        for name in columns:
+            if name not in table.columns:
+                raise DataError(f"formula({self.parts.text!r}): the table has no column {name!r}, "
+                                f"a grouping; it has {list(table.columns)}")
+        if len(columns) == 1:
+            return table[columns[0]].to_numpy()
+        gone = table[columns].isna().any(axis=1).to_numpy()
+        joined = table[columns[0]].astype(str)
+        for name in columns[1:]:
+            joined = joined + ":" + table[name].astype(str)
+        return np.where(gone, None, joined.to_numpy(object))
+
+    def others(self, table: Any) -> dict[str, np.ndarray]:
+        """"y", "trials", "event" and "offset" of the rows, those that the formula has.
+
+        Raises:
+            DataError: a column or a cell that is missing.
+        """
+        left = _left(self.parts.text, self.parts.left, table) if self.parts.left else {}
+        return left | (self._offset(table) if self.parts.offsets else {})
+
+    def _offset(self, table: Any) -> dict[str, np.ndarray]:
+        return {"offset": sum(_numbers(self.parts.text, each, table)
+                              for each in self.parts.offsets)}
+
+    def arguments(self, takes: list[str], args: tuple, named: dict) -> tuple[tuple, dict]:
+        """The arguments of a verb whose X is a table of the columns of the formula: X becomes the
+        columns of the terms; y, offset and trials are read where the verb takes them, and they were
+        not given."""
+        X = args[0] if args else named.get("X")
+        if not hasattr(X, "columns"):
+            return args, named
+        made = X[self.names] if {*self.names} <= {*X.columns} else self.of(X)
+        absent, found = {*takes} - {*takes[: len(args)], *named}, {}
+        if absent & {"y", "trials", "event"} and self.parts.left:
+            try:
+                found = _left(self.parts.text, self.parts.left, X)
+            except DataError:
+                pass  # new rows need no left side
+        if "offset" in absent and self.parts.offsets:
+            found |= self._offset(X)
+        named = {**named, **{name: found[name] for name in found if name in absent}}
+        return ((made, *args[1:]), named) if args else ((), {**named, "X": made})
+
+
+def _matrix(text: str, source: Any, table: Any) -> Any:
+    """The columns of terms.
+
+    Raises:
+        DataError: in one line.
+    """
+    try:
+        return source.get_model_matrix(table, context={"np": np}, na_action="raise")
+    except Exception as error:
+        raise DataError(f"formula({text!r}): {said(error)}; the table has the columns "
+                        f"{list(table.columns)}") from None
+
+
+def _state(spec: Any) -> tuple[dict, dict]:
+    """What a specification learnt, as text, numbers and categories."""
+    return dict(spec.transform_state), {
+        name: (kind.value, [getattr(each, "item", lambda each=each: each)() for each
+                            in state["categories"]] if "categories" in state else None)
+        for name, (kind, state) in spec.encoder_state.items()}
+
+
+def _spec(formula: str, state: tuple[dict, dict]) -> Any:
+    """The specification that learnt this."""
+    import formulaic
+
+    transforms, factors = state
+    kinds = formulaic.parser.types.Factor.Kind
+    return formulaic.ModelSpec(
+        formula=formulaic.Formula(formula.replace("1 + ", "", 1) if formula.startswith("1 + ")
+                                  else formula if formula == "1" else f"0 + {formula}"),
+        transform_state=dict(transforms),
+        encoder_state={name: (kinds(kind), {} if found is None else {"categories": list(found)})
+                       for name, (kind, found) in factors.items()})
+
+
+def _left(text: str, left: str, table: Any) -> dict[str, np.ndarray]:
+    """The left side of a formula: y, and trials or event."""
+    call = re.fullmatch(r"(cbind|p|prop|Surv)\s*\((.*)\)", left, re.DOTALL)
+    if call is None:
+        return {"y": _values(text, left, table)}
+    name, inside = call.groups()
+    cuts = [at for at, letter in enumerate(_outer(inside)) if letter == ","]
+    arguments = [inside[a:b].strip() for a, b in zip([0, *(c + 1 for c in cuts)],
+                                                     [*cuts, len(inside)], strict=True)]
+    interval = name == "Surv" and re.fullmatch(r"type\s*=\s*[\"']interval2[\"']", arguments[-1])
+    arguments = arguments[:-1] if interval else arguments
+    if len(arguments) != 2:
+        raise ModelError(f"formula({text!r}): expected {name}(...) with two columns, such as "
+                         f"cbind(successes, failures), p(successes, trials), Surv(time, event) or "
+                         f"Surv(lower, upper, type=\"interval2\")")
+    first, second = (_numbers(text, each, table, interval) for each in arguments)
+    if name == "cbind":
+        return {"y": first, "trials": first + second}
+    if interval:
+        return {"y": np.column_stack([np.where(np.isnan(first), 0.0, first),
+                                      np.where(np.isnan(second), np.inf, second)])}
+    return {"y": first, ("event" if name == "Surv" else "trials"): second}
+
+
+def _values(text: str, left: str, table: Any) -> Any:
+    """One column: numbers, or the labels of a column as they are."""
+    if left in table.columns and table[left].dtype.kind not in "biuf":
+        if (gone := table[left].isna().to_numpy()).any():
+            raise DataError(f"formula({text!r}): {left!r} is missing in row "
+                            f"{int(np.argmax(gone))}: drop such rows")
+        return table[left]
+    return _numbers(text, left, table)
+
+
+def _numbers(text: str, expression: str, table: Any, missing: Any = False) -> np.ndarray:
+    """An expression of columns, (n,).
+
+    Args:
+        missing: cells may be missing.
+    """
+    import formulaic
+
+    if expression in table.columns and table[expression].dtype.kind in "biuf":
+        found = table[expression].to_numpy(float, na_value=np.nan)
+        if not missing and np.isnan(found).any():
+            raise DataError(f"formula({text!r}): {expression!r} is missing in row "
+                            f"{int(np.argmax(np.isnan(found)))}: drop such rows")
+        return found
+    try:
+        parsed = formulaic.Formula(f"0 + {expression}" if re.fullmatch(r"`[^`]*`|[\w.]+\(.*\)",
+                                                                       expression, re.DOTALL)
+                                   else f"0 + I({expression})")
+    except Exception as error:
+        raise ModelError(f"formula({text!r}): {said(error)}") from None
+    made = _matrix(text, parsed, table)
+    if made.shape[1] != 1:
+        raise ModelError(f"formula({text!r}): expected one number on the left, got the columns "
+                         f"{list(made.columns)}")
+    return made.iloc[:, 0].to_numpy(float)
+
+
+# as R writes it → what is wanted here
+HABITS = (
+    (re.compile(r"\bfactor\s*\("), "a category is C(name), not factor(name)"),
+    (re.compile(r"\bI\s*\([^()]*\^"), "a power is I(x**2), not I(x^2)"),
+    (re.compile(r"(?<![=~!<>])=(?!=)(?![^()]*\))"), "the sides are separated by ~, as in 'y ~ x'"),
+    (re.compile(r"^[^()~]*~[^()]*\|[^()]*$"), "write the effects of groups in brackets, y ~ x + (1 "
+                                              "| group)"),
+)
+
+
+def refuse_habits(text: str) -> None:
+    """
+    Raises:
+        ModelError: what R's formulas have and these have not, with how it is written here.
+    """
+    for pattern, instead in HABITS:
+        if pattern.search(text):
+            raise ModelError(f"formula({text!r}): {instead}")
+
+
+def said(error: Exception) -> str:
+    """What formulaic says, without colours, on one line."""
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split()).rstrip(".")

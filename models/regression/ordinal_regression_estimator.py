@@ -1,0 +1,158 @@
+"""The estimator of ordinal regression."""
+
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from probml import MAP, DataError, Fit, ModelError
+from probml.estimators.face import absent
+from probml.estimators.rules import ANY, SEED, one_of, parameter
+from probml.estimators.validation import check_is_fitted
+from probml.models.frames.framed import Framed, counted
+from probml.models.frames.margins import Margin
+from probml.models.regression.generalized_linear import LINKS
+from probml.models.regression.ordinal_regression import ORDINAL_LINKS, ordinal_regression
+from probml.models.regression.posterior_answers import is_posterior
+from probml.models.regression.results import RegressionResults
+from probml.models.regression.weak_priors import BAYES, ENGINE_OR_BAYES
+from probml.posteriors.units import Unit, of_rows
+
+
+@dataclass(eq=False, repr=False)
+class OrdinalRegression(RegressionResults, Framed, Margin):
+    """Ordinal regression of categories in an order, by default proportional odds; R's MASS::polr,
+    statsmodels' OrderedModel.
+
+        P(y ≤ k | x) = F(threshold_k − x β),   F the inverse of the link
+
+    The function is probml.models.ordinal_regression.
+
+    Args:
+        link: "logit" (proportional odds), "probit" or "cloglog".
+        categories: in their order; None: that of an ordered pandas column, else sorted.
+        random_state: seed of a sampler; None is 0.
+        engine: an engine's value; by default MAP(), maximum likelihood. "bayes": priors of
+            coefficients as in models/regression/weak_priors.py, uniform probabilities of the
+            categories at the means of the columns, and the engine that Model.fit chooses where none
+            is named.
+
+    Attributes:
+        classes_: the categories in their order; coef_ (d,): positive makes later categories
+        likelier; thresholds_ (k − 1,); covariance_ and standard_errors_ of both, in this order;
+        deviance_: −2 log L; loglik_, aic_, bic_; n_iter_, converged_, history_, fit_: the probml
+        Fit, whose data are those of as_data.
+
+    Example:
+        >>> model = OrdinalRegression(categories=["low", "medium", "high"]).fit(X, y)
+        >>> model.confint(), model.predict_proba(X)
+    """
+
+    link: str = parameter("logit", one_of(*ORDINAL_LINKS))
+    _: KW_ONLY
+    categories: Any = parameter(None, ANY)
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE_OR_BAYES)
+
+    fit_intercept: ClassVar[bool] = True  # the thresholds are
+    residuals = absent("residuals", "categories have no differences: predict_proba(X)")
+
+    def fit(self, X, y, sample_weight=None):
+        """Learn from rows X (n, d) and categories y (n,).
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a cell, a category or a weight that
+                cannot be used, by name; one category only.
+        """
+        order = self._order(y)
+        X, codes, weights, _ = self._read(X, y, sample_weight)
+        if order is not None:
+            if absent := [each for each in self.classes_.tolist() if each not in order]:
+                raise DataError(f"y has {absent[0]!r}, which is not among categories={order}")
+            place = [order.index(each) for each in self.classes_.tolist()]
+            codes = np.argsort(np.argsort(place))[codes]
+            self.classes_ = self.classes_[np.argsort(place)]
+        k, weak = len(self.classes_), self.engine == BAYES
+        model = ordinal_regression(categories=k, link=self.link, threshold_prior=weak,
+                                   weight_scale=2.5 if weak else None)
+        data = {"x": self._frame(X, weights, always=True), "y": codes}
+        engine = None if weak else self.engine or MAP(prior=False)
+        # at no coefficients, the thresholds of the shares of the categories
+        share = np.cumsum(np.bincount(codes, weights, k) / weights.sum())[:-1]
+        start = {"beta": np.zeros(X.shape[1]), "thresholds": np.log(share / (1 - share))}
+        fit = model.fit(data, engine, weights=counted(weights), seed=self._seed(), start=start)
+        self._found(replace(fit, names={**fit.names, "y": tuple(self.classes_.tolist())}))
+        params = self.fit_.params
+        self.coef_ = np.asarray(params["beta"], float) / self._unit
+        self.thresholds_ = np.asarray(params["thresholds"], float) + self.coef_ @ self._centre
+        self.covariance_ = self.fit_._covariance(self._coefficient_sites(), data, counted(weights))
+        self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
+        with np.errstate(divide="ignore"):
+            logs = np.log(self._probabilities(X)[np.arange(len(codes)), codes])
+        loglik = float((weights * logs).sum())
+        self.deviance_ = -2 * loglik
+        maximum = not (weak or is_posterior(self.fit_))
+        self._learn_likelihood(loglik if maximum else None, X.shape[1] + k - 1, codes, weights)
+        return self
+
+    def _order(self, y) -> list | None:
+        if self.categories is None:
+            kind = getattr(y, "dtype", None)
+            return list(kind.categories) if getattr(kind, "ordered", False) else None
+        order = list(np.asarray(self.categories).tolist()) if np.ndim(self.categories) == 1 else []
+        if len(set(order)) < 2 or len(set(order)) < len(order):
+            raise ModelError(f"OrdinalRegression(categories={self.categories!r}): expected the "
+                             f"categories in their order, two or more, each once")
+        return order
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        """Thresholds and coefficients of the columns as they were given."""
+        names = [str(each) for each in self.classes_.tolist()]
+        between = tuple(f"{a}|{b}" for a, b in zip(names, names[1:], strict=False))
+        away = np.outer(self._centre / self._unit, np.ones(len(between)))
+        return {"beta": Unit(1 / self._unit, names={0: self._column_names} if self._column_names
+                             else {}),
+                "thresholds": Unit(others={"beta": (-1, away)}, names={0: between}),
+                **of_rows(x=(self._centre, self._unit))}
+
+    def _coefficient_sites(self) -> tuple[str, ...]:
+        return "beta", "thresholds"
+
+    def _coefficient_names(self) -> list[str]:
+        names = [str(each) for each in self.classes_.tolist()]
+        columns = self._column_names or tuple(f"x{j}" for j in range(self.n_features_in_))
+        return [*columns, *(f"{a}|{b}" for a, b in zip(names, names[1:], strict=False))]
+
+    def _probabilities(self, X) -> np.ndarray:
+        with jax.enable_x64(True):
+            below = np.asarray(LINKS[self.link](self.thresholds_ - (X @ self.coef_)[:, None]))
+        return np.diff(below, axis=1, prepend=0.0, append=1.0)
+
+    def as_data(self, X, y=None) -> dict[str, np.ndarray]:
+        """Rows as the data of `fit_`: columns centred and scaled, labels y."""
+        check_is_fitted(self, "fit_")
+        data = {"x": self._framed(self._whole(X, reset=False))}
+        return data if y is None else {**data, "y": np.asarray(y)}
+
+    def predict_proba(self, X):
+        """p(category | row), (n, k), in the order of classes_; averaged over a posterior, where
+        there is one."""
+        check_is_fitted(self, "fit_")
+        if is_posterior(self.fit_):
+            return self.fit_.predict_proba(self.as_data(X), "y")
+        return self._probabilities(self._whole(X, reset=False))
+
+    def predict_log_proba(self, X):
+        """log p(category | row), (n, k)."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+    def fitted(self, X):
+        """p(category | row), (n, k), as predict_proba."""
+        return self.predict_proba(X)
+
+    def predict(self, X):
+        """The likeliest category of every row."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(1)]

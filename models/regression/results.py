@@ -1,0 +1,265 @@
+"""What every fitted regression answers, in the words of R and statsmodels: intervals of its
+coefficients, residuals, AIC and BIC, and the likelihood-ratio test between two of them.
+
+Sources: Wilks (1938), "The large-sample distribution of the likelihood ratio"; Akaike (1974);
+Schwarz (1978); McCullagh & Nelder (1989), section 2.4 for residuals.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from probml import DataError, ModelError
+from probml.estimators.rules import hold, one_of, within
+from probml.estimators.validation import check_is_fitted
+from probml.models.regression.family_functions import (
+    mean_of_y,
+    unit_deviance,
+    variance_function,
+)
+from probml.models.regression.posterior_answers import is_posterior
+from probml.models.regression.targets import beside
+from probml.posteriors.units import in_units
+
+DRAWS = 4000  # of a posterior, for quantiles
+KINDS = one_of("response", "pearson", "deviance")
+FAMILY_PARAMETERS = {"concentration": "concentration_", "zero_probability": "zero_probability_",
+                     "df": "df_", "noise": "noise_"}
+"""The parameter of a family → the attribute of an estimator that has its estimate."""
+
+
+class RegressionResults:
+    """What every fitted regression answers. An estimator calls `_learn_likelihood` in its fit, and
+    has `_inverse_link` where it has residuals."""
+
+    loglik_: float | None = None
+    n_parameters_: int
+    n_observations_: float
+    _fingerprint: str = ""  # of the rows of y and their weights
+    _restricted: tuple | None = None
+
+    def _learn_likelihood(self, loglik: float | None, parameters: int, y: np.ndarray,
+                          weights: np.ndarray, restricted: tuple | None = None) -> None:
+        """
+        Args:
+            loglik: the greatest log likelihood, with all constants, in units of y; None: the fit is
+                no maximum of it, as that of a posterior, or under a penalty.
+            parameters: how many were estimated.
+            restricted: of a restricted likelihood the names of the fixed effects.
+        """
+        self.loglik_ = None if loglik is None else float(loglik)
+        self.n_parameters_, self.n_observations_ = int(parameters), float(np.sum(weights))
+        rows = np.column_stack([np.reshape(y, (len(weights), -1)), weights])
+        rows = np.ascontiguousarray(rows[np.lexsort(rows.T)], float)
+        self._fingerprint = hashlib.sha256(rows.tobytes()).hexdigest()[:16]
+        self._restricted = restricted
+
+    def _maximum(self, name: str) -> float:
+        check_is_fitted(self, "fit_")
+        if self.loglik_ is None:
+            raise AttributeError(f"this {type(self).__name__} has no {name}: it is no maximum of "
+                                 f"the likelihood, but has a posterior or a penalty. "
+                                 f"probml.compare compares such fits")
+        return self.loglik_
+
+    @property
+    def aic_(self) -> float:
+        """Akaike's information criterion, −2 log L + 2 parameters: smaller is better."""
+        return -2 * self._maximum("aic_") + 2 * self.n_parameters_
+
+    @property
+    def bic_(self) -> float:
+        """The Bayesian information criterion, −2 log L + log(n) parameters: smaller is better."""
+        return -2 * self._maximum("bic_") + np.log(self.n_observations_) * self.n_parameters_
+
+    def _coefficient_sites(self) -> tuple[str, ...]:
+        """The sites of the coefficients, in the order of the table."""
+        return ("bias", "beta")[1 - bool(getattr(self, "fit_intercept", True)):]
+
+    def _coefficient_names(self) -> Any:
+        """What the rows of confint are called."""
+        names = [str(name) for name in getattr(
+            self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)])]
+        return ["Intercept"] * bool(getattr(self, "fit_intercept", True)) + names
+
+    def _coefficients(self) -> tuple[np.ndarray, np.ndarray]:
+        """Estimates and standard errors, (p,) each, in the user's units."""
+        sites = self._coefficient_sites()
+        found = in_units(self.fit_.units, self.fit_.params)
+        estimate = np.concatenate([np.ravel(found.get(name, self.fit_.params[name]))
+                                   for name in sites])
+        errors = getattr(self, "standard_errors_", None)
+        if errors is None:
+            errors = np.sqrt(np.diag(self.fit_._covariance(sites)))
+        return estimate, np.asarray(errors, float)
+
+    def confint(self, level: float = 0.95):
+        """Intervals of the coefficients.
+
+        Args:
+            level: their probability.
+
+        Returns:
+            A DataFrame, a row for each coefficient, by default with the columns "2.5%" and "97.5%":
+            estimate ± z · standard error, of a posterior its quantiles.
+
+        Raises:
+            ModelError: no probability; the standard errors are not known, as of a file whose fit
+                stored none.
+
+        Example:
+            >>> GeneralizedLinearModel("poisson").fit(X, y).confint(level=0.9)
+        """
+        hold("confint", level=(level, within(0, 1)))
+        check_is_fitted(self, "fit_")
+        tails = np.array([(1 - level) / 2, (1 + level) / 2])
+        if is_posterior(self.fit_):
+            draws = self.fit_.draws(DRAWS)
+            draws = {**draws, **in_units(self.fit_.units, draws)}
+            bounds = np.concatenate([np.quantile(draws[name], tails, 0).reshape(2, -1)
+                                     for name in self._coefficient_sites()], 1).T
+            return self._bounds(bounds, tails)
+        return self._wald(level)
+
+    def _wald(self, level: float):
+        """Estimate ± z · standard error."""
+        from scipy.stats import norm
+
+        hold("confint", level=(level, within(0, 1)))
+        check_is_fitted(self)
+        tails = np.array([(1 - level) / 2, (1 + level) / 2])
+        estimate, errors = self._coefficients()
+        if np.isnan(errors).all():
+            raise ModelError(f"confint: the standard errors of this {type(self).__name__} are not "
+                             f"known: fit it again")
+        return self._bounds(estimate[:, None] + errors[:, None] * norm.ppf(tails), tails)
+
+    def _bounds(self, bounds: np.ndarray, tails: np.ndarray):
+        import pandas as pd
+
+        return pd.DataFrame(bounds, index=self._coefficient_names(),
+                            columns=[f"{100 * each:.6g}%" for each in tails])
+
+    # Residuals
+
+    def _family_parameters(self) -> Mapping[str, float]:
+        return {name: getattr(self, own) for name, own in FAMILY_PARAMETERS.items()
+                if hasattr(self, own)}
+
+    def fitted(self, X, offset=None, trials=None):
+        """E[y | x] of every row, (n,): of 0 or 1 the probability of 1, of the binomial the rate; of
+        a mixed model at the effects of its groups. Arguments as of fit."""
+        given = {"offset": offset, "trials": trials}
+        return self.predict(X, **{name: each for name, each in given.items() if each is not None})
+
+    def residuals(self, X, y, kind: str = "response", offset=None, trials=None):
+        """What rows differ from their expectation, (n,).
+
+        Args:
+            X, y, offset, trials: as of fit.
+            kind: "response": y − E[y | x], of the binomial of rates; "pearson": divided by the
+                square root of the variance function of the family, 1 of the normal; "deviance": the
+                signed square root of the row's share of the deviance. As R's residuals(glm, type).
+
+        Returns:
+            (n,).
+
+        Raises:
+            ModelError: an unknown kind; a family that has no deviance of single rows.
+            DataError: X or y of another length.
+
+        Example:
+            >>> GeneralizedLinearModel("poisson").fit(X, y).residuals(X, y, kind="pearson")
+        """
+        hold("residuals", kind=(kind, KINDS))
+        check_is_fitted(self, "fit_")
+        y = self._numbers_of(y)
+        trials = beside(trials, "trials", len(y))
+        family, extra = self._family_of_y(), self._family_parameters()
+        if family == "binomial" and trials is None:
+            raise DataError("residuals: family 'binomial' needs trials=, an array (n,)")
+        n = np.ones(len(y)) if trials is None else trials
+        mu = self._inverse_link(X, offset)
+        if len(mu) != len(y):
+            raise DataError(f"residuals: X has {len(mu)} rows, y has {len(y)}")
+        left = y / n - mean_of_y(family, mu, extra)
+        if kind == "pearson":
+            return left / np.sqrt(variance_function(family, mu, n, extra))
+        if kind == "deviance":
+            return np.sign(left) * np.sqrt(np.maximum(unit_deviance(family, y / n, mu, n, extra),
+                                                      0.0))
+        return left
+
+    def _numbers_of(self, y) -> np.ndarray:
+        return np.asarray(y, float)
+
+    def _family_of_y(self) -> str:
+        return "normal"
+
+    def _inverse_link(self, X, offset) -> np.ndarray:
+        """μ of every row at the estimates; of the normal the prediction."""
+        return np.asarray(self.predict(X), float)
+
+
+def likelihood_ratio_test(small: Any, large: Any):
+    """Compare two nested regressions that were fitted to the same rows by maximum likelihood: R's
+    anova(small, large), lmtest's lrtest.
+
+    Where the larger model adds the standard deviation of a random effect, or another parameter that
+    the smaller has at the boundary of its range, p is too large (Self & Liang 1987).
+
+    Args:
+        small, large: fitted estimators; the parameters of the first are among those of the second.
+
+    Returns:
+        A DataFrame with the rows "small" and "large": parameters, AIC, BIC, log-likelihood,
+        deviance (−2 log L), and chi2, df and p of the test.
+
+    Raises:
+        ModelError: what is no fitted regression, has a posterior or a penalty, or not more
+            parameters; restricted likelihoods of other fixed effects; a larger model with a lower
+            likelihood.
+        DataError: they were fitted to other rows.
+
+    Example:
+        >>> small = GeneralizedLinearModel("poisson").fit(table[["age"]], y)
+        >>> large = GeneralizedLinearModel("poisson").fit(table[["age", "dose"]], y)
+        >>> likelihood_ratio_test(small, large)
+    """
+    import pandas as pd
+    from scipy.stats import chi2
+
+    both = {"small": small, "large": large}
+    for name, each in both.items():
+        if not isinstance(each, RegressionResults) or not each._fingerprint:
+            raise ModelError(f"likelihood_ratio_test({name}=...): expected a fitted regression, "
+                             f"such as GeneralizedLinearModel or MixedModel, got a "
+                             f"{type(each).__name__}")
+        if each.loglik_ is None:
+            raise ModelError(f"likelihood_ratio_test({name}=...): this {type(each).__name__} is no "
+                             f"maximum of the likelihood, but has a posterior or a penalty: use "
+                             f"probml.compare")
+    if small._fingerprint != large._fingerprint:
+        raise DataError(f"likelihood_ratio_test: the models were fitted to different rows of y "
+                        f"({small.n_observations_:g} and {large.n_observations_:g}): fit both to "
+                        f"the rows that have all columns")
+    if small._restricted != large._restricted:
+        raise ModelError("likelihood_ratio_test: restricted likelihoods (reml=True) of different "
+                         "fixed effects cannot be compared: fit both with reml=False")
+    df, gained = large.n_parameters_ - small.n_parameters_, large.loglik_ - small.loglik_
+    if df <= 0:
+        raise ModelError(f"likelihood_ratio_test: expected the larger model second, got "
+                         f"{small.n_parameters_} and {large.n_parameters_} parameters")
+    if gained < -1e-4 * (1 + abs(small.loglik_)) ** 0.5:
+        raise ModelError(f"likelihood_ratio_test: the log-likelihood of the larger model is lower, "
+                         f"by {-gained:.4g}: the models are not nested, or the larger one has not "
+                         f"converged")
+    statistic = max(2 * gained, 0.0)
+    found = {name: [each.n_parameters_, each.aic_, each.bic_, each.loglik_, -2 * each.loglik_]
+             for name, each in both.items()}
+    table = pd.DataFrame.from_dict(found, orient="index", columns=[
+        "parameters", "AIC", "BIC", "log-likelihood", "deviance"])
+    return table.astype({"parameters": int}).assign(
+        chi2=[np.nan, statistic], df=[np.nan, df], p=[np.nan, chi2.sf(statistic, df)])
