@@ -1,6 +1,7 @@
 """For the reference: sections of docstrings that are prose, such as attributes told in a sentence,
-stay prose; griffe would drop the lines that are no `name: description`. A parameter of a face has
-the default that a user sees."""
+stay prose; griffe would drop the lines that are no `name: description`. A parameter of an estimator
+has the default that a user sees. A class whose docstring has no Args is not made by users, and has
+no constructor here."""
 
 import re
 import textwrap
@@ -35,3 +36,8 @@ class Prose(griffe.Extension):
         value = obj.value if obj.is_attribute else None
         if isinstance(value, griffe.ExprCall) and str(value.function) == "parameter":
             obj.value = value.arguments[0]
+
+    def on_class(self, *, cls: griffe.Class, **kwargs: object) -> None:
+        if cls.docstring is None or "Args:" not in cls.docstring.value:
+            cls.decorators = [at for at in cls.decorators if "dataclass" not in str(at.value)]
+            cls.members.pop("__init__", None)
