@@ -1,9 +1,9 @@
-"""The zoo: one file per family of models, written with the public names of probml only, and their
-scikit-learn faces.
+"""The model library: generative functions, one file per family of models, written with the public
+names of probml only, and their scikit-learn estimators.
 
-The faces stand on scikit-learn, which is slow to import and may be absent: they, and what reads
+The estimators need scikit-learn, which is slow to import and may be absent: they, and what reads
 files or searches graphs, are loaded when they are first named.
-`from probml.models import pictures` draws what was fitted.
+`from probml.models import pictures` draws fitted models.
 """
 
 import importlib

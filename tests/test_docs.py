@@ -151,7 +151,7 @@ def test_the_gallery_draws_what_it_shows(tmp_path):
     pytest.importorskip("matplotlib")
     if not pytest.importorskip("arviz").__version__.startswith("0."):
         pytest.skip("the pictures are those of ArviZ 0.2x")
-    fresh = gallery.drawn(tmp_path, dpi=20)  # of the page of the gallery
+    fresh = gallery.drawn(tmp_path, dpi=20)
     page = gallery.PAGE.read_text(encoding="utf-8")
     assert len(fresh) == page.count("![") == page.count("```python")
     kept = {path.name for path in (DOCS / "pictures").iterdir()}
