@@ -1,11 +1,13 @@
 """Every sentence that a user can meet uses the words of textbooks, not those of this project.
 
-A string, a docstring of a public name or a sentence of a page (README, CHANGELOG, docs) that
-contains one of the words of WORDS fails, with its place. `python tests/test_plain_words.py [FOLDER]` lists them, below a folder of the repository.
+A string, a docstring of a public name or a sentence of a page (README, CHANGELOG, docs, notebooks)
+that contains one of the words of WORDS fails, with its place.
+`python tests/test_plain_words.py [FOLDER]` lists them, below a folder of the repository.
 """
 
 import ast
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -130,7 +132,17 @@ def of_docstrings() -> list[str]:
 def pages() -> list[Path]:
     """The pages that users read; the glossary names words of this project as such."""
     docs = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "glossary.md"]
-    return sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *docs])
+    return sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *docs,
+                   *(ROOT / "notebooks").rglob("*.ipynb")])
+
+
+def text_of(page: Path) -> str:
+    """Its Markdown: of a notebook that of its cells of text."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    cells = json.loads(text)["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 
 
 def prose(text: str) -> str:
@@ -142,7 +154,7 @@ def of_pages() -> list[str]:
     """A line for each line of a page with such a word."""
     return [f"{path.relative_to(ROOT).as_posix()}:{number}: {', '.join(found)}: {line[:200]!r}"
             for path in pages()
-            for number, line in enumerate(prose(path.read_text(encoding="utf-8")).splitlines(), 1)
+            for number, line in enumerate(prose(text_of(path)).splitlines(), 1)
             if (found := words_of(line))]
 
 
