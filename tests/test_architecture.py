@@ -20,7 +20,7 @@ FLOORS = (  # from the ground up: a room knows those below it
     "estimators", "testing",
 )  # fmt: skip
 ZOO = (
-    "frames", "latent_factors", "bayesian_networks", "experts", "kernels", "mixtures", "regression",
+    "frames", "summaries", "latent_factors", "bayesian_networks", "experts", "kernels", "mixtures", "regression",
     "chains", "classifiers",
     "neural_networks", "hypotheses", "trees", "pictures", "commandline",
 )  # fmt: skip

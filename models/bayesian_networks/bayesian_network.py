@@ -35,6 +35,7 @@ import probml
 from probml.estimators.rules import hold, number, optional
 from probml.models.bayesian_networks.variables import items, named, read
 from probml.models.frames.measured import SHARE, centre_of, scale_of
+from probml.models.summaries.networks import network_tables
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -164,6 +165,9 @@ def network(nodes, strength, mean_scale, scale):
                 fn = dist.Categorical(_row(given, above.values()))
                 labels = states if isinstance(states, tuple) else None
             values[name] = sample(name, fn, infer={"labels": labels} if labels else None)
+
+
+network.summarized(network_tables)
 
 
 def _row(table, states):

@@ -20,6 +20,7 @@ from numpyro import deterministic, sample
 
 import probml
 from probml.models.chains.structural_parts import autoregression, companion, order_of
+from probml.models.summaries.chains import dynamic_factor_tables
 
 
 @probml.model
@@ -50,3 +51,6 @@ def dynamic_factor(k: int, d: int, order: int = 1, centre=0.0, mean_scale=1000.0
             jnp.zeros(k * order), block_diag(*correlations),
             block_diag(*jax.vmap(companion)(coefficients)), block_diag(*[new] * k)))
         sample("y", dist.Normal(mean + z[..., ::order] @ loadings.T, noise).to_event(2))
+
+
+dynamic_factor.summarized(dynamic_factor_tables)

@@ -33,9 +33,11 @@ import numpyro.distributions as dist
 from numpyro import plate, sample
 
 import probml
+from probml.models.frames.covariances import canonical
 from probml.models.frames.measured import centre_of, from_data, scale_of
-from probml.models.mixtures.gaussian_mixture import canonical, shapes
+from probml.models.mixtures.gaussian_mixture import shapes
 from probml.models.mixtures.weights import weights_prior
+from probml.models.summaries.chains import chain_tables, hidden_markov_tables
 
 # emission -> covariance of gaussian_mixture
 _COVARIANCES = {name: name for name in ("full", "spherical", "tied", "tied diagonal",
@@ -163,6 +165,9 @@ def hidden_markov(
         sample("y", step.to_event(1))
 
 
+hidden_markov.summarized(hidden_markov_tables)
+
+
 @probml.model
 def markov_chain(k: int, concentration=1.0, sticky=0.0):
     """A Markov chain of k states that are observed: initial and transition probabilities by
@@ -180,6 +185,9 @@ def markov_chain(k: int, concentration=1.0, sticky=0.0):
     initial, transition = _chain(k, "free", concentration, sticky, concentration)
     with probml.rows():
         sample("z", probml.MarkovChain(initial, transition))
+
+
+markov_chain.summarized(chain_tables)
 
 
 def _chain(k: int, initial: str, concentration, sticky, first, transitions: str = "even"):

@@ -6,7 +6,7 @@ import numpy as np
 
 from probml import ModelError, stationary
 from probml.models.chains.hidden_markov import named
-from probml.models.mixtures.gaussian_mixture import canonical
+from probml.models.frames.covariances import canonical
 
 # of each emission, beside those of the chain
 SITES = {"categorical": ("probs",), "bernoulli": ("probs",), "poisson": ("rate",),

@@ -28,6 +28,7 @@ from probml.models.chains.structural_parts import (
     seasonal_part,
     trend_part,
 )
+from probml.models.summaries.chains import series_tables
 
 TRENDS = ("still", "level", "trend", "smooth")
 
@@ -88,6 +89,9 @@ def structural_time_series(x, trend="level", seasonal=None, cycle=None, order=0,
     _seen(parts, scale, x)
 
 
+structural_time_series.summarized(series_tables)
+
+
 @probml.model
 def local_level(scale=1.0, centre=0.0):
     """A level that wanders, observed with noise.
@@ -101,6 +105,9 @@ def local_level(scale=1.0, centre=0.0):
     _seen([level_part("level", scale, centre)], scale)
 
 
+local_level.summarized(series_tables)
+
+
 @probml.model
 def local_trend(scale=1.0, centre=0.0):
     """A level whose slope wanders too, observed with noise.
@@ -109,6 +116,9 @@ def local_trend(scale=1.0, centre=0.0):
     `y` (steps,). Args as of `local_level`.
     """
     _seen([trend_part("trend", scale, centre)], scale)
+
+
+local_trend.summarized(series_tables)
 
 
 @probml.model
@@ -125,3 +135,6 @@ def seasonal(period: int, scale=1.0, centre=0.0, trend: bool = True):
     own = trend_part if trend else level_part
     _seen([own("trend" if trend else "level", scale, centre),
            seasonal_part(period, "season", scale)], scale)
+
+
+seasonal.summarized(series_tables)

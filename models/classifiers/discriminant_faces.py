@@ -12,10 +12,11 @@ from probml.estimators.classifier import Additive, Classifier, Joint, Stepwise
 from probml.estimators.face import Face, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, number, numbers, optional, parameter, whole
 from probml.models.classifiers.naive_bayes_face import COVARIANCE
+from probml.models.frames.covariances import canonical
 from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import InUnits
 from probml.models.frames.unlabelled import WEIGHT, PartlyLabelled
-from probml.models.mixtures.gaussian_mixture import canonical, gaussian_mixture
+from probml.models.mixtures.gaussian_mixture import gaussian_mixture
 from probml.models.mixtures.mixture_of_mixtures import mixture_of_mixtures
 from probml.models.mixtures.starts import far_rows, precision_near
 

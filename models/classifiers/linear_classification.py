@@ -17,6 +17,7 @@ from numpyro import factor, sample
 
 import probml
 from probml.models.regression.generalized_linear import linear_predictor
+from probml.models.summaries.regressions import regression_tables
 
 POWERS = {"hinge": 1, "squared_hinge": 2}
 
@@ -46,3 +47,6 @@ def linear_support_vector_machine(x, classes=2, loss="squared_hinge", weight_sca
             y[..., None] == jnp.arange(classes), 1, -1
         )
         factor(loss, -jnp.sum(jnp.maximum(1 - sign * f, 0.0) ** POWERS[loss], -1))
+
+
+linear_support_vector_machine.summarized(regression_tables)

@@ -22,11 +22,11 @@ from probml.estimators.rules import (
     whole,
 )
 from probml.estimators.validation import check_is_fitted
+from probml.models.frames.covariances import COVARIANCES, canonical
 from probml.models.frames.learning import learn_for, take
 from probml.models.frames.ties import refuse_constant
 from probml.models.frames.units import InUnits
 from probml.models.frames.unlabelled import WEIGHT, PartlyLabelled
-from probml.models.mixtures.gaussian_mixture import COVARIANCES, canonical
 from probml.models.mixtures.naive_bayes import naive_bayes
 
 COVARIANCE = (
@@ -120,6 +120,9 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
 
     def _site_columns(self):
         return self.columns_.cells
+
+    def _categories(self):
+        return self.columns_.categories
 
     def _data(self, X):
         return self.columns_.data(X)

@@ -26,6 +26,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
+from probml.models.summaries.regressions import experts_tables
 
 
 @probml.model
@@ -73,6 +74,9 @@ def mixture_of_experts(
     with probml.rows():
         code = sample("z", dist.Categorical(states[0])) if states else jnp.zeros(x.shape[:-1], int)
         _answer(x, code, weights, precision)
+
+
+mixture_of_experts.summarized(experts_tables)
 
 
 @probml.model

@@ -96,6 +96,12 @@ class Columns:
         return {name: tuple(str(self.names[j]) for j in js)
                 for name, (_, js) in self.groups.items()}
 
+    @property
+    def categories(self) -> dict[str, list[tuple]]:
+        """Site → the categories of each of its columns."""
+        return {name: [self.labels[j] for j in js] for name, (kind, js) in self.groups.items()
+                if kind[0] == "categorical"}
+
     def shown(self, j: int) -> str:
         """A column in a message."""
         return f"column {self.names[j]!r}"

@@ -28,6 +28,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
+from probml.models.summaries.regressions import process_tables
 
 KERNELS = ("rbf", "exponential", "matern32", "matern52", "rational", "periodic")
 JITTER = 1e-10  # of the variance, as scikit-learn's alpha
@@ -127,3 +128,6 @@ def gaussian_process(x, y=None, kernel: str = "rbf", separate: bool = True, scal
     params["noise"] = sample("noise", dist.LogNormal(jnp.log(0.3 * scale), 1.5))
     covariance = kernel_of(kernel, params)(x, x) + nugget(params) * jnp.eye(len(x))
     sample("y", dist.MultivariateNormal(jnp.full(len(x), mean), covariance), obs=y)
+
+
+gaussian_process.summarized(process_tables)

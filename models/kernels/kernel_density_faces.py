@@ -10,6 +10,8 @@ from probml.estimators.classifier import Classifier
 from probml.estimators.face import Face, absent
 from probml.estimators.rules import SEED, Rule, check, check_count, one_of, parameter
 from probml.estimators.validation import DensityMixin, check_is_fitted
+from probml.interface.showing.estimates import Estimates, Quantity, no_tables
+from probml.interface.showing.summary import Table
 from probml.models.kernels.kernel_density import factor, kernel_density, left_out, parzen_classifier
 from probml.posteriors.units import Unit, of_rows
 
@@ -46,6 +48,13 @@ class _Kernels(Face):
         units = {"centre": Unit(self._unit, self._centre, names={1: names} if names else {}),
                  "bandwidth": Unit(self._unit, names={axis: names} if names else {})}
         return replace(fit, units=units | of_rows(x=(self._centre, self._unit)))
+
+    def _tables(self, estimates: Estimates) -> list[Table]:
+        found = np.atleast_2d(self.bandwidth_)
+        columns = estimates.columns("x", found.shape[1], ("centre", 1))
+        index = getattr(self, "classes_", [""] * len(found))
+        no_tables(estimates)
+        return [estimates.across("Bandwidths", index, columns, Quantity({"Estimate": found}))]
 
     def _centres(self, X):
         """Rows as centres, (n, d): complete."""

@@ -22,6 +22,7 @@ from probml.estimators.validation import (
     check_is_fitted,
     compute_class_weight,
 )
+from probml.interface.showing.estimates import no_tables
 from probml.models.frames.complete import Numbered, Unsure
 from probml.models.frames.margins import Margin
 from probml.models.kernels.support_vectors import (
@@ -51,6 +52,11 @@ GAMMA: Rule = (
 
 class _Machine:
     """What both faces share: the kernel, the dual, sums over support vectors."""
+
+    _tables = staticmethod(no_tables)
+
+    def _figures(self):
+        return {**super()._figures(), "support vectors": len(self.support_)}
 
     def _kernel(self, X: np.ndarray, weights: np.ndarray) -> Kernel:
         gamma = self.gamma

@@ -20,6 +20,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
+from probml.models.summaries.factors import factor_tables
 
 LEAST = 1e-4  # share of a column's variance that its noise starts with at the least
 
@@ -42,12 +43,18 @@ def factor_analysis(k: int, d: int, centre=0.0, mean_scale=1000.0, loading_scale
     _rows(k, d, precision, centre, mean_scale, loading_scale)
 
 
+factor_analysis.summarized(factor_tables)
+
+
 @probml.model
 def probabilistic_pca(k: int, d: int, centre=0.0, mean_scale=1000.0, loading_scale=10.0, scale=0.1):
     """k principal components of d columns, one noise for all. Sites and settings as in
     factor_analysis; `precision` (), 1/σ²."""
     precision = sample("precision", dist.Gamma(1.5, scale**2 / 2))
     _rows(k, d, precision, centre, mean_scale, loading_scale)
+
+
+probabilistic_pca.summarized(factor_tables)
 
 
 def _rows(k, d, precision, centre, mean_scale, loading_scale):

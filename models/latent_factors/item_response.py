@@ -16,6 +16,7 @@ import numpyro.distributions as dist
 from numpyro import deterministic, sample
 
 import probml
+from probml.models.summaries.factors import item_tables
 
 MODELS = ("1pl", "2pl")
 
@@ -44,3 +45,6 @@ def item_response(items: int, kind: str = "2pl", spread: float = 1.0, easiness_s
     with probml.rows():
         ability = sample("ability", dist.Normal(0.0, 1.0))
         sample("y", dist.Bernoulli(logits=a * ability[..., None] + easy).to_event(1))
+
+
+item_response.summarized(item_tables)

@@ -47,6 +47,9 @@ class _Columns(InUnits, Mixture):
     def _site_columns(self):
         return self.columns_.cells
 
+    def _categories(self):
+        return self.columns_.categories
+
     def _data(self, X):
         return self.columns_.data(X)
 

@@ -33,8 +33,8 @@ import numpy as np
 from probml import VB, DataError, ModelError, Refusal
 from probml.estimators.rules import FLAG, hold, whole
 from probml.language.language import whole_seed
+from probml.models.frames.covariances import canonical
 from probml.models.mixtures.gaussian_face import GaussianMixture
-from probml.models.mixtures.gaussian_mixture import canonical
 
 if TYPE_CHECKING:
     import pandas as pd

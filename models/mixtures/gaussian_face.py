@@ -23,9 +23,10 @@ from probml.estimators.rules import (
     sizes,
     whole,
 )
+from probml.models.frames.covariances import COVARIANCES, canonical
 from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import InUnits
-from probml.models.mixtures.gaussian_mixture import COVARIANCES, canonical, gaussian_mixture
+from probml.models.mixtures.gaussian_mixture import gaussian_mixture
 from probml.models.mixtures.starts import precision_near
 from probml.models.mixtures.weights import WEIGHTS
 

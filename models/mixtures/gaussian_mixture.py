@@ -30,8 +30,10 @@ import numpyro.distributions as dist
 from numpyro import plate, sample
 
 import probml
+from probml.models.frames.covariances import canonical
 from probml.models.frames.measured import centre_of, scale_of
 from probml.models.mixtures.weights import weights_prior
+from probml.models.summaries.mixtures import gaussian_tables
 
 
 def _diagonal(mean, precision):
@@ -49,17 +51,6 @@ _SHAPES = {
     "spherical": (lambda s: dist.Gamma(1.5, (s**2).mean() / 2),
                   lambda mean, precision: _diagonal(mean, precision[..., None])),
 }
-
-
-# other words for the same: those of discriminant analysis, and scikit-learn's
-_WORDS = {"own": "full", "shared": "tied", "diag": "diagonal"}
-COVARIANCES = ("full", "diagonal", "spherical", "tied", "tied diagonal", "tied spherical")
-
-
-def canonical(covariance: str) -> str:
-    """The name here of a covariance that may be named in others' words: "own" is "full", "shared
-    diag" is "tied diagonal"."""
-    return " ".join(_WORDS.get(word, word) for word in covariance.split())
 
 
 def shapes(covariance: str, model: str):
@@ -124,3 +115,6 @@ def gaussian_mixture(k: int, d: int, covariance: str = "full", concentration=1.0
     with probml.rows():
         z = sample("z", dist.Categorical(share))
         sample("x", normal(mean[z], precision if tied else precision[z]))
+
+
+gaussian_mixture.summarized(gaussian_tables)

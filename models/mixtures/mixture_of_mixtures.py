@@ -16,6 +16,7 @@ from numpyro import plate, sample
 import probml
 from probml.models.frames.measured import centre_of, scale_of
 from probml.models.mixtures.gaussian_mixture import shapes
+from probml.models.summaries.mixtures import nested_tables
 
 
 @probml.model
@@ -52,3 +53,6 @@ def mixture_of_mixtures(
         label = sample("class", dist.Categorical(weights))
         z = sample("z", dist.Categorical(shares[label]))
         sample("x", normal(mean[label, z], precision if tied else precision[label, z]))
+
+
+mixture_of_mixtures.summarized(nested_tables)

@@ -37,6 +37,7 @@ from numpyro import plate, sample
 
 import probml
 from probml.models.frames.measured import TIME, centre_of, from_data, scale_of, wait_of
+from probml.models.summaries.mixtures import naive_bayes_tables
 
 
 class _Prior(NamedTuple):
@@ -166,6 +167,9 @@ def naive_bayes(
             _, row, inner = _KINDS[kind]
             sample(name,
                    row(*(value[label] for value in parameters[name])).to_event(len(size) - inner))
+
+
+naive_bayes.summarized(naive_bayes_tables)
 
 
 def _parse(name, kind) -> tuple[str, tuple[int, ...]]:

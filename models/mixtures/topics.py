@@ -20,6 +20,7 @@ import numpyro.distributions as dist
 from numpyro import plate, sample
 
 import probml
+from probml.models.summaries.mixtures import topic_tables
 
 
 @probml.model
@@ -44,6 +45,9 @@ def latent_dirichlet(document, documents: int, words: int, k: int, concentration
     with probml.rows():
         z = sample("z", dist.Categorical(share[document]))
         sample("word", dist.Categorical(topic[z]))
+
+
+latent_dirichlet.summarized(topic_tables)
 
 
 def of_counts(X) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -27,6 +27,7 @@ from numpyro import sample
 from numpyro.distributions import constraints
 
 import probml
+from probml.models.summaries.regressions import regression_tables
 
 LINKS = {
     "identity": lambda eta: eta,
@@ -64,6 +65,9 @@ def logistic_regression(x, weight_scale=1.0, bias_scale=10.0):
         sample("y", dist.Bernoulli(logits=logits))
 
 
+logistic_regression.summarized(regression_tables)
+
+
 @probml.model
 def softmax_regression(x, states, weight_scale=1.0, bias_scale=10.0):
     """Several classes: y ~ Categorical(logits = x β + b), `beta` (d, states), `bias` (states,);
@@ -75,6 +79,9 @@ def softmax_regression(x, states, weight_scale=1.0, bias_scale=10.0):
     logits = linear_predictor(x, (states,), weight_scale, bias_scale)
     with probml.rows():
         sample("y", dist.Categorical(logits=logits))
+
+
+softmax_regression.summarized(regression_tables)
 
 
 @probml.model
@@ -115,6 +122,9 @@ def generalized_linear(
     seen = family_of(eta, trials, family, link, noise, concentration, concentration_scale)
     with probml.rows():
         sample("y", seen)
+
+
+generalized_linear.summarized(regression_tables)
 
 
 def family_of(eta, trials, family, link=None, noise=None, concentration=None,

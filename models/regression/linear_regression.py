@@ -27,6 +27,7 @@ import numpyro.distributions as dist
 from numpyro import deterministic, sample
 
 import probml
+from probml.models.summaries.regressions import regression_tables
 
 PRIORS = {"normal": dist.Normal, "laplace": dist.Laplace}
 SITES = ("shared", "each")  # of a weight_scale: one for all weights, or one for each
@@ -99,6 +100,9 @@ def linear_regression(
         sample("y", dist.Normal(loc, noise).to_event(len(event)))
 
 
+linear_regression.summarized(regression_tables)
+
+
 @probml.model
 def heteroscedastic_regression(x, weight_scale=10.0, bias_scale=1000.0, spread_scale=1.0,
                                level_scale=10.0):
@@ -140,6 +144,9 @@ def ridge(x, penalty=1.0, bias_scale=1e6, noise=1.0):
         sample("y", dist.Normal(x @ beta + bias, noise))
 
 
+ridge.summarized(regression_tables)
+
+
 @probml.model
 def lasso(x, penalty=1.0, bias_scale=1e6, noise=1.0):
     """The lasso: MAP minimises ½|y − xβ − b|² + penalty · Σ|β_j|, penalty = n · scikit-learn's
@@ -160,6 +167,9 @@ def lasso(x, penalty=1.0, bias_scale=1e6, noise=1.0):
     bias = sample("bias", dist.Normal(0.0, bias_scale))
     with probml.rows():
         sample("y", dist.Normal(x @ beta + bias, noise))
+
+
+lasso.summarized(regression_tables)
 
 
 class polynomial:  # a function with a setting, as functools.partial, but equal by value

@@ -22,6 +22,7 @@ from numpyro import plate, sample
 
 import probml
 from probml.models.regression.generalized_linear import family_of, linear_predictor
+from probml.models.summaries.regressions import mixed_tables
 
 SCALE_PRIORS = {
     "half-normal": dist.HalfNormal,
@@ -76,6 +77,11 @@ def mixed_model(x, z, member, offset, trials, effects: Mapping, family="normal",
 
 
 # of the model itself
+
+
+mixed_model.summarized(mixed_tables)
+
+
 NAMES = ("x", "z", "member", "offset", "trials", "y", "beta", "bias", "noise", "concentration")
 
 

@@ -19,6 +19,7 @@ from numpyro import sample
 
 import probml
 from probml.models.regression.generalized_linear import linear_predictor
+from probml.models.summaries.regressions import regression_tables
 
 
 @probml.model
@@ -38,3 +39,6 @@ def robust_regression(x, df=4.0, weight_scale=10.0, bias_scale=1000.0, shape=0.5
         df = sample("df", dist.Gamma(2.0, 0.1))
     with probml.rows():
         sample("y", dist.StudentT(df, loc, jnp.sqrt(variance)))
+
+
+robust_regression.summarized(regression_tables)

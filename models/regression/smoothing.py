@@ -33,6 +33,7 @@ from numpyro import sample
 import probml
 from probml.estimators.rules import hold, whole
 from probml.models.regression.moments import Moments, moments
+from probml.models.summaries.regressions import spline_tables
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -81,6 +82,9 @@ def smoothing(h, lines: int = 1, curves: tuple = (), wide: float = 1e6, shape=0.
     bias = sample("bias", dist.Normal(0.0, wide * jnp.sqrt(variance)))
     with probml.rows():
         sample("y", dist.Normal(h @ beta + bias, jnp.sqrt(variance)))
+
+
+smoothing.summarized(spline_tables)
 
 
 def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:

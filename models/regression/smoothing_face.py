@@ -17,10 +17,13 @@ from probml.estimators.rules import (
     parameter,
     sizes,
 )
+from probml.interface.showing.estimates import Estimates
+from probml.interface.showing.summary import Table
 from probml.models.regression import evidence
 from probml.models.regression.from_moments import WIDE, FromMoments, is_scale
 from probml.models.regression.moments import few_rows
 from probml.models.regression.smoothing import design, smooth_moments, smoothing
+from probml.models.summaries.regressions import spline_tables
 from probml.posteriors.units import Unit, of_rows
 
 LAM: Rule = ("None or numbers above 0",
@@ -193,6 +196,14 @@ class SmoothingSpline(FromMoments):
     def noise_(self):
         """σ, in units of y."""
         return float(np.sqrt(self._scales.variance))
+
+    def _tables(self, estimates: Estimates) -> list[Table]:
+        import pandas as pd
+
+        names = self._column_names or tuple(f"x{j}" for j in range(self.n_features_in_))
+        curves = pd.DataFrame({"edf": self._scales.effective, "lambda": self.lam_},
+                              index=[f"s({names[j]})" for j in self.design_.curves])
+        return [*spline_tables(estimates), Table("Smooth terms", curves)]
 
     @property
     def edf_(self):

@@ -11,7 +11,7 @@ Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,9 +31,18 @@ from probml.estimators.validation import (
     validate_data,
 )
 from probml.interface.fit import Fit
+from probml.interface.showing.summaries import summarized
+from probml.interface.showing.summary import Summary, Table
 from probml.language.language import Bound, whole_seed
 from probml.posteriors.units import Unit
 
+# attributes of an estimator that are numbers about the fit as a whole → what they are
+FIGURES = {"total_weight_": "observations", "loglik_": "log-likelihood", "aic_": "AIC",
+           "bic_": "BIC", "log_evidence_": "log marginal likelihood",
+           "log_marginal_likelihood_": "log marginal likelihood", "n_components_": "components",
+           "n_states_": "states", "n_neighbors_": "neighbours", "inertia_": "inertia",
+           "stress_": "stress", "noise_": "residual sd", "edf_": "effective degrees of freedom",
+           "alpha_": "alpha"}
 FEW = 2**20  # numbers of rows that are held until further ones come
 DISTINCT = 10_000  # rows up to which a mixture's components are held against the distinct rows
 
@@ -214,6 +223,57 @@ class Face(Portable, BaseEstimator):
         """How the fit ended, and what was guessed or is in doubt."""
         check_is_fitted(self, "fit_")
         return "; ".join([str(self.fit_.status), *getattr(self, "notes_", ())])
+
+    # Showing
+
+    def summary(self, errors: bool = True) -> Summary:
+        """What was found, as titled tables with the names of the columns: `print(est.summary())`.
+
+        Args:
+            errors: with standard errors, or posterior standard deviations; False: estimates alone,
+                which costs nothing.
+
+        Returns:
+            Summary: `summary["Means"]` is one of its tables, a DataFrame; `summary.keys()` are
+            their headings, `summary.figures` the log-likelihood and others, `summary.to_dict()`
+            plain values.
+
+        Raises:
+            NotFittedError: before fit.
+
+        Cost: of standard errors, once, a Hessian of all rows, or four gradients a parameter.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "fit_"):  # not fitted by an engine of ours
+            return Summary(repr(self), tuple(self._attributes()), self._figures())
+        return summarized(self.fit_, repr(self), self._figures(), errors, self._categories(),
+                          self._tables, getattr(self, "notes_", ()))
+
+    _tables: Callable | None = None  # of a summary; None: those of the model
+
+    def _figures(self) -> dict[str, Any]:
+        """Numbers about the fit as a whole."""
+        found = {label: getattr(self, name, None) for name, label in FIGURES.items()}
+        return {label: int(value) if float(value).is_integer() else float(value)
+                for label, value in found.items() if isinstance(value, Real)}
+
+    def _attributes(self) -> list[Table]:
+        """What was learnt, by the names of the attributes: those with a number for each column."""
+        import pandas as pd
+
+        names, out = self._column_names, []
+        for name, value in vars(self).items():
+            if (name.endswith("_") and not name.startswith("_") and isinstance(value, np.ndarray)
+                and value.dtype.kind in "fiu" and value.ndim in (1, 2)
+                and value.shape[-1] == len(names)):
+                wide = pd.DataFrame(np.atleast_2d(value), columns=list(names))
+                out.append(Table(name, wide if value.ndim == 2
+                                 else wide.T.set_axis([name], axis=1)))
+        return out
+
+    def _categories(self) -> dict[str, list]:
+        """Site → the categories of each of its columns."""
+        return {}
 
     # Answers
 

@@ -93,11 +93,24 @@ class Widths(NamedTuple):
             covariance given these. why: name → why, in words; "": of all.
         posterior: that the posterior is far from the normal distribution at the point, or its mean
             from the point; None: neither, or it was not asked.
+        moves: name → (directions, *shape), how parameters move along every direction, also those
+            that are not identified. curvature, identified: of each direction.
     """
 
     root: Mapping[str, np.ndarray]
     why: Mapping[str, str]
     posterior: Finding | None = None
+    moves: Mapping[str, np.ndarray] = {}
+    curvature: np.ndarray = np.zeros(0)
+    identified: np.ndarray = np.zeros(0, bool)
+
+    def root_of(self, moves: np.ndarray) -> np.ndarray:
+        """A root of the covariance, (k, *shape), of what moves so along the directions, such as a
+        function of parameters; NaN where it moves along one that is not identified."""
+        square = moves**2
+        lost = square[~self.identified].sum(0) > LOADED * square.sum(0)
+        long = self.curvature[self.identified].reshape(-1, *(1,) * (square.ndim - 1)) ** -0.5
+        return np.where(lost, np.nan, moves[self.identified] * long)
 
 
 def kept(engine: Engine, first: Engine, data: Data, weights: np.ndarray | None) -> Again | None:
@@ -245,15 +258,11 @@ def _apart(top: Top) -> np.ndarray | None:
 
 def _widths(found: Mapping[str, np.ndarray], ways: _Ways) -> Widths:
     """From the way of each number along each direction, (k, *shape), a root of its covariance."""
-    root, why = {}, {}
-    for name, value in found.items():
-        square = np.asarray(value, float) ** 2
-        lost = square[~ways.told].sum(0) > LOADED * square.sum(0)
-        long = ways.curvature[ways.told].reshape(-1, *(1,) * (square.ndim - 1)) ** -0.5
-        root[name] = np.where(lost, np.nan, np.asarray(value, float)[ways.told] * long)
-        if lost.any():
-            why[name] = "; ".join(ways.why)
-    return Widths(root, why)
+    moves = {name: np.asarray(value, float) for name, value in found.items()}
+    widths = Widths({}, {}, None, moves, ways.curvature, ways.told)
+    root = {name: widths.root_of(value) for name, value in moves.items()}
+    why = {name: "; ".join(ways.why) for name, value in root.items() if np.isnan(value).any()}
+    return widths._replace(root=root, why=why)
 
 
 def _coefficients(plan: Plan) -> set[str]:

@@ -169,13 +169,23 @@ class Fit(Questions):
         first = self.again.first if self.again is not None else None
         return self._errors(Again(held, read_weights(weights, held.table.rows), first), True)
 
-    def _errors(self, again: Again | None, patient: bool = False) -> Widths | None:
-        """None: there is nothing to tell of, as of a posterior, or of parameters that were given.
+    @functools.cached_property
+    def _moves(self) -> Widths | None:
+        """The same, with how parameters move together, of a fit that holds standard errors too."""
+        found = self._widths
+        return found if found is None or found.moves else self._errors(self.again, every=True)
+
+    def _errors(self, again: Again | None, patient: bool = False,
+                every: bool = False) -> Widths | None:
+        """None: there is nothing to compute, as of a posterior, or of parameters that were given.
+
+        Args:
+            every: also where the fit holds standard errors.
         """
         if (self.belief.exact or self.belief.varies and not self.belief.partly
             or self.outcome is Status.KNOWN or self.learnt is not None):
             return None
-        if self.errors.keys() >= self.params.keys():
+        if not every and self.errors.keys() >= self.params.keys():
             return Widths({}, {})
         try:
             engine = self.by or written(self.engine)

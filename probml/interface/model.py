@@ -76,6 +76,7 @@ class Generative:
     whole = found = False
     batch: int | None = None
     key = ()  # as it is written
+    summary_tables: Callable | None = None  # see summarized
 
     def __init__(self, function: Callable, chosen: str | None = None):
         self.chosen = chosen  # a plate of its own that is to be the rows
@@ -109,6 +110,12 @@ class Generative:
                          if kinds[name].default is not inspect.Parameter.empty}
         self.__name__, self.__qualname__ = function.__name__, function.__qualname__
         self.__module__, self.__doc__ = function.__module__, function.__doc__
+
+    def summarized(self, tables: Callable) -> Callable:
+        """Let summaries of its fits have these tables, a function of Estimates
+        (interface/showing/summaries.py)."""
+        self.summary_tables = tables
+        return tables
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:

@@ -15,6 +15,7 @@ from probml.dataset import dataset, read
 from probml.errors import DataError, ModelError, Refusal
 from probml.fits.fitting import planned
 from probml.interface.functions.meeting import meet
+from probml.interface.showing.summaries import summarized
 from probml.language.language import Bound
 from probml.plan.plan import Plan
 from probml.posteriors.units import in_units
@@ -104,6 +105,8 @@ def model_html(model: Bound) -> str:
 
 def fit_html(fit: Fitted) -> str:
     """A fit in a notebook: what, by which engine, how it ended, the first of its parameters."""
+    if fit.model.generative.summary_tables and not _traced(fit):
+        return summarized(fit, errors=False)._repr_html_()
     lines = records_of(fit._table(None))  # no standard errors: these cost
     more = f"<p>{len(lines) - LINES} further entries: fit.summary()</p>" * (len(lines) > LINES)
     said = "good" if fit.converged else "warn"
@@ -117,6 +120,8 @@ def fit_html(fit: Fitted) -> str:
 def fit_text(fit: Fitted) -> str:
     """A fit in a terminal: what, by which engine, how it ended, the first of its parameters. No
     table of fit.summary(): what is shown at every turn must cost nothing, also amid a trace."""
+    if fit.model.generative.summary_tables and not _traced(fit):
+        return str(summarized(fit, errors=False))
     first = _first(fit)
     width = max([len(name) for name in first], default=0)
     values = (f"  {name:<{width}}  {_numbers(value)}" for name, value in first.items())
@@ -130,6 +135,10 @@ def fit_rich(fit: Fitted) -> Any:
     return told([(_headed(fit), "bold"), ended(fit.converged, fit.ending),
                  *((str(found), BAD) for found in fit.warnings),
                  *((more, "dim") for more in _further(fit))], [("parameters", records)])
+
+
+def _traced(fit: Fitted) -> bool:
+    return any(isinstance(value, jax.core.Tracer) for value in fit.point.values())
 
 
 def _headed(fit: Fitted) -> str:

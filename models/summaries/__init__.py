@@ -1,0 +1,1 @@
+"""The tables of summaries, by kind of model; each model names its function."""

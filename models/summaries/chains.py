@@ -1,0 +1,91 @@
+"""Tables of models along time: start and transition probabilities, emissions by state; standard
+deviations of the components of a series."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from probml.interface.showing.estimates import Estimates, Quantity, index_of
+from probml.interface.showing.summary import Table
+from probml.models.frames.covariances import canonical
+from probml.models.summaries.mixtures import by_group, groups, scatter
+from probml.models.summaries.regressions import coefficients
+
+_COMPONENTS = {"noise": "irregular", "level_scale": "level", "trend_scale": "trend",
+               "season_scale": "seasonal", "cycle_scale": "cycle", "ar_scale": "autoregression"}
+
+
+def chain_tables(estimates: Estimates) -> list[Table]:
+    """Start and transition probabilities."""
+    k = estimates.values["transition"].shape[-1]
+    index = groups(estimates, "z", k, "state")
+    out = []
+    if "initial" in estimates:
+        out.append(estimates.across("Start probabilities", index, ["probability"],
+                                    estimates.of("initial")))
+    if np.ndim(estimates.values["transition"]) == 2:
+        out.append(estimates.across("Transition probabilities", index.rename("from"),
+                                    index.rename("to"), estimates.of("transition")))
+    return out
+
+
+def hidden_markov_tables(estimates: Estimates) -> list[Table]:
+    """Of hidden_markov: start, transition, emissions by state."""
+    settings = estimates.settings
+    k, emission = settings["k"], canonical(settings["emission"])
+    index, d = groups(estimates, "z", k, "state"), settings["d"]
+    variables = estimates.columns("y", d, ("mean", 1), ("rate", 1), ("probs", 1))
+    out = chain_tables(estimates)
+    if "mean" in estimates:
+        out.append(by_group(estimates, "Means", variables, index, estimates.of("mean")))
+    if "scale" in estimates:
+        out.append(by_group(estimates, "Standard deviations", variables, index,
+                            estimates.of("scale")))
+    if "precision" in estimates:
+        out += scatter(estimates, variables, index, "precision", emission)
+    if "rate" in estimates:
+        out.append(by_group(estimates, "Poisson rates", variables, index, estimates.of("rate")))
+    if "probs" in estimates:
+        symbols = settings["symbols"]
+        rows = (estimates.labels("y", symbols, "symbol") if emission == "categorical"
+                else variables)
+        heading = ("Emission probabilities" if emission == "categorical"
+                   else "Probabilities of 1")
+        out.append(by_group(estimates, heading, rows, index, estimates.of("probs")))
+    return out
+
+
+def series_tables(estimates: Estimates) -> list[Table]:
+    """Of structural time series: standard deviations of the components, coefficients of
+    regressors."""
+    rows: list[str] = []
+    found: list[Quantity] = []
+    for name, label in _COMPONENTS.items():
+        if name in estimates:
+            own = estimates.of(name).map(np.ravel)
+            rows += [label] if own.value.size == 1 else (
+                ["level", "slope"] if name == "trend_scale" and own.value.size == 2
+                else [f"{label} {i + 1}" for i in range(own.value.size)])
+            found.append(own)
+    if not found:
+        return coefficients(estimates)
+    joined = found[0]
+    for own in found[1:]:
+        joined = joined.joined(own)
+    out = [estimates.listed("Standard deviations of the components", rows, joined, tests=False)]
+    return out + (coefficients(estimates) if "beta" in estimates else [])
+
+
+def dynamic_factor_tables(estimates: Estimates) -> list[Table]:
+    """Of dynamic_factor: loadings, autoregressions, standard deviations of the noise."""
+    d, k = estimates.values["loadings"].shape
+    factors = index_of([f"factor {i + 1}" for i in range(k)])
+    series = estimates.columns("y", d, ("loadings", 0))
+    order = estimates.values["coefficients"].shape[-1]
+    estimates.shown.add("partial")
+    return [estimates.across("Loadings", series, factors, estimates.of("loadings")),
+            estimates.across("Autoregressive coefficients", factors,
+                             [f"lag {i + 1}" for i in range(order)],
+                             estimates.of("coefficients")),
+            estimates.across("Means and noise", series, ["mean", "noise sd"],
+                             estimates.function(lambda mean, noise: jnp.stack([mean, noise], -1),
+                                                "mean", "noise"))]

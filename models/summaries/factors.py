@@ -1,0 +1,62 @@
+"""Tables of latent factors: loadings, communalities and uniquenesses; item parameters."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from probml.interface.showing.estimates import Estimates, Quantity, beside, index_of
+from probml.interface.showing.summary import Table
+
+
+def canonical(loadings, precision):
+    """Loadings (d, k) whose columns are orthogonal in units of the noise, the strongest first, the
+    largest entry of each above 0: the same whatever rotation they are given in."""
+    scaled = loadings * jnp.sqrt(jnp.broadcast_to(precision, loadings.shape[:1]))[:, None]
+    turned = loadings @ jnp.linalg.eigh(scaled.T @ scaled)[1][:, ::-1]
+    largest = jnp.take_along_axis(turned, jnp.abs(turned).argmax(0)[None], 0)
+    return turned * jnp.where(largest < 0, -1.0, 1.0)
+
+
+def factor_tables(estimates: Estimates, rotation: np.ndarray | None = None) -> list[Table]:
+    """Of factor_analysis and probabilistic_pca. Communality is the share of an item's variance
+    that the factors explain, uniqueness the rest; both are the same under every rotation.
+
+    Args:
+        rotation: (k, k), by which loadings are multiplied; standard errors are given this.
+    """
+    d, k = estimates.values["loadings"].shape
+    turn = np.eye(k) if rotation is None else rotation
+    items = estimates.columns("x", d, ("loadings", 0))
+
+    def parts(loadings, precision):
+        common = (loadings**2).sum(-1)
+        total = common + 1 / precision
+        return jnp.stack([common / total, 1 - common / total], -1)
+
+    def rotated(loadings, precision):
+        return canonical(loadings, precision) @ turn
+
+    shares = estimates.across("", items, ["communality", "uniqueness"],
+                              estimates.function(parts, "loadings", "precision"))
+    table = estimates.across("", items, [f"factor {i + 1}" for i in range(k)],
+                             estimates.function(rotated, "loadings", "precision"))
+    mean = estimates.of("mean")
+    both = estimates.function(lambda loadings, precision: jnp.sqrt(
+        (loadings**2).sum(-1) + 1 / precision), "loadings", "precision")
+    names = [name for name in mean.columns if name in both.columns]
+    located = Quantity({name: np.stack([mean.columns[name], both.columns[name]], -1)
+                        for name in names})
+    return [beside("Loadings", table, shares),
+            estimates.across("Means and standard deviations", items, ["mean", "sd"], located)]
+
+
+def item_tables(estimates: Estimates) -> list[Table]:
+    """Of item_response: discrimination a and difficulty b of each item."""
+    estimates.shown.add("easiness")
+    d = estimates.values["difficulty"].shape[0]
+    items = estimates.columns("y", d, ("difficulty", 0))
+    a, b = estimates.of("discrimination"), estimates.of("difficulty")
+    wide = a.map(lambda each: np.broadcast_to(each, (d,)))
+    names = [name for name in wide.columns if name in b.columns]
+    both = Quantity({name: np.stack([wide.columns[name], b.columns[name]], -1) for name in names})
+    return [estimates.across("Items", items, index_of(["discrimination (a)", "difficulty (b)"]),
+                             both)]

@@ -1,0 +1,181 @@
+"""Tables of regressions: coefficients by the names of columns, as statsmodels and lme4 print
+them, and the standard deviations and dispersions that go with them."""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from probml.interface.showing.estimates import (
+    Estimates,
+    Quantity,
+    frame_of,
+    index_of,
+    pairs,
+    product,
+)
+from probml.interface.showing.summary import Table
+
+INTERCEPT = "Intercept"
+# parameter → (its name in the field, function to it)
+_SCALES = {
+    "variance": ("Residual standard deviation", jnp.sqrt),
+    "noise": ("Residual standard deviation", None),
+    "concentration": ("Dispersion (shape)", None),
+    "df": ("Degrees of freedom", None),
+}
+
+
+def _terms(estimates: Estimates, site: str = "x") -> list:
+    names = estimates.names("beta", 0)
+    given = [name for name in names if not isinstance(name, int | np.integer)]
+    return names if given else estimates.columns(site, len(names))
+
+
+def coefficients(estimates: Estimates, heading: str = "Coefficients",
+                 site: str = "x") -> list[Table]:
+    """The intercept and the coefficient of each column; of several classes or outputs a column
+    each."""
+    labels, parts = [], []
+    if "bias" in estimates:
+        labels, parts = [INTERCEPT], [estimates.of("bias")]
+    if "beta" in estimates:
+        labels += _terms(estimates, site)
+        parts.append(estimates.of("beta"))
+    if not parts:
+        return []
+    if np.ndim(estimates.values.get("beta", 0)) == 2:
+        size = estimates.values["beta"].shape[1]
+        index = estimates.labels("y", size, "y")
+        each = [part.map(lambda own: np.reshape(own, (-1, size))) for part in parts]
+        joined = Quantity({name: np.concatenate([part.columns[name] for part in each])
+                           for name in each[0].columns if all(name in p.columns for p in each)})
+        return [estimates.across(heading, labels, index, joined)]
+    flat = parts[0] if len(parts) == 1 else parts[0].joined(parts[1])
+    return [estimates.listed(heading, labels, flat)]
+
+
+def scales(estimates: Estimates) -> list[Table]:
+    """Residual standard deviation, dispersion, degrees of freedom."""
+    labels: list[str] = []
+    parts: list[Quantity] = []
+    for name, (label, function) in _SCALES.items():
+        if name in estimates:
+            found = estimates.of(name) if function is None else estimates.function(function, name)
+            size = found.value.size
+            labels += [label] if size == 1 else [f"{label}, {own}" for own in
+                                                 estimates.labels("y", size, "y")]
+            parts.append(found.map(np.ravel))
+    if not parts:
+        return []
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = joined.joined(part)
+    return [estimates.listed("Scale", labels, joined, tests=False)]
+
+
+def regression_tables(estimates: Estimates) -> list[Table]:
+    """Of regressions whose rows are about x β + b."""
+    return [*coefficients(estimates), *scales(estimates)]
+
+
+def mixed_tables(estimates: Estimates) -> list[Table]:
+    """Of mixed_model, as lme4 prints them: random effects, then fixed effects."""
+    return [_random(estimates), *coefficients(estimates, "Fixed effects")]
+
+
+def _random(estimates: Estimates) -> Table:
+    """Standard deviations of the random effects, and their correlations."""
+    rows, columns, correlation = [], [], []
+    for name, (_, width) in estimates.settings["effects"].items():
+        estimates.shown.add(name)
+        found = estimates.of(f"{name}_spread").map(np.ravel)
+        own = _columns_of(estimates, name, width)
+        rows += [(name, each) for each in own]
+        columns.append(found)
+        matrix = None
+        if f"{name}_turn" in estimates:
+            matrix = estimates.function(lambda turn: turn @ turn.T, f"{name}_turn").value
+        correlation += [["" if matrix is None or j >= i else f"{matrix[i, j]:.2f}"
+                         for j in range(width - 1)] for i in range(width)]
+    for name, label in (("noise", "Residual"), ("concentration", "Dispersion")):
+        if name in estimates:
+            rows.append((label, ""))
+            columns.append(estimates.of(name).map(np.ravel))
+            correlation.append([])
+    joined = columns[0]
+    for part in columns[1:]:
+        joined = joined.joined(part)
+    frame = frame_of(joined.columns, index=pairs(
+        rows, names=["Group", "Name"])).rename(columns={"Estimate": "Std. Dev.", "mean":
+                                                        "Std. Dev."})
+    for j in range(max(map(len, correlation))):
+        frame["Corr" if j == 0 else f"Corr {j + 1}"] = [
+            own[j] if j < len(own) else "" for own in correlation]
+    return Table("Random effects", frame)
+
+
+def _columns_of(estimates: Estimates, name: str, width: int) -> Sequence:
+    """The columns whose coefficients vary between the levels of a grouping."""
+    unit = estimates.fit.units.get(name)
+    known = None if unit is None else unit.names.get(1)
+    if known is None:
+        known = ["1"] if width == 1 else estimates.names(f"{name}_spread", 0)
+    return ["(Intercept)" if str(own) == "1" else str(own) for own in known]
+
+
+def spline_tables(estimates: Estimates) -> list[Table]:
+    """Of smoothing: the intercept and the straight lines; curves by their standard deviation."""
+    lines = estimates.settings["lines"]
+    joined = estimates.of("bias").joined(estimates.of("beta")[:lines])
+    names = [str(name).removesuffix(", line") for name in estimates.names("beta", 0)[:lines]]
+    names = [name if not name.isdigit() else f"h[{name}]" for name in names]
+    return [estimates.listed("Linear terms", [INTERCEPT, *names], joined), *scales(estimates)]
+
+
+def process_tables(estimates: Estimates) -> list[Table]:
+    """Of gaussian_process: the parameters of its covariance function."""
+    words = {"variance": ("Standard deviation of the function", jnp.sqrt),
+             "length": ("Length scale", None), "noise": ("Residual standard deviation", None),
+             "alpha": ("Mixture of scales (alpha)", None), "period": ("Period", None),
+             "waviness": ("Waviness", None)}
+    labels: list[str] = []
+    parts: list[Quantity] = []
+    for name, (label, function) in words.items():
+        if name in estimates:
+            found = estimates.of(name) if function is None else estimates.function(function, name)
+            size = found.value.size
+            labels += [label] if found.value.ndim == 0 else [
+                f"{label}, {column}" for column in estimates.columns("x", size, (name, 0))]
+            parts.append(found.map(np.ravel))
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = joined.joined(part)
+    return [estimates.listed("Covariance function", labels, joined, tests=False)]
+
+
+def experts_tables(estimates: Estimates) -> list[Table]:
+    """Of mixture_of_experts: the coefficients of each expert, and of the gate."""
+    weights = estimates.of("weights")
+    k = weights.value.shape[0]
+    terms = [INTERCEPT if str(name) == "intercept" else name
+             for name in estimates.names("weights", weights.value.ndim - 1)]
+    terms = [INTERCEPT if i == 0 and name == 0 else name for i, name in enumerate(terms)]
+    experts = index_of(range(k), name="expert")
+    if weights.value.ndim == 3:
+        states = estimates.names("weights", 1)
+        experts = product([experts, states], names=["expert", "class"])
+    out = [estimates.across("Coefficients of the experts", terms, experts, weights.map(
+        lambda each: np.reshape(each, (-1, len(terms))).T))]
+    if "precision" in estimates:
+        sd = estimates.function(lambda precision: precision**-0.5, "precision")
+        out.append(estimates.across("Residual standard deviations", experts, ["sd"], sd))
+    if "gate" in estimates:
+        gate = estimates.of("gate")
+        out.append(estimates.across(
+            f"Coefficients of the gate (log odds against expert {k - 1})", terms,
+            index_of(range(k - 1), name="expert"), gate))
+    if "shares" in estimates:
+        out.append(estimates.across("Mixing proportions", experts, ["share"],
+                                    estimates.of("shares")))
+    return out

@@ -1,0 +1,289 @@
+"""The estimates of a fit, and functions of them, in the units of the user's columns and with their
+uncertainty: a standard error of a point (delta method), or mean, standard deviation and quantiles
+of a posterior. The tables of summaries are made of these."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from probml.assessment import dimensions, reports
+from probml.dataset.frames import shortest
+from probml.fits.standard_errors import Widths
+from probml.interface.functions.steps import answers
+from probml.interface.showing.summary import P, Table
+from probml.posteriors import diagnostics
+from probml.posteriors.units import in_units
+from probml.queries.fitted import Fitted
+
+Z = 1.959963984540054  # of a 95% interval
+
+
+@dataclass(frozen=True, eq=False)
+class Quantity:
+    """An array of estimates with its uncertainty.
+
+    Attributes:
+        columns: name of a column → array; the first are the estimates.
+    """
+
+    columns: Mapping[str, np.ndarray]
+
+    @property
+    def value(self) -> np.ndarray:
+        return next(iter(self.columns.values()))
+
+    @property
+    def error(self) -> np.ndarray | None:
+        """Standard errors, or posterior standard deviations; None: not computed."""
+        return next((self.columns[name] for name in ("Std. Error", "sd") if name in self.columns),
+                    None)
+
+    def __getitem__(self, index: Any) -> "Quantity":
+        return Quantity({name: column[index] for name, column in self.columns.items()})
+
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> "Quantity":
+        """The same entries in another order or shape."""
+        return Quantity({name: function(column) for name, column in self.columns.items()})
+
+    def joined(self, other: "Quantity") -> "Quantity":
+        """Both behind one another, flat; columns that only one has are NaN in the other."""
+        def part(one: Quantity, name: str) -> np.ndarray:
+            return np.ravel(one.columns.get(name, np.full(np.shape(one.value), np.nan)))
+
+        names = dict.fromkeys([*self.columns, *other.columns])
+        return Quantity({name: np.concatenate([part(self, name), part(other, name)])
+                         for name in names})
+
+
+class Estimates:
+    """The parameters of a fit, and functions of them, in the units of the user's columns.
+
+    Attributes:
+        fit: the fit.
+        settings: of its model, by name.
+    """
+
+    def __init__(self, fit: Fitted, errors: bool = True, categories: Mapping | None = None):
+        """
+        Args:
+            errors: compute standard errors (of a point: a Hessian of all rows).
+            categories: of sites whose columns have categories: site → a tuple of labels a column.
+        """
+        self.fit, self.settings = fit, fit.model.bound
+        self.categories = dict(categories or {})
+        self._errors = errors
+        self.values = {**fit.params, **in_units(fit.units, fit.params)}
+        self._entries = dimensions.named_entries(fit, fit.names)
+        self.shown: set[str] = set()  # parameters that a table has, or leaves out on purpose
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    @functools.cached_property
+    def _widths(self) -> Widths | None:
+        return self.fit._widths if self._errors else None
+
+    @functools.cached_property
+    def _draws(self) -> Mapping[str, np.ndarray]:
+        return (reports._told_draws(self.fit, functools.partial(answers.chains, self.fit))
+                if self._errors else {})
+
+    @functools.cached_property
+    def _given(self) -> Mapping[str, Any]:
+        return reports._deviations(self.fit) if self._errors else {}
+
+    @property
+    def posterior(self) -> bool:
+        """Whether the fit has a posterior, not a point."""
+        return bool(self.fit.belief.varies) and not self.fit.belief.partly
+
+    @property
+    def likelihood(self) -> bool:
+        """Whether the fit maximised the likelihood alone, so that z and p have their meaning."""
+        return not self.posterior and getattr(self.fit.by, "prior", True) is False
+
+    def names(self, name: str, axis: int = 0) -> list:
+        """The names of the entries of a parameter along an axis: columns, labels, or 0, 1, …"""
+        known = self._entries.get((name, axis))
+        return list(known) if known is not None else list(range(self.values[name].shape[axis]))
+
+    def labels(self, site: str, size: int, what: str) -> Any:
+        """An index of the states of a discrete site: its labels, or 0, 1, …"""
+        import pandas as pd
+
+        known = self.fit.names.get(site)
+        return pd.Index(range(size) if known is None or len(known) != size else known, name=what)
+
+    def columns(self, site: str, size: int, *entries: tuple[str, int]) -> list:
+        """The names of the columns of a site or input of rows: the table's, or site[0], …
+
+        Args:
+            entries: (parameter, axis), where the same names may be known.
+        """
+        known = [self.fit.columns.get(site), *(self._entries.get(entry) for entry in entries)]
+        for names in known:
+            if names is not None and len(names) == size:
+                return list(names)
+        return [f"{site}[{i}]" for i in range(size)] if size > 1 else [site]
+
+    def of(self, name: str) -> Quantity:
+        """A parameter."""
+        self.shown.add(name)
+        value = np.asarray(self.values[name])
+        found = reports._columns(self.fit, name, value, self._draws, self._given) if (
+            self._errors and self.fit.belief.varies) else {"value": value}
+        widths = self._widths
+        if widths is not None and not self.fit.belief.exact:
+            wide = reports._wide(self.fit, widths, name, found.get("sd"))
+            found = {**found, "sd": wide["sd"]}
+        return self._renamed(found, value.shape)
+
+    def function(self, function: Callable[..., Any], *names: str) -> Quantity:
+        """A function, in jax.numpy, of some parameters."""
+        self.shown.update(names)
+        at = [np.asarray(self.values[name], float) for name in names]
+        with jax.enable_x64(True):
+            value = np.asarray(function(*at))
+            if not self._errors:
+                return Quantity({"Estimate": value})
+            if self.fit.belief.varies and all(name in self._draws for name in names):
+                draws = [np.asarray(self._draws[name], float) for name in names]
+                lead = draws[0].shape[:2]
+                flat = [each.reshape(-1, *each.shape[2:]) for each in draws]
+                each = np.asarray(jax.vmap(function)(*flat)).reshape(*lead, *value.shape)
+                low, high = np.quantile(each, (0.05, 0.95), (0, 1))
+                found = {"mean": each.mean((0, 1)), "sd": each.std((0, 1)), "5%": low, "95%": high}
+                if self.fit.belief.stats:
+                    found |= {"ess_bulk": diagnostics.effective(each),
+                              "r_hat": diagnostics.r_hat(each)}
+                return self._renamed(found, value.shape)
+            widths, error = self.fit._moves, np.full(value.shape, np.nan)
+            if widths is not None and all(name in widths.moves for name in names):
+                _, push = jax.linearize(function, *at)
+                moves = np.asarray(jax.vmap(push)(*(widths.moves[name] for name in names)))
+                error = np.sqrt(np.square(widths.root_of(moves)).sum(0))
+            return self._renamed({"value": value, "sd": error}, value.shape)
+
+    def _renamed(self, found: Mapping[str, Any], shape: tuple) -> Quantity:
+        """Columns by the names of the field: of a point Estimate and Std. Error."""
+        point = "value" in found
+        words = {"value": "Estimate", "sd": "Std. Error" if point else "sd"}
+        out = {words.get(name, name): np.broadcast_to(np.asarray(value, float), shape)
+               for name, value in found.items() if name != "note"}
+        error = out.get("Std. Error")
+        if error is not None and np.isnan(error).all():
+            del out["Std. Error"]  # one sentence says why
+        return Quantity(out)
+
+    # Tables
+
+    def listed(self, heading: str, labels: Sequence[Any], quantity: Quantity,
+               tests: bool | None = None, index: str | None = None) -> Table:
+        """A row per estimate: Estimate, Std. Error, interval, of a maximum of the likelihood z and
+        p; of a posterior mean, sd and quantiles.
+
+        Args:
+            tests: z, p and the interval; None: where the likelihood alone was maximised.
+        """
+        import pandas as pd
+
+        columns = {name: np.ravel(column) for name, column in quantity.columns.items()}
+        if "Std. Error" in columns and tests is not False:
+            value, error = columns["Estimate"], columns["Std. Error"]
+            if self.likelihood if tests is None else tests:
+                from scipy.stats import norm
+
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    z = value / error
+                columns |= {"z": z, P: 2 * norm.sf(np.abs(z))}
+            columns |= {"2.5%": value - Z * error, "97.5%": value + Z * error}
+        rows = pd.MultiIndex.from_tuples(labels) if labels and isinstance(labels[0], tuple) else (
+            pd.Index([str(label) for label in labels]))
+        frame = pd.DataFrame({name: shortest(column) for name, column in columns.items()},
+                             index=rows)
+        return Table(heading, frame.rename_axis(index) if index else frame)
+
+    def across(self, heading: str, rows: Any, columns: Any, quantity: Quantity) -> Table:
+        """A table of two ways, (rows, columns), errors in parentheses."""
+        import pandas as pd
+
+        rows = rows if isinstance(rows, pd.Index) else pd.Index(rows)
+        columns = columns if isinstance(columns, pd.Index) else pd.Index(columns)
+        shape = (len(rows), len(columns))
+        errors = quantity.error
+        return Table(heading, pd.DataFrame(shortest(np.reshape(quantity.value, shape)), rows,
+                                           columns),
+                     None if errors is None else pd.DataFrame(np.reshape(errors, shape), rows,
+                                                              columns))
+
+
+# pandas is loaded when a summary is asked for: 0.2 s that a fit need not take
+
+
+def index_of(values: Any, name: str | None = None) -> Any:
+    """A pandas Index."""
+    import pandas as pd
+
+    return pd.Index(values, name=name)
+
+
+def pairs(values: Sequence[tuple], names: Sequence[str]) -> Any:
+    """A pandas MultiIndex of tuples."""
+    import pandas as pd
+
+    return pd.MultiIndex.from_tuples(values, names=names)
+
+
+def product(levels: Sequence, names: Sequence[str]) -> Any:
+    """A pandas MultiIndex of all combinations of some levels."""
+    import pandas as pd
+
+    return pd.MultiIndex.from_product(levels, names=names)
+
+
+def frame_of(values: Any, index: Any = None) -> Any:
+    """A pandas DataFrame."""
+    import pandas as pd
+
+    return pd.DataFrame(values, index=index)
+
+
+def stack(frames: Sequence) -> Any:
+    """DataFrames below one another."""
+    import pandas as pd
+
+    return pd.concat(frames)
+
+
+def beside(heading: str, *tables: Table) -> Table:
+    """Tables of the same rows as one."""
+    import pandas as pd
+
+    values = pd.concat([table.values for table in tables], axis=1)
+    if any(table.errors is None for table in tables):
+        return Table(heading, values)
+    return Table(heading, values, pd.concat([table.errors for table in tables], axis=1))
+
+
+def parameters(estimates: Estimates, heading: str = "Parameters") -> list[Table]:
+    """A row per entry of each parameter that no table has yet."""
+    labels, parts = [], []
+    for name in [name for name in estimates.values if name not in estimates.shown]:
+        quantity = estimates.of(name)
+        labels += [dimensions.entry(name, index, estimates._entries)
+                   for index in np.ndindex(quantity.value.shape)]
+        parts.append(quantity)
+    if not parts:
+        return []
+    return [estimates.listed(heading, labels, functools.reduce(Quantity.joined, parts),
+                             tests=False)]
+
+
+def no_tables(estimates: Estimates) -> list[Table]:
+    """Of models whose parameters are a number or more a row, such as kernel densities."""
+    estimates.shown.update(estimates.values)
+    return []

@@ -1,0 +1,78 @@
+"""Summaries by kind of model: titled tables with the names that a practitioner of that model
+expects.
+
+A model of the library has a function of `Estimates` that makes its tables (`model.summarized`);
+what it leaves out, and all of any other model, is one table of parameters.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from probml.engines.engine import Status
+from probml.interface.showing.estimates import Estimates, parameters
+from probml.interface.showing.summary import Summary, Table
+from probml.queries.fitted import Fitted
+
+
+def _method(fit: Fitted) -> str:
+    """How the fit was made, in the words of the field."""
+    engine, by = fit.engine.split("(")[0], fit.by
+    if fit.outcome is Status.KNOWN:
+        return "no engine (its parameters were given)"
+    if by is None or by.finds != "point" or fit.belief.varies and not fit.belief.partly:
+        exact, normal = fit.belief.exact, engine in ("EM", "MAP", "Laplace")
+        return ("the exact posterior" if exact else "Laplace's approximation of the posterior"
+                if normal else engine)
+    if getattr(by, "restricts", False):
+        return "restricted maximum likelihood (REML)"
+    if getattr(by, "prior", True) is False:
+        return "maximum likelihood" + (" (EM)" if engine == "EM" else "")
+    return f"posterior mode ({engine})"
+
+
+def summarized(fit: Fitted, title: str = "", figures: Mapping[str, Any] | None = None,
+               errors: bool = True, categories: Mapping | None = None,
+               tables: Callable[[Estimates], list[Table]] | None = None,
+               notes: Sequence[str] = ()) -> Summary:
+    """The summary of a fit.
+
+    Args:
+        title: what was fitted; by default the model.
+        figures: what is known of the fit as a whole, as numbers.
+        errors: compute standard errors; False costs nothing.
+        categories: as of Estimates.
+        tables: of an estimator with tables of its own; None: those of the model.
+    """
+    estimates = Estimates(fit, errors, categories)
+    own = tables or fit.model.generative.summary_tables
+    found = [] if own is None else [table for table in own(estimates) if table.values.size]
+    found += parameters(estimates, "Other parameters" if found else "Parameters")
+    return Summary(f"{title or repr(fit.model)}, fitted by {_method(fit)}", tuple(found),
+                   figures or {}, fit.ending, tuple(fit.warnings),
+                   (*notes, *_notes(estimates, found)))
+
+
+def _lacks(table: Table) -> bool:
+    """Whether an estimate of the table has no standard error."""
+    columns = table.values.columns
+    if table.errors is not None:
+        return bool(table.errors.isna().to_numpy().any())
+    if "Std. Error" in columns:
+        return bool(table.values["Std. Error"].isna().any())
+    return "Estimate" in columns
+
+
+def _notes(estimates: Estimates, tables: Sequence[Table]) -> list[str]:
+    """What the columns mean, and why there are no standard errors."""
+    if not estimates._errors:
+        return []
+    out = []
+    if any(table.errors is not None for table in tables):
+        out.append("In parentheses: " + ("posterior standard deviations."
+                                         if estimates.posterior else "standard errors."))
+    widths = estimates._widths
+    lacking = any(_lacks(table) for table in tables)
+    if lacking and widths is not None and widths.why and not estimates.posterior:
+        reasons = dict.fromkeys(str(why) for why in widths.why.values() if why)
+        out += [f"Without a standard error: {why}." for why in list(reasons)[:3]]
+    return out

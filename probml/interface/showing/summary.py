@@ -1,0 +1,157 @@
+"""A summary of a fit: titled tables, numbers about the fit as a whole, how it ended; as text, HTML
+and plain values."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from probml.assessment.pages.html import noted
+
+P = "P>|z|"  # the column of two-sided p-values of the normal
+SHOWN_ROWS, SHOWN_TABLES = 60, 20  # in print
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One table of a summary.
+
+    Attributes:
+        heading: what it shows, in words.
+        values: a DataFrame.
+        errors: a DataFrame of the same shape, standard errors or posterior standard deviations,
+            which are printed in parentheses; None: they are columns of `values`, or there are none.
+    """
+
+    heading: str
+    values: Any
+    errors: Any = None
+
+    def printed(self) -> Any:
+        """A DataFrame of text, four significant digits, errors in parentheses."""
+        import pandas as pd
+
+        out = pd.DataFrame(index=self.values.index, columns=self.values.columns, dtype=object)
+        for j in range(self.values.shape[1]):
+            text = _p_value if self.values.columns[j] == P else _number
+            cells = [text(value) for value in self.values.iloc[:, j]]
+            if self.errors is not None:
+                error = [_number(value, 2) for value in self.errors.iloc[:, j]]
+                cells = [f"{cell} ({e})" if e else cell
+                         for cell, e in zip(cells, error, strict=True)]
+            out.isetitem(j, cells)
+        out.columns.names = self.values.columns.names
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What was found, as titled tables; `print(summary)` shows all of it, `summary["Fixed
+    effects"]` is one table as a DataFrame.
+
+    Attributes:
+        title: the model, and by which engine it was fitted.
+        tables: in the order in which they are shown.
+        figures: name → value, such as the log-likelihood, AIC, the number of rows.
+        status: how the fit ended, one line.
+        warnings: the fit's, a tuple of findings.
+        notes: what to know of the tables, a sentence each.
+    """
+
+    title: str
+    tables: tuple[Table, ...]
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    status: str = ""
+    warnings: tuple = ()
+    notes: tuple[str, ...] = ()
+
+    def __getitem__(self, heading: str) -> Any:
+        found = {table.heading: table.values for table in self.tables}
+        if heading not in found:
+            raise KeyError(f"this summary has no table {heading!r}; it has {list(found)}")
+        return found[heading]
+
+    def keys(self) -> list[str]:
+        """The headings of the tables."""
+        return [table.heading for table in self.tables]
+
+    def __str__(self) -> str:
+        parts = [self.title, *([self.status] if self.status else []), *map(str, self.warnings)]
+        for table in self.tables[:SHOWN_TABLES]:
+            shown = table.printed()
+            left = len(shown) - SHOWN_ROWS
+            text = shown.head(SHOWN_ROWS).to_string(justify="right", sparsify=True)
+            parts += ["", table.heading, text] + [f"… {left} further rows: "
+                                                  f"summary[{table.heading!r}]"] * (left > 0)
+        more = [table.heading for table in self.tables[SHOWN_TABLES:]]
+        parts += ["", f"… {len(more)} further tables: summary.keys()"] if more else []
+        if self.figures:
+            parts += ["", "   ".join(f"{name}: {_number(value, 6)}"
+                                     for name, value in self.figures.items())]
+        return "\n".join([*parts, *self.notes])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        warned = "".join(f"<li>{escape(str(found))}</li>" for found in self.warnings)
+        shown = "".join(f"<h4>{escape(table.heading)}</h4>"
+                        f"{table.printed().head(SHOWN_ROWS).to_html(border=0)}"
+                        for table in self.tables[:SHOWN_TABLES])
+        figures = " · ".join(f"{escape(name)} {escape(_number(value, 6))}"
+                             for name, value in self.figures.items())
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return noted(f"<p><b>{escape(self.title)}</b></p><p>{escape(self.status)}</p>"
+                     f'{f"""<ul class="warn">{warned}</ul>""" if warned else ""}'
+                     f"{shown}<p>{figures}</p>{notes}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON: tables as lists of records."""
+        def records(frame: Any) -> list[dict[str, Any]]:
+            names = [name or "name" for name in frame.index.names]
+            flat = frame.copy()
+            flat.columns = [column if isinstance(column, str) else " ".join(map(str, column))
+                            if isinstance(column, tuple) else str(column)
+                            for column in flat.columns]
+            flat.index = flat.index.set_names(
+                [name if name not in flat.columns else f"{name} (row)" for name in names])
+            return [{key: _plain(value) for key, value in record.items()}
+                    for record in flat.reset_index().to_dict("records")]
+
+        return {"title": self.title, "status": self.status,
+                "warnings": [str(found) for found in self.warnings],
+                "tables": [{"heading": table.heading, "values": records(table.values)}
+                           | ({} if table.errors is None else {"errors": records(table.errors)})
+                           for table in self.tables],
+                "figures": {name: _plain(value) for name, value in self.figures.items()},
+                "notes": list(self.notes)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _p_value(value: float) -> str:
+    return "" if math.isnan(value) else "<0.001" if value < 5e-4 else f"{value:.3f}"
+
+
+def _number(value: Any, digits: int = 4) -> str:
+    """A number in so many significant digits, never in powers of ten where four figures do."""
+    if isinstance(value, bool | str) or value is None:
+        return "" if value is None else str(value)
+    if isinstance(value, int | np.integer):
+        return f"{int(value):,}"
+    try:
+        value = float(value)
+    except (TypeError, ValueError):
+        return str(value)
+    if math.isnan(value):
+        return ""
+    if value and 1e-4 <= abs(value) < 1e6:
+        places = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
+        return f"{value:.{places}f}"
+    return f"{value:.{digits}g}"
