@@ -2,14 +2,29 @@
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
 from probml.estimators.face import Face, Projection, absent, flat
-from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, number, parameter, whole
-from probml.estimators.validation import check_is_fitted, places_of
+from probml.estimators.rules import (
+    ENGINE,
+    FLAG,
+    SEED,
+    check,
+    check_count,
+    number,
+    one_of,
+    optional,
+    parameter,
+    sizes,
+    whole,
+)
+from probml.estimators.validation import check_is_fitted, clone, places_of
+from probml.interface.showing.estimates import Estimates, Quantity, index_of
+from probml.interface.showing.summary import Table
 from probml.models.latent_factors.factor_analysis import (
     covariance,
     factor_analysis,
@@ -17,6 +32,8 @@ from probml.models.latent_factors.factor_analysis import (
     principal,
     probabilistic_pca,
 )
+from probml.models.latent_factors.rotation import ROTATIONS, rotated
+from probml.models.summaries.factors import factor_tables
 from probml.posteriors.units import Unit, of_rows
 
 STEP = 0.01  # of a tolerance of EM's iterations, for steps of L-BFGS, which are smaller
@@ -27,7 +44,7 @@ class _Linear(Projection, Face):
     """What both faces share. Columns are fitted about their means in units of their spread, and
     attributes are in those of X."""
 
-    n_components: int = parameter(2, whole(1))
+    n_components: Any = parameter(2, sizes(1))
     _: KW_ONLY
     prior: bool = parameter(True, FLAG)
     loading_scale: float = parameter(10.0, number(0.0, above=True))
@@ -49,6 +66,9 @@ class _Linear(Projection, Face):
                 by name.
         """
         check(self)
+        vars(self).pop("table_", None)
+        if not isinstance(self.n_components, Integral):
+            return self._choose(X, sample_weight)
         X = self._take(X, reset=True).astype(float)
         weights, kept = self._weigh(X, sample_weight)
         if kept is not None:
@@ -77,6 +97,36 @@ class _Linear(Projection, Face):
         self.lower_bounds_ = self.lower_bounds_ - lost / self.total_weight_
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self._name()
+        logs = self.fit_.log_prob({"x": x}, plug_in=True)
+        self.loglik_ = float(logs.sum() if weights is None else weights @ logs) - float(lost)
+        return self
+
+    @property
+    def aic_(self):
+        """−2 loglik_ + 2 · parameters (Akaike 1974)."""
+        return -2 * self.loglik_ + 2 * self.n_parameters_
+
+    @property
+    def bic_(self):
+        """−2 loglik_ + parameters · log n (Schwarz 1978)."""
+        return -2 * self.loglik_ + self.n_parameters_ * np.log(self.total_weight_)
+
+    def _choose(self, X, sample_weight):
+        """Fit every number of components, and keep the best by the BIC."""
+        import pandas as pd
+
+        found, records = {}, []
+        for k in sorted({int(k) for k in self.n_components}):
+            found[k] = clone(self).set_params(n_components=k).fit(X, sample_weight=sample_weight)
+            one = found[k]
+            records.append({"n_components": k, "loglik": one.loglik_, "parameters":
+                            one.n_parameters_, "aic": one.aic_, "bic": one.bic_,
+                            "converged": one.converged_})
+        table = pd.DataFrame(records)
+        best = int(table.loc[table["bic"].idxmin(), "n_components"])
+        chosen = {name: value for name, value in vars(found[best]).items()
+                  if name not in self.get_params()}
+        vars(self).update(chosen, table_=table, n_components_=best)
         return self
 
     def _ladder(self, complete: bool) -> tuple:
@@ -142,14 +192,35 @@ class _Linear(Projection, Face):
         W = W @ turn
         sign = np.where(W[np.abs(W).argmax(0), np.arange(W.shape[1])] < 0, -1.0, 1.0)
         self._turn, self._W = turn * sign, W * sign  # from the model's z to the columns'
+        self.rotation_ = self.factor_correlation_ = np.eye(W.shape[1])
+        if self.rotation is not None and W.shape[1] > 1:
+            self.rotation_, self.factor_correlation_ = self._rotated(self._W, self._psi)
         self.mean_ = np.asarray(found["mean"], float) * self._unit + self._centre
+
+    rotation: str | None = None
+
+    def _rotated(self, loadings: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rotation of loadings in standard deviations of the columns, and the correlations of
+        the rotated factors."""
+        sd = np.sqrt((loadings**2).sum(1) + noise)
+        return rotated(loadings / sd[:, None], self.rotation)
 
     @property
     def loadings_(self):
-        """W, (d, k): x = mean_ + W z + noise, z standard normal; orthogonal columns in units of the
+        """W, (d, k): x = mean_ + W z + noise; without a rotation orthogonal columns in units of the
         noise, the strongest first."""
         check_is_fitted(self, "fit_")
-        return self._W
+        return self._W @ self.rotation_
+
+    def _tables(self, estimates: Estimates) -> list[Table]:
+        turned = self.rotation is not None and len(self.rotation_) > 1
+        out = factor_tables(estimates, (lambda loadings, noise: loadings @ self._rotated(
+            loadings, noise)[0]) if turned else None)
+        if turned and self.rotation == "oblimin":
+            names = index_of([f"factor {i + 1}" for i in range(len(self.rotation_))])
+            out.insert(1, estimates.across("Correlations of the factors", names, names, Quantity(
+                {"Estimate": self.factor_correlation_})))
+        return out
 
     def get_covariance(self):
         """W Wᵀ + noise, (d, d)."""
@@ -170,12 +241,13 @@ class _Linear(Projection, Face):
 
         Cost: O(n d k); rows with missing cells O(d k² + k³) each.
         """
-        return self.fit_.impute(self._asked(X))["z"] @ self._turn
+        found = self.fit_.impute(self._asked(X))["z"] @ self._turn
+        return found @ np.linalg.inv(self.rotation_).T
 
     def inverse_transform(self, Z):
         """E[x | z] = mean_ + W z, (n, d)."""
         check_is_fitted(self, "fit_")
-        return places_of("Z", Z, self._W.shape[1]) @ self._W.T + self.mean_
+        return places_of("Z", Z, self._W.shape[1]) @ self.loadings_.T + self.mean_
 
     def score_samples(self, X):
         """log p(observed cells of the row), (n,), in units of X; 0 where nothing is observed."""
@@ -230,7 +302,8 @@ class ProbabilisticPCA(_Linear):
     unit for all columns, and offsets, matter to neither.
 
     Args:
-        n_components: k, at most d. With k = d the noise is not determined by the likelihood.
+        n_components: k, at most d; or several to choose among by the BIC, whose figures `table_`
+            has. With k = d the noise is not determined by the likelihood.
         prior: posterior mode (True) or maximum likelihood (False).
         loading_scale: prior standard deviation of a loading, in root mean squared standard
             deviations of the columns.
@@ -296,19 +369,25 @@ class ProbabilisticPCA(_Linear):
         return self.explained_variance_ / np.trace(self.get_covariance())
 
 
+@dataclass(eq=False, repr=False)
 class FactorAnalysis(_Linear):
     """Factor analysis (Rubin & Thayer 1982); missing cells are NaN. The model is
     probml.models.factor_analysis.
 
     Args:
-        n_components: factors, k, at most d.
+        n_components: factors, k, at most d; or several to choose among by the BIC, whose
+            figures `table_` has.
+        rotation: of the loadings towards simple structure: "varimax", of uncorrelated factors,
+            "oblimin", of correlated ones, whose correlations are `factor_correlation_`; None: the
+            axes along which the factors explain most.
         loading_scale: prior standard deviation of a loading, in standard deviations of its column.
         scale: prior guess of the noise, worth a row or two, in standard deviations of a column.
         prior, tol, max_iter, random_state, engine: as in ProbabilisticPCA.
 
     Attributes:
         components_ (k, d): the loadings, Wᵀ; noise_variance_ (d,): ψ; explained_variance_ (k,): Σ
-        over columns of squared loadings; mean_ (d,); and those of ProbabilisticPCA.
+        over columns of squared loadings; rotation_ (k, k), factor_correlation_ (k, k);
+        communalities_ (d,); loglik_, aic_, bic_; mean_ (d,); and those of ProbabilisticPCA.
 
     Examples:
         >>> from importlib.resources import files
@@ -323,6 +402,7 @@ class FactorAnalysis(_Linear):
         [0.6 0.7 0.  0.2]
     """
 
+    rotation: str | None = parameter(None, optional(one_of(*ROTATIONS)))
     _function = staticmethod(factor_analysis)
 
     def _units(self, S):
@@ -344,6 +424,14 @@ class FactorAnalysis(_Linear):
     def components_(self):
         """The loadings, (k, d)."""
         return self.loadings_.T
+
+    @property
+    def communalities_(self):
+        """The share of each column's variance that the factors explain, (d,); 1 less it is the
+        uniqueness."""
+        check_is_fitted(self, "fit_")
+        common = (self._W**2).sum(1)
+        return common / (common + self._psi)
 
     @property
     def noise_variance_(self):

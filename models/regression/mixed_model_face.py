@@ -170,8 +170,18 @@ class MixedModel(Unsure, RegressorMixin, Face):
         self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
         self.fit_ = fit._with_errors((*planes, *self._sites.values()), data, weights)
         self.n_iter_, self.converged_ = max(self.fit_.iterations, 1), self.fit_.converged
+        self._rows = len(data["y"])
         self._learn(data, np.ones(len(data["y"])) if weights is None else weights, restricted)
         return self
+
+    def _figures(self) -> dict[str, Any]:
+        found = super()._figures()
+        restricted = self.fit_.by is not None and self.fit_.by.restricts
+        if restricted:
+            found = {f"REML {name}" if name == "log-likelihood" else name: value
+                     for name, value in found.items()}
+        return {"observations": self._rows, **{f"levels of {name}": len(labels)
+                                               for name, labels in self.groups_.items()}, **found}
 
     def _plain(self) -> bool:
         """Whether y is normal with the identity link."""

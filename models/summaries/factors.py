@@ -1,5 +1,7 @@
 """Tables of latent factors: loadings, communalities and uniquenesses; item parameters."""
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -16,15 +18,14 @@ def canonical(loadings, precision):
     return turned * jnp.where(largest < 0, -1.0, 1.0)
 
 
-def factor_tables(estimates: Estimates, rotation: np.ndarray | None = None) -> list[Table]:
+def factor_tables(estimates: Estimates, rotation: Callable | None = None) -> list[Table]:
     """Of factor_analysis and probabilistic_pca. Communality is the share of an item's variance
     that the factors explain, uniqueness the rest; both are the same under every rotation.
 
     Args:
-        rotation: (k, k), by which loadings are multiplied; standard errors are given this.
+        rotation: (loadings, noise variances) → rotated loadings.
     """
     d, k = estimates.values["loadings"].shape
-    turn = np.eye(k) if rotation is None else rotation
     items = estimates.columns("x", d, ("loadings", 0))
 
     def parts(loadings, precision):
@@ -33,12 +34,14 @@ def factor_tables(estimates: Estimates, rotation: np.ndarray | None = None) -> l
         return jnp.stack([common / total, 1 - common / total], -1)
 
     def rotated(loadings, precision):
-        return canonical(loadings, precision) @ turn
+        return rotation(np.asarray(canonical(loadings, precision)),
+                        np.broadcast_to(1 / precision, (d,)))
 
     shares = estimates.across("", items, ["communality", "uniqueness"],
                               estimates.function(parts, "loadings", "precision"))
     table = estimates.across("", items, [f"factor {i + 1}" for i in range(k)],
-                             estimates.function(rotated, "loadings", "precision"))
+                             estimates.function(canonical if rotation is None else rotated,
+                                                "loadings", "precision", traced=rotation is None))
     mean = estimates.of("mean")
     both = estimates.function(lambda loadings, precision: jnp.sqrt(
         (loadings**2).sum(-1) + 1 / precision), "loadings", "precision")

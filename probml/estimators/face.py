@@ -246,8 +246,12 @@ class Face(Portable, BaseEstimator):
         check_is_fitted(self)
         if not hasattr(self, "fit_"):  # not fitted by an engine of ours
             return Summary(repr(self), tuple(self._attributes()), self._figures())
-        return summarized(self.fit_, repr(self), self._figures(), errors, self._categories(),
-                          self._tables, getattr(self, "notes_", ()))
+        found = summarized(self.fit_, repr(self), self._figures(), errors, self._categories(),
+                           self._tables, getattr(self, "notes_", ()))
+        tried = getattr(self, "table_", None)  # of several numbers of components or states
+        return found if tried is None else dataclasses.replace(found, tables=(
+            *found.tables, Table("Numbers that were compared",
+                                 tried.set_index(tried.columns[0]))))
 
     _tables: Callable | None = None  # of a summary; None: those of the model
 

@@ -4,6 +4,7 @@ import contextlib
 import warnings
 from collections.abc import Mapping
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
@@ -125,6 +126,15 @@ class Mixture(DensityMixin, Face):
                     UserWarning,
                     stacklevel=4,
                 )
+
+    def _figures(self) -> dict[str, Any]:
+        found = super()._figures() | {"parameters": self.n_parameters_}
+        if hasattr(self, "table_"):
+            own = self.table_.set_index("n_components").loc[self.n_components_]
+            found |= {name: float(own[column]) for name, column in
+                      (("log-likelihood", "loglik"), ("AIC", "aic"), ("BIC", "bic"),
+                       ("ICL", "icl"))}
+        return found
 
     def _labellings(self, k: int) -> float:
         """The logarithm of the orders of k components that are all as good: q has one of them."""

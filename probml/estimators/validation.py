@@ -17,6 +17,7 @@ try:
         DensityMixin,
         RegressorMixin,
         TransformerMixin,
+        clone,
     )
     from sklearn.utils import (
         assert_all_finite,
@@ -53,6 +54,7 @@ __all__ = [
     "check_is_fitted",
     "check_random_state",
     "check_sample_weight",
+    "clone",
     "column_or_1d",
     "compute_class_weight",
     "finite",

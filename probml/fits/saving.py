@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from probml.engines.findings import Finding
 from probml.errors import ModelError
-from probml.fits.plain import packed
+from probml.fits.plain import packed, unpacked
+from probml.fits.standard_errors import Widths
 from probml.language.given import file_named
 from probml.language.language import Bound
 from probml.numerics.outside.atomic import replacing
@@ -21,6 +23,7 @@ from probml.queries.fitted import Fitted
 from probml.structure.portrait import portrait
 
 ZOO = "probml.models."  # whose functions a file may name
+ERRORS = 2**20  # numbers of standard errors that a file holds at the most: 8 MiB
 
 
 def save(fit: Fitted, path: str | os.PathLike) -> None:
@@ -48,6 +51,7 @@ def told(fit: Fitted) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     meta["zoo"] = origin(fit.model, arrays)
     meta["units"] = packed(dict(fit.units), arrays, "the units of parameters")
+    meta["standard_errors"] = packed(_computed_errors(fit), arrays, "standard errors")
     arrays["meta"] = encoded(meta)
     arrays |= {f"params/{k}": np.asarray(v) for k, v in fit.point.items()} | {
         f"given/{k}": np.asarray(v) for k, v in fit.given.items()
@@ -55,6 +59,40 @@ def told(fit: Fitted) -> dict[str, np.ndarray]:
     kept = {"history": fit.history, "held_out": fit.held_out, **belief}
     arrays |= {name: np.asarray(value) for name, value in kept.items() if value is not None}
     return arrays
+
+
+def _computed_errors(fit: Fitted) -> dict[str, Any] | None:
+    """The standard errors of a point, where a summary has asked for them: a loaded fit has no rows
+    to compute them from."""
+    widths = vars(fit).get("_widths")
+    if widths is None or sum(own.size for own in widths.moves.values()) > ERRORS:
+        return None
+    found = widths.posterior
+    return {"moves": dict(widths.moves), "curvature": widths.curvature,
+            "identified": widths.identified, "why": dict(widths.why),
+            "posterior": None if found is None else found.record()}
+
+
+def errors_of(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
+              point: Mapping[str, np.ndarray]) -> Widths | None:
+    """The standard errors that a file holds.
+
+    Raises:
+        TypeError, ValueError, KeyError: the file holds something else.
+    """
+    found = unpacked(meta["standard_errors"], arrays) if meta.get("standard_errors") else None
+    if found is None:
+        return None
+    moves, count = found["moves"], len(found["curvature"])
+    if len(found["identified"]) != count or any(len(own) != count for own in moves.values()):
+        raise ValueError("its standard errors have other directions than their curvature")
+    for name in moves.keys() & point.keys():
+        if moves[name].shape[1:] != np.shape(point[name]):
+            raise ValueError(f"the standard errors of '{name}' have the shape "
+                             f"{moves[name].shape[1:]}")
+    posterior = found["posterior"]
+    return Widths.of(moves, found["curvature"], found["identified"].astype(bool), found["why"],
+                     None if posterior is None else Finding.read(posterior))
 
 
 def encoded(meta: Mapping[str, Any]) -> np.ndarray:

@@ -104,6 +104,13 @@ class Widths(NamedTuple):
     curvature: np.ndarray = np.zeros(0)
     identified: np.ndarray = np.zeros(0, bool)
 
+    @classmethod
+    def of(cls, moves: Mapping[str, np.ndarray], curvature: np.ndarray, identified: np.ndarray,
+           why: Mapping[str, str], posterior: Finding | None = None) -> "Widths":
+        """From how parameters move along each direction."""
+        bare = cls({}, why, posterior, moves, curvature, identified)
+        return bare._replace(root={name: bare.root_of(own) for name, own in moves.items()})
+
     def root_of(self, moves: np.ndarray) -> np.ndarray:
         """A root of the covariance, (k, *shape), of what moves so along the directions, such as a
         function of parameters; NaN where it moves along one that is not identified."""
@@ -259,10 +266,9 @@ def _apart(top: Top) -> np.ndarray | None:
 def _widths(found: Mapping[str, np.ndarray], ways: _Ways) -> Widths:
     """From the way of each number along each direction, (k, *shape), a root of its covariance."""
     moves = {name: np.asarray(value, float) for name, value in found.items()}
-    widths = Widths({}, {}, None, moves, ways.curvature, ways.told)
-    root = {name: widths.root_of(value) for name, value in moves.items()}
-    why = {name: "; ".join(ways.why) for name, value in root.items() if np.isnan(value).any()}
-    return widths._replace(root=root, why=why)
+    widths = Widths.of(moves, ways.curvature, ways.told, {})
+    return widths._replace(why={name: "; ".join(ways.why) for name, value in widths.root.items()
+                                if np.isnan(value).any()})
 
 
 def _coefficients(plan: Plan) -> set[str]:

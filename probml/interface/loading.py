@@ -135,7 +135,11 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         raise ModelError(f"'{path}' was saved from another model named '{model.name}': {other}. "
                          f"Pass the model it was fitted with, or fit this one")
     _check_sites(fit, path)
-    return _drawable(replace(fit, belief=saving.belief(meta, arrays, fit._plan, path)), path)
+    found = _drawable(replace(fit, belief=saving.belief(meta, arrays, fit._plan, path)), path)
+    errors = saving.errors_of(meta, arrays, found.point)
+    if errors is not None:
+        vars(found)["_widths"] = errors  # in the place of what its rows would tell
+    return found
 
 
 def _units(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],

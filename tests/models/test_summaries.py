@@ -186,3 +186,18 @@ def test_a_heading_that_is_not_there_is_named():
     found = models.GaussianMixture(1).fit(random.normal(size=(30, 2))).summary(errors=False)
     with pytest.raises(KeyError, match="Means"):
         found["Coefficients"]
+
+
+def test_a_loaded_fit_has_the_standard_errors_that_were_computed(tmp_path):
+    random = np.random.default_rng(7)
+    x = random.normal(size=(80, 2))
+    face = models.LogisticRegression().fit(pd.DataFrame(x, columns=["a", "b"]),
+                                           random.random(80) < 1 / (1 + np.exp(-x[:, 0])))
+    before = face.summary()["Coefficients"]
+    face.save(tmp_path / "face.npz")
+    pd.testing.assert_frame_equal(probml.load(tmp_path / "face.npz").summary()["Coefficients"],
+                                  before)
+    fit = models.gaussian_mixture(k=1, d=2).fit({"x": x}, probml.MAP())
+    before = fit.summary()
+    fit.save(tmp_path / "fit.npz")
+    pd.testing.assert_frame_equal(probml.load(tmp_path / "fit.npz").summary(), before)
