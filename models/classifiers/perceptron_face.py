@@ -9,6 +9,8 @@ import numpy as np
 from probml import Fit
 from probml.estimators.rules import FLAG, SEED, parameter, whole
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
+from probml.interface.showing.estimates import Estimates, Quantity, index_of, no_tables
+from probml.interface.showing.summary import Table
 from probml.models.classifiers.perceptron import learn, perceptron
 from probml.models.frames.framed import Framed
 from probml.models.frames.margins import Margin
@@ -106,6 +108,14 @@ class Perceptron(Framed, Margin):
         X = self._rows(X)
         found = self._framed(X) @ self._own[0].T + self._own[1]
         return found[:, 0] if len(self.classes_) == 2 else found
+
+    def _tables(self, estimates: Estimates) -> list[Table]:
+        no_tables(estimates)
+        terms = ["Intercept", *(self._column_names or range(self.n_features_in_))]
+        found = np.concatenate([self.intercept_[:, None], self.coef_], 1).T
+        index = self.classes_ if found.shape[1] > 1 else [str(self.classes_[1])]
+        return [estimates.across("Coefficients", terms, index_of(index, "class"),
+                                 Quantity({"Estimate": found}))]
 
     @property
     def fit_(self) -> Fit:

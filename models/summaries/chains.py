@@ -86,6 +86,6 @@ def dynamic_factor_tables(estimates: Estimates) -> list[Table]:
             estimates.across("Autoregressive coefficients", factors,
                              [f"lag {i + 1}" for i in range(order)],
                              estimates.of("coefficients")),
-            estimates.across("Means and noise", series, ["mean", "noise sd"],
+            estimates.across("Means and residual sd", series, ["mean", "residual sd"],
                              estimates.function(lambda mean, noise: jnp.stack([mean, noise], -1),
                                                 "mean", "noise"))]

@@ -42,7 +42,9 @@ FIGURES = {"total_weight_": "observations", "loglik_": "log-likelihood", "aic_":
            "log_marginal_likelihood_": "log marginal likelihood", "n_components_": "components",
            "n_states_": "states", "n_neighbors_": "neighbours", "inertia_": "inertia",
            "stress_": "stress", "noise_": "residual sd", "edf_": "effective degrees of freedom",
-           "alpha_": "alpha"}
+           "bound_": "lower bound of the log marginal likelihood", "alpha_": "alpha",
+           "n_estimators_": "trees", "n_leaves_": "leaves", "expected_leaves_": "expected leaves",
+           "mistaken_": "misclassified rows"}
 FEW = 2**20  # numbers of rows that are held until further ones come
 DISTINCT = 10_000  # rows up to which a mixture's components are held against the distinct rows
 
@@ -257,19 +259,19 @@ class Face(Portable, BaseEstimator):
 
     def _figures(self) -> dict[str, Any]:
         """Numbers about the fit as a whole."""
-        found = {label: getattr(self, name, None) for name, label in FIGURES.items()}
+        found = ((label, getattr(self, name, None)) for name, label in FIGURES.items())
         return {label: int(value) if float(value).is_integer() else float(value)
-                for label, value in found.items() if isinstance(value, Real)}
+                for label, value in found if isinstance(value, Real)}
 
     def _attributes(self) -> list[Table]:
         """What was learnt, by the names of the attributes: those with a number for each column."""
         import pandas as pd
 
-        names, out = self._column_names, []
+        names, out = self._column_names or tuple(range(self.n_features_in_)), []
         for name, value in vars(self).items():
             if (name.endswith("_") and not name.startswith("_") and isinstance(value, np.ndarray)
                 and value.dtype.kind in "fiu" and value.ndim in (1, 2)
-                and value.shape[-1] == len(names)):
+                and value.shape[-1] == len(names) > 0):
                 wide = pd.DataFrame(np.atleast_2d(value), columns=list(names))
                 out.append(Table(name, wide if value.ndim == 2
                                  else wide.T.set_axis([name], axis=1)))
