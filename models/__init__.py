@@ -1,74 +1,23 @@
 """The model library: generative functions, one file per family of models, written with the public
 names of probml only, and their scikit-learn estimators.
 
-The estimators need scikit-learn, which is slow to import and may be absent: they, and what reads
-files or searches graphs, are loaded when they are first named.
+Each is loaded when it is first named: JAX and scikit-learn are slow to import, and scikit-learn,
+which the estimators need, may be absent.
 `from probml.models import pictures` draws fitted models.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
 from probml.errors import meant as _meant
-from probml.models.bayesian_networks.bayesian_network import bayesian_network as bayesian_network
-from probml.models.chains.casino import dishonest_casino as dishonest_casino
-from probml.models.chains.dynamic_factor import dynamic_factor as dynamic_factor
-from probml.models.chains.hidden_markov import hidden_markov as hidden_markov
-from probml.models.chains.hidden_markov import markov_chain as markov_chain
-from probml.models.chains.structural import local_level as local_level
-from probml.models.chains.structural import local_trend as local_trend
-from probml.models.chains.structural import seasonal as seasonal
-from probml.models.chains.structural import structural_time_series as structural_time_series
-from probml.models.chains.structural_parts import autoregressive_part as autoregressive_part
-from probml.models.chains.structural_parts import cycle_part as cycle_part
-from probml.models.chains.structural_parts import level_part as level_part
-from probml.models.chains.structural_parts import seasonal_part as seasonal_part
-from probml.models.chains.structural_parts import trend_part as trend_part
-from probml.models.classifiers.linear_classification import (
-    linear_support_vector_machine as linear_support_vector_machine,
-)
-from probml.models.classifiers.perceptron import perceptron as perceptron
-from probml.models.experts.experts import (
-    hierarchical_mixture_of_experts as hierarchical_mixture_of_experts,
-)
-from probml.models.experts.experts import mixture_of_experts as mixture_of_experts
-from probml.models.kernels.gaussian_process import gaussian_process as gaussian_process
-from probml.models.kernels.kernel_density import kernel_density as kernel_density
-from probml.models.kernels.kernel_density import parzen_classifier as parzen_classifier
-from probml.models.kernels.support_vectors import support_vector_machine as support_vector_machine
-from probml.models.kernels.support_vectors import (
-    support_vector_regression as support_vector_regression,
-)
-from probml.models.latent_factors.factor_analysers import (
-    mixture_of_factor_analysers as mixture_of_factor_analysers,
-)
-from probml.models.latent_factors.factor_analysis import factor_analysis as factor_analysis
-from probml.models.latent_factors.factor_analysis import probabilistic_pca as probabilistic_pca
-from probml.models.latent_factors.item_response import item_response as item_response
-from probml.models.mixtures.gaussian_mixture import gaussian_mixture as gaussian_mixture
-from probml.models.mixtures.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
-from probml.models.mixtures.naive_bayes import naive_bayes as naive_bayes
-from probml.models.mixtures.topics import latent_dirichlet as latent_dirichlet
-from probml.models.neural_networks.neural_network import neural_network as neural_network
-from probml.models.regression.generalized_linear import generalized_linear as generalized_linear
-from probml.models.regression.generalized_linear import logistic_regression as logistic_regression
-from probml.models.regression.generalized_linear import softmax_regression as softmax_regression
-from probml.models.regression.linear_regression import (
-    heteroscedastic_regression as heteroscedastic_regression,
-)
-from probml.models.regression.linear_regression import lasso as lasso
-from probml.models.regression.linear_regression import linear_regression as linear_regression
-from probml.models.regression.linear_regression import polynomial as polynomial
-from probml.models.regression.linear_regression import ridge as ridge
-from probml.models.regression.mixed_model import mixed_model as mixed_model
-from probml.models.regression.robust_regression import robust_regression as robust_regression
-from probml.models.regression.smoothing import bspline_basis as bspline_basis
-from probml.models.regression.smoothing import smoothing as smoothing
+from probml.numerics.process.late import late as _late
 
 if TYPE_CHECKING:  # for editors
     from probml.models.bayesian_networks.adjustment import (
         adjustment_sets,  # noqa: F401
         backdoor,  # noqa: F401
+    )
+    from probml.models.bayesian_networks.bayesian_network import (
+        bayesian_network as bayesian_network,
     )
     from probml.models.bayesian_networks.bif import (
         read_bif,  # noqa: F401
@@ -85,19 +34,40 @@ if TYPE_CHECKING:  # for editors
         member_of,  # noqa: F401
         pattern_of,  # noqa: F401
     )
+    from probml.models.chains.casino import dishonest_casino as dishonest_casino
+    from probml.models.chains.dynamic_factor import dynamic_factor as dynamic_factor
     from probml.models.chains.dynamic_factor_face import DynamicFactor  # noqa: F401
+    from probml.models.chains.hidden_markov import hidden_markov as hidden_markov
+    from probml.models.chains.hidden_markov import markov_chain as markov_chain
     from probml.models.chains.hidden_markov_face import HiddenMarkov  # noqa: F401
+    from probml.models.chains.structural import local_level as local_level
+    from probml.models.chains.structural import local_trend as local_trend
+    from probml.models.chains.structural import seasonal as seasonal
+    from probml.models.chains.structural import structural_time_series as structural_time_series
     from probml.models.chains.structural_face import StructuralTimeSeries  # noqa: F401
+    from probml.models.chains.structural_parts import autoregressive_part as autoregressive_part
+    from probml.models.chains.structural_parts import cycle_part as cycle_part
+    from probml.models.chains.structural_parts import level_part as level_part
+    from probml.models.chains.structural_parts import seasonal_part as seasonal_part
+    from probml.models.chains.structural_parts import trend_part as trend_part
     from probml.models.classifiers.discriminant_faces import (
         GaussianDiscriminant,  # noqa: F401
         MixtureDiscriminant,  # noqa: F401
     )
     from probml.models.classifiers.fisher_face import FisherDiscriminant  # noqa: F401
     from probml.models.classifiers.least_squares_face import LeastSquaresClassifier  # noqa: F401
+    from probml.models.classifiers.linear_classification import (
+        linear_support_vector_machine as linear_support_vector_machine,
+    )
     from probml.models.classifiers.linear_svm_face import LinearSVM  # noqa: F401
     from probml.models.classifiers.logistic_face import LogisticRegression  # noqa: F401
     from probml.models.classifiers.naive_bayes_face import NaiveBayes  # noqa: F401
+    from probml.models.classifiers.perceptron import perceptron as perceptron
     from probml.models.classifiers.perceptron_face import Perceptron  # noqa: F401
+    from probml.models.experts.experts import (
+        hierarchical_mixture_of_experts as hierarchical_mixture_of_experts,
+    )
+    from probml.models.experts.experts import mixture_of_experts as mixture_of_experts
     from probml.models.experts.experts_classifier_face import (
         MixtureOfExpertsClassifier,  # noqa: F401
     )
@@ -106,7 +76,10 @@ if TYPE_CHECKING:  # for editors
     from probml.models.hypotheses.samples import two_samples  # noqa: F401
     from probml.models.hypotheses.screening import screen  # noqa: F401
     from probml.models.hypotheses.tables import dependence  # noqa: F401
+    from probml.models.kernels.gaussian_process import gaussian_process as gaussian_process
     from probml.models.kernels.gaussian_process_face import GaussianProcess  # noqa: F401
+    from probml.models.kernels.kernel_density import kernel_density as kernel_density
+    from probml.models.kernels.kernel_density import parzen_classifier as parzen_classifier
     from probml.models.kernels.kernel_density_faces import (
         KernelDensity,  # noqa: F401
         ParzenClassifier,  # noqa: F401
@@ -116,11 +89,23 @@ if TYPE_CHECKING:  # for editors
         SupportVectorMachine,  # noqa: F401
         SupportVectorRegression,  # noqa: F401
     )
+    from probml.models.kernels.support_vectors import (
+        support_vector_machine as support_vector_machine,
+    )
+    from probml.models.kernels.support_vectors import (
+        support_vector_regression as support_vector_regression,
+    )
     from probml.models.latent_factors.count_factors_face import PoissonFactors  # noqa: F401
+    from probml.models.latent_factors.factor_analysers import (
+        mixture_of_factor_analysers as mixture_of_factor_analysers,
+    )
+    from probml.models.latent_factors.factor_analysis import factor_analysis as factor_analysis
+    from probml.models.latent_factors.factor_analysis import probabilistic_pca as probabilistic_pca
     from probml.models.latent_factors.factor_analysis_faces import (
         FactorAnalysis,  # noqa: F401
         ProbabilisticPCA,  # noqa: F401
     )
+    from probml.models.latent_factors.item_response import item_response as item_response
     from probml.models.latent_factors.item_response_face import ItemResponse  # noqa: F401
     from probml.models.latent_factors.scaling import (
         classical_scaling,  # noqa: F401
@@ -135,11 +120,18 @@ if TYPE_CHECKING:  # for editors
     )
     from probml.models.mixtures.counting import how_many  # noqa: F401
     from probml.models.mixtures.gaussian_face import GaussianMixture  # noqa: F401
+    from probml.models.mixtures.gaussian_mixture import gaussian_mixture as gaussian_mixture
+    from probml.models.mixtures.mixture_of_mixtures import (
+        mixture_of_mixtures as mixture_of_mixtures,
+    )
+    from probml.models.mixtures.naive_bayes import naive_bayes as naive_bayes
     from probml.models.mixtures.prototype_faces import (
         FuzzyCMeans,  # noqa: F401
         KMedoids,  # noqa: F401
     )
+    from probml.models.mixtures.topics import latent_dirichlet as latent_dirichlet
     from probml.models.mixtures.topics_face import TopicModel  # noqa: F401
+    from probml.models.neural_networks.neural_network import neural_network as neural_network
     from probml.models.neural_networks.neural_network_faces import (
         NeuralNetworkClassifier,  # noqa: F401
         NeuralNetworkRegressor,  # noqa: F401
@@ -148,17 +140,77 @@ if TYPE_CHECKING:  # for editors
         BayesianLinearRegression,  # noqa: F401
     )
     from probml.models.regression.formulas import formula  # noqa: F401
+    from probml.models.regression.generalized_linear import generalized_linear as generalized_linear
+    from probml.models.regression.generalized_linear import (
+        logistic_regression as logistic_regression,
+    )
+    from probml.models.regression.generalized_linear import softmax_regression as softmax_regression
     from probml.models.regression.generalized_linear_faces import (
         GeneralizedLinearModel,  # noqa: F401
         RobustRegression,  # noqa: F401
     )
+    from probml.models.regression.linear_regression import (
+        heteroscedastic_regression as heteroscedastic_regression,
+    )
+    from probml.models.regression.linear_regression import lasso as lasso
+    from probml.models.regression.linear_regression import linear_regression as linear_regression
+    from probml.models.regression.linear_regression import polynomial as polynomial
+    from probml.models.regression.linear_regression import ridge as ridge
+    from probml.models.regression.mixed_model import mixed_model as mixed_model
     from probml.models.regression.mixed_model_face import MixedModel  # noqa: F401
+    from probml.models.regression.robust_regression import robust_regression as robust_regression
+    from probml.models.regression.smoothing import bspline_basis as bspline_basis
+    from probml.models.regression.smoothing import smoothing as smoothing
     from probml.models.regression.smoothing_face import SmoothingSpline  # noqa: F401
     from probml.models.trees.boosting_face import Boosted  # noqa: F401
     from probml.models.trees.evidence_tree_face import EvidenceTree  # noqa: F401
     from probml.models.trees.sampled_tree_face import SampledTree  # noqa: F401
 
 _LATE = {
+    "bayesian_network": "bayesian_networks.bayesian_network",
+    "dishonest_casino": "chains.casino",
+    "dynamic_factor": "chains.dynamic_factor",
+    "hidden_markov": "chains.hidden_markov",
+    "markov_chain": "chains.hidden_markov",
+    "local_level": "chains.structural",
+    "local_trend": "chains.structural",
+    "seasonal": "chains.structural",
+    "structural_time_series": "chains.structural",
+    "autoregressive_part": "chains.structural_parts",
+    "cycle_part": "chains.structural_parts",
+    "level_part": "chains.structural_parts",
+    "seasonal_part": "chains.structural_parts",
+    "trend_part": "chains.structural_parts",
+    "linear_support_vector_machine": "classifiers.linear_classification",
+    "perceptron": "classifiers.perceptron",
+    "hierarchical_mixture_of_experts": "experts.experts",
+    "mixture_of_experts": "experts.experts",
+    "gaussian_process": "kernels.gaussian_process",
+    "kernel_density": "kernels.kernel_density",
+    "parzen_classifier": "kernels.kernel_density",
+    "support_vector_machine": "kernels.support_vectors",
+    "support_vector_regression": "kernels.support_vectors",
+    "mixture_of_factor_analysers": "latent_factors.factor_analysers",
+    "factor_analysis": "latent_factors.factor_analysis",
+    "probabilistic_pca": "latent_factors.factor_analysis",
+    "item_response": "latent_factors.item_response",
+    "gaussian_mixture": "mixtures.gaussian_mixture",
+    "mixture_of_mixtures": "mixtures.mixture_of_mixtures",
+    "naive_bayes": "mixtures.naive_bayes",
+    "latent_dirichlet": "mixtures.topics",
+    "neural_network": "neural_networks.neural_network",
+    "generalized_linear": "regression.generalized_linear",
+    "logistic_regression": "regression.generalized_linear",
+    "softmax_regression": "regression.generalized_linear",
+    "heteroscedastic_regression": "regression.linear_regression",
+    "lasso": "regression.linear_regression",
+    "linear_regression": "regression.linear_regression",
+    "polynomial": "regression.linear_regression",
+    "ridge": "regression.linear_regression",
+    "mixed_model": "regression.mixed_model",
+    "robust_regression": "regression.robust_regression",
+    "bspline_basis": "regression.smoothing",
+    "smoothing": "regression.smoothing",
     "adjustment_sets": "bayesian_networks.adjustment",
     "backdoor": "bayesian_networks.adjustment",
     "conditional_dependence": "bayesian_networks.independence",
@@ -249,63 +301,11 @@ _ELSEWHERE = {  # what other libraries call it → what does it here
     "BayesianNetwork": "bayesian_network", "DiscreteBayesianNetwork": "bayesian_network",
     "BIFReader": "read_bif", "BIFWriter": "write_bif", "HillClimbSearch": "learn_structure",
 }
-__all__ = [
-    "autoregressive_part",
-    "bayesian_network",
-    "bspline_basis",
-    "cycle_part",
-    "dishonest_casino",
-    "dynamic_factor",
-    "factor_analysis",
-    "gaussian_mixture",
-    "gaussian_process",
-    "generalized_linear",
-    "heteroscedastic_regression",
-    "hierarchical_mixture_of_experts",
-    "hidden_markov",
-    "item_response",
-    "kernel_density",
-    "lasso",
-    "latent_dirichlet",
-    "level_part",
-    "linear_regression",
-    "linear_support_vector_machine",
-    "local_level",
-    "local_trend",
-    "logistic_regression",
-    "markov_chain",
-    "mixed_model",
-    "mixture_of_experts",
-    "mixture_of_factor_analysers",
-    "mixture_of_mixtures",
-    "naive_bayes",
-    "neural_network",
-    "perceptron",
-    "parzen_classifier",
-    "polynomial",
-    "probabilistic_pca",
-    "ridge",
-    "robust_regression",
-    "seasonal",
-    "seasonal_part",
-    "smoothing",
-    "softmax_regression",
-    "structural_time_series",
-    "support_vector_machine",
-    "support_vector_regression",
-    "trend_part",
-    *_LATE,
-]
+__all__ = [*_LATE]
 
 
-def __getattr__(name: str):
-    if name == "pictures":  # a folder, which needs matplotlib
-        return importlib.import_module("probml.models.pictures")
-    if name not in _LATE:
-        hint = _meant(name, __all__, _ELSEWHERE) or f"; it has {len(__all__)} names, see dir()"
-        raise AttributeError(f"module 'probml.models' has no attribute '{name}'{hint}")
-    return getattr(importlib.import_module(f"probml.models.{_LATE[name]}"), name)
+def _hint(name: str) -> str:
+    return _meant(name, __all__, _ELSEWHERE) or f"; it has {len(__all__)} names, see dir()"
 
 
-def __dir__():
-    return sorted({*__all__, "pictures"})
+__getattr__, __dir__ = _late("probml.models", _LATE, ("pictures",), _hint)

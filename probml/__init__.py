@@ -27,59 +27,85 @@
 `probml.models` has ready-made models: functions, and scikit-learn estimators.
 """
 
-from probml.assessment.decisions import decide as decide
-from probml.assessment.pages.citations import cite as cite
-from probml.assessment.pages.versions import show_versions as show_versions
-from probml.assessment.reliability import Calibration as Calibration
-from probml.assessment.reliability import calibration as calibration
-from probml.engines import EM as EM
-from probml.engines import MAP as MAP
-from probml.engines import NUTS as NUTS
-from probml.engines import SVI as SVI
-from probml.engines import VB as VB
-from probml.engines import EmpiricalBayes as EmpiricalBayes
-from probml.engines import Exact as Exact
-from probml.engines import Laplace as Laplace
-from probml.errors import ConvergenceWarning as ConvergenceWarning
-from probml.errors import DataError as DataError
-from probml.errors import ModelError as ModelError
-from probml.errors import Refusal as Refusal
-from probml.errors import ReliabilityWarning as ReliabilityWarning
+from typing import TYPE_CHECKING
+
 from probml.errors import meant as _meant
-from probml.interface.fit import Fit as Fit
-from probml.interface.loading import load as load
-from probml.interface.model import Model as Model
-from probml.interface.model import model as model
-from probml.language.gaussian_chain import GaussianChain as GaussianChain
-from probml.language.language import rows as rows
-from probml.language.markov_chain import MarkovChain as MarkovChain
-from probml.language.markov_chain import stationary as stationary
-from probml.language.stick_breaking import StickBreaking as StickBreaking
-from probml.language.stick_breaking import dirichlet_process as dirichlet_process
-from probml.numerics.outside.checkpoint import Checkpoint as Checkpoint
-from probml.numerics.outside.watching import watch as watch
+from probml.numerics.process.late import late as _late
+
+if TYPE_CHECKING:  # for editors
+    from probml.assessment.decisions import decide as decide
+    from probml.assessment.pages.citations import cite as cite
+    from probml.assessment.pages.versions import show_versions as show_versions
+    from probml.assessment.reliability import Calibration as Calibration
+    from probml.assessment.reliability import calibration as calibration
+    from probml.comparison.compare import compare as compare
+    from probml.engines import EM as EM
+    from probml.engines import MAP as MAP
+    from probml.engines import NUTS as NUTS
+    from probml.engines import SVI as SVI
+    from probml.engines import VB as VB
+    from probml.engines import EmpiricalBayes as EmpiricalBayes
+    from probml.engines import Exact as Exact
+    from probml.engines import Laplace as Laplace
+    from probml.errors import ConvergenceWarning as ConvergenceWarning
+    from probml.errors import DataError as DataError
+    from probml.errors import ModelError as ModelError
+    from probml.errors import Refusal as Refusal
+    from probml.errors import ReliabilityWarning as ReliabilityWarning
+    from probml.interface.fit import Fit as Fit
+    from probml.interface.loading import load as load
+    from probml.interface.model import Model as Model
+    from probml.interface.model import model as model
+    from probml.language.gaussian_chain import GaussianChain as GaussianChain
+    from probml.language.language import rows as rows
+    from probml.language.markov_chain import MarkovChain as MarkovChain
+    from probml.language.markov_chain import stationary as stationary
+    from probml.language.stick_breaking import StickBreaking as StickBreaking
+    from probml.language.stick_breaking import dirichlet_process as dirichlet_process
+    from probml.numerics.outside.checkpoint import Checkpoint as Checkpoint
+    from probml.numerics.outside.watching import watch as watch
 
 __version__ = "0.1.0"
-__all__ = [
-    "Calibration", "Checkpoint", "ConvergenceWarning", "DataError", "EM", "EmpiricalBayes",
-    "Exact", "Fit", "GaussianChain", "Laplace", "MAP", "MarkovChain", "Model", "ModelError",
-    "NUTS", "Refusal", "ReliabilityWarning", "SVI", "StickBreaking", "VB", "calibration", "cite",
-    "compare", "decide", "dirichlet_process", "load", "model", "rows", "show_versions",
-    "stationary", "watch",
-]  # fmt: skip
+_LATE = {  # name → its module
+    "Calibration": "assessment.reliability",
+    "Checkpoint": "numerics.outside.checkpoint",
+    "ConvergenceWarning": "errors",
+    "DataError": "errors",
+    "EM": "engines",
+    "EmpiricalBayes": "engines",
+    "Exact": "engines",
+    "Fit": "interface.fit",
+    "GaussianChain": "language.gaussian_chain",
+    "Laplace": "engines",
+    "MAP": "engines",
+    "MarkovChain": "language.markov_chain",
+    "Model": "interface.model",
+    "ModelError": "errors",
+    "NUTS": "engines",
+    "Refusal": "errors",
+    "ReliabilityWarning": "errors",
+    "SVI": "engines",
+    "StickBreaking": "language.stick_breaking",
+    "VB": "engines",
+    "calibration": "assessment.reliability",
+    "cite": "assessment.pages.citations",
+    "compare": "comparison.compare",
+    "decide": "assessment.decisions",
+    "dirichlet_process": "language.stick_breaking",
+    "load": "interface.loading",
+    "model": "interface.model",
+    "rows": "language.language",
+    "show_versions": "assessment.pages.versions",
+    "stationary": "language.markov_chain",
+    "watch": "numerics.outside.watching",
+}
+__all__ = [*_LATE]
 
 
-def __getattr__(name: str):
-    if name == "compare":  # a lazy door: comparing is rare, and `import probml` is everybody's
-        from probml.comparison.compare import compare
-
-        globals()["compare"] = compare
-        return compare
-    hint = _meant(name, __all__, {"data": "the folder probml/data: importlib.resources.files"
-                                         "('probml.data')"})
-    hint = hint or "; models and classes are in probml.models" * (not name.startswith("_"))
-    raise AttributeError(f"module 'probml' has no attribute '{name}'{hint}")
+def _hint(name: str) -> str:
+    found = _meant(name, __all__, {"data": "the folder probml/data: importlib.resources.files"
+                                           "('probml.data')"})
+    return found or "; models and classes are in probml.models" * (not name.startswith("_"))
 
 
-def __dir__():
-    return sorted({*__all__, "__version__"})
+__getattr__, __dir__ = _late("probml", _LATE, ("__version__",), _hint)

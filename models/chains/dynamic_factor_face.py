@@ -1,7 +1,7 @@
 """The scikit-learn face of dynamic factors."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,6 +50,9 @@ class DynamicFactor(Projection, OfSequences):
         (2, 3)
     """
 
+    _title: ClassVar[str] = "Dynamic factor model"
+    _kind: ClassVar[str] = "none"
+
     n_factors: int = parameter(1, whole(1))
     _: KW_ONLY
     order: int = parameter(1, whole(1))
@@ -68,6 +71,7 @@ class DynamicFactor(Projection, OfSequences):
                 constant column.
         """
         check(self)
+        _, lengths = self._second(X, y, lengths)
         steps = self._steps(X, lengths, reset=True)
         values, k, d = steps.values, int(self.n_factors), steps.values.shape[1]
         if k > d:
@@ -148,7 +152,8 @@ class DynamicFactor(Projection, OfSequences):
         """Standard deviations of the factors given the whole sequence, as transform gives them."""
         steps, data = self._of(X, lengths)
         found = self.fit_.conditional(data, "factors")
-        return steps.back(np.sqrt(np.asarray(found.variance))[..., :: int(self.order)])
+        return steps.labelled(np.sqrt(np.asarray(found.variance))[..., :: int(self.order)],
+                              self.get_feature_names_out())
 
     def score(self, X, y=None, lengths=None):
         """log p(X), summed over all sequences, in units of X."""
@@ -158,16 +163,16 @@ class DynamicFactor(Projection, OfSequences):
         return float(log - seen @ np.log(self._unit))
 
     def forecast(self, X, steps=1, lengths=None):
-        """Means of what comes next, (steps, d), (n, steps, d) with lengths, or a list."""
+        """Means of what comes next, (steps, d), (n, steps, d) with lengths, or a list; of a
+        DataFrame one whose dates or numbers of rows go on."""
         check_count("forecast", "steps", steps)
         given, data = self._of(X, lengths)
         found = np.asarray(self.fit_.forecast(data, steps=int(steps), plug_in=True)["y"])
-        found = found * self._unit + self._centre
-        return list(found) if given.listed else found[0] if given.alone else found
+        return given.ahead(found * self._unit + self._centre)
 
     def impute(self, X, lengths=None):
         """X with its missing cells at their mean given the whole sequence."""
         steps, data = self._of(X, lengths)
         filled = np.asarray(self.fit_.impute(data)["y"]) * self._unit + self._centre
         own = self._filled(steps, filled)
-        return own if steps.listed else np.concatenate(own).reshape(np.shape(X))
+        return own if steps.listed else np.concatenate(own).reshape(np.shape(steps.tables[0]))

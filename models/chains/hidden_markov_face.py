@@ -4,7 +4,7 @@ know."""
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -51,6 +51,7 @@ class HiddenMarkov(ByName, OfEmissions):
 
     X is one array of all steps, (n_steps, d), with the `lengths` of the sequences in it, or a list
     of arrays (steps_i, d), for which answers are lists too. An array of one axis has one column.
+    Answers about a Series or a DataFrame have its index, or its column of dates.
 
     What differs from hmmlearn: one class for all emissions; the default is the mode under a weak,
     proper prior (prior=False is the likelihood); `tol` is the gain of an iteration per step; lists
@@ -90,6 +91,7 @@ class HiddenMarkov(ByName, OfEmissions):
 
     Attributes, of which those with a name of hmmlearn's may be set, as starting values of the next
     fit, or all of them in its place:
+        n_components, n_features, monitor_: as hmmlearn's;
         startprob_ (k,), transmat_ (k, k), row i is p(next | now = i); means_ (k, d) and covars_:
         variances (k, d) for "normal", (k, d, d) full, (d, d) tied, (k,) spherical, (d,) tied
         diagonal, () tied spherical; emissionprob_ (k, n_symbols) or, for "bernoulli", (k, d);
@@ -111,6 +113,8 @@ class HiddenMarkov(ByName, OfEmissions):
         >>> print(chain.predict(quakes["count"])[:10])
         [0 0 0 0 0 1 1 1 1 1]
     """
+
+    _title: ClassVar[str] = "Hidden Markov model"
 
     n_states: Any = parameter(2, sizes(1))
     _: KW_ONLY
@@ -148,7 +152,8 @@ class HiddenMarkov(ByName, OfEmissions):
                 is missing.
             y: states where they are known, NaN elsewhere, as long as X; a list where X is one.
                 None: no state is known.
-            lengths: steps of each sequence in X, by name; None is one sequence.
+            lengths: steps of each sequence in X; None is one sequence. hmmlearn's fit(X, lengths)
+                is understood, too.
             sample_weight: one number a sequence; weight 2 equals the sequence twice.
 
         Raises:
@@ -156,6 +161,7 @@ class HiddenMarkov(ByName, OfEmissions):
                 cannot be used, by name.
         """
         check(self)
+        y, lengths = self._second(X, y, lengths)
         steps = self._steps(X, lengths, reset=True)
         numbers = self._numbers_of_states()
         if numbers[-1] > len(steps.values):
@@ -227,6 +233,7 @@ class HiddenMarkov(ByName, OfEmissions):
             DataError: after fit to more than a million numbers, or from a file.
         """
         check(self)
+        y, lengths = self._second(X, y, lengths)
         if not isinstance(self.n_states, Integral):
             raise ModelError(f"partial_fit needs one n_states, got n_states={self.n_states!r}")
         if not hasattr(self, "fit_"):
@@ -312,17 +319,21 @@ class HiddenMarkov(ByName, OfEmissions):
         """(log p(X), the posteriors of the states), as score and predict_proba give them."""
         steps, data = self._asked(X, lengths)
         return (float(np.sum(self.fit_.log_prob(data))),
-                steps.back(self.fit_.predict_proba(data, "z")))
+                self._by_state(steps, self.fit_.predict_proba(data, "z")))
 
     def predict_proba(self, X, lengths=None):
         """p(state at t | the whole sequence), shape (n_steps, k), or a list of such."""
         steps, data = self._asked(X, lengths)
-        return steps.back(self.fit_.predict_proba(data, "z"))
+        return self._by_state(steps, self.fit_.predict_proba(data, "z"))
 
     def filter(self, X, lengths=None):
         """p(state at t | the sequence up to t), shape (n_steps, k), or a list of such."""
         steps, data = self._asked(X, lengths)
-        return steps.back(self.fit_.predict_proba(data, "z", given="filtered"))
+        return self._by_state(steps, self.fit_.predict_proba(data, "z", given="filtered"))
+
+    @staticmethod
+    def _by_state(steps, probabilities):
+        return steps.labelled(probabilities, range(np.shape(probabilities)[-1]))
 
     def predict(self, X, lengths=None):
         """The states 0 … k−1, shape (n_steps,), or a list of such: the most probable path, or with
@@ -339,23 +350,23 @@ class HiddenMarkov(ByName, OfEmissions):
         """
         algorithm = self.algorithm if algorithm is None else algorithm
         hold("decode", algorithm=(algorithm, ALGORITHM))
-        if algorithm == "map":
-            found = self.predict_proba(X, lengths)
-            parts = found if isinstance(found, list) else [found]
-            states = [part.argmax(1) for part in parts]
-            return (float(sum(part.max(1).sum() for part in parts)),
-                    states if isinstance(found, list) else states[0])
         steps, data = self._asked(X, lengths)
+        if algorithm == "map":
+            padded = self.fit_.predict_proba(data, "z")
+            found = steps.back(padded)
+            sure = sum(part.max(1).sum() for part in (found if steps.listed else [found]))
+            return float(sure), steps.labelled(np.asarray(padded).argmax(-1), ["state"])
         path = self.fit_.decode(data, sites=["z"])["z"]
         return (float(np.sum(self.fit_.log_prob({**data, "z": self._hidden(path, steps)}))),
-                steps.back(path))
+                steps.labelled(path, ["state"]))
 
     def forecast(self, X, steps=1, lengths=None):
-        """Means, or most probable symbols, of what comes next: (steps, d), or as X was given."""
+        """Means, or most probable symbols, of what comes next: (steps, d); of a Series or a
+        DataFrame the same, whose dates or numbers of rows go on; of a list a list."""
         check_count("forecast", "steps", steps)
         given, data = self._asked(X, lengths)
         found = self._symbols_of(np.asarray(self.fit_.forecast(data, steps=int(steps))["y"]))
-        return list(found) if given.listed else found[0] if given.alone else found
+        return given.ahead(found)
 
     def sample(self, n_steps=1, random_state=None):
         """A new sequence and its states: (X (n_steps, d), Z (n_steps,)); a categorical X is

@@ -1,10 +1,13 @@
 """What a hidden Markov model has learnt, by hmmlearn's names, which may be set as well."""
 
+from numbers import Integral
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from probml import ModelError, stationary
+from probml.estimators.validation import check_is_fitted
 from probml.models.chains.hidden_markov import named
 from probml.models.frames.covariances import canonical
 
@@ -33,6 +36,7 @@ class ByName:
             emitted = known[wanted[len(chain)]]
             self.n_features_in_ = 1 if self.emission == "categorical" else emitted.shape[-1]
             self.n_symbols_ = emitted.shape[-1]
+            self.symbols_ = np.arange(self.n_symbols_)
         # no prior matters to what is known
         model = self._model(len(known["transition"]), centre=0.0, scale=1.0, rate=1.0)
         self.fit_ = model.at({name: known[name] for name in wanted})
@@ -40,6 +44,34 @@ class ByName:
     def _begun(self) -> dict[str, Any]:
         """Values to begin a fit from: those that were set, and those of the setting `start`."""
         return {**getattr(self, "_values", {}), **(self.start or {})}
+
+    @property
+    def n_components(self) -> int:
+        """Number of states; of several n_states the chosen one."""
+        return self.n_states if isinstance(self.n_states, Integral) else self.n_states_
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns; of a categorical emission the size of the alphabet, which may be
+        set."""
+        if self.emission != "categorical":
+            return self.n_features_in_
+        return self.n_symbols_ if hasattr(self, "n_symbols_") else self.n_symbols
+
+    @n_features.setter
+    def n_features(self, value):
+        if self.emission == "categorical":
+            self.n_symbols = value
+        else:
+            self.n_features_in_ = int(value)
+
+    @property
+    def monitor_(self) -> SimpleNamespace:
+        """How EM converged: `converged`, `iter`, and `history`, the objective of every
+        iteration."""
+        check_is_fitted(self, "history_")
+        return SimpleNamespace(converged=self.converged_, iter=self.n_iter_,
+                               history=list(self.history_))
 
     @property
     def startprob_(self):

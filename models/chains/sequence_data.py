@@ -10,7 +10,7 @@ from probml import DataError
 from probml.errors import listed
 from probml.estimators.face import Face, n_parameters
 from probml.estimators.validation import check_feature_names, check_is_fitted
-from probml.models.chains.sequences import Steps, read, together
+from probml.models.chains.sequences import Steps, is_list, read, together
 
 SYMBOLS = 1000  # up to which numbers of symbols make an alphabet, seen or not
 
@@ -19,6 +19,7 @@ class OfSequences(Face):
     """A face of sequences: X, lengths and y as data, checked."""
 
     lists: ClassVar[bool] = True
+    _row: ClassVar[str] = "time step"
 
     def _asked(self, X, lengths=None):
         check_is_fitted(self, "fit_")
@@ -29,7 +30,7 @@ class OfSequences(Face):
         """X as floats, in sequences, checked against the emission; `reset`: columns, their names
         and symbols are learnt from it."""
         steps = read(X, lengths)
-        for i, part in enumerate(X if steps.listed else [X]):
+        for i, part in enumerate(steps.tables):
             check_feature_names(self, part, reset=reset and i == 0)
         self._judge(steps.values, steps.lengths, reset)
         return steps
@@ -58,6 +59,17 @@ class OfSequences(Face):
     def _padded(self, steps: Steps) -> dict[str, Any]:
         """The sequences as the model's data: an array where they are equally long, else a list."""
         return {"y": together(steps.parts(steps.values))}
+
+    @staticmethod
+    def _second(X, y, lengths) -> tuple[Any, Any]:
+        """(y, lengths) of fit(X, y, lengths=...) and of hmmlearn's fit(X, lengths): as y, integers
+        that are fewer than the steps and add up to them are lengths."""
+        if y is None or lengths is not None or is_list(X):
+            return y, lengths
+        found, steps = np.asarray(y), len(X)
+        meant = (found.ndim == 1 and found.dtype.kind in "iu" and len(found) < steps
+                 and found.sum() == steps)
+        return (None, y) if meant else (y, None)
 
     @staticmethod
     def _filled(steps: Steps, means: np.ndarray) -> list[np.ndarray]:

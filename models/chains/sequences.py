@@ -1,21 +1,33 @@
 """Sequences as the faces take them: one array of all steps with lengths, or a list of arrays;
 answers go back as they came."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from probml import DataError
+from probml.dataset.labels import Labels, labels_of
 
 
 class Steps(NamedTuple):
-    """Sequences: all steps behind one another, (n_steps, d), the steps of each, and whether they
-    came as a list, or as one array without lengths."""
+    """Sequences.
+
+    Attributes:
+        values: all steps behind one another, (n_steps, d).
+        lengths: the steps of each.
+        listed: they came as a list. alone: they came as one array without lengths.
+        tables: of each part of the list, or of the one array, what holds its numbers.
+        labels: of each of these the labels of its rows; None of an array.
+    """
 
     values: np.ndarray
     lengths: np.ndarray
     listed: bool
     alone: bool
+    tables: tuple[Any, ...]
+    labels: tuple[Labels | None, ...]
 
     def parts(self, values) -> list[np.ndarray]:
         """Steps behind one another as one array a sequence."""
@@ -25,6 +37,32 @@ class Steps(NamedTuple):
         """(n, longest, ...) as it was asked: a list of arrays, or one array of all steps."""
         parts = [np.asarray(row)[:length] for row, length in zip(padded, self.lengths, strict=True)]
         return parts if self.listed else np.concatenate(parts)
+
+    def labelled(self, padded, names: Sequence | None = None, framed: bool = False) -> Any:
+        """The same with the labels of the rows, where these came as tables.
+
+        Args:
+            names: of the columns of the answer; of an answer of one axis its name.
+            framed: answers about arrays are tables, too.
+        """
+        found = self.back(padded)
+        return self._told(found if self.listed else [found], names, framed, False)
+
+    def ahead(self, found: Iterable, names: Sequence | None = None, framed: bool = False) -> Any:
+        """Answers about the steps that follow each sequence, (steps, ...) each, with the labels
+        that follow those of the rows; of one array with lengths they are one array."""
+        parts = [np.asarray(part) for part in found]
+        if not (self.listed or self.alone):
+            return np.stack(parts)
+        return self._told(parts, names, framed, True)
+
+    def _told(self, parts: list, names: Sequence | None, framed: bool, ahead: bool) -> Any:
+        told = []
+        for own, part in zip(self.labels, parts, strict=True):
+            if own is not None:
+                part = own.table(part, names, own.following(len(part)) if ahead else None)
+            told.append(pd.DataFrame(part, columns=names) if own is None and framed else part)
+        return told if self.listed else told[0]
 
 
 def read(X, lengths) -> Steps:
@@ -38,15 +76,17 @@ def read(X, lengths) -> Steps:
     Raises:
         DataError: nothing, text, other columns, an empty sequence, lengths that do not add up.
     """
-    listed = _is_list(X)
+    listed = is_list(X)
     if listed:
         if lengths is not None:
             raise DataError("X is a list of sequences, so their lengths are known: drop lengths=")
-        parts = [_table(part, f"sequence {i} of X") for i, part in enumerate(X)]
+        tables, labels = zip(*map(labels_of, X), strict=True) if len(X) else ((), ())
+        parts = [_table(part, f"sequence {i} of X") for i, part in enumerate(tables)]
         widths, sizes = (np.array([part.shape[1] for part in parts]),
                          np.array([len(part) for part in parts], int))
     else:
-        values = _table(X, "X")
+        tables, labels = zip(labels_of(X), strict=True)
+        values = _table(tables[0], "X")
         sizes = np.array([len(values)]) if lengths is None else _lengths(lengths, len(values))
         parts, widths = [values], np.array([values.shape[1]])
     if not sizes.any():
@@ -57,10 +97,11 @@ def read(X, lengths) -> Steps:
         i = int(np.argmax(other))
         raise DataError(f"sequence {i} of X has {widths[i]} columns, sequence 0 has {widths[0]}: "
                         f"all sequences need the same columns")
-    return Steps(np.concatenate(parts), sizes, listed, not listed and lengths is None)
+    return Steps(np.concatenate(parts), sizes, listed, not listed and lengths is None, tables,
+                 labels)
 
 
-def _is_list(X) -> bool:
+def is_list(X) -> bool:
     """Whether X is a list of sequences: of arrays, tables or lists of rows, and not one list of
     rows or numbers."""
     if isinstance(X, np.ndarray):

@@ -2,7 +2,7 @@
 
 from dataclasses import KW_ONLY, dataclass, replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from probml.posteriors.units import Unit, of_rows
 STARTS = (0.3, 0.03, 1.0)
 
 
+BOUNDS = ("value", "lower", "upper")
+
+
 def _is_cycle(value: Any) -> bool:
     return value is None or isinstance(value, tuple) and len(value) == 2 and all(
         isinstance(bound, int | float) for bound in value) and 2 <= value[0] < value[1]
@@ -49,7 +52,8 @@ class StructuralTimeSeries(OfSequences):
 
     X is one series, (n_steps,) or (n_steps, 1), or a list of series of any lengths, which share
     what is learnt, and for which answers are lists too. Exogenous columns of a series, with the
-    same coefficients, are `exog`, (n_steps, d), or a list of such.
+    same coefficients, are `exog`, (n_steps, d), or a list of such. Answers about a Series or a
+    DataFrame have its index, or its column of dates, which forecasts continue.
 
     Args:
         trend: "level", one that wanders (local level); "trend", with a slope that wanders (local
@@ -85,6 +89,8 @@ class StructuralTimeSeries(OfSequences):
         >>> print(river.forecast(nile["volume"], 2).round(0))
         [798. 798.]
     """
+
+    _kind: ClassVar[str] = "components"
 
     trend: str = parameter("level", one_of(*TRENDS))
     _: KW_ONLY
@@ -141,11 +147,14 @@ class StructuralTimeSeries(OfSequences):
         super()._judge(values, sizes, reset)
 
     def _columns(self, exog: Any, steps: Steps) -> None:
-        """Centres and units of columns beside the series."""
+        """Centres, units and names of exogenous columns."""
         self._wide, self._centre_x, self._unit_x = 0, np.zeros(0), np.ones(0)
+        self._names_x: tuple[str, ...] = ()
         if exog is None:
             return
         x = self._beside(exog, steps.lengths)
+        labels = read(exog, None).labels[0]
+        self._names_x = () if labels is None else tuple(map(str, labels.names))
         self._wide, self._centre_x, self._unit_x = x.shape[1], x.mean(0), x.std(0)
         if (constant := ~(self._unit_x > 1e-12 * np.abs(self._centre_x))).any():
             raise DataError(f"column {int(np.argmax(constant))} of exog is the same at every step, "
@@ -202,7 +211,8 @@ class StructuralTimeSeries(OfSequences):
         if np.ndim(point.get("trend_scale", 0.0)):
             out["trend_scale"] = Unit(self._unit, names={0: ("level", "slope")})
         if "beta" in point:
-            out |= {"beta": Unit(self._unit / self._unit_x), **of_rows(
+            names = {0: self._names_x} if self._names_x else {}
+            out |= {"beta": Unit(self._unit / self._unit_x, names=names), **of_rows(
                 x=(self._centre_x, self._unit_x))}
         parts = {"level": self._centre, "trend": np.array([self._centre, 0.0]), "season": 0.0,
                  "cycle": 0.0, "ar": 0.0}
@@ -278,14 +288,17 @@ class StructuralTimeSeries(OfSequences):
             longest = max(map(len, along))
             value = np.stack([np.pad(part, (0, longest - len(part))) for part in along])
             found["regression"] = (value, np.zeros_like(value))
-        tables = [{part: _table(value[i, :length], reach * spread[i, :length])
-                   for part, (value, spread) in found.items()}
-                  for i, length in enumerate(steps.lengths)]
-        return tables if steps.listed else tables[0]
+        tables = {part: steps.labelled(_bounds(value, reach * spread), BOUNDS, framed=True)
+                  for part, (value, spread) in found.items()}
+        if not steps.listed:
+            return tables
+        return [{part: each[i] for part, each in tables.items()}
+                for i in range(len(steps.lengths))]
 
     def forecast(self, X, steps=1, interval=None, exog=None, future=None):
         """What comes next: means (steps,), or with an interval, such as 0.9, a DataFrame of value,
-        lower, upper, new noise included; of a list of series a list of such.
+        lower, upper, new noise included; of a list of series a list of such. Of a Series or a
+        DataFrame the same, whose dates or numbers of rows go on.
 
         Args:
             future: exogenous columns at the steps that follow, (steps, d), or a list of such.
@@ -307,17 +320,17 @@ class StructuralTimeSeries(OfSequences):
         back = [np.asarray(part) * self._unit + self._centre
                 for part in (found if interval is not None else (found,))]
         if interval is None:
-            return list(back[0]) if given.listed else back[0][0]
-        tables = [_table(value, upper - value) for value, upper in zip(back[0], back[2],
-                                                                        strict=True)]
-        return tables if given.listed else tables[0]
+            return given.ahead(back[0])
+        return given.ahead(_bounds(back[0], back[2] - back[0]), BOUNDS, framed=True)
 
     def impute(self, X, exog=None):
         """X with its missing steps at their mean given the whole series."""
         steps, data = self._of(X, exog)
         filled = np.asarray(self.fit_.impute(data)["y"]) * self._unit + self._centre
         parts = self._filled(steps, filled)
-        return [part[:, 0] for part in parts] if steps.listed else parts[0].reshape(np.shape(X))
+        if steps.listed:
+            return [part[:, 0] for part in parts]
+        return parts[0].reshape(np.shape(steps.tables[0]))
 
     def sample(self, n_steps=1, random_state=None):
         """A new series, (n_steps,), of a model without exogenous columns."""
@@ -338,7 +351,6 @@ class StructuralTimeSeries(OfSequences):
         return NormalDist().inv_cdf(0.5 + interval / 2)
 
 
-def _table(value: np.ndarray, half: np.ndarray):
-    import pandas as pd
-
-    return pd.DataFrame({"value": value, "lower": value - half, "upper": value + half})
+def _bounds(value: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Value, lower and upper bound of each step, (..., 3)."""
+    return np.stack([value, value - half, value + half], -1)

@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -74,6 +74,8 @@ class GaussianDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Additive, C
         >>> print(qda.predict_proba(X[70:71]).round(2))
         [[0.   0.34 0.66]]
     """
+
+    _title: ClassVar[str] = "Gaussian discriminant analysis"
 
     covariance: str = parameter("own", COVARIANCE)
     _: KW_ONLY
@@ -160,6 +162,8 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
         >>> round(mda.score(X, y), 2)
         0.98
     """
+
+    _title: ClassVar[str] = "Mixture discriminant analysis"
 
     _target = "class"
     n_components: int = parameter(2, whole(1))

@@ -1,7 +1,7 @@
 """The scikit-learn face of Fisher's linear discriminant."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -60,6 +60,8 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
         >>> round(lda.score(X, y), 2)
         0.98
     """
+
+    _title: ClassVar[str] = "Fisher discriminant analysis"
 
     n_components: int | None = parameter(None, optional(whole(1)))
     _: KW_ONLY

@@ -112,6 +112,11 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = isinstance(self.categorical, str)  # "all"
+        return tags
+
     def _take(self, X, reset):
         X = take(self, X, reset, frames=(self.categorical, self.kinds))
         if reset:

@@ -30,6 +30,19 @@ def fit_of(found: Any) -> Fit:
     return found if isinstance(found, Fit) else found.fit_
 
 
+def estimates_of(found: Any) -> pd.DataFrame:
+    """The parameters, a row each, without the columns that a file says nothing of."""
+    table = fit_of(found).summary().reset_index().drop(columns="note", errors="ignore")
+    return table.dropna(axis=1, how="all")  # a file holds no rows, of which standard errors are
+
+
+def summary_of(found: Any) -> str:
+    """What `summary()` prints of an estimator; of a Fit its title and its parameters."""
+    if isinstance(found, Fit):
+        return f"{title(found)}\n\n{estimates_of(found).to_string(index=False)}"
+    return str(found.summary())
+
+
 def columns_of(found: Any, table: pd.DataFrame) -> pd.DataFrame:
     """The columns that a face was learnt from; others of the table are left alone. One that takes
     unseen cells takes a column that is absent as unseen, and warns.
@@ -78,11 +91,17 @@ def _asked(face: Any, verb: Callable, table: pd.DataFrame, layout: Layout) -> np
     """What a face answers for the rows of the table."""
     rows = columns_of(face, table)
     if layout.by is None:
-        return np.asarray(verb(rows if hasattr(face, "feature_names_in_")
-                               else rows.to_numpy(float)))
+        return np.asarray(_by_table(verb, rows))
     if not getattr(face, "lists", False):
         raise ModelError(f"--by {layout.by}: {type(face).__name__} takes rows, not sequences")
     return together(verb(sequences(rows, table, layout.by)), table, layout.by)
+
+
+def _by_table(verb: Callable, rows: pd.DataFrame, *more: Any) -> Any:
+    """The answer about the rows of a table, also of an estimator that was fitted to an array."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X has feature names", UserWarning)
+        return verb(rows, *more)
 
 
 def _predicted(fit: Fit, laid: Laid, site: str | None, proba: bool,
@@ -206,29 +225,28 @@ def score(found: Any, table: pd.DataFrame, target: str | None,
         out |= {} if laid.steps is None else {"sequences": len(laid.steps)}
         return out | {"log_score": found.score(laid.data, unknown=layout.unknown)}
     rows = columns_of(found, table)
-    rows = rows if hasattr(found, "feature_names_in_") else rows.to_numpy(float)
     if target is None and _judged(found):
         raise ModelError(f"a {type(found).__name__} is scored by its predictions: choose the "
                          f"column with the true values, --target NAME; the columns are "
                          f"{list(table.columns)}")
     if target is None:
-        return out | {"log_score": float(found.score(rows))}
+        return out | {"log_score": float(_by_table(found.score, rows))}
     y = target_of(table, target)
     if hasattr(found, "classes_"):
-        p = np.asarray(found.predict_proba(rows))
+        p = np.asarray(_by_table(found.predict_proba, rows))
         lookup = {label: i for i, label in enumerate(found.classes_.tolist())}
         unknown = next((label for label in y.tolist() if label not in lookup), None)
         if unknown is not None:
             raise DataError(f"'{target}' has {unknown!r}, which was not in the training data: "
                             f"{list(lookup)}")
         own = p[np.arange(len(y)), [lookup[label] for label in y.tolist()]]
-        return out | {"accuracy": float(found.score(rows, y)),
+        return out | {"accuracy": float(_by_table(found.score, rows, y)),
                       "log_score": float(np.log(np.maximum(own, 1e-300)).mean())}
     if not hasattr(found, "log_prob"):
         raise ModelError(f"--target {target}: {type(found).__name__} does not predict a column: "
                          f"omit --target")
-    return out | {"r2": float(found.score(rows, y)),
-                  "log_score": float(np.mean(found.log_prob(rows, y)))}
+    return out | {"r2": float(_by_table(found.score, rows, y)),
+                  "log_score": float(np.mean(_by_table(found.log_prob, rows, y)))}
 
 
 def _judged(found: Any) -> bool:

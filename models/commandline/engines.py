@@ -3,13 +3,13 @@
 import ast
 import inspect
 
+import probml
 from probml.engines.engine import Engine
-from probml.engines.ladder import KINDS
 from probml.errors import ModelError
+from probml.models.commandline.catalogue import ENGINES
+from probml.models.commandline.catalogue import SAID as SAID
 
-KNOWN: dict[str, type[Engine]] = {kind.__name__: kind for kind in KINDS}
-SAID = (f"One of {', '.join(KNOWN)}, upper or lower case, or with settings: "
-        f"'NUTS(draws=500, chains=2)'.")
+KNOWN: dict[str, type[Engine]] = {name: getattr(probml, name) for name in ENGINES}
 
 
 def engine_of(text: str | None) -> Engine | None:

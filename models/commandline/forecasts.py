@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from probml.dataset.labels import labels_of
 from probml.errors import ModelError
 from probml.interface.fit import Fit
 from probml.models.commandline.answers import columns_of, fit_of
@@ -13,6 +14,7 @@ from probml.models.commandline.layouts import (
     PLAIN,
     Laid,
     Layout,
+    dated,
     names_of,
     of_fit,
     sequences,
@@ -24,7 +26,8 @@ BOUNDS = ("lower", "upper")
 def forecast(found: Any, table: pd.DataFrame, steps: int, interval: float | None,
              layout: Layout = PLAIN) -> pd.DataFrame:
     """The steps that follow the table, or each of its sequences: a row a step, a column a site that
-    runs along time; with an interval its bounds beside each number.
+    runs along time, with its dates where the table has a column of them; with an interval its
+    bounds after each number.
 
     Raises:
         ModelError: a model without chains, or with inputs, which have no value at those steps; an
@@ -34,9 +37,15 @@ def forecast(found: Any, table: pd.DataFrame, steps: int, interval: float | None
     if not fit.structure.chains or not hasattr(found, "forecast"):
         raise ModelError(f"model '{fit.model.name}' has no chain along time, so it cannot "
                          f"forecast: use predict")
+    table = dated(table)
     ahead = (_of_fit if isinstance(found, Fit) else _of_face)(found, table, steps, interval, layout)
     names = names_of(table, layout.by)
     head = {} if layout.by is None else {layout.by: np.repeat(names, steps)}
+    if isinstance(table.index, pd.DatetimeIndex):
+        parts = [table] if layout.by is None else sequences(table, table, layout.by)
+        dates = [labels_of(part)[1].following(steps) for part in parts]
+        if all(isinstance(each, pd.DatetimeIndex) for each in dates):
+            head[table.index.name] = np.concatenate([each.astype(str) for each in dates])
     return pd.DataFrame({**head, "ahead": np.tile(np.arange(1, steps + 1), len(names)), **ahead})
 
 

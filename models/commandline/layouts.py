@@ -17,6 +17,8 @@ from probml.structure.trace import trace
 
 NONE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
+DATE = r"\d{4}-\d{2}(-\d{2})?([ T]\d{2}:\d{2}.*)?$"
+
 
 class Layout(NamedTuple):
     """What a user says of a table."""
@@ -195,6 +197,17 @@ def joined_of(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
                              f"columns")
         out[name] = own
     return out
+
+
+def dated(table: pd.DataFrame) -> pd.DataFrame:
+    """A table whose rows are steps, with its one column of dates, 2024-01-31, as the index."""
+    found = [name for name, column in table.items() if column.notna().all() and (
+        pd.api.types.is_datetime64_any_dtype(column) or not pd.api.types.is_numeric_dtype(column)
+        and column.astype(str).str.match(DATE).all())]
+    if len(found) != 1:
+        return table
+    return table.drop(columns=found).set_index(pd.DatetimeIndex(pd.to_datetime(table[found[0]]),
+                                                                name=found[0]))
 
 
 def sequences(part: pd.DataFrame, table: pd.DataFrame, by: str) -> list[pd.DataFrame]:

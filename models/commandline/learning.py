@@ -10,22 +10,25 @@ import pandas as pd
 from probml.errors import DataError, ModelError, listed
 from probml.models import (
     BayesianLinearRegression,
+    FactorAnalysis,
+    GeneralizedLinearModel,
     HiddenMarkov,
+    LatentClass,
     LogisticRegression,
     MixedMixture,
     NaiveBayes,
     StructuralTimeSeries,
     bayesian_network,
+    formula,
     learn_structure,
 )
+from probml.models.commandline.catalogue import MODELS, OWN, SEQUENCES, named
 from probml.models.commandline.files import own_model
-from probml.models.commandline.layouts import PLAIN, Layout, of_model, sequences
+from probml.models.commandline.layouts import PLAIN, Layout, dated, of_model, sequences
 from probml.models.frames.kinds import usual
 
 NAMELESS = "Unnamed: "  # as pandas calls a column without a name
 FEW = 20  # categories that are never too many
-SEQUENCES = ("hmm", "series")  # a row is a step
-OWN = ("engine",)  # what a function of the user's own takes
 
 
 class Wish(NamedTuple):
@@ -38,6 +41,7 @@ class Wish(NamedTuple):
     settings: Mapping[str, Any] = {}
     drop: tuple[str, ...] = ()  # columns that are left out
     layout: Layout = PLAIN  # of the table as data
+    formula: str | None = None  # of a regression
 
 
 def learn(model: str, table: pd.DataFrame, wish: Wish) -> Any:
@@ -53,17 +57,17 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> Any:
     if missing is not None:
         raise DataError(f"--drop {missing}: the table has no such column; it has "
                         f"{listed(list(table.columns))}")
-    table = _unnumbered(table.drop(columns=dropped))
-    if model in ZOO:
+    table, model = _unnumbered(table.drop(columns=dropped)), named(model)
+    if model in MODELS:
         if wish.layout.joined or wish.layout.by and model not in SEQUENCES:
             said = "--as" if wish.layout.joined else "--by"
             raise ModelError(f"{said}: {model} uses the columns of the table as they are")
-        _refuse_options(model, wish, ZOO[model].takes)
-        if model not in SEQUENCES:
+        _refuse_options(model, wish, MODELS[model].takes)
+        if model not in SEQUENCES and wish.formula is None:
             _refuse_names(table)
-        return ZOO[model].learn(table, wish)
+        return LEARN[model](table, wish)
     if ":" not in model:
-        raise ModelError(f"--model {model}: expected one of {', '.join(ZOO)}, or FILE.py:name")
+        raise ModelError(f"--model {model}: expected one of {', '.join(MODELS)}, or FILE.py:name")
     _refuse_options(model, wish, OWN)
     own = own_model(model, dict(wish.settings))
     return own.fit(of_model(own, table, wish.layout).data, wish.engine, seed=wish.seed)
@@ -120,9 +124,13 @@ def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
         raise ModelError(f"--target {wish.target}: {model} models all columns jointly: omit "
                          f"--target, and use --site when you predict")
     if wish.sizes is not None and "sizes" not in takes:
-        sized = [name for name, kind in ZOO.items() if "sizes" in kind.takes]
+        sized = [name for name, kind in MODELS.items() if "sizes" in kind.takes]
         raise ModelError(f"--components: {model} has no number of components or states; "
-                         f"{' and '.join(sized)} have; use --set k=3 for a function of your own")
+                         f"{', '.join(sized[:-1])} and {sized[-1]} have; use --set k=3 for a "
+                         f"function of your own")
+    if wish.formula is not None and "formula" not in takes:
+        fits = " and ".join(name for name, kind in MODELS.items() if "formula" in kind.takes)
+        raise ModelError(f"--formula {wish.formula}: {model} has no formula; {fits} have")
 
 
 def _dates(column: pd.Series) -> bool:
@@ -178,10 +186,55 @@ def _naive_bayes(table: pd.DataFrame, wish: Wish) -> Any:
     return face.fit(X, y.astype(object).where(y.notna(), None).to_numpy())
 
 
-def _mixture(table: pd.DataFrame, wish: Wish) -> Any:
-    sizes = range(1, 6) if wish.sizes is None else wish.sizes
-    return _made(MixedMixture, wish, n_components=sizes, random_state=wish.seed,
-                 engine=wish.engine).fit(table)
+def _components(kind: type) -> Callable[[pd.DataFrame, Wish], Any]:
+    """A mixture of this kind; of no number of components the best of 1 to 5."""
+    def fitted(table: pd.DataFrame, wish: Wish) -> Any:
+        sizes = range(1, 6) if wish.sizes is None else wish.sizes
+        return _made(kind, wish, n_components=sizes, random_state=wish.seed,
+                     engine=wish.engine).fit(table)
+
+    return fitted
+
+
+def _factor(table: pd.DataFrame, wish: Wish) -> Any:
+    _refuse_text(table, "factor analysis")
+    sizes = {} if wish.sizes is None else {"n_components": wish.sizes}
+    return _made(FactorAnalysis, wish, random_state=wish.seed, engine=wish.engine,
+                 **sizes).fit(table)
+
+
+def _refuse_text(table: pd.DataFrame, what: str) -> None:
+    """
+    Raises:
+        DataError: a column of text, where numbers are needed.
+    """
+    text = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name])]
+    if text:
+        raise DataError(f"column '{text[0]}' is text, and a {what} takes numbers: drop it, --drop "
+                        f"'{text[0]}', or give one 0/1 column for each of its values except one")
+
+
+def _generalized(table: pd.DataFrame, wish: Wish) -> Any:
+    if wish.formula is not None:
+        return _by_formula(table, wish)
+    X, y = divided(table, wish)
+    _refuse_text(X, "generalized linear model")
+    return _made(GeneralizedLinearModel, wish, random_state=wish.seed,
+                 engine=wish.engine).fit(X, y.to_numpy())
+
+
+def _by_formula(table: pd.DataFrame, wish: Wish) -> Any:
+    """A generalized linear model, or with effects of groups a mixed model.
+
+    Raises:
+        ModelError: there is no formula, or no effect of groups where a mixed model is meant.
+    """
+    if wish.formula is None:
+        raise ModelError(f"--model mixed: give a formula, such as --formula 'y ~ x + (x | group)'; "
+                         f"the columns are {listed(list(table.columns))}")
+    given = {"random_state": wish.seed or None, "engine": wish.engine}
+    told = {name: value for name, value in given.items() if value is not None}
+    return formula(wish.formula, table).fit(**{**told, **wish.settings})
 
 
 def _regression(table: pd.DataFrame, wish: Wish) -> Any:
@@ -221,7 +274,7 @@ def _network(table: pd.DataFrame, wish: Wish) -> Any:
 
 
 def _hidden_markov(table: pd.DataFrame, wish: Wish) -> Any:
-    by = wish.layout.by
+    by, table = wish.layout.by, dated(table)
     numbers = table if by is None else table.drop(columns=by, errors="ignore")
     text = [name for name in numbers if not pd.api.types.is_numeric_dtype(numbers[name])]
     if text:
@@ -233,6 +286,7 @@ def _hidden_markov(table: pd.DataFrame, wish: Wish) -> Any:
 
 
 def _series(table: pd.DataFrame, wish: Wish) -> Any:
+    table = dated(table)
     numbers = [name for name in table if pd.api.types.is_numeric_dtype(table[name])]
     if wish.target is None and len(numbers) != 1:
         raise ModelError(f"choose the column of the series, --target NAME: {numbers} are numeric")
@@ -246,20 +300,17 @@ def _series(table: pd.DataFrame, wish: Wish) -> Any:
     return face.fit(table[[name]] if by is None else sequences(table[[name]], table, by))
 
 
-class Kind(NamedTuple):
-    """A model of the zoo: how it is learnt, and which options it takes beside the table."""
-
-    learn: Callable[[pd.DataFrame, Wish], Any]
-    takes: tuple[str, ...]
-
-
-ZOO: dict[str, Kind] = {
-    "naive_bayes": Kind(_naive_bayes, ("target", "engine")),
-    "mixture": Kind(_mixture, ("sizes", "engine")),
-    "network": Kind(_network, ("engine",)),
-    "hmm": Kind(_hidden_markov, ("sizes", "engine")),
-    "regression": Kind(_regression, ("target", "engine")),
-    "series": Kind(_series, ("target", "engine")),
+LEARN: dict[str, Callable[[pd.DataFrame, Wish], Any]] = {
+    "naive_bayes": _naive_bayes,
+    "mixture": _components(MixedMixture),
+    "latent_class": _components(LatentClass),
+    "factor": _factor,
+    "network": _network,
+    "hmm": _hidden_markov,
+    "regression": _regression,
+    "glm": _generalized,
+    "mixed": _by_formula,
+    "series": _series,
 }
 
 

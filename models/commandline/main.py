@@ -1,12 +1,16 @@
-"""The verbs of the command line. What goes wrong is one line on standard error and an exit code: 1
-a check that did not pass, 2 a command that is not understood, 3 data, 4 a model or an engine that
-refuses."""
+"""The commands of the command line. What goes wrong is one line on standard error and an exit code:
+1 a check did not pass, 2 a command that is not understood, 3 data, 4 a model or an engine that
+refuses. What a command needs is imported when it runs: help and the first line of a fit come at
+once."""
+
+from __future__ import annotations
 
 import json
 import os
+import sys
 import warnings
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 try:
     import click
@@ -14,12 +18,10 @@ except ModuleNotFoundError as error:
     raise SystemExit(f"probml: the command line needs click ({error}): pip install "
                      f"'probml[cli]'") from None
 
-import pandas as pd
-
 import probml
+import probml.models as library
 from probml.errors import DataError, ModelError, Refusal
-from probml.models import read_bif, write_bif
-from probml.models.commandline import answers, engines, files, forecasts, layouts, learning
+from probml.models.commandline.catalogue import SAID, named
 from probml.models.commandline.coloured import show
 from probml.models.commandline.options import (
     json_option,
@@ -31,6 +33,16 @@ from probml.models.commandline.options import (
     unknown_option,
     wish,
 )
+from probml.numerics.process.late import LateModule
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from probml.models.commandline import answers, engines, files, forecasts, layouts, learning
+else:
+    answers, engines, files, forecasts, layouts, learning = (
+        LateModule(f"probml.models.commandline.{name}")
+        for name in ("answers", "engines", "files", "forecasts", "layouts", "learning"))
 
 CODES = ((DataError, 3), (Refusal, 4), (ModelError, 4), (ValueError, 3), (OSError, 3),
          (ImportError, 4), (Exception, 4))
@@ -82,9 +94,14 @@ def _warn(message: Any, *_: Any, **__: Any) -> None:
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(probml.__version__, prog_name="probml")
 def main() -> None:
-    """Write one generative function, say what you saw; everything unseen is inferred.
+    """Fit probabilistic models to tables, and ask them: predict, impute, forecast, compare, report.
 
-    Tables are CSV, TSV, Parquet or Arrow, by the ending of their name; empty cells are unseen.
+    Tables are CSV, TSV, Parquet or Arrow files, by the ending of their name; empty cells are
+    missing.
+
+    \b
+    probml fit iris.csv --model naive_bayes --target Species -o iris.probml
+    probml predict iris.probml new.csv --proba
     """
 
 
@@ -93,13 +110,16 @@ def main() -> None:
 @model_options
 @click.option("--out", "-o", default="fit.probml", show_default=True, help="The file of the fit.")
 @json_option
-def fit(data: str, model: str, target: str | None, engine: str | None, seed: int,
-        sizes: str | None, settings: tuple[str, ...], drop: tuple[str, ...], out: str,
+def fit(data: str, model: str, target: str | None, formula: str | None, engine: str | None,
+        seed: int, sizes: str | None, settings: tuple[str, ...], drop: tuple[str, ...], out: str,
         as_json: bool, layout: layouts.Layout) -> None:
-    """Learn from the table DATA and write what was found."""
+    """Fit a model to the table DATA, print its summary and save it in a file."""
+    if sys.stderr.isatty():  # a line at once, before what takes seconds to import
+        click.echo(f"fitting {named(model)} to {data} ...", err=True)
     files.check_kind(out, FIT, "fit")
     table = files.read_table(data)
-    found = learning.learn(model, table, wish(target, engine, seed, sizes, settings, drop, layout))
+    found = learning.learn(model, table, wish(target, formula, engine, seed, sizes, settings, drop,
+                                              layout))
     found.save(out)
     inner = answers.fit_of(found)
     if as_json:
@@ -108,7 +128,8 @@ def fit(data: str, model: str, target: str | None, engine: str | None, seed: int
                           "warnings": [found.record() for found in inner.warnings],
                           "rows": len(table)})
     else:
-        click.echo(f"{answers.title(found)}\nwritten to {out}", err=True)
+        click.echo(answers.summary_of(found))
+        click.echo(f"written to {out}", err=True)
 
 
 def _opened(fitted: str, model: str | None, settings: tuple[str, ...] = ()) -> Any:
@@ -122,8 +143,9 @@ def _written(table: pd.DataFrame, out: str | None, as_json: bool) -> None:
 @main.command()
 @click.argument("fitted")
 @click.argument("data")
-@click.option("--site", help="The site to predict, if there are several.")
-@click.option("--proba", is_flag=True, help="Add the probabilities of all states.")
+@click.option("--target", "--site", "site", metavar="NAME",
+              help="The column or site to predict, if there are several.")
+@click.option("--proba", is_flag=True, help="Add the probability of each class.")
 @own_model
 @settings_option
 @unknown_option
@@ -134,7 +156,7 @@ def predict(fitted: str, data: str, site: str | None, proba: bool, model: str | 
             settings: tuple[str, ...], out: str | None, as_json: bool,
             layout: layouts.Layout,
             unknown: str) -> None:
-    """The unseen column of every row of DATA, by the file FITTED."""
+    """Predict the target for every row of DATA with the model in FITTED."""
     found, table = _opened(fitted, model, settings), files.read_table(data)
     _written(answers.predict(found, table, site, proba, layout._replace(unknown=unknown)), out,
              as_json)
@@ -152,7 +174,7 @@ def predict(fitted: str, data: str, site: str | None, proba: bool, model: str | 
 def impute(fitted: str, data: str, model: str | None, settings: tuple[str, ...], out: str | None,
            as_json: bool, layout: layouts.Layout,
            unknown: str) -> None:
-    """DATA with its empty cells filled."""
+    """Fill the empty cells of DATA with their expected values."""
     found, table = _opened(fitted, model, settings), files.read_table(data)
     _written(answers.impute(found, table, layout._replace(unknown=unknown)), out, as_json)
 
@@ -172,7 +194,7 @@ def impute(fitted: str, data: str, model: str | None, settings: tuple[str, ...],
 def simulate(fitted: str, rows: int, data: str | None, seed: int, model: str | None,
              settings: tuple[str, ...], out: str | None, as_json: bool,
              layout: layouts.Layout) -> None:
-    """New rows from what was fitted."""
+    """Draw new rows from the fitted model."""
     inputs = None if data is None else files.read_table(data)
     _written(answers.simulate(_opened(fitted, model, settings), rows, seed, inputs,
                               layout), out, as_json)
@@ -193,7 +215,7 @@ def simulate(fitted: str, rows: int, data: str | None, seed: int, model: str | N
 def forecast(fitted: str, data: str, steps: int, interval: float | None, model: str | None,
              settings: tuple[str, ...], out: str | None, as_json: bool,
              layout: layouts.Layout) -> None:
-    """The steps that follow those of DATA, of a model with a chain along time."""
+    """Forecast the steps that follow the last row of DATA, with a time series model."""
     found, table = _opened(fitted, model, settings), files.read_table(data)
     _written(forecasts.forecast(found, table, steps, interval, layout), out, as_json)
 
@@ -210,7 +232,8 @@ def forecast(fitted: str, data: str, steps: int, interval: float | None, model: 
 def score(fitted: str, data: str, target: str | None, model: str | None,
           settings: tuple[str, ...], as_json: bool, layout: layouts.Layout,
           unknown: str) -> None:
-    """The mean log probability of a row of DATA; with a target also how well it is predicted."""
+    """Print the mean log probability of a row of DATA; with a target also how well it is
+    predicted."""
     found = answers.score(_opened(fitted, model, settings), files.read_table(data), target,
                           layout._replace(unknown=unknown))
     if as_json:
@@ -232,7 +255,7 @@ def score(fitted: str, data: str, target: str | None, model: str | None,
 def compare(data: str, fitted: tuple[str, ...], target: str | None, folds: int | None,
             models: tuple[str, ...], out: str | None, as_json: bool,
             layout: layouts.Layout) -> None:
-    """Several files side by side on the table DATA, the best first."""
+    """Compare several fitted models on the table DATA, the best first."""
     found = {Path(path).stem: files.open_any(path, models) for path in fitted}
     if len(found) < len(fitted):
         raise ModelError("two files have one name: rename one")
@@ -248,7 +271,8 @@ def compare(data: str, fitted: tuple[str, ...], target: str | None, folds: int |
 @json_option
 def explain(fitted: str | None, data: str | None, model: str | None, settings: tuple[str, ...],
             as_json: bool, layout: layouts.Layout) -> None:
-    """What a file holds; or, with --model FILE.py:name, how a model would treat DATA."""
+    """Show how a model of your own, --model FILE.py:name, would be fitted to DATA; of a file the
+    parameters by their names in the model."""
     if fitted is None:
         if model is None:
             raise click.UsageError("give a file, or --model FILE.py:name")
@@ -257,16 +281,28 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
                                                           layout).data
         show(bound.explain(rows))
         return
-    found = _opened(fitted, model, settings)
-    table = answers.fit_of(found).summary().reset_index().drop(columns="note", errors="ignore")
-    table = table.dropna(axis=1, how="all")  # a file holds no rows, of which standard errors are
-    if as_json:
-        inner = answers.fit_of(found)
-        files.write_json({"model": repr(inner.model), "engine": inner.engine,
-                          "status": inner.status, "parameters": table,
-                          "warnings": [found.record() for found in inner.warnings]})
-    else:
-        click.echo(f"{answers.title(found)}\n\n{table.to_string(index=False)}")
+    _summarised(answers.fit_of(_opened(fitted, model, settings)), as_json)
+
+
+@main.command()
+@click.argument("fitted")
+@own_model
+@settings_option
+@json_option
+def summary(fitted: str, model: str | None, settings: tuple[str, ...], as_json: bool) -> None:
+    """Print the summary of the model in FITTED: its estimates and how it was fitted."""
+    _summarised(_opened(fitted, model, settings), as_json)
+
+
+def _summarised(found: Any, as_json: bool) -> None:
+    if not as_json:
+        click.echo(answers.summary_of(found))
+        return
+    inner = answers.fit_of(found)
+    files.write_json({"model": repr(inner.model), "engine": inner.engine, "status": inner.status,
+                      "parameters": answers.estimates_of(found),
+                      "warnings": [each.record() for each in inner.warnings],
+                      **({} if files.is_fit(found) else {"summary": found.summary().to_dict()})})
 
 
 @main.command()
@@ -274,7 +310,7 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
 @click.option("--rows", default=50, show_default=True, type=click.IntRange(1))
 @click.option("--data", help="A table whose inputs and missing cells the simulated rows get.")
 @click.option("--simulations", default=200, show_default=True, type=click.IntRange(20))
-@click.option("--engine", help=engines.SAID)
+@click.option("--engine", help=SAID)
 @click.option("--seed", default=0, show_default=True)
 @settings_option
 @layout_options
@@ -282,7 +318,8 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
 def check(spec: str, rows: int, data: str | None, simulations: int, engine: str | None, seed: int,
           settings: tuple[str, ...], as_json: bool,
           layout: layouts.Layout) -> None:
-    """A certificate of a model: are parameters found again that made the rows? Exit code 1: no."""
+    """Simulation-based calibration: are parameters that made simulated rows found again? Exit code
+    1: no."""
     model = files.own_model(spec, dict(map(learning.setting, settings)))
     if model.inputs and data is None:
         raise ModelError(f"the model has the inputs {list(model.inputs)}: give a table with these "
@@ -307,7 +344,7 @@ def check(spec: str, rows: int, data: str | None, simulations: int, engine: str 
 @layout_options
 def report(fitted: str, data: str | None, target: str | None, out: str, model: str | None,
            settings: tuple[str, ...], layout: layouts.Layout) -> None:
-    """One self-contained HTML file about a fit."""
+    """Write a report about a fit, one self-contained HTML file."""
     files.check_kind(out, REPORT, "report")
     found = _opened(fitted, model, settings)
     table = None if data is None else files.read_table(data)
@@ -317,7 +354,7 @@ def report(fitted: str, data: str | None, target: str | None, out: str, model: s
             raise ModelError(f"--target {target}: it needs --data and the file of a model of the "
                              f"library; a function of your own finds its columns by name")
         rows += (answers.target_of(table, target),)
-    found.report(out, *rows)
+    found.report(out, *rows, name=None if data in (None, "-") else Path(data).name)
     click.echo(f"written to {out}", err=True)
 
 
@@ -325,17 +362,17 @@ def report(fitted: str, data: str | None, target: str | None, out: str, model: s
 @click.argument("source")
 @click.argument("destination")
 def convert(source: str, destination: str) -> None:
-    """A Bayesian network between BIF (.bif, .bif.gz) and a file of probml; a table between
-    formats."""
+    """Convert a Bayesian network between BIF (.bif, .bif.gz) and a file of probml; or a table
+    between formats."""
     if _is_bif(source):
-        found = read_bif(source)
+        found = library.read_bif(source)
         if _is_bif(destination):
-            write_bif(found, destination)
+            library.write_bif(found, destination)
         else:
             files.check_kind(destination, FIT, "fit")
             found.save(destination)
     elif _is_bif(destination):
-        write_bif(answers.fit_of(_opened(source, None)), destination)
+        library.write_bif(answers.fit_of(_opened(source, None)), destination)
     else:
         files.write_table(files.read_table(source), destination)
     click.echo(f"written to {destination}", err=True)
@@ -348,6 +385,6 @@ def _is_bif(path: str) -> bool:
 @main.command()
 @json_option
 def versions(as_json: bool) -> None:
-    """What stands here: probml, Python, the libraries below, devices."""
+    """Print the versions of probml, Python and the libraries, and the devices."""
     found = probml.show_versions(show=False)
     click.echo(json.dumps(found) if as_json else "\n".join(f"{k:12} {v}" for k, v in found.items()))

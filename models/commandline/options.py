@@ -1,12 +1,27 @@
-"""The options that several verbs of the command line share."""
+"""The options that several verbs of the command line share. What they mean is imported when a
+command runs, not for its help."""
+
+from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from probml.models.commandline import engines, layouts, learning
+from probml.models.commandline.catalogue import MODELS, SAID
+from probml.numerics.process.late import LateModule
+
+if TYPE_CHECKING:
+    from probml.models.commandline import engines, layouts, learning
+else:
+    engines, layouts, learning = (LateModule(f"probml.models.commandline.{name}")
+                                  for name in ("engines", "layouts", "learning"))
+
+
+def _models() -> str:
+    said = "; ".join(f"{name} ({kind.what})" for name, kind in MODELS.items())
+    return f"One of {said}; or FILE.py:name, a function of your own."
 
 
 def layout_options(command: Callable) -> Callable:
@@ -35,25 +50,27 @@ def model_options(command: Callable) -> Callable:
         click.option("--drop", multiple=True, metavar="NAME",
                      help="A column to drop, or several, a,b; may be repeated."),
         click.option("--components", "--states", "sizes", metavar="K or LOW-HIGH",
-                     help="The number of components or states of a mixture or HMM; of a range, the "
+                     help="The number of components, classes, factors or states; of a range, the "
                           "best by BIC."),
         click.option("--seed", default=0, show_default=True, help="Random seed."),
-        click.option("--engine", help=engines.SAID),
+        click.option("--engine", help=SAID),
+        click.option("--formula", metavar="'y ~ x + (x | g)'",
+                     help="The formula of a glm or mixed model, as lme4 and bambi write it; the "
+                          "family by --set family=poisson."),
         click.option("--target", help="The column to predict."),
-        click.option("--model", "-m", required=True,
-                     help=f"One of {', '.join(learning.ZOO)}, or FILE.py:name."),
+        click.option("--model", "-m", required=True, help=_models()),
     ):
         command = option(command)
     return command
 
 
-def wish(target: str | None, engine: str | None, seed: int, sizes: str | None,
-         settings: tuple[str, ...], drop: tuple[str, ...],
+def wish(target: str | None, formula: str | None, engine: str | None, seed: int,
+         sizes: str | None, settings: tuple[str, ...], drop: tuple[str, ...],
          layout: layouts.Layout) -> learning.Wish:
     """What the options of `model_options` say."""
     return learning.Wish(target, engines.engine_of(engine), seed,
                          learning.sizes_of(sizes, "--components"),
-                         dict(map(learning.setting, settings)), drop, layout)
+                         dict(map(learning.setting, settings)), drop, layout, formula)
 
 
 def json_option(command: Callable) -> Callable:

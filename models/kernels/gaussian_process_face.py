@@ -1,7 +1,7 @@
 """The scikit-learn face of Gaussian processes."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -72,6 +72,8 @@ class GaussianProcess(Numeric):
         >>> print(mean.round(-1), sd.round(-1))
         [-40.] [20.]
     """
+
+    _kind: ClassVar[str] = "smooth"
 
     kernel: str = parameter("rbf", one_of(*KERNELS))
     _: KW_ONLY

@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -43,6 +43,8 @@ STEP = 0.01  # of a tolerance of EM's iterations, for steps of L-BFGS, which are
 class _Linear(Projection, Face):
     """What both faces share. Columns are fitted about their means in units of their spread, and
     attributes are in those of X."""
+
+    _kind: ClassVar[str] = "factors"
 
     n_components: Any = parameter(2, sizes(1))
     _: KW_ONLY

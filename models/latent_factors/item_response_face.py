@@ -1,7 +1,7 @@
 """The scikit-learn face of item response."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,6 +44,8 @@ class ItemResponse(Projection, Face):
         >>> print(model.difficulty_.round(1))
         [-3.5 -1.2 -0.3 -1.7 -2.5]
     """
+
+    _title: ClassVar[str] = "Item response model"
 
     kind: str = parameter("2pl", one_of(*MODELS))
     _: KW_ONLY

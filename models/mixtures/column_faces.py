@@ -1,7 +1,7 @@
 """Mixtures of categories, counts and columns of several kinds, by the manners of scikit-learn."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -129,6 +129,8 @@ class MixedMixture(_Columns):
         0
     """
 
+    _title: ClassVar[str] = "Mixture model for columns of mixed type"
+
     n_components: Any = parameter(2, sizes(1))
     _: KW_ONLY
     categorical: Any = parameter(None, ANY)
@@ -177,6 +179,8 @@ class LatentClass(_Columns):
         0          0.96  0.04
         1          0.17  0.83
     """
+
+    _title: ClassVar[str] = "Latent class model"
 
     n_components: Any = parameter(2, sizes(1))
     _: KW_ONLY

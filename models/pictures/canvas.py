@@ -5,7 +5,10 @@ A figure belongs to pyplot where pyplot is loaded, so that `plt.savefig` and `pl
 else it is drawn by Agg, without a screen or a state of the process.
 """
 
+import functools
 import sys
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from probml import DataError, Fit, ModelError
 from probml.language.given import labels
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959")
+INK, PAPER = "#1a1a1a", "#fefefe"  # of words and lines, and behind words: in a page its own
 CHARACTER = 0.08  # inches that one of a word below a column is wide
 SHORT = 9  # lines of a legend that leaves room for what is drawn
 
@@ -116,3 +120,51 @@ def across(ax, words: list[str]) -> None:
 def beside(ax, lines: int) -> None:
     """A legend, in the axes where it is short, else at their right."""
     legend(ax, **({} if lines <= SHORT else {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}))
+
+
+def steps_of(X: Any, count: int) -> tuple[Any, bool]:
+    """Places on an axis of so many time steps, and whether they are dates: those of the index of
+    X, continued with its frequency where it ends before; else 0, 1, …"""
+    index = getattr(X, "index", None)
+    kind = type(index).__name__
+    if kind not in ("DatetimeIndex", "PeriodIndex") or not len(index):
+        return np.arange(count), False
+    import pandas as pd
+
+    if count > len(index):
+        every = index.freq or getattr(index, "inferred_freq", None)
+        if every is None:
+            return np.arange(count), False
+        more = (pd.period_range if kind == "PeriodIndex" else pd.date_range)(
+            index[-1], periods=count - len(index) + 1, freq=every)[1:]
+        index = index.append(more)
+    index = index.to_timestamp() if kind == "PeriodIndex" else index
+    return index[:count].to_pydatetime(), True
+
+
+def place_of(call: str, argument: str, name: str, names: Sequence) -> int:
+    """The place of a name among others.
+
+    Raises:
+        ModelError: it is none of them.
+    """
+    have = ["intercept" if each == "1" else str(each) for each in names]
+    if name not in have and name not in names:
+        raise ModelError(f"{call}({argument}={name!r:.80}): expected one of {have}")
+    return have.index(name) if name in have else list(names).index(name)
+
+
+def formerly(**names: str) -> Callable:
+    """Let a picture take arguments by their names of before, old → new, with a warning."""
+    def decorate(draw: Callable) -> Callable:
+        @functools.wraps(draw)
+        def drawn(*given: Any, **named: Any) -> Any:
+            for old in named.keys() & names.keys():
+                warnings.warn(f"pictures.{draw.__name__}({old}=...) is deprecated: use "
+                              f"{names[old]}=...", DeprecationWarning, stacklevel=2)
+                named[names[old]] = named.pop(old)
+            return draw(*given, **named)
+
+        return drawn
+
+    return decorate

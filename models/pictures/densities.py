@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.estimators.rules import hold, numbers, optional, whole
-from probml.models.pictures.canvas import across, axes_of, beside, legend, palette
+from probml.models.pictures.canvas import INK, PAPER, across, axes_of, beside, legend, palette
 from probml.models.pictures.pictured import Asked, ask, column_of, normals, tables
 
 _words, _number = optional(whole(1, 10_000))
@@ -60,7 +60,7 @@ def density(fitted, X, column=0, *, bins=None, ax=None):
     style = {"marker": "o", "markersize": 3} if whole else {}
     for part, colour, name in zip(parts.T, colours, _titles(asked), strict=True):
         ax.plot(grid, part, color=colour, linewidth=1.6, label=name, **style)
-    ax.plot(grid, total, color="black", linewidth=1.4, linestyle=(0, (4, 2)), label="mixture")
+    ax.plot(grid, total, color=INK, linewidth=1.4, linestyle=(0, (4, 2)), label="mixture")
     ax.set_xlabel(asked.names[j])
     ax.set_ylabel("probability of a count" if whole else "density")
     beside(ax, len(colours) + 2)
@@ -113,7 +113,7 @@ def ellipses(fitted, X, columns=(0, 1), *, sd=(1, 2), ax=None):
             edge = mean[[a, b], None] + size * root @ circle
             ax.plot(*edge, color=colours[owner], linewidth=1.4, zorder=3)
     for mean, name, owner in zip(means, _numbers(asked, owners), owners, strict=True):
-        box = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": colours[owner],
+        box = {"boxstyle": "round,pad=0.2", "facecolor": PAPER, "edgecolor": colours[owner],
                "alpha": 0.85}
         ax.text(mean[a], mean[b], name, ha="center", va="center", fontsize=8, zorder=4, bbox=box,
                 clip_on=True)

@@ -1,50 +1,78 @@
-"""Pictures of numbers that nobody saw: effects of groups, and paths along time, with what is not
-known of them."""
+"""Pictures of latent variables: effects of groups, and components of time series, with their
+uncertainty; factor scores."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from probml import Fit, ModelError
+from probml import ModelError, Refusal
 from probml.language.given import labels as items
 from probml.models.pictures.canvas import (
     COLOURS,
+    INK,
     axes_of,
     figure_of,
     fit_of,
+    formerly,
     numbers_of,
+    place_of,
+    steps_of,
 )
 from probml.models.pictures.canvas import legend as _legend
 
 MOST = 60  # members that a picture has names for
+DRAWS = 1000  # of a posterior without a closed form
 REACH = 1.96  # standard deviations of a band that holds 95%
 
 
-def effects(fit: Fit, name: str, labels: Any = None, coordinate: int = 0, *, ax=None):
-    """A caterpillar plot: the effect of each member of a grouping with a bar of 95%, the lowest
+@formerly(fit="fitted")
+def effects(fitted: Any, name: str | None = None, labels: Any = None, coordinate: int | str = 0, *,
+            ax=None):
+    """A caterpillar plot: the effect of each level of a grouping with a bar of 95%, the lowest
     first; bars that do not cross the mean of all are in colour.
 
     Args:
-        fit: whose `posterior(name)` is normal, as that of effects that are integrated out; the
-            `fit_` of a MixedModel is told in the units of y.
-        name: the site of the effects. labels: of the members, such as fit.labels("school"); None:
-            their numbers, of a MixedModel their names.
-        coordinate: which number of each member, where it has several, as a slope beside an
-            intercept.
+        fitted: a MixedModel, whose effects are in the units of y, or a Fit whose `posterior(name)`
+            is normal, as that of effects that are integrated out.
+        name: the grouping, of a Fit the site of the effects; None: the only one.
+        labels: of the levels, such as fit.labels("school"); None: their numbers, of a MixedModel
+            their names.
+        coordinate: which coefficient of each level, where it has several, as a slope together with
+            an intercept; of a MixedModel also the name of a column.
 
     Raises:
-        ModelError: no such effects, other labels than members, no such coordinate.
+        ModelError: no such effects, other labels than levels, no such coordinate.
     """
-    fit = fit if hasattr(fit, "posterior") else fit_of("effects", fit)
-    own, unit = fit.posterior(name), getattr(fit, "units", {}).get(name)
-    mean, spread = np.asarray(own.mean, float), np.sqrt(np.asarray(own.variance, float))
+    sites = getattr(fitted, "_sites", {})
+    if name is None:
+        have = list(sites) or groupings(fitted)
+        if len(have) != 1:
+            raise ModelError(f"effects: expected the name of a grouping, one of {have}")
+        name = have[0]
+    heading, name = name, sites.get(name, name)
+    fit = fitted if hasattr(fitted, "posterior") else fit_of("effects", fitted)
+    try:
+        own = fit.posterior(name)
+        mean, spread = np.asarray(own.mean, float), np.sqrt(np.asarray(own.variance, float))
+    except Refusal:  # of draws
+        own = np.asarray(fit.draws(DRAWS)[name], float)
+        mean, spread = own.mean(0), own.std(0)
+    unit, several = getattr(fit, "units", {}).get(name), mean.ndim == 2
+    index = next((index for index in fit.structure.indexed.values() for axis in index.axes
+                  if axis.parameter == name), None) if unit is None and labels is None and (
+        hasattr(fit, "structure")) else None
+    if index is not None and index.input in fit.names:
+        labels = fit.names[index.input]
     if unit is not None:  # of a face: in the units of its columns, by their names
         mean, spread = unit.told(name, {name: mean}), spread * unit.factor
         labels = unit.names.get(0) if labels is None else labels
     if mean.ndim not in (1, 2):
         raise ModelError(f"effects(name={name!r}): expected effects (levels,) or (levels, "
                          f"coefficients), got the shape {mean.shape}")
+    if mean.ndim == 2 and isinstance(coordinate, str):
+        coordinate = place_of("effects", "coordinate", coordinate, () if unit is None else
+                              unit.names.get(1, ()))
     if mean.ndim == 2:
         whole = isinstance(coordinate, int | np.integer)
         if not (whole and -mean.shape[1] <= coordinate < mean.shape[1]):
@@ -67,26 +95,46 @@ def effects(fit: Fit, name: str, labels: Any = None, coordinate: int = 0, *, ax=
     ax.set_yticks(place if named else [], [str(word) for word in words] if named else [])
     ax.set_ylim(-0.8, len(mean) - 0.2)
     column = coordinate if unit is None or 1 not in unit.names else unit.names[1][coordinate]
-    ax.set_xlabel(f"{name}{f', {column}' if own.mean.ndim == 2 else ''}: mean and 95%")
+    column = "intercept" if column == "1" else column
+    ax.set_xlabel(f"effect of {heading}{f' on {column}' if several else ''}, with 95%")
     return ax
 
 
-def components(parts: Mapping[str, Any], series: Any = None, ahead: Any = None):
+def groupings(fitted: Any) -> list[str]:
+    """The sites of a fit that are effects of groups."""
+    sites = fit_of("effects", fitted).structure
+    named = [axis.parameter for index in sites.indexed.values() for axis in index.axes]
+    return [name for name in dict.fromkeys(named)
+            if sites.sites[name].plates and not sites.sites[name].states]
+
+
+@formerly(parts="fitted", series="X")
+def components(fitted: Any, X: Any = None, ahead: Any = None):
     """The parts of a time series under one another, each with its band; the series and what is
     forecast of it above.
 
     Args:
-        parts: part → a table of value, lower, upper, as `StructuralTimeSeries.components` has them.
-        series: (n_steps,), seen, NaN where not. ahead: a table of value, lower, upper of the steps
-            that follow, as its `forecast(..., interval=)` has them.
+        fitted: a StructuralTimeSeries; or its parts, part → a table of value, lower, upper, as its
+            `components` has them.
+        X: the series, (n_steps,), NaN where it is missing; dates of its index are those of the
+            picture.
+        ahead: how many steps to forecast; or a table of value, lower, upper of the steps that
+            follow.
 
     Returns: the axes, from above.
 
     Raises:
-        ModelError: no parts, or tables without these columns.
+        ModelError: no parts, or tables without value, lower and upper.
     """
+    if hasattr(fitted, "components"):
+        parts, asked = fitted.components(X), isinstance(ahead, int | np.integer)
+        ahead = fitted.forecast(X, int(ahead), interval=0.9) if asked else ahead
+    else:
+        parts = fitted
+    series = X
     if not isinstance(parts, Mapping):
-        raise ModelError(f"components(parts={parts!r:.80}): expected a mapping, part → table")
+        raise ModelError(f"components(fitted={parts!r:.80}): expected a StructuralTimeSeries, or a "
+                         f"mapping, part → table")
     for name, table in {**parts, **({} if ahead is None else {"ahead": ahead})}.items():
         have = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
         if not {"value", "lower", "upper"} <= set(have):
@@ -95,23 +143,26 @@ def components(parts: Mapping[str, Any], series: Any = None, ahead: Any = None):
     seen = None if series is None else numbers_of("components", "series", series, (0, 1, 2)).ravel()
     count = len(parts) + (series is not None)
     if not count:
-        raise ModelError("components(parts={}): expected at least one part")
+        raise ModelError("components(fitted={}): expected at least one part")
     figure = figure_of((7.2, 0.6 + 1.55 * count))
     axes = np.atleast_1d(figure.subplots(count, sharex=True))
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
     below = list(axes)
+    length = len(next(iter(parts.values()))) if parts else len(seen)
+    places, dated = steps_of(series, length + (0 if ahead is None else len(ahead)))
     if seen is not None:
         top = below.pop(0)
-        top.plot(seen, color="0.25", linewidth=1, marker=".", markersize=3, label="seen")
+        top.plot(places[: len(seen)], seen, color=INK, linewidth=1, marker=".", markersize=3,
+                 label="observed")
         if ahead is not None:
-            _band(top, np.arange(len(seen), len(seen) + len(ahead)), ahead, COLOURS[1], "forecast")
+            _band(top, places[len(seen) :], ahead, COLOURS[1], "forecast")
             _legend(top, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.2)
-        top.set_ylabel("series")
+        top.set_ylabel(str(getattr(series, "name", None) or "series"))
     for i, (ax, (name, table)) in enumerate(zip(below, parts.items(), strict=True)):
-        _band(ax, np.arange(len(table)), table, COLOURS[(2 * i) % 6], None)
+        _band(ax, places[: len(table)], table, COLOURS[(2 * i) % 6], None)
         ax.set_ylabel(name)
-    axes[-1].set_xlabel("step")
+    axes[-1].set_xlabel("date" if dated else "time step")
     return axes
 
 
@@ -132,18 +183,31 @@ def _lifted(tips: np.ndarray, near: float) -> list[float]:
     return out
 
 
-def biplot(scores: Any, loadings: Any, names: Any = None, groups: Any = None, *, ax=None):
-    """Rows at their first two hidden numbers, and columns as arrows by their loadings (Gabriel
+@formerly(scores="fitted", loadings="X")
+def biplot(fitted: Any, X: Any, names: Any = None, groups: Any = None, *, ax=None):
+    """Rows at their first two factor scores, and columns as arrows by their loadings (Gabriel
     1971): columns that point alike go together, rows lie where their columns are large.
 
     Args:
-        scores: (n, k), k at least 2, as `FactorAnalysis.transform` has them. loadings: (d, k), its
-            `loadings_`. names: of the columns; None: their numbers.
+        fitted: an estimator with `transform` and loadings of at least two factors: FactorAnalysis,
+            ProbabilisticPCA; or scores (n, k).
+        X: the rows; of scores the loadings (d, k).
+        names: of the columns; None: those of the table that was fitted, else their numbers.
         groups: (n,), what rows are coloured by.
 
     Raises:
-        ModelError: fewer than two numbers, loadings of another width, other names than columns.
+        ModelError: fewer than two factors, loadings of another width, other names than columns.
     """
+    scores, loadings, axis = fitted, X, "factor"
+    if hasattr(fitted, "transform"):
+        fit_of("biplot", fitted)
+        scores = np.asarray(fitted.transform(X), float)
+        loadings = getattr(fitted, "loadings_", None)
+        loadings = fitted.components_.T if loadings is None else loadings
+        loadings = np.asarray(loadings, float)
+        if names is None and getattr(fitted, "feature_names_in_", None) is not None:
+            names = list(map(str, fitted.feature_names_in_))
+        axis = "component" if "PCA" in type(fitted).__name__ else "factor"
     scores, loadings = (numbers_of("biplot", name, value, (2,)) for name, value in (
         ("scores", scores), ("loadings", loadings)))
     if scores.ndim != 2 or scores.shape[1] < 2 or loadings.shape[1:] != scores.shape[1:]:
@@ -168,7 +232,7 @@ def biplot(scores: Any, loadings: Any, names: Any = None, groups: Any = None, *,
     wide, high = 1.35 * np.abs(np.concatenate([scores[:, :2], tips])).max(0)  # room for names
     lifted = _lifted(tips, 0.08 * high)
     for word, (across, up), more in zip(words, tips, lifted, strict=True):
-        ax.annotate("", (across, up), (0, 0), arrowprops={"arrowstyle": "->", "color": "0.15",
+        ax.annotate("", (across, up), (0, 0), arrowprops={"arrowstyle": "->", "color": INK,
                                                          "linewidth": 1.2, "shrinkA": 0,
                                                          "shrinkB": 0})
         aside = 4 if across >= 0 else -4, (3 if up >= 0 else -3) + more
@@ -178,7 +242,7 @@ def biplot(scores: Any, loadings: Any, names: Any = None, groups: Any = None, *,
     ax.set(xlim=(-wide, wide), ylim=(-high, high))
     ax.axhline(0, color="0.85", linewidth=0.8, zorder=0)
     ax.axvline(0, color="0.85", linewidth=0.8, zorder=0)
-    ax.set(xlabel="first hidden number", ylabel="second hidden number")
+    ax.set(xlabel=f"score of {axis} 1", ylabel=f"score of {axis} 2")
     if groups is not None:
         _legend(ax, loc="best")
     return ax

@@ -9,16 +9,15 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from probml import Fit
 from probml.assessment.pages.layout import Layout, arrange
-from probml.models.pictures.canvas import axes_of, figure_of
+from probml.models.pictures.canvas import INK, PAPER, axes_of, figure_of, formerly
 from probml.models.pictures.network_nodes import Shown, chosen, describe, graph_of, marked, row_of
 
 DETAILED = 30  # nodes up to which every one is a box with its probabilities
 STYLES = {  # what is known of a node → colours of its edge, its inside, its bars
-    "unseen": ("#7f7f7f", "white", "#0072b2"),
+    "unseen": ("#7f7f7f", PAPER, "#0072b2"),
     "seen": ("#d55e00", "#fdebdc", "#d55e00"),
-    "likelihood": ("#d55e00", "white", "#0072b2"),
+    "likelihood": ("#d55e00", PAPER, "#0072b2"),
     "done": ("#009e73", "#ddf3ec", "#009e73"),
 }
 NAME, TEXT = 9.0, 8.0  # points, where a unit of the axes is an inch
@@ -28,7 +27,8 @@ LARGEST = 60.0  # inches: side of a figure that is made here
 DOT = 0.2  # inches: diameter of a node of a large network
 
 
-def draw_network(fit: Fit, evidence: Any = None, nodes: Iterable[str] | None = None,
+@formerly(fit="fitted")
+def draw_network(fitted: Any, evidence: Any = None, nodes: Iterable[str] | None = None,
                  ax: Any = None):
     """A network drawn in layers, with the probabilities of every node's states given one row of
     evidence.
@@ -38,10 +38,11 @@ def draw_network(fit: Fit, evidence: Any = None, nodes: Iterable[str] | None = N
     is computed.
 
     Args:
-        fit: of `bayesian_network`, `read_bif`, or any model; `fit.do(...)` is drawn without the
-            arrows that it cut.
-        evidence: what was seen, name → label (or value), a pandas Series of them, or a DataFrame of
-            one row; None and NaN are unseen. An array (1, states) is likelihood evidence.
+        fitted: a Fit of `bayesian_network`, `read_bif`, or any model; `fit.do(...)` is drawn
+            without the arrows that it cut.
+        evidence: what was observed, name → label (or value), a pandas Series of them, or a
+            DataFrame of one row; None and NaN are missing. An array (1, states) is likelihood
+            evidence.
         nodes: those to draw; by default all. Evidence counts for nodes that are not drawn, too.
         ax: axes to draw on, in which the picture is as large as they allow; by default those of a
             new figure, one inch a unit.
@@ -57,6 +58,7 @@ def draw_network(fit: Fit, evidence: Any = None, nodes: Iterable[str] | None = N
 
     Cost: that of `fit.predict_proba` for one row; the layout, about nodes × layers skipped.
     """
+    fit = getattr(fitted, "fit_", fitted)
     dag, done = graph_of(fit)
     row = row_of(fit, evidence, dag, done)
     wanted = chosen(dag, nodes)
@@ -196,10 +198,10 @@ def _draw_dot(ax, node: Shown, at, width, height, scale) -> None:
                     linewidth=1.2 * scale, zorder=3)
     circle.set_gid(node.name)
     ax.add_patch(circle)
-    back = {"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+    back = {"boxstyle": "square,pad=0.05", "facecolor": PAPER, "edgecolor": "none", "alpha": 0.85}
     for i, text in enumerate([node.name, *([node.note] if node.note else [])]):
         where = x + width / 2, y - DOT - 0.03 - 0.14 * (i + 0.5)
-        _write(ax, *where, text, TEXT, ha="center", bbox=back, color=edge if i else "black")
+        _write(ax, *where, text, TEXT, ha="center", bbox=back, color=edge if i else INK)
 
 
 def _arrows(ax, layout: Layout, size, shown, scale, detailed) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.language.given import labels as items
-from probml.models.pictures.canvas import COLOURS, across, axes_of, palette
+from probml.models.pictures.canvas import COLOURS, across, axes_of, formerly, palette
 
 
 def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
@@ -59,18 +59,23 @@ def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
 _CRITERIA = {"bic": ("BIC", "o", "-"), "icl": ("ICL", "s", "--")}
 
 
-def choosing(table, *, ax=None):
+@formerly(table="fitted")
+def choosing(fitted, X=None, *, ax=None):
     """BIC, ICL and held-out score against the number of components; the best of each has a ring.
 
     Args:
-        table: a DataFrame with `n_components` as a column or as its index, and any of the columns
+        fitted: an estimator of a range of components, whose `table_` is drawn; or such a DataFrame,
+            with `n_components` as a column or as its index, and any of the columns
             `bic`, `icl` (the lower the better) and `score` (held-out log density a row, the higher
             the better; on an axis of its own, at the right).
+        X: not used; every picture takes it.
 
     Raises:
         DataError: no such columns.
     """
+    table = getattr(fitted, "table_", fitted)
     _table("choosing", table)
+    table = table.rename(columns={"n_states": "n_components"})
     table = table.reset_index() if "n_components" not in table.columns else table
     found = [name for name in (*_CRITERIA, "score") if name in table.columns]
     if "n_components" not in table.columns or not found:
@@ -107,14 +112,14 @@ def choosing(table, *, ax=None):
 # column -> title, its unit, standard error of the difference from the best, whether the greater is
 # the better
 _CRITERION = {
-    "elpd_kfold": ("held-out log score", "nats", "se_kfold_diff", True),
-    "elpd_loo": ("leave-one-out log score", "nats", "se_diff", True),
+    "elpd_kfold": ("held-out log score", "natural log", "se_kfold_diff", True),
+    "elpd_loo": ("leave-one-out log score", "natural log", "se_diff", True),
     "log_score": ("held-out log score", "log density per row", "se_log_score_diff", True),
     "accuracy": ("held-out accuracy", "share of rows", "se_accuracy_diff", True),
     "brier": ("held-out Brier score", "0 … 2", "se_brier_diff", False),
     "rmse": ("held-out root mean squared error", "units of the target", "se_rmse_diff", False),
-    "log_evidence": ("log evidence", "nats", None, True),
-    "loglik": ("log likelihood", "nats", None, True),
+    "log_evidence": ("log evidence", "natural log", None, True),
+    "loglik": ("log likelihood", "natural log", None, True),
     "bic": ("BIC", "units of −2 log likelihood", None, False),
     "aic": ("AIC", "units of −2 log likelihood", None, False),
 }

@@ -14,10 +14,12 @@ from probml.models.pictures.canvas import (
     COLOURS,
     axes_of,
     fit_of,
+    formerly,
     legend,
     listed,
     numbers_of,
     palette,
+    steps_of,
 )
 
 SPREAD = 1.6449  # of a normal: half of a 90% interval
@@ -57,72 +59,78 @@ def timeline(fitted: Any, X: Any, *, row: int = 0, column: int = 0, ax: Any = No
     values = values.reshape(len(values), -1)
     column = _one_of("timeline", "column", column, values.shape[1])
     label = name if values.shape[1] == 1 else f"{name}, column {column}"
-    ax, colours, steps = axes_of(ax, (8.0, 3.2)), palette(len(names)), np.arange(len(values))
+    ax, colours = axes_of(ax, (8.0, 3.2)), palette(len(names))
+    steps, dated = steps_of(X, len(values))
+    half = (steps[1] - steps[0]) / 2 if len(steps) > 1 else 0.5
     edges = np.flatnonzero(np.diff(states)) + 1
     for begin, end in zip([0, *edges], [*edges, len(states)], strict=True):
-        ax.axvspan(begin - 0.5, end - 0.5, color=colours[states[begin]], alpha=0.14, linewidth=0)
+        ax.axvspan(steps[begin] - half, steps[end - 1] + half, color=colours[states[begin]],
+                   alpha=0.14, linewidth=0)
     ax.plot(steps, values[:, column], color="0.6", linewidth=0.9, zorder=2)
     for state, text in enumerate(names):
         some = states == state
         ax.plot(steps[some], values[some, column], "osD^vP*"[state % 7], color=colours[state],
                 markersize=4, label=f"state {text}, {some.mean():.0%} of the steps", zorder=3)
-    ax.set(xlabel="step", ylabel=label, xlim=(-0.5, len(steps) - 0.5))
+    ax.set(xlabel="date" if dated else "time step", ylabel=label,
+           xlim=(steps[0] - half, steps[-1] + half))
     legend(ax, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2)
     return ax
 
 
-def bands(fit: Fit, data: Mapping[str, Any], along: str, site: str | None = None, *,
+@formerly(fit="fitted", data="X")
+def bands(fitted: Any, X: Mapping[str, Any], along: str, site: str | None = None, *,
           interval: float = 0.9, ax: Any = None):
     """A predicted site over one of its inputs: its mean, and a central interval of new rows.
 
     Args:
-        data: rows to predict, sorted here by `along`; where they show `site`, its values are drawn
-            as points.
+        fitted: a Fit. X: rows to predict, sorted here by `along`; where they contain `site`, its
+            values are drawn as points.
         along: the input on the horizontal axis.
 
     Raises:
         ModelError, DataError: as Fit.predict.
     """
-    fit = fit_of("bands", fit)
-    if not hasattr(data, "items"):
-        raise DataError(f"bands(data={data!r:.80}): expected a mapping or a table, name → values")
-    if not isinstance(along, str) or along not in data:
-        raise DataError(f"bands(along={along!r:.80}): expected one of {list(data)}")
+    fit = fit_of("bands", fitted)
+    if not hasattr(X, "items"):
+        raise DataError(f"bands(X={X!r:.80}): expected a mapping or a table, name → values")
+    if not isinstance(along, str) or along not in X:
+        raise DataError(f"bands(along={along!r:.80}): expected one of {list(X)}")
     hold("bands", interval=(interval, within(0.0, 1.0)))
     if not isinstance(site, str | None):
-        raise DataError(f"bands(site={site!r:.80}): expected one of {list(data)}")
+        raise DataError(f"bands(site={site!r:.80}): expected one of {list(X)}")
     if site is None:
-        site = next((name for name in data if name in fit.structure.sites), None)
-    rows = {name: value for name, value in data.items() if name != site}
+        site = next((name for name in X if name in fit.structure.sites), None)
+    rows = {name: value for name, value in X.items() if name != site}
     middle, low, high = fit.predict(rows, site, interval=interval)
-    x = numbers_of("bands", "along", data[along], (1,))
+    x = numbers_of("bands", "along", X[along], (1,))
     order, ax = np.argsort(x), axes_of(ax)
     ax.fill_between(x[order], np.asarray(low)[order], np.asarray(high)[order], color=COLOURS[0],
                     alpha=0.2, linewidth=0, label=f"{interval:.0%} of new rows")
     ax.plot(x[order], np.asarray(middle)[order], color=COLOURS[0], label="mean")
-    if site in data:
-        ax.plot(x, np.asarray(data[site], float), ".", color="0.35", markersize=5, label="seen")
+    if site in X:
+        ax.plot(x, np.asarray(X[site], float), ".", color="0.35", markersize=5, label="observed")
     ax.set(xlabel=along, ylabel=site)
     legend(ax)
     return ax
 
 
-def learning(fit: Any, *, ax: Any = None):
+@formerly(fit="fitted")
+def learning(fitted: Any, X: Any = None, *, ax: Any = None):
     """The objective at every iteration; of MAP(held_out=...) the rows held out beside it.
 
     Args:
-        fit: a Fit, or a face.
+        fitted: a Fit, or an estimator. X: not used; every picture takes it.
 
     Raises:
         ModelError: an engine that does not iterate.
     """
-    fit = fit_of("learning", fit)
+    fit = fit_of("learning", fitted)
     history = np.asarray([] if fit.history is None else fit.history, float).ravel()
     if history.size < 2:
         raise ModelError(f"learning: {fit.engine} has no iterations to draw")
     ax = axes_of(ax)
-    lines = ax.plot(history, color=COLOURS[0], label="objective, nats")
-    ax.set(xlabel="iteration", ylabel="objective, nats")
+    lines = ax.plot(history, color=COLOURS[0], label="objective")
+    ax.set(xlabel="iteration", ylabel="objective")
     if fit.held_out is not None:
         other = ax.twinx()
         lines += other.plot(np.asarray(fit.held_out, float), color=COLOURS[1], linestyle="--",
@@ -132,18 +140,19 @@ def learning(fit: Any, *, ax: Any = None):
     return ax
 
 
-def intervals(fit: Any, names: Iterable[str] | None = None, *, ax: Any = None):
+@formerly(fit="fitted")
+def intervals(fitted: Any, names: Iterable[str] | None = None, *, ax: Any = None):
     """What parameters are: means with central 90% intervals, a line an entry; of a mode 1.645
     standard errors to either side; points where there is no spread.
 
     Args:
-        fit: a Fit, or a face.
+        fitted: a Fit, or an estimator.
         names: of parameters, all entries of each; by default all.
 
     Raises:
         ModelError: a name that is no parameter.
     """
-    fit = fit_of("intervals", fit)
+    fit = fit_of("intervals", fitted)
     table = fit.summary()
     if names is not None:
         names = listed("intervals", "names", names, list(fit.params))

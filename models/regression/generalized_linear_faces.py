@@ -1,7 +1,7 @@
 """scikit-learn faces of generalized linear models and of robust regression."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -92,6 +92,8 @@ class GeneralizedLinearModel(Numeric):
         >>> print(glm.predict(X[50:51]).round(1))
         [19.5]
     """
+
+    _title: ClassVar[str] = "Generalized linear model"
 
     family: str = parameter("normal", one_of(*FAMILIES))
     _: KW_ONLY

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -111,6 +111,8 @@ class MixedModel(Unsure, RegressorMixin, Face):
         Days     5.9
         dtype: float64
     """
+
+    _kind: ClassVar[str] = "effects"
 
     effects: Any = parameter(None, EFFECTS)
     _: KW_ONLY

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -67,6 +67,8 @@ class SmoothingSpline(FromMoments):
         >>> print(curve.predict(mcycle[["times"]][40:41]).round(-1))
         [-50.]
     """
+
+    _kind: ClassVar[str] = "smooth"
 
     knots: Any = parameter(20, sizes(1))
     _: KW_ONLY

@@ -11,7 +11,8 @@ Source: Gelman, Meng & Stern (1996), "Posterior predictive assessment of model f
 discrepancies".
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ MOST = 2**24  # numbers of all of them
 FAR = 3.3 / 1.96  # sides of the central 95%
 FEWEST = 20  # tables, below which nothing can be said
 CELLS, STATES = 8, 12  # of a site that are told
+WIDE = 2  # ranges of a series: a wider central 95% of replicated levels says nothing of it
 BINS = 20  # of a picture
 STATISTICS = {"mean": np.nanmean, "sd": np.nanstd, "minimum": np.nanmin, "maximum": np.nanmax}
 
@@ -72,10 +74,13 @@ class Replicated(NamedTuple):
     bins: tuple[Bins, ...]
 
 
-def replicated(fit: Fitted, held: dataset.Data) -> Replicated | None:
+def replicated(fit: Fitted, held: dataset.Data, columns: Mapping[str, tuple] = MappingProxyType({}),
+               categories: Mapping[str, Sequence] = MappingProxyType({})) -> Replicated | None:
     """
     Args:
         held: the rows, and their inputs, as the model reads them.
+        columns: site → the names of the columns that it came from; else those that the fit knows.
+        categories: site → the categories of each of its columns.
 
     Returns:
         None where a table is so large that few can be made, or nothing of it is seen.
@@ -100,15 +105,22 @@ def replicated(fit: Fitted, held: dataset.Data) -> Replicated | None:
         again = np.where(np.isnan(shown), np.nan, made[name])
         if name in fit.units:
             shown, again = (fit.units[name].told(name, {name: each}) for each in (shown, again))
-        if sites[name].finite:
-            statistics += _shares(name, fit.labels(name), shown, again)
-            continue
-        low = sites[name].low or 0
-        for label, at in _cells(fit, name, shown.shape[1:]):
+        names_of = columns.get(name) or fit.columns.get(name, ())
+        low = 0 if sites[name].finite else sites[name].low or 0
+        for i, (label, at) in enumerate(_cells(fit, name, shown.shape[1:], names_of)):
             own = shown[:, *at].ravel() + low, again[:, :, *at].reshape(count, -1) + low
-            if not np.isnan(own[0]).all():
-                statistics += _numbers(label, *own)
-                bins.append(_binned(label, *own))
+            if np.isnan(own[0]).all():
+                continue
+            if sites[name].finite:
+                statistics += _shares(label, (categories.get(name, ())[i : i + 1]
+                                              or [fit.labels(name)])[0], *own)
+                continue
+            level = sites[name].time is not None and _diffuse(*own)
+            if level:
+                label, own = f"{label} − its mean", tuple(
+                    values - np.nanmean(values, -1, keepdims=True) for values in own)
+            statistics += _numbers(label, *own)[level:]
+            bins.append(_binned(label, *own))
     return Replicated(count, fit.certain, tuple(statistics), tuple(bins))
 
 
@@ -126,26 +138,33 @@ def _made(fit: Fitted, held: dataset.Data, names: tuple[str, ...],
     return {name: np.asarray(value, float) for name, value in made.items()}
 
 
-def _cells(fit: Fitted, name: str, shape: tuple[int, ...]) -> list[tuple[str, tuple]]:
+def _cells(fit: Fitted, name: str, shape: tuple[int, ...],
+           own: Sequence[str]) -> list[tuple[str, tuple]]:
     """The first cells of a site, named as the columns that it came from; steps stay together."""
     time = fit.structure.named[name].time
     sizes = [1 if axis == time else size for axis, size in enumerate(shape)]
-    own = fit.columns.get(name, ())
     out = []
     for index in list(np.ndindex(*sizes))[:CELLS]:
         at = tuple(slice(None) if axis == time else i for axis, i in enumerate(index))
         told = [i for axis, i in enumerate(index) if axis != time]
         label = (own[told[0]] if len(told) == 1 and len(own) == sizes[-1] else
-                 f"{name}[{', '.join(map(str, told))}]" if told else name)
+                 f"{name}[{', '.join(map(str, told))}]" if told else own[0] if len(own) == 1
+                 else name)
         out.append((label, at))
     return out
 
 
+def _diffuse(shown: np.ndarray, again: np.ndarray) -> bool:
+    """Whether the level of a series has so wide a prior that replicated levels say nothing: these
+    are compared about their means."""
+    low, high = np.quantile(np.nanmean(again, 1), (0.025, 0.975))
+    return bool(high - low > WIDE * (np.nanmax(shown) - np.nanmin(shown)))
+
+
 def _shares(name: str, labels: tuple, shown: np.ndarray, again: np.ndarray) -> list[Statistic]:
-    flat = shown.ravel(), again.reshape(len(again), -1)
-    cells = max((~np.isnan(flat[0])).sum(), 1)
-    return [_statistic(name, f"share of {label}", float((flat[0] == code).sum() / cells),
-                       (flat[1] == code).sum(1) / cells)
+    cells = max((~np.isnan(shown)).sum(), 1)
+    return [_statistic(name, f"share of {label}", float((shown == code).sum() / cells),
+                       (again == code).sum(1) / cells)
             for code, label in list(enumerate(labels))[len(labels) == 2 : STATES]]
 
 

@@ -94,6 +94,35 @@ def like(given: Any, columns: Mapping[str, np.ndarray]) -> Any:
                         backend=nw.get_native_namespace(frame)).to_native()
 
 
+def native(answer: Any, given: Any) -> Any:
+    """An answer whose tables and columns are pandas' with those of the library that the rows came
+    from; also inside lists, tuples and mappings. Dates have the type that they had."""
+    if isinstance(given, list | tuple):
+        given = given[0] if len(given) else None
+    if not _foreign(given):
+        return answer
+    if isinstance(answer, dict):
+        return {name: native(each, given) for name, each in answer.items()}
+    if isinstance(answer, list | tuple):
+        return type(answer)(native(each, given) for each in answer)
+    if type(answer).__module__.partition(".")[0] != "pandas":
+        return answer
+    import narwhals.stable.v1 as nw
+
+    whole = nw.from_native(given, allow_series=True)
+    library = nw.get_native_namespace(whole)
+    if not is_table(answer):
+        name = "" if answer.name is None else str(answer.name)
+        return nw.new_series(name, answer.to_numpy(), backend=library).to_native()
+    columns = {str(name): answer.iloc[:, j].to_numpy() for j, name in enumerate(answer.columns)}
+    columns = {name: column.astype("datetime64[us]") if column.dtype.kind == "M" else column
+               for name, column in columns.items()}  # a unit that all libraries have
+    kinds = whole.schema if isinstance(whole, nw.DataFrame) else {}
+    return nw.from_dict(columns, backend=library).with_columns(
+        *(nw.col(name).cast(kinds[name]) for name, column in columns.items()
+          if column.dtype.kind == "M" and name in kinds)).to_native()
+
+
 def _ordered(own: Iterable[str], flat: Mapping, stay: Mapping) -> dict[str, Any]:
     """Columns in the order of a table, then what it had none of."""
     return {**{name: flat[name] if name in flat else stay[name] for name in own}, **flat}

@@ -19,7 +19,7 @@ import numpy as np
 from probml.engines import EM, Exact
 from probml.engines.engine import short
 from probml.errors import DataError, Refusal
-from probml.estimators.keeping import Portable
+from probml.estimators.keeping import ROWS, Portable
 from probml.estimators.taking import take_tables
 from probml.estimators.validation import (
     BaseEstimator,
@@ -73,7 +73,12 @@ class Face(Portable, BaseEstimator):
 
     def __getstate__(self):
         state = super().__getstate__()
-        return {name: state[name] for name in state if name != "_first"}  # rows are in no file
+        return {name: state[name] for name in state if name not in ROWS}  # rows are in no file
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if "fit_" in vars(self):
+            self.fit_ = self.fit_  # which knows its estimator again
 
     # What a face says
 

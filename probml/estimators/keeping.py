@@ -1,9 +1,11 @@
 """A face as one file: its parameters and what it learnt, arrays and JSON, no pickle."""
 
+import inspect
 import io
 import os
+import weakref
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -13,6 +15,9 @@ from probml.fits.saving import encoded, told, write
 from probml.interface.fit import Fit
 from probml.interface.loading import opened, restored
 from probml.interface.showing import page
+from probml.interface.showing.subject import Subject, columns_of, described_as, name_of, words_of
+
+ROWS = ("_first", "_fitted_rows")  # what holds rows, which are in no file and no pickle
 
 
 class Portable:
@@ -33,32 +38,67 @@ class Portable:
                              f"find: save its fit_, or use pickle")
         arrays: dict[str, np.ndarray] = {}
         state = {name: packed(value, arrays, f"'{name}'", FITS)
-                 for name, value in vars(self).items() if name != "_first"}
+                 for name, value in vars(self).items() if name not in ROWS}
         arrays["meta"] = encoded({"format": 1, "face": [kind.__module__, kind.__qualname__],
                                   "state": state})
         write(path, arrays)
 
-    def report(self, path: str | os.PathLike, X: Any = None, y: Any = None) -> Any:
-        """Write one HTML file about `fit_`: see Fit.report.
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "fit_" and isinstance(value, Fit):
+            vars(value)["_estimator"] = weakref.ref(self)  # whose report is that of its fit
+
+    def report(self, path: str | os.PathLike, X: Any = None, y: Any = None,
+               name: str | None = None) -> Any:
+        """Write one HTML file about the model and the table: see Fit.report.
 
         Args:
-            X, y: the rows that were fitted, and their answers; without y these are reported as
-                missing.
+            X, y: the rows, by default those that were fitted, as long as the estimator has them:
+                one from a file or a pickle has none. Without y the target is reported as missing.
+            name: of the table, for the title; by default `X.attrs["name"]`, if there is one.
 
         Raises:
             ModelError: the estimator is not fitted, or holds no Fit. DataError: bad rows, by name.
         """
+        return page.write(self._subject(X, y, name), path)
+
+    def _subject(self, X: Any = None, y: Any = None, name: str | None = None) -> Subject:
+        """What a report of this estimator is about."""
         if not hasattr(self, "fit_"):
             raise ModelError(f"report: this {type(self).__name__} {_why_not(self)}")
-        return page.write(self.fit_, path, None if X is None else self._rows_of_fit(X, y),
-                          type(self).__name__)
+        rows = getattr(self, "_fitted_rows", {}) if X is None else {"X": X, "y": y}
+        data = self._data_of_fit(**rows) if rows else None
+        return Subject(self.fit_, self._title or words_of(type(self).__name__), self,
+                       self.summary, (rows["X"], rows.get("y")) if rows else (),
+                       data, None if data is None else self.fit_._read(data), columns_of(rows),
+                       name_of(name, *rows.values()), self._row, self._named_sites(rows),
+                       self._categories(), getattr(self, "table_", None))
 
-    def _rows_of_fit(self, X: Any, y: Any) -> Any:
-        """Rows, and answers where they are given, as the data of `fit_`."""
+    def _named_sites(self, rows: Mapping[str, Any]) -> dict[str, tuple]:
+        """Site → the names of the columns of the user that it came from."""
+        known, sites = dict(self.fit_.columns), self.fit_.structure.sites
+        target = getattr(self, "_target", "y")
+        for site, argument in ((target, "y"), ("y", "y"), ("y", "X"), ("x", "X")):
+            if site in sites and site not in known and rows.get(argument) is not None:
+                known[site] = tuple(own.name for own in described_as(argument, rows[argument]))
+        return known
+
+    _title: ClassVar[str] = ""  # of its reports; by default the words of its name
+    _row: ClassVar[str] = "row"  # what a row of X is called
+    _kind: ClassVar[str] = ""  # whose pictures are drawn; by default what its model's structure is
+
+    def _data_of_fit(self, X: Any, y: Any = None, **others: Any) -> Any:
+        """Rows, and answers where they are given, as the data of `fit_`; None where these depend
+        on arguments that this cannot read."""
+        named = {name: value for name, value in others.items()
+                 if value is not None and name != "sample_weight"}
+        read = self.as_data if hasattr(self, "as_data") else self._asked
+        if not named.keys() <= inspect.signature(read).parameters.keys():
+            return None
         if hasattr(self, "as_data"):
-            data = self.as_data(X) if y is None else self.as_data(X, y)
+            data = self.as_data(X, **named) if y is None else self.as_data(X, y, **named)
         else:
-            data = self._asked(X)
+            data = self._asked(X, **named)
             # of sequences their steps come first
             data = data[-1] if isinstance(data, tuple) else data
             data = data if y is None else {**data, self._target: y}

@@ -1,5 +1,6 @@
-"""Faces take the tables of any library, and answer `impute` with the kind that went in. What a
-verb's rows must be in any case is asked here, for all of them."""
+"""Estimators take the tables of any library, and answer with the kind that went in: `impute`, and
+what is asked of sequences. What a verb's rows must be in any case is asked here, for all of
+them."""
 
 import functools
 import inspect
@@ -10,13 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from probml.dataset.frames import as_pandas, is_table, like, names_of
+from probml.dataset.frames import as_pandas, is_table, like, native
+from probml.dataset.labels import labels_of
 from probml.errors import DataError
 from probml.estimators.validation import RegressorMixin
 from probml.numerics.process.cores import looked_at_once
 
 ROWS = ("X", "y", "sample_weight", "offset", "trials")  # what may be a table or a column of one
 NUMBERS = ("sample_weight", "offset", "trials")
+LEARN = ("fit", "partial_fit")
+FEW = 2**20  # numbers of the rows that an estimator keeps, for its report and its pictures
 FLAGS = ("return_std",)
 OURS = "probml."  # the modules whose verbs these are
 
@@ -40,20 +44,34 @@ def _taking(verb: Callable) -> Callable:
     @functools.wraps(verb)
     def ask(self: Any, *args: Any, **named: Any) -> Any:
         rows = args[0] if args else named.get("X")
+        given = {**dict(zip(names, args, strict=False)), **named}
         where = f"{type(self).__name__}.{verb.__name__}"
         args = tuple(_rows(value, name, self, where) for name, value
                      in zip(names, args, strict=False)) + args[len(names):]
         named = {name: _rows(value, name, self, where) for name, value in named.items()}
         if needed and not self.lists:
-            given = {**dict(zip(names, args, strict=False)), **named}
-            if "X" in given and "y" in given:
-                _together(given["X"], given["y"], where)
+            read = {**dict(zip(names, args, strict=False)), **named}
+            if "X" in read and "y" in read:
+                _together(read["X"], read["y"], where)
         with looked_at_once():
             found = verb(self, *args, **named)
-        return _framed(rows, found) if verb.__name__ == "impute" and is_table(rows) else found
+        if verb.__name__ in LEARN:
+            self._fitted_rows = given if verb.__name__ == "fit" and _few(given) else {}
+        if verb.__name__ == "impute":
+            found = _framed(rows, found, self.lists)
+        return native(found, rows) if self.lists else found
 
     ask.takes_tables = True
     return ask
+
+
+def _few(given: dict[str, Any]) -> bool:
+    """Whether rows are so few that an estimator keeps them, as they were given."""
+    count = 0
+    for value in given.values():
+        listed = isinstance(value, list | tuple)
+        count += sum(map(np.size, value)) if listed else np.size(value)
+    return count <= FEW
 
 
 def _together(X: Any, y: Any, where: str) -> None:
@@ -90,7 +108,8 @@ def _rows(value: Any, name: str, face: Any, where: str) -> Any:
     # a list of sequences may be of unequal lengths
     if isinstance(value, list | tuple):
         if face.lists and name in ("X", "y"):
-            return value
+            tables = len(value) > 0 and hasattr(value[0], "shape")
+            return [as_pandas(part) for part in value] if tables else value
         _listed(value, name, where)
     if name == "y" and np.asarray(value).ndim == 0:
         raise DataError(f"{where}: expected one y for each row of X, got {reprlib.repr(value)}")
@@ -133,11 +152,18 @@ def _numbers(value: Any, name: str, where: str) -> Any:
     return value if array.dtype.kind in "biuf" and value is not array else array
 
 
-def _framed(rows: Any, cells: Any) -> Any:
-    """Cells (n, d) as the columns of the table that was given."""
+def _framed(rows: Any, cells: Any, lists: bool) -> Any:
+    """Cells (n, d) as the columns of the table that was given, or of each table of a list; of a
+    column of a table as such a column."""
+    if lists and isinstance(rows, list | tuple) and isinstance(cells, list):
+        return [_framed(part, own, False) for part, own in zip(rows, cells, strict=True)]
+    if not is_table(rows):
+        column = labels_of(as_pandas(rows))[1]
+        return cells if column is None else column.table(cells)
     cells = np.asarray(cells)
-    columns = {}
-    for j, name in enumerate(names_of(rows)):
+    cells = cells.reshape(len(cells), -1)
+    labels, columns = labels_of(as_pandas(rows))[1], {}
+    for j, name in enumerate(labels.names):
         column = cells[:, j]
         if column.dtype.hasobject:  # as they would be by themselves
             column = np.array(column.tolist())

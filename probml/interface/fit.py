@@ -32,6 +32,7 @@ from probml.interface.questions import Questions
 from probml.interface.record import Shell
 from probml.interface.showing import page
 from probml.interface.showing.looks import fit_html, fit_rich, fit_text
+from probml.interface.showing.subject import Subject, of_fit
 from probml.interface.tables.in_tables import in_tables
 from probml.language.given import mapping
 from probml.numerics.compiling import jit
@@ -390,13 +391,19 @@ class Fit(Questions):
 
     # Showing
 
-    def report(self, path: str | os.PathLike, data: Any = None) -> Any:
-        """Write one HTML file: the model and its graph, the data, inference, estimates, posterior
-        predictive checks, pictures, warnings and what to do, versions, seed, references. It needs
-        no network, can be read by keyboard and by a screen reader, and prints.
+    def report(self, path: str | os.PathLike, data: Any = None, y: Any = None,
+               name: str | None = None) -> Any:
+        """Write one HTML file about the model and the table: its columns, pictures of this kind of
+        model, estimates, posterior predictive checks, warnings and what to do, the model and its
+        graph; folded, how it was computed, versions, seed, references. It needs no network, can be
+        read by keyboard and by a screen reader, and prints.
 
         Args:
-            data: the rows that were fitted, to be described; a fit with draws has them itself.
+            data: the rows that were fitted, to be described; a fit with draws has them itself. Of
+                the `fit_` of an estimator of probml.models rows as its `fit` takes them, and the
+                page is that of the estimator.
+            y: the target, of the `fit_` of an estimator.
+            name: of the table, for the title; by default `data.attrs["name"]`, if there is one.
 
         Returns:
             The path.
@@ -404,7 +411,17 @@ class Fit(Questions):
         Raises:
             ModelError: no such folder. DataError: bad rows, by name.
         """
-        return page.write(self, path, data)
+        return page.write(self._subject(data, y, name), path)
+
+    def _subject(self, data: Any, y: Any, name: str | None) -> Subject:
+        """What its report is about: of the fit of an estimator what that one says."""
+        estimator = vars(self).get("_estimator", lambda: None)()
+        if estimator is not None and not isinstance(data, Mapping):
+            return estimator._subject(data, y, name)
+        if y is not None:
+            raise ModelError("report(y=...): the target of a fit of a function is a column of its "
+                             "data, report(path, data)")
+        return of_fit(self, data, name)
 
     def __repr__(self) -> str:
         return fit_text(self)

@@ -137,7 +137,8 @@ class Record:
     def __getstate__(self) -> dict[str, Any]:
         """Without the rows of a point, and without an engine that cannot be pickled, as one with an
         optimiser made of closures: its name stays."""
-        state = {name: value for name, value in self.__dict__.items() if name != "_shell"}
+        state = {name: value for name, value in self.__dict__.items()
+                 if name not in ("_shell", "_estimator")}
         state["again"] = None
         try:
             pickle.dumps(self.by)
@@ -177,7 +178,8 @@ class Record:
     def ending(self) -> str:
         """How the engine ended, and what was found for information, in a line."""
         name = self.engine.partition("(")[0]
-        steps = f", {self.iterations} iterations" * (self.iterations > 0 and self.certain)
+        steps = f", {self.iterations} iteration{'s' * (self.iterations != 1)}"
+        steps *= self.iterations > 0 and self.certain
         engine = f" ({name}{steps})"
         if self.outcome is Status.WEIGHTED:
             engine = "" if name == "Laplace" else f" about the optimum of {name}"

@@ -16,7 +16,6 @@ Three things the levels do not see, for those who rely on them:
 
 import enum
 import math
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,8 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
+from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.primitives import Kind, name_of, named
-from probml.jaxpr.walk import Scan, While, equations, interpret, settled
+from probml.jaxpr.walk import equations
 
 
 class Level(enum.IntEnum):
@@ -81,9 +81,8 @@ _MAPS: dict[str, tuple] = {"sqrt": ("power", 0.5), "rsqrt": ("power", -0.5),
                            "square": ("power", 2.0), "cbrt": ("power", 1 / 3)}
 _MAPS |= {name: (name,) for name in ("exp", "log", "logistic")}
 _MOVES = named(Kind.MOVE)
-_COPIES = named(Kind.COPY)
 _LARGEST_CONSTANT_READ = 4096
-_LOOPS = ("scan", "while", "cond")
+_LOOPS = named(Kind.LOOP)
 
 
 def classify(closed_jaxpr: ClosedJaxpr, tracked: Mapping[int, str]) -> list[dict[str, Use]]:
@@ -102,7 +101,7 @@ def classify(closed_jaxpr: ClosedJaxpr, tracked: Mapping[int, str]) -> list[dict
     jaxpr = closed_jaxpr.jaxpr
     inputs = [_Value({tracked[i]: Level.MOVED}, _COPY) if i in tracked else _CONSTANT
               for i in range(len(jaxpr.invars))]
-    outputs = interpret(closed_jaxpr, inputs, _constant, _propagate)
+    outputs = analyse(closed_jaxpr, _Levels(), inputs)
     found = [{name: _use(level, value.chain) for name, level in value.levels.items()}
              for value in outputs]
     if not any(eqn.primitive.name in _LOOPS for eqn in equations(closed_jaxpr)):
@@ -117,43 +116,21 @@ def dependencies(closed_jaxpr: ClosedJaxpr) -> list[frozenset[int]]:
     """For each output, the indices of all inputs it depends on: exact through calls and loops, all
     inputs for what is not known."""
 
-    def union(*values: frozenset[int]) -> frozenset[int]:
-        return frozenset().union(*values)
+    return analyse(closed_jaxpr, _Dependence(), map(frozenset, zip(range(len(
+        closed_jaxpr.jaxpr.invars)))))
 
-    def run(body: ClosedJaxpr, values: Sequence[frozenset[int]]) -> list[frozenset[int]]:
-        return interpret(body, values, lambda value: frozenset(), rule)
 
-    def rule(eqn: Any, values: list[frozenset[int]]) -> list[frozenset[int]]:
-        match eqn.primitive.name:
-            case name if name in _COPIES and len(values) == len(eqn.outvars):
-                return values
-            case "scan":
-                scan = Scan.of(eqn)
-                held, carry = (values[: scan.constants],
-                               values[scan.constants : scan.constants + scan.carries])
-                xs = values[scan.constants + scan.carries :]
-                carry = settled(lambda carry: run(scan.body, [*held, *carry, *xs])[: scan.carries],
-                                carry, union, operator.eq)
-                return carry + run(scan.body, [*held, *carry, *xs])[scan.carries :]
-            case "while":
-                loop = While.of(eqn)
-                asked, held = values[: loop.asked], values[loop.asked : loop.asked + loop.constants]
+class _Dependence(Domain[frozenset[int]]):
+    """The inputs on which an array depends."""
 
-                def step(carry: list[frozenset[int]]) -> list[frozenset[int]]:
-                    turns, after = (union(*run(loop.condition, [*asked, *carry])),
-                                    run(loop.body, [*held, *carry]))
-                    return [value if loop.kept(i) else value | turns
-                            for i, value in enumerate(after)]
+    def constant(self, value: Any) -> frozenset[int]:
+        return frozenset()
 
-                return settled(step, values[loop.asked + loop.constants :], union, operator.eq)
-            case "cond":
-                return [union(values[0], *ways) for ways in zip(
-                    *(run(body, values[1:]) for body in eqn.params["branches"]), strict=True
-                )]
-            case _:
-                return [union(*values)] * len(eqn.outvars)
+    def equation(self, eqn: Any, operands: list[frozenset[int]]) -> list[frozenset[int]]:
+        return [frozenset().union(*operands)] * len(eqn.outvars)
 
-    return run(closed_jaxpr, [frozenset([i]) for i in range(len(closed_jaxpr.jaxpr.invars))])
+    def join(self, one: frozenset[int], other: frozenset[int], eqn: Any) -> frozenset[int]:
+        return one | other
 
 
 def restrict(closed_jaxpr: ClosedJaxpr, outputs: Sequence[int]) -> tuple[ClosedJaxpr,
@@ -291,19 +268,24 @@ def _times(value: _Value, factor: float | None) -> _Value:
                  factor if factor is not None and math.isfinite(factor) else math.nan)
 
 
-def _propagate(eqn: Any, values: list[_Value]) -> list[_Value]:
-    """The results of an equation that is not a call."""
-    name = name_of(eqn)
-    if name in _COPIES and len(values) == len(eqn.outvars):
-        return values
-    if not any(value.levels for value in values):
-        kept = name == "convert_element_type" and _is_float(eqn.outvars[0]) or name in _MOVES - {
-            "gather"
-        }
-        return [values[0] if kept else _CONSTANT] * len(eqn.outvars)
-    value = _result(name, eqn, values)
-    return [value if value.chain == _COPY or _is_float(var) else _general([value])
-            for var in eqn.outvars]
+class _Levels(Domain[_Value]):
+    """Levels and coordinates; a loop mixes all that enters it."""
+
+    def constant(self, value: Any) -> _Value:
+        return _constant(value)
+
+    def whole(self, eqn: Any, operands: list[_Value]) -> list[_Value]:
+        return [_general(operands)] * len(eqn.outvars)
+
+    def equation(self, eqn: Any, operands: list[_Value]) -> list[_Value]:
+        name = name_of(eqn)
+        if not any(value.levels for value in operands):
+            kept = (name == "convert_element_type" and _is_float(eqn.outvars[0])
+                    or name in _MOVES and name != "gather")
+            return [operands[0] if kept else _CONSTANT] * len(eqn.outvars)
+        value = _result(name, eqn, operands)
+        return [value if value.chain == _COPY or _is_float(var) else _general([value])
+                for var in eqn.outvars]
 
 
 def _result(name: str, eqn: Any, values: list[_Value]) -> _Value:

@@ -1,13 +1,14 @@
-"""What is known of JAX's primitives: one table, name → what it does to axes. What is not in it is
-not known, and its readers refuse it.
-
-Read by the dependence levels (levels.py) and by the proof that rows do not look at each other
-(exchangeability.py).
-"""
+"""What is known of JAX's primitives: one table, name → what it does to axes, and how NumPy computes
+it. What is not in it is not known: all that reads programs takes it for the worst."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
+
+from probml.jaxpr.tapes import elementwise, moves, randoms, sums
+from probml.jaxpr.tapes.operation import Aval, Operation, Untold
 
 
 class Kind(enum.Enum):
@@ -46,15 +47,10 @@ class Known(NamedTuple):
 
 
 _NAMES = {
+    # these, and all that NumPy is told of (tapes/elementwise.py)
     Kind.ELEMENTWISE: """
-        abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e
-        bitcast_convert_type cbrt ceil clamp clz complex conj convert_element_type cos cosh
-        digamma div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igamma_grad_a
-        igammac imag integer_pow is_finite le le_to lgamma log log1p log2 logistic lt lt_to max
-        min mul mulhi ne neg nextafter not one_minus_square or polygamma population_count pow real
-        regularized_incomplete_beta rem round rsqrt select_n shift_left shift_right_arithmetic
-        shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh threefry2x32 xor
-        zeros_like zeta""",
+        clz complex conj eq_to igamma_grad_a imag le_to lt_to mulhi population_count real
+        shift_right_arithmetic threefry2x32 zeros_like""",
     Kind.COPY: "copy copy_p device_put layout_constraint name optimization_barrier pvary reshard "
     "sharding_constraint",
     Kind.MOVE: """
@@ -67,7 +63,7 @@ _NAMES = {
     Kind.CONTRACT: "conv_general_dilated dot_general",
     Kind.LEADING: "random_bits random_clone random_fold_in random_seed random_split random_unwrap "
     "random_wrap",
-    Kind.CREATE: "empty iota",
+    Kind.CREATE: "empty iota platform_index",
     Kind.CALL: """
         call checkpoint closed_call composite core_call custom_jvp_call custom_linear_solve
         custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call jit pjit remat remat2""",
@@ -97,8 +93,10 @@ _OWN = {
     "tridiagonal_solve": (1, 1, 1, 2),
     "fft": (),  # as many as it has lengths
 }
-TABLE: dict[str, Known] = {name: Known(kind) for kind, names in _NAMES.items()
-                           for name in names.split()}
+OPERATIONS: dict[str, Operation] = {**elementwise.OPERATIONS, **moves.OPERATIONS,
+                                    **randoms.OPERATIONS, **sums.OPERATIONS}
+TABLE: dict[str, Known] = {name: Known(Kind.ELEMENTWISE) for name in elementwise.OPERATIONS}
+TABLE |= {name: Known(kind) for kind, names in _NAMES.items() for name in names.split()}
 TABLE |= {name: Known(Kind.REDUCE, axes="axes") for name in _REDUCED} | {
     "reduce": Known(Kind.REDUCE, axes="dimensions")
 }
@@ -118,11 +116,32 @@ def known(eqn: Any) -> Known | None:
     return TABLE.get(name_of(eqn))
 
 
-def entry_of(eqn: Any) -> Known:
-    """What it says of one that it has."""
-    return TABLE[name_of(eqn)]
-
-
 def named(kind: Kind, table: Mapping[str, Known] = TABLE) -> frozenset[str]:
     """The primitives of one kind."""
     return frozenset(name for name, entry in table.items() if entry.kind is kind)
+
+
+def computed(eqn: Any, values: Sequence[np.ndarray], dtype: np.dtype | None = None,
+             **changed: Any) -> list[np.ndarray] | None:
+    """The results of an equation by NumPy; None where it is not told of it.
+
+    Args:
+        dtype: elements are moved that are of this type, whatever the program's are.
+        changed: other parameters than the equation's.
+    """
+    name = changed.pop("name", None) or name_of(eqn)
+    operation = OPERATIONS.get(name)
+    if operation is None:
+        return None
+    ins = [Aval(value.shape, dtype or atom.aval.dtype)
+           for value, atom in zip(values, eqn.invars, strict=True)]
+    outs = [Aval(tuple(var.aval.shape), dtype or var.aval.dtype) for var in eqn.outvars]
+    params = {key: value for key, value in {**eqn.params, **changed}.items()
+              if key in operation.keys}
+    try:
+        function = operation.build(ins, outs, **params)
+    except Untold:
+        return None
+    with np.errstate(all="ignore"):
+        found = function(*values)
+    return list(map(np.asarray, found if operation.several else [found]))

@@ -8,58 +8,28 @@ program that uses the state itself (`tau * slope`, `table[tau]`) has no switches
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
+from jax.extend.core import ClosedJaxpr
 
-from probml.jaxpr.walk import called
+from probml.jaxpr.program import Line, Program, flatten
 
 # the key under which a site's environment holds its program with the switches set
 SETTING = object()
 INLINED = ("jit", "pjit", "closed_call")  # calls that are nothing but their equations
 MOST = 4  # switches: 16 settings
-SMALL = 64  # entries of a constant that is compared by value
 GAIN = 2  # how many times fewer the settings must be than the states
-
-
-@dataclass(eq=False)
-class Step:
-    """One equation of a program, with where its operands come from."""
-
-    eqn: Any
-    operands: tuple["Node", ...]
-
-    def __call__(self, program: core.Jaxpr, values: Sequence[jax.Array]) -> list[jax.Array]:
-        variables = {var: v for var, v in zip(self.eqn.invars, values, strict=True)
-                     if not isinstance(var, core.Literal)}
-        alone = program.replace(constvars=[], invars=list(variables), outvars=self.eqn.outvars,
-                                eqns=[self.eqn])
-        return core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))(*variables.values())
-
-
-@dataclass(eq=False)
-class Node:
-    """One array of a program: an input, a constant, or a result of a step."""
-
-    aval: Any
-    input: str | None = None
-    constant: Any = None
-    step: Step | None = None
-    place: int = 0
-    needs: frozenset[str] = frozenset()  # the inputs on which it depends
-    number: int = 0  # the same of two arrays that are surely equal
 
 
 class Order(NamedTuple):
     """A switch that compares a number of the row's with one of the state's: with the rows in order,
     it is on for the first or the last."""
 
-    row: Node
-    state: Node
+    row: int  # its place in the program
+    state: int
     first: bool  # on for the rows of small numbers
     side: str  # of a state's number among the rows' where they are equal, as searchsorted has it
 
@@ -69,62 +39,101 @@ SIDES = {"lt": (True, "left"), "le": (True, "right"), "gt": (False, "right"), "g
 TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
-@dataclass(frozen=True, eq=False)
 class Switches:
     """The switches of a site's program.
 
-    `parents` are the discrete parents that are seen through the switches alone; `looks[j]` those,
-    and others, that switch j compares.
+    Attributes:
+        parents: the discrete parents that are seen through the switches alone.
+        looks: of each switch those, and others, that it compares.
+        order: of the one switch that there is.
     """
 
-    parents: tuple[str, ...]
-    looks: tuple[tuple[str, ...], ...]
-    order: Order | None  # of the one switch that there is
-    _program: core.Jaxpr
-    _switches: tuple[tuple[Node, ...], ...]  # equal ones together
-    _outputs: tuple[Node, ...]
+    def __init__(self, read: "_Read", parents: Sequence[str], places: Sequence[int]):
+        self._read, self._places, self.parents = read, tuple(places), tuple(parents)
+        self.looks = tuple(tuple(p for p in read.parents if p in read.needs[place])
+                           for place in places)
+        alone = len(places) == 1 and self.looks[0] == tuple(read.parents) == self.parents
+        self.order: Order | None = read.order(places[0]) if alone else None
 
     def setting(self, env: Mapping[str, jax.Array], which: int) -> jax.Array:
         """Whether a switch is on, for one row and one state of the parents it looks at."""
-        node = self._switches[which][0]
-        return self._run([node], env, {})[0].reshape(())
+        return self.at(self._places[which], env)
 
-    def at(self, node: Node, env: Mapping[str, jax.Array]) -> jax.Array:
+    def at(self, place: int, env: Mapping[str, jax.Array]) -> jax.Array:
         """A number of the order's, for one row or one state."""
-        return self._run([node], env, {})[0].reshape(())
+        return self._read.values([place], env, {})[0].reshape(())
 
     def outputs(self, env: Mapping[str, jax.Array], on: Iterable[jax.Array]) -> list[jax.Array]:
         """What the program gives where the switches are on or off, whatever the states of
         `parents`."""
-        pairs = ((node, value) for nodes, value in zip(self._switches, on, strict=True)
-                 for node in nodes)
-        held = {id(node): jnp.broadcast_to(value, node.aval.shape) for node, value in pairs}
-        return self._run(self._outputs, env, held)
+        shapes = (self._read.avals[place].shape for place in self._places)
+        held = {place: jnp.broadcast_to(value, shape)
+                for place, value, shape in zip(self._places, on, shapes, strict=True)}
+        return self._read.values(self._read.program.results, env, held)
 
-    def _run(self, wanted: Sequence[Node], env: Mapping[str, jax.Array],
-             held: Mapping[int, jax.Array]) -> list[jax.Array]:
-        values, results, stack = dict(held), {}, list(reversed(wanted))
-        while stack:  # depth first, without Python's limit of depth
-            node = stack[-1]
-            if id(node) in values:
-                stack.pop()
-            elif node.step is None:
-                values[id(node)] = node.constant if node.input is None else jnp.asarray(
-                    env[node.input], node.aval.dtype
-                )
-            elif id(node.step) in results:
-                values[id(node)] = results[id(node.step)][node.place]
-            elif missing := [operand for operand in node.step.operands
-                             if id(operand) not in values]:
-                stack += missing
+
+class _Read:
+    """A site's program in flat form: which line makes each place, and the inputs it depends on.
+
+    Args:
+        takes: the names of its inputs. parents, shared: see find.
+    """
+
+    def __init__(self, closed: ClosedJaxpr, takes: Sequence[str], parents: Iterable[str],
+                 shared: Iterable[str]):
+        self.program: Program = flatten(closed, INLINED)
+        self.parents, self.moving = tuple(parents), frozenset(shared)
+        self.inputs = dict(zip(takes, zip(self.program.inputs, closed.in_avals, strict=True),
+                               strict=True))
+        self.made: dict[int, Line] = {}
+        self.avals: dict[int, Any] = {place: aval for place, aval in self.inputs.values()}
+        self.needs = {place: frozenset[str]() for place, _ in self.program.constants}
+        self.needs |= {place: frozenset([name]) for name, (place, _) in self.inputs.items()}
+        for line in self.program.lines:
+            needs = frozenset().union(*(self.needs[i] for i in line.operands))
+            for place, var in zip(line.results, line.eqn.outvars, strict=True):
+                self.made[place], self.needs[place], self.avals[place] = line, needs, var.aval
+
+    def values(self, wanted: Sequence[int], env: Mapping[str, jax.Array],
+               held: Mapping[int, jax.Array]) -> list[jax.Array]:
+        """The values of places for inputs, where those of others are held."""
+        own = {place: jnp.asarray(env[name], aval.dtype)
+               for name, (place, aval) in self.inputs.items() if name in env}
+        return list(map(jnp.asarray, self.program.at(wanted, own | dict(held))))
+
+    def cut(self, places: Iterable[int], parent: str) -> list[int]:
+        """The comparisons nearest to places through which all that depends on a parent goes; none
+        where something goes past them."""
+        found, seen, stack = [], set[int](), list(places)
+        while stack:
+            place = stack.pop()
+            if place in seen or parent not in self.needs[place]:
+                continue
+            seen.add(place)
+            if place not in self.made:
+                return []
+            aval = self.avals[place]
+            if aval.dtype == bool and aval.size == 1 and not self.needs[place] & self.moving:
+                found.append(place)
             else:
-                results[id(node.step)] = node.step(
-                    self._program, [values[id(operand)] for operand in node.step.operands]
-                )
-        return [values[id(node)] for node in wanted]
+                stack += self.made[place].operands
+        return found
+
+    def order(self, place: int) -> Order | None:
+        """The two sides of a comparison, if one is the row's and the other the state's alone."""
+        eqn, operands, _ = self.made[place]
+        name, states = eqn.primitive.name, frozenset(self.parents)
+        if name not in SIDES:
+            return None
+        left, right = operands
+        if not self.needs[left] & states and self.needs[right] <= states:
+            return Order(left, right, *SIDES[name])
+        if not self.needs[right] & states and self.needs[left] <= states:
+            return Order(right, left, *SIDES[TURNED[name]])
+        return None
 
 
-def find(closed: core.ClosedJaxpr, takes: Sequence[str], parents: Mapping[str, int],
+def find(closed: ClosedJaxpr, takes: Sequence[str], parents: Mapping[str, int],
          shared: Iterable[str]) -> Switches | None:
     """The switches of a program, or None where there are none, or too many of them to gain
     anything.
@@ -135,107 +144,18 @@ def find(closed: core.ClosedJaxpr, takes: Sequence[str], parents: Mapping[str, i
         shared: inputs that all rows share (parameters): a comparison with these is no switch, its
             value is not known beforehand.
     """
-    outputs = _nodes(closed, takes)
-    moving = frozenset(shared)
-    through, found = [], []
-    for parent in parents:
-        nodes = _cut(outputs, parent, moving)
-        if nodes:
-            through.append(parent)
-            found += nodes
-    groups: dict[int, dict[int, Node]] = {}
-    for node in found:
-        groups.setdefault(node.number, {})[id(node)] = node
+    read = _Read(closed, takes, parents, shared)
+    cuts = {parent: read.cut(read.program.results, parent) for parent in parents}
+    through = [parent for parent, places in cuts.items() if places]
+    found = dict.fromkeys(place for parent in through for place in cuts[parent])
     # what follows from other switches is none: an index from a comparison, below 0 or not
-    for number, same in list(groups.items()):
-        node = next(iter(same.values()))
-        assert node.step is not None, "a switch is a comparison's result"
-        below = [_cut(node.step.operands, parent, moving) for parent in through
-                 if parent in node.needs]
-        if all(nodes and all(other.number != number and other.number in groups for other in nodes)
-               for nodes in below):
-            del groups[number]
+    for place in list(found):
+        below = [read.cut(read.made[place].operands, parent) for parent in through
+                 if parent in read.needs[place]]
+        if all(places and all(other != place and other in found for other in places)
+               for places in below):
+            del found[place]
     many = int(np.prod([parents[p] for p in through], dtype=float)) if through else 0
-    if not groups or len(groups) > MOST or GAIN * 2 ** len(groups) > many:
+    if not found or len(found) > MOST or GAIN * 2 ** len(found) > many:
         return None
-    switches = tuple(tuple(group.values()) for group in groups.values())
-    looks = tuple(tuple(p for p in parents if p in group[0].needs) for group in switches)
-    order = (_order(switches[0][0], parents) if len(switches) == 1
-             and looks[0] == tuple(parents) == tuple(through) else None)
-    return Switches(tuple(through), looks, order, closed.jaxpr, switches, tuple(outputs))
-
-
-def _order(node: Node, states: Iterable[str]) -> Order | None:
-    """The two sides of a comparison, if one is the row's and the other the state's alone."""
-    assert node.step is not None, "a comparison is a result"
-    name, states = node.step.eqn.primitive.name, frozenset(states)
-    if name not in SIDES:
-        return None
-    left, right = node.step.operands
-    if not left.needs & states and right.needs <= states:
-        return Order(left, right, *SIDES[name])
-    if not right.needs & states and left.needs <= states:
-        return Order(right, left, *SIDES[TURNED[name]])
-    return None
-
-
-def _nodes(closed: core.ClosedJaxpr, takes: Sequence[str]) -> list[Node]:
-    """The outputs of a program as nodes."""
-    numbers: dict[tuple, int] = {}
-
-    def number(*key: Any) -> int:
-        try:
-            return numbers.setdefault(key, len(numbers))
-        except TypeError:  # a parameter that cannot be compared: like nothing else
-            return numbers.setdefault(("alone", len(numbers)), len(numbers))
-
-    def constant(aval: Any, value: Any) -> Node:
-        array = np.asarray(value)
-        same = array.tobytes() if array.size <= SMALL else id(value)
-        return Node(aval, constant=value, number=number(array.dtype.str, array.shape, same))
-
-    def walk(body: core.ClosedJaxpr, operands: list[Node]) -> list[Node]:
-        constants = (constant(var.aval, value)
-                     for var, value in zip(body.jaxpr.constvars, body.consts, strict=True))
-        nodes = dict(zip(body.jaxpr.constvars, constants, strict=True)) | dict(
-            zip(body.jaxpr.invars, operands, strict=True)
-        )
-
-        def read(atom: Any) -> Node:
-            return constant(atom.aval, atom.val) if isinstance(atom, core.Literal) else nodes[atom]
-
-        for eqn in body.jaxpr.eqns:
-            own = [read(atom) for atom in eqn.invars]
-            inside, taken = called(eqn) if eqn.primitive.name in INLINED else (None, ())
-            if inside is not None:
-                nodes.update(zip(eqn.outvars, walk(inside, [own[i] for i in taken]), strict=True))
-                continue
-            step, needs = Step(eqn, tuple(own)), frozenset().union(*(node.needs for node in own))
-            same = number(eqn.primitive.name, tuple(sorted(eqn.params.items())),
-                          *(node.number for node in own))
-            for i, var in enumerate(eqn.outvars):
-                nodes[var] = Node(var.aval, step=step, place=i, needs=needs,
-                                  number=number("result", same, i))
-        return [read(atom) for atom in body.jaxpr.outvars]
-
-    inputs = zip(takes, closed.in_avals, strict=True)
-    return walk(closed, [Node(aval, input=name, needs=frozenset([name]),
-                              number=number("input", name)) for name, aval in inputs])
-
-
-def _cut(outputs: Iterable[Node], parent: str, moving: frozenset[str]) -> list[Node]:
-    """The comparisons nearest to the outputs through which all that depends on a parent goes; none
-    where something goes past them."""
-    found, seen, stack = [], set(), list(outputs)
-    while stack:
-        node = stack.pop()
-        if id(node) in seen or parent not in node.needs:
-            continue
-        seen.add(id(node))
-        if node.step is None:
-            return []
-        if node.aval.dtype == bool and node.aval.size == 1 and not node.needs & moving:
-            found.append(node)
-        else:
-            stack += node.step.operands
-    return found
+    return Switches(read, through, list(found))

@@ -1,70 +1,56 @@
 """Whole numbers that a traced program computes from constants alone, such as `arange(n)` made fit
 for an index. Nothing is compiled."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from probml.jaxpr.primitives import name_of
+from probml.jaxpr.primitives import Kind, computed, known, name_of
 
 LARGEST_READ = 100_000
 
-MOVED: dict[str, Callable] = {
-    "broadcast_in_dim": lambda eqn, a: np.broadcast_to(
-        a.reshape([dict(zip(map(int, eqn.params["broadcast_dimensions"]), a.shape,
-                            strict=True)).get(d, 1) for d in _dims(eqn)]),
-        eqn.outvars[0].aval.shape,
-    ),
-    "concatenate": lambda eqn, *a: np.concatenate(a, eqn.params["dimension"]),
-    "convert_element_type": lambda eqn, a: (a != 0) + 0 * a if eqn.outvars[0].aval.dtype == bool
-    else a,
-    "reshape": lambda eqn, a: a.reshape(eqn.outvars[0].aval.shape),
-    "squeeze": lambda eqn, a: a.reshape(eqn.outvars[0].aval.shape),
-    "expand_dims": lambda eqn, a: a.reshape(eqn.outvars[0].aval.shape),
-    "transpose": lambda eqn, a: a.transpose(eqn.params["permutation"]),
-}
-_COMPUTED: dict[str, Callable] = {
-    "iota": lambda eqn: np.broadcast_to(
-        np.arange(eqn.params["shape"][eqn.params["dimension"]], dtype=float).reshape(
-            [-1 if d == eqn.params["dimension"] else 1 for d in _dims(eqn)]
-        ),
-        eqn.params["shape"],
-    ),
-    "add": lambda eqn, a, b: a + b,
-    "sub": lambda eqn, a, b: a - b,
-    "mul": lambda eqn, a, b: a * b,
-    "max": lambda eqn, a, b: np.maximum(a, b),
-    "min": lambda eqn, a, b: np.minimum(a, b),
-    "lt": lambda eqn, a, b: (a < b).astype(float),
-    "ge": lambda eqn, a, b: (a >= b).astype(float),
-    "clamp": lambda eqn, a, b, c: np.clip(b, a, c),
-    "select_n": lambda eqn, which, *a: np.choose(which.astype(int), a),
-}
+
+def whole(value: Any) -> np.ndarray | None:
+    """The whole numbers that an array of a program is, as floats; None where it is something
+    else."""
+    if isinstance(value, bool | int):
+        return np.asarray(value, float)
+    kind = getattr(getattr(value, "dtype", None), "kind", "V")
+    if kind not in "biu" or np.size(value) > LARGEST_READ:
+        return None
+    try:
+        return np.asarray(value, float)
+    except TypeError:  # a tracer
+        return None
 
 
-def _dims(eqn: Any) -> range:
-    return range(len(eqn.outvars[0].aval.shape))
-
-
-def folded(eqn: Any, known: Sequence[np.ndarray | None]) -> np.ndarray | None:
+def folded(eqn: Any, numbers: Sequence[Any]) -> np.ndarray | None:
     """The whole numbers that the one result of an equation is; NaN where they depend on data; None
     where nothing is known.
 
     Args:
-        known: the same of its operands. Where nothing is known of one, it depends on data.
+        numbers: the same of its operands. Where nothing is known of one, it depends on data.
     """
-    out, name = eqn.outvars[0].aval, name_of(eqn)
+    out, entry = eqn.outvars[0].aval, known(eqn)
     # random keys and tokens have no such kind
-    whole = getattr(getattr(out, "dtype", None), "kind", "") in ("b", "i", "u")
-    if (not whole or not 0 < out.size <= LARGEST_READ or name == "reshape"
-        and eqn.params.get("dimensions") is not None):
+    kind = getattr(getattr(out, "dtype", None), "kind", "V")
+    if entry is None or kind not in "biu" or not 0 < out.size <= LARGEST_READ or (
+            numbers and all(array is None for array in numbers)):
         return None
-    if name in _COMPUTED and all(array is not None and not np.isnan(array).any()
-                                 for array in known):
-        return np.asarray(_COMPUTED[name](eqn, *known), float)
-    if name in MOVED and any(array is not None for array in known):
-        arrays = [np.full(atom.aval.shape, np.nan) if array is None else array
-                  for array, atom in zip(known, eqn.invars, strict=True)]
-        return np.asarray(MOVED[name](eqn, *arrays), float)
-    return None
+    exact = [array is not None and not np.isnan(array).any() for array in numbers]
+    if all(exact):
+        found = computed(eqn, [array.astype(atom.aval.dtype) for array, atom
+                               in zip(numbers, eqn.invars, strict=True)])
+    elif name_of(eqn) == "convert_element_type":
+        array = numbers[0]
+        found = [np.where(np.isnan(array), np.nan, array != 0) if kind == "b" else array]
+    elif entry.kind is Kind.JOIN or entry.kind is Kind.MOVE and all(exact[1:]):
+        found = computed(eqn, [
+            np.full(atom.aval.shape, np.nan) if array is None
+            else array if entry.kind is Kind.JOIN or i == 0 else array.astype(int)
+            for i, (array, atom) in enumerate(zip(numbers, eqn.invars, strict=True))
+        ], np.dtype(float))
+    else:
+        return None
+    return None if found is None else np.broadcast_to(np.asarray(found[0], float), out.shape)

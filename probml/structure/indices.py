@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from probml.jaxpr.analysis import analyse
 from probml.jaxpr.gathers.moves import Reading
 from probml.jaxpr.gathers.reader import Reader
 from probml.jaxpr.gathers.symbols import (
@@ -30,12 +31,10 @@ from probml.jaxpr.gathers.symbols import (
     Label,
     Node,
     Value,
-    constant,
     evaluated,
     numbers_of,
     sources_of,
 )
-from probml.jaxpr.walk import interpret
 
 if TYPE_CHECKING:
     from probml.structure.structure import Structure
@@ -157,7 +156,7 @@ def standing(structure: "Structure", name: str) -> list[tuple[frozenset[Label], 
     inputs = [_unknown(aval.shape) if other not in structure.sites
               or structure.sites[other].rows else _labelled(other, aval.shape)
               for other, aval in zip(takes, program.in_avals, strict=True)]
-    return [value.axes for value in interpret(program, inputs, constant, Reader().rule)]
+    return [value.axes for value in analyse(program, Reader(), inputs)]
 
 
 def _unknown(shape: Sequence[int]) -> Value:
@@ -191,7 +190,7 @@ def _read(structure: "Structure") -> tuple["Reader", frozenset, list[tuple[str, 
                 inputs.append(_unknown(aval.shape))
             else:
                 inputs.append(_labelled(name, aval.shape))
-        for value in interpret(program, inputs, constant, reader.rule):
+        for value in analyse(program, reader, inputs):
             loose |= value.every
     return reader, loose, starts
 

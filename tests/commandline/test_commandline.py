@@ -1,7 +1,9 @@
 """The command line by its runner: tables in, tables out, exit codes, and errors of one line."""
 
+import io
 import json
 import re
+import subprocess
 import sys
 import types
 from importlib.resources import files as shipped
@@ -15,7 +17,8 @@ from click.testing import CliRunner  # noqa: E402
 
 import probml  # noqa: E402
 from probml.engines import Engine  # noqa: E402
-from probml.models.commandline import coloured, engines, files  # noqa: E402
+from probml.models import GeneralizedLinearModel  # noqa: E402
+from probml.models.commandline import catalogue, coloured, engines, files, learning  # noqa: E402
 from probml.models.commandline.main import main  # noqa: E402
 
 ROWS = pd.DataFrame({"size": [1.0, 1.1, 0.9, 5.0, 5.1, 4.9, np.nan, 1.05],
@@ -126,7 +129,7 @@ def test_a_model_of_ones_own_is_a_file_and_a_name(place):
     out = ask(place, "score", "@coin.probml", "@tosses.csv", "-m", spec, "--set", "a=2.0")
     assert "log_score" in out.stdout
     out = ask(place, "explain", "@coin.probml", "-m", spec, "--set", "a=2.0")
-    assert "by Exact: exact" in out.stdout and "bias" in out.stdout
+    assert "by Exact: Exact posterior" in out.stdout and "bias" in out.stdout
     assert "possible, on request" in ask(place, "explain", "-m", spec, "--data",
                                          "@tosses.csv").stdout
     found = json.loads(ask(place, "check", spec, "--rows", "5", "--simulations", "40",
@@ -220,7 +223,7 @@ def test_dates_and_names_are_left_out_by_request(place):
     (("fit", "@rows.csv", "-m", "mixture", "--engine", "EmpiricalBayes"), 4, "give its choose"),
     (("fit", "@rows.csv", "-m", "mixture", "--target", "kind"), 4, "omit --target"),
     (("fit", "@line.csv", "-m", "regression", "--target", "y", "--engine", "em"), 4, "exact"),
-    (("fit", "@rows.csv", "-m", "network", "--components", "3"), 4, "mixture and hmm have"),
+    (("fit", "@rows.csv", "-m", "network", "--components", "3"), 4, "factor and hmm have"),
     (("report", "@fit.probml", "--target", "kind"), 4, "it needs --data"),
     (("report", "@fit.probml", "--data", "@rows.csv", "--target", "sort"), 3, "no such column"),
     (("fit", "@rows.csv", "-m", "mixture", "--components", "3-1"), 4, "a range such as 1-5"),
@@ -275,3 +278,91 @@ def test_a_terminal_has_colours_where_there_is_rich(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rich", None)
     coloured.show("none")
     assert (shown, capsys.readouterr().out) == (["rich"], "none\n")
+
+
+def test_help_comes_at_once():
+    """Neither JAX, nor pandas, nor scikit-learn is imported for it."""
+    code = ("import sys; from probml.models.commandline.main import main\n"
+            "try: main(['fit', '--help'])\n"
+            "except SystemExit: pass\n"
+            "sys.exit(','.join({'jax', 'numpyro', 'pandas', 'sklearn', 'numpy'} & {*sys.modules}) or 0)")
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert all(name in found.stdout for name in ("--formula", "latent_class", "EmpiricalBayes"))
+
+
+def test_the_catalogue_is_what_is_learnt():
+    assert {*catalogue.MODELS} == {*learning.LEARN}
+
+
+def test_fit_prints_the_summary_that_summary_prints_again(place):
+    said = ask(place, "fit", "@rows.csv", "-m", "naive-bayes", "--target", "kind", "-o", "@s.probml")
+    assert "Class proportions" in said.stdout and "large" in said.stdout
+    assert said.stderr.strip().endswith("s.probml") and "written to" in said.stderr
+    again = ask(place, "summary", "@s.probml").stdout
+    assert said.stdout == again and "weights[large]" in ask(place, "explain", "@s.probml").stdout
+    told = json.loads(ask(place, "summary", "@s.probml", "--json").stdout)
+    assert told["engine"] == "Exact()" and len(told["parameters"]) > 2
+    assert told["summary"]["tables"][0]["heading"] == "Class proportions"
+
+
+def test_predict_takes_the_option_names_of_fit(place):
+    """--target is --site."""
+    one, other = (ask(place, "predict", "@fit.probml", "@rows.csv", option, "kind").stdout
+                  for option in ("--target", "--site"))
+    assert one == other and one.startswith("prediction")
+
+
+def test_models_of_classes_and_factors_and_generalized_ones(place):
+    random = np.random.default_rng(0)
+    z = random.integers(0, 2, 200)
+    answers = pd.DataFrame({f"item{j}": np.where(random.random(200) < 0.1 + 0.8 * z, "yes", "no")
+                            for j in range(4)})
+    answers.to_csv(place / "answers.csv", index=False)
+    ask(place, "fit", "@answers.csv", "-m", "latent-class", "--components", "2", "-o", "@l.probml")
+    p = pd.read_csv(io.StringIO(ask(place, "predict", "@l.probml", "@answers.csv").stdout))
+    right = (p["prediction"] == z).mean()
+    assert max(right, 1 - right) > 0.9
+
+    numbers = pd.DataFrame(random.normal(size=(100, 1)) @ random.normal(size=(1, 4))
+                           + 0.3 * random.normal(size=(100, 4)), columns=list("abcd"))
+    numbers.to_csv(place / "numbers.csv", index=False)
+    assert "loadings" in ask(place, "fit", "@numbers.csv", "-m", "factor", "--components", "1",
+                             "-o", "@f.probml").stdout.lower()
+    assert "is text" in ask(place, "fit", "@answers.csv", "-m", "factor", code=3).stderr
+
+    x = random.normal(size=300)
+    counts = pd.DataFrame({"x": x, "y": random.poisson(np.exp(0.5 + 0.7 * x))})
+    counts.to_csv(place / "counts.csv", index=False)
+    ask(place, "fit", "@counts.csv", "-m", "glm", "--target", "y", "--set", "family=poisson", "-o",
+        "@g.probml")
+    plain = GeneralizedLinearModel("poisson").fit(counts[["x"]], counts["y"]).predict(counts[["x"]])
+    found = pd.read_csv(io.StringIO(ask(place, "predict", "@g.probml", "@counts.csv").stdout))
+    np.testing.assert_allclose(found["prediction"], plain, rtol=1e-4)
+    assert "has no formula" in ask(place, "fit", "@counts.csv", "-m", "mixture", "--formula", "y ~ x",
+                                   code=4).stderr
+    assert "give a formula" in ask(place, "fit", "@counts.csv", "-m", "mixed", code=4).stderr
+
+
+@pytest.mark.slow
+def test_a_mixed_model_by_formula_has_lme4s_numbers(place):
+    """lme4's published fit of sleepstudy: 251.41 + 10.467 Days."""
+    pytest.importorskip("formulaic")
+    (place / "sleep.csv").write_text((shipped("probml.data") / "sleepstudy.csv").read_text())
+    ask(place, "fit", "@sleep.csv", "-m", "mixed", "--formula",
+        "Reaction ~ Days + (Days | Subject)", "-o", "@m.probml")
+    found = probml.load(place / "m.probml")
+    np.testing.assert_allclose([found.intercept_, *found.coef_], [251.405, 10.467], rtol=1e-3)
+    p = pd.read_csv(io.StringIO(ask(place, "predict", "@m.probml", "@sleep.csv").stdout))
+    assert len(p) == 180 and p["prediction"].between(150, 500).all()
+
+
+def test_a_forecast_has_the_dates_that_follow(place):
+    months = pd.date_range("2019-01-01", periods=48, freq="MS").strftime("%Y-%m-%d")
+    level = np.cumsum(np.random.default_rng(0).normal(size=48))
+    pd.DataFrame({"month": months, "sales": level}).to_csv(place / "sales.csv", index=False)
+    ask(place, "fit", "@sales.csv", "-m", "series", "-o", "@sales.probml")
+    found = pd.read_csv(io.StringIO(ask(place, "forecast", "@sales.probml", "@sales.csv", "-n", "2",
+                                        "--interval", "0.9").stdout))
+    assert found["month"].tolist() == ["2023-01-01", "2023-02-01"]
+    assert list(found) == ["month", "ahead", "sales", "sales lower", "sales upper"]

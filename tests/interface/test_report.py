@@ -1,6 +1,8 @@
 """A report is one file that opens anywhere: well-formed, without network, with headings, captions
 and words for pictures; what it tells is what was found."""
 
+import pickle
+import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -58,6 +60,9 @@ class Page(HTMLParser):
         if tag == "html" and not attrs.get("lang"):
             self.faults.append("no language")
 
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+
     def handle_endtag(self, tag):
         if tag in EMPTY:
             return
@@ -88,7 +93,7 @@ def test_a_report_of_a_point_tells_all_of_it(tmp_path):
     page = checked(fit.report(tmp_path / "report.html", DATA))
     text = " ".join(page.text)
     for said in ("slope", "40 rows", "The function", "dist.Normal(slope * x", "seed", "7",
-                 "MAP", "chosen", "Versions", probml.__version__, "Nocedal & Wright"):
+                 "MAP", "chosen", "Software", probml.__version__, "Nocedal & Wright", "float64"):
         assert said in text, said
     assert f"{fit.params['slope']:.4g}" in text
 
@@ -110,14 +115,59 @@ def test_a_report_without_rows_says_how_to_have_them(tmp_path):
     assert "This fit holds no rows" in " ".join(page.text)
 
 
-def test_unseen_cells_and_labels_are_told(tmp_path):
+def test_the_page_of_an_estimator_is_about_it_and_the_table(tmp_path):
     from probml.models import NaiveBayes
 
     table = pd.DataFrame({"colour": ["red", None, "blue", "red"], "size": [1.0, 2.0, 1.5, np.nan]})
-    face = NaiveBayes().fit(table, ["a", "b", "b", "a"])
-    page = checked(face.report(tmp_path / "report.html", table))
+    table.attrs["name"] = "toys.csv"
+    y = pd.Series(["a", "b", "b", "a"], name="kind")
+    face = NaiveBayes().fit(table, y)
+    page = checked(face.report(tmp_path / "report.html", table, y))
     text = " ".join(page.text)
-    assert "75.0%" in text and "Share of cells that are seen" in text
+    for said in ("Naive Bayes of toys.csv", "4 rows, 3 columns.", "kind (target)", "25.0%",
+                 "blue, red", "1 to 2", "Profile", "Confusion matrix"):
+        assert said in text, said
+    assert page.headings.count(2) == 4  # data, estimates, checks, details
+
+    def told(path):  # but for the time of day
+        words = " ".join(checked(path).text)
+        return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", words)
+
+    same = told(face.report(tmp_path / "a.html", table, y))
+    assert same == told(face.fit_.report(tmp_path / "b.html", table, y))
+    assert same == told(face.report(tmp_path / "c.html"))  # with the rows that it still has
+    assert "toys.csv" not in told(face.report(tmp_path / "d.html", table, y, name="of mine"))
+    with pytest.raises(probml.ModelError, match="report.name=3"):
+        face.report(tmp_path / "e.html", table, y, name=3)
+    copy = pickle.loads(pickle.dumps(face))  # which has none
+    assert "This fit holds no rows" in told(copy.report(tmp_path / "f.html"))
+
+
+def test_a_series_has_time_steps_and_a_long_table_an_expander(tmp_path):
+    from probml.models import HiddenMarkov
+
+    series = pd.Series(np.r_[np.zeros(30), np.full(30, 5.0), 1.0] + RANDOM.normal(size=61),
+                       pd.date_range("2020-01-01", periods=61), name="load")
+    face = HiddenMarkov(2, n_init=2).fit(series)
+    text = " ".join(checked(face.report(tmp_path / "report.html")).text)
+    assert "Hidden Markov model" in text and "61 time steps, 1 column." in text
+    assert "load" in text and "y[0]" not in text and "1 rows" not in text and "date" in text
+
+    from probml.assessment.pages.html import table
+
+    html = table([{"i": i} for i in range(40)], "numbers")
+    assert html.count("<tr>") == 1 + 25 + 1 + 40 and "All 40 rows" in html
+    assert "details" not in table([{"i": i} for i in range(30)], "numbers")
+
+
+def test_a_mapping_of_sites_of_an_estimators_fit_is_read_as_the_function_reads_it(tmp_path):
+    from probml.models import GaussianMixture
+
+    face = GaussianMixture(2, n_init=1).fit(X)
+    text = " ".join(checked(face.fit_.report(tmp_path / "a.html", {"x": X})).text)
+    assert "Gaussian mixture" in text and "x[0]" in text
+    with pytest.raises(probml.ModelError, match=r"report\(y=...\): the target"):
+        face.fit_.report(tmp_path / "a.html", {"x": X}, X[:, 0])
 
 
 def test_what_is_cited_is_what_was_used():

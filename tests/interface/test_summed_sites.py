@@ -170,3 +170,114 @@ def test_the_values_of_a_summed_site_are_its_own():
     found = fit.posterior("w")
     assert found.probs.shape == (4, 2, 2) and isinstance(found, dist.Distribution)
     assert np.isfinite(found.log_prob(jnp.full((4, 2), 5))).all()
+
+
+MEANS = np.array([-1.0, 2.0])
+MANY = np.random.default_rng(11).normal(size=30)
+
+
+def a_vector_beside_a_kind(x):
+    kind = sample("kind", dist.Bernoulli(0.3))
+    z = sample("z", dist.Bernoulli(jnp.where(kind == 1, 0.8, 0.25) * jnp.ones(30)).to_event(1))
+    sample("x", dist.Normal(jnp.asarray(MEANS)[z] + kind, 1.0).to_event(1), obs=x)
+
+
+def a_vector_beside_a_number(x):
+    k = sample("k", dist.Normal(0.0, 1.0))
+    z = sample("z", dist.Bernoulli(0.25 * jnp.ones(30)).to_event(1))
+    sample("x", dist.Normal(jnp.asarray(MEANS)[z] + k, 1.0).to_event(1), obs=x)
+
+
+def of_vector(p, shift, x=MANY):
+    """log p of an element in each state, (elements, states)."""
+    return np.log([1 - p, p]) + stats.norm(MEANS + shift, 1.0).logpdf(x[:, None])
+
+
+def test_a_hidden_vector_of_truths_beside_others_is_summed_out_element_by_element():
+    """2 × 30 terms, not 2^30."""
+    kinds = [np.log(w) + np.logaddexp.reduce(of_vector(p, kind), axis=1).sum()
+             for kind, (w, p) in enumerate([(0.7, 0.25), (0.3, 0.8)])]
+    model = probml.model(a_vector_beside_a_kind)()
+    np.testing.assert_allclose(model.log_density({"x": MANY}, {}), np.logaddexp(*kinds), rtol=1e-6)
+    share = np.exp(kinds - np.logaddexp(*kinds))
+    each = np.stack([of_vector(p, kind) for kind, p in enumerate((0.25, 0.8))])
+    each = np.exp(each - np.logaddexp.reduce(each, axis=-1, keepdims=True))
+    np.testing.assert_allclose(model.at({}).predict_proba({"x": MANY}, "z"),
+                               np.einsum("k,kns->ns", share, each), atol=1e-5)
+    want = np.logaddexp.reduce(of_vector(0.25, 0.4), axis=1).sum() + stats.norm().logpdf(0.4)
+    got = probml.model(a_vector_beside_a_number)().log_density({"x": MANY}, {"k": 0.4})
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+STEPS = np.random.default_rng(13).normal(size=(3, 2))
+MOVES, ON = np.array([[0.8, 0.2], [0.3, 0.7]]), np.array([0.2, 0.7])
+
+
+def switches_below_a_chain(y):
+    """A state of each step, and a switch of each of its members."""
+    s = sample("s", dist.HalfNormal(1.0))
+
+    def step(before, now):
+        x = sample("x", dist.Categorical(jnp.asarray(MOVES)[before]))
+        with plate("member", 2):
+            on = sample("on", dist.Bernoulli(jnp.asarray(ON)[x]))
+            sample("y", dist.Normal(1.5 * on + x, s), obs=now)
+        return x, None
+
+    scan(step, 0, y)
+
+
+def switches_below_chains(y):
+    """The same of two chains, each with three switches."""
+    s = sample("s", dist.HalfNormal(1.0))
+
+    def step(before, now):
+        with plate("chain", 2, dim=-2):
+            x = sample("x", dist.Categorical(jnp.asarray(MOVES)[before]))
+            with plate("member", 3, dim=-1):
+                on = sample("on", dist.Bernoulli(jnp.asarray(ON)[x]))
+                sample("y", dist.Normal(1.5 * on + x, s), obs=now)
+        return x, None
+
+    scan(step, jnp.zeros((2, 1), int), y)
+
+
+def test_switches_in_a_plate_below_the_states_of_a_scan_are_summed_out_within_its_steps():
+    paths = [(x, on) for x in itertools.product((0, 1), repeat=3)
+             for on in itertools.product((0, 1), repeat=6)]
+    logs = []
+    for x, on in paths:
+        x, on = np.array(x), np.array(on).reshape(3, 2)
+        p = MOVES[np.r_[0, x[:-1]], x].prod() * np.where(on, ON[x][:, None],
+                                                         1 - ON[x][:, None]).prod()
+        logs.append(np.log(p) + stats.norm(1.5 * on + x[:, None], 0.8).logpdf(STEPS).sum())
+    logs = np.array(logs)
+    total = np.logaddexp.reduce(logs)
+    model = probml.model(switches_below_a_chain)()
+    prior = stats.halfnorm().logpdf(0.8)
+    np.testing.assert_allclose(model.log_density({"y": STEPS}, {"s": 0.8}), total + prior,
+                               rtol=1e-6)
+    fit, share = model.at({"s": 0.8}), np.exp(logs - total)
+    for place, name in enumerate(("x", "on")):
+        values = np.array([path[place] for path in paths])
+        want = (share[:, None] * values).sum(0)
+        got = np.asarray(fit.predict_proba({"y": STEPS}, name))[..., 1]
+        np.testing.assert_allclose(got.ravel(), want, atol=1e-5)
+    found = fit.decode({"y": STEPS})
+    for place, name in enumerate(("x", "on")):
+        np.testing.assert_array_equal(np.ravel(found[name]), paths[logs.argmax()][place])
+
+
+def test_chains_of_a_scan_have_switches_of_their_own():
+    y = np.random.default_rng(17).normal(size=(3, 2, 3))
+    each = np.logaddexp(np.log(1 - ON)[:, None] + stats.norm(np.arange(2)[:, None], 0.8).logpdf(
+        y[..., None, :]), np.log(ON)[:, None] + stats.norm(1.5 + np.arange(2)[:, None], 0.8).logpdf(
+            y[..., None, :])).sum(-1)  # (steps, chains, states)
+    total = stats.halfnorm().logpdf(0.8)
+    for chain in range(2):
+        alpha = np.log(MOVES[0]) + each[0, chain]
+        for t in (1, 2):
+            alpha = np.logaddexp.reduce(alpha[:, None] + np.log(MOVES), axis=0) + each[t, chain]
+        total += np.logaddexp.reduce(alpha)
+    got = probml.model(switches_below_chains)().log_density({"y": y}, {"s": 0.8})
+    np.testing.assert_allclose(got, total, rtol=1e-6)

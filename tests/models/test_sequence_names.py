@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("sklearn")
 
+from probml import DataError  # noqa: E402
 from probml.models import HiddenMarkov  # noqa: E402
 from probml.models.chains.sequence_data import OfSequences  # noqa: E402
 
@@ -35,3 +36,39 @@ def test_a_hidden_markov_model_refuses_other_columns():
     face = HiddenMarkov(1, n_init=1, max_iter=5).fit(TABLE)
     with pytest.raises(ValueError, match="feature names should match"):
         face.predict(TABLE.rename(columns={"heart": "pulse"}))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_hmmlearns_fit_takes_lengths_second():
+    """States have the length of X, so that lengths cannot be mistaken for them."""
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    one = HiddenMarkov(2, n_init=1, max_iter=3).fit(x, [10, 20])
+    other = HiddenMarkov(2, n_init=1, max_iter=3).fit(x, lengths=[10, 20])
+    np.testing.assert_array_equal(one.means_, other.means_)
+    with pytest.raises(DataError, match="y has the shape"):
+        HiddenMarkov(2).fit(x, [10, 19])
+    states = np.where(np.arange(30) < 15, 0, 1)
+    known = HiddenMarkov(2, max_iter=3).fit(x, states)
+    np.testing.assert_allclose(known.means_, [x[:15].mean(0), x[15:].mean(0)], atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_hmmlearns_attributes():
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    face = HiddenMarkov(2, n_init=1, max_iter=3).fit(x)
+    assert (face.n_components, face.n_features) == (2, 2)
+    assert face.monitor_.iter == face.n_iter_ and face.monitor_.history == list(face.history_)
+    symbols = HiddenMarkov(2, emission="categorical")
+    symbols.n_features = 5
+    assert symbols.n_features == symbols.n_symbols == 5
+    assert not hasattr(HiddenMarkov(2), "monitor_")
+
+
+def test_a_categorical_model_is_its_parameters_as_hmmlearns():
+    """The example of Wikipedia's article on the Viterbi algorithm: p = 0.01344."""
+    face = HiddenMarkov(2, emission="categorical")
+    face.startprob_, face.transmat_ = [0.6, 0.4], [[0.7, 0.3], [0.4, 0.6]]
+    face.emissionprob_ = [[0.1, 0.4, 0.5], [0.6, 0.3, 0.1]]
+    log, path = face.decode([[0], [1], [2]], algorithm="viterbi")
+    assert round(np.exp(log), 5) == 0.01344 and path.tolist() == [1, 0, 0]
+    assert face.n_features == 3 and len(face.sample(20, random_state=0)[0]) == 20

@@ -34,7 +34,7 @@ def test_steps_stand_in_the_colours_of_their_states():
     ax = pictures.timeline(CHAIN, {"y": y})
     drawn = {artist.get_label(): artist.get_xdata().tolist() for artist in ax.lines[1:]}
     assert drawn == {"state 0, 60% of the steps": [0, 1, 4], "state 1, 40% of the steps": [2, 3]}
-    assert len(ax.patches) == 3 and ax.get_xlabel() == "step"
+    assert len(ax.patches) == 3 and ax.get_xlabel() == "time step"
     with pytest.raises(probml.ModelError, match="one MarkovChain"):
         pictures.timeline(line().at({"slope": 1.0}), {"y": y})
 

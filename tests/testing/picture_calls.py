@@ -22,6 +22,11 @@ def _mixture():
 
 
 @cache
+def _curve():
+    return models.BayesianLinearRegression().fit(calls.TABLE["x"][:, None], calls.TABLE["y"])
+
+
+@cache
 def _checked():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -42,17 +47,22 @@ def drawn() -> dict[str, tuple]:
         "density": {"fitted": fit, "X": X, "column": 0, "bins": None},
         "ellipses": {"fitted": fit, "X": X, "columns": (0, 1), "sd": (1, 2)},
         "responsibilities": {"fitted": fit, "X": X},
-        "profile": {"fitted": fit},
-        "biplot": {"scores": X, "loadings": np.eye(2), "names": ["a", "b"], "groups": CLASSES},
-        "components": {"parts": {"level": part}, "series": [1.0, 2.0], "ahead": part},
-        "effects": {"fit": line, "name": "effect", "labels": ["a", "b", "c"], "coordinate": 0},
-        "draw_network": {"fit": network, "evidence": {"a": 1}, "nodes": ["a", "b"]},
+        "profile": {"fitted": fit}, "picture": {"fitted": fit, "X": X, "y": None},
+        "forest": {"fitted": part, "data": None, "names": None, "level": 0.95, "summary": (),
+                   "reference": 0.0, "xlabel": "estimate"},
+        "effects_of": {"fitted": _curve(), "column": 0, "X": calls.TABLE["x"][:, None], "level": 0.95},
+        "residuals": {"fitted": _curve(), "X": calls.TABLE["x"][:, None], "y": calls.TABLE["y"]},
+        "qq": {"fitted": _curve(), "X": calls.TABLE["x"][:, None], "y": calls.TABLE["y"]},
+        "biplot": {"fitted": X, "X": np.eye(2), "names": ["a", "b"], "groups": CLASSES},
+        "components": {"fitted": {"level": part}, "X": [1.0, 2.0], "ahead": part},
+        "effects": {"fitted": line, "name": "effect", "labels": ["a", "b", "c"], "coordinate": 0},
+        "draw_network": {"fitted": network, "evidence": {"a": 1}, "nodes": ["a", "b"]},
         "calibration": {"report": _checked(), "quantities": ["slope"], "columns": 3},
         "reliability": {"report": known, "label": 1},
-        "choosing": {"table": sizes}, "comparison": {"table": several, "criterion": "aic"},
+        "choosing": {"fitted": sizes, "X": None}, "comparison": {"table": several, "criterion": "aic"},
         "confusion": {"truth": [0, 1, 1], "predicted": [0, 1, 0], "labels": [0, 1]},
-        "bands": {"fit": line, "data": calls.TABLE, "along": "x", "site": "y", "interval": 0.9},
-        "intervals": {"fit": line, "names": ["slope"]}, "learning": {"fit": calls.fitted()},
+        "bands": {"fitted": line, "X": calls.TABLE, "along": "x", "site": "y", "interval": 0.9},
+        "intervals": {"fitted": line, "names": ["slope"]}, "learning": {"fitted": calls.fitted(), "X": None},
         "timeline": {"fitted": chain, "X": calls.STEPS, "row": 0, "column": 0},
     }  # fmt: skip
     out = {}

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-MOST = 200  # rows of a table in a page
+MOST = 2000  # rows of a table in a page
+LONG = 40  # characters of a cell that is given room
+FIRST = 25  # of a long table that are shown before one asks for the rest
 
 STYLE = """
 :root{color-scheme:light dark;--ink:#1a1a1a;--paper:#fff;--line:#c8c8c8;--soft:#f3f3f3;
@@ -24,12 +26,15 @@ caption{text-align:left;font-weight:600;padding:.2rem 0}
 th,td{border-bottom:1px solid var(--line);padding:.22rem .7rem .22rem 0;text-align:left;
 vertical-align:top}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+td.long{min-width:14rem}
 th button{font:inherit;font-weight:600;color:inherit;background:none;border:0;padding:0;
 cursor:pointer;text-decoration:underline dotted}
 :focus-visible{outline:3px solid var(--blue);outline-offset:2px}
-figure{margin:.8rem 0;padding:.6rem;overflow-x:auto;border:1px solid var(--line)}
+figure{margin:.8rem 0;padding:.6rem;overflow-x:auto;border:1px solid var(--line);
+width:fit-content;max-width:100%}
 figcaption{font-size:.88rem}
 pre{background:var(--soft);padding:.7rem;overflow-x:auto;font-size:.84rem}
+details{margin:.5rem 0}summary{cursor:pointer;font-weight:600;padding:.2rem 0}
 .warn{border-left:5px solid #d55e00;padding:.2rem .8rem;background:var(--soft)}
 .good{border-left:5px solid #009e73;padding:.2rem .8rem;background:var(--soft)}
 ul.warn{padding-left:2rem}
@@ -39,8 +44,8 @@ border:1px solid var(--line);border-radius:.3rem;cursor:pointer}
 [role=tab][aria-selected=true]{border-color:var(--blue);box-shadow:inset 0 -3px var(--blue)}
 @media print{nav,.skip,[role=tablist]{display:none}[role=tabpanel][hidden]{display:block}
 body{max-width:none;font-size:11pt}
-figure,table{break-inside:avoid}
-details>*{display:block}}
+figure,tr{break-inside:avoid}h2,caption{break-after:avoid}
+.scroll,figure{overflow:visible}}
 """
 
 # a click, or Enter, on a heading sorts a table: numbers as numbers; tabs go by click, or by arrow
@@ -89,11 +94,11 @@ def table(records: Sequence[Mapping[str, Any]], caption: str, sortable: bool = F
         return ""
     columns = list(records[0])
     numeric = {name for name in columns
-               if all(isinstance(r.get(name), int | float) for r in records)}
+               if all(_is_number(r.get(name)) for r in records)}
 
     def heading(name: str) -> str:
         own = ' class="n"' if name in numeric else ""
-        text = escape(str(name)) or "what"
+        text = escape(str(name).strip())
         text = f'<button type="button">{text}</button>' if sortable else text
         return f'<th scope="col"{own}>{text}</th>'
 
@@ -101,17 +106,35 @@ def table(records: Sequence[Mapping[str, Any]], caption: str, sortable: bool = F
         text = escape(shown(record.get(name)))
         if first:
             return f'<th scope="row">{text}</th>'
-        return f'<td class="n">{text}</td>' if name in numeric else f"<td>{text}</td>"
+        kind = "n" if name in numeric else "long" if len(text) > LONG else ""
+        return f'<td class="{kind}">{text}</td>' if kind else f"<td>{text}</td>"
 
-    rows = "".join("<tr>" + "".join(cell(record, name, i == 0) for i, name in enumerate(columns))
-                   + "</tr>" for record in records[:MOST])
-    more = (f"<p>{len(records) - MOST} further rows are not shown.</p>" if len(records) > MOST
-            else "")
     kind = ' class="sortable"' if sortable else ""
-    return (f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
-            f"<table{kind}><caption>{escape(caption)}</caption>"
-            f"<thead><tr>{''.join(map(heading, columns))}</tr></thead><tbody>{rows}</tbody></table>"
-            f"</div>{more}")
+
+    def part(some: Sequence[Mapping[str, Any]], text: str) -> str:
+        rows = "".join("<tr>" + "".join(cell(record, name, i == 0)
+                                        for i, name in enumerate(columns)) + "</tr>"
+                       for record in some)
+        text = escape(text)
+        return (f'<div class="scroll" tabindex="0" role="region" aria-label="{text}">'
+                f"<table{kind}><caption>{text}</caption><thead><tr>"
+                f"{''.join(map(heading, columns))}</tr></thead><tbody>{rows}</tbody></table></div>")
+
+    count = len(records)
+    if count <= FIRST + 5:
+        return part(records, caption)
+    left = f"<p>{count - MOST:,} further rows are not shown.</p>" if count > MOST else ""
+    return part(records[:FIRST], f"{caption}: the first {FIRST} of {count:,}") + folded(
+        f"All {count:,} rows", [part(records[:MOST], f"{caption}: all"), left])
+
+
+def _is_number(value: Any) -> bool:
+    """A number, or one as text, its standard error in parentheses; an empty cell."""
+    try:
+        float(str(value or 0).replace(",", "").partition(" (")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def shown(value: Any) -> str:
@@ -124,13 +147,28 @@ def shown(value: Any) -> str:
 
 
 def records_of(frame: Any) -> list[dict[str, Any]]:
-    """A pandas table as records, its index first."""
-    return frame.rename_axis(index=frame.index.name or "what").reset_index().to_dict("records")
+    """A pandas table as records, its index first, where that says something."""
+    flat = frame.copy()
+    flat.columns = [" ".join(map(str, name)) if isinstance(name, tuple) else str(name)
+                    for name in flat.columns]
+    if type(flat.index).__name__ != "RangeIndex" or flat.index.name is not None:
+        names = [str(name or "") or " " * i for i, name in enumerate(flat.index.names)]
+        flat.index = flat.index.set_names([name if name not in flat.columns else f"{name} "
+                                           for name in names])
+        flat = flat.reset_index()
+    return flat.to_dict("records")
 
 
 def figure(picture: str, caption: str) -> str:
     """A picture, an SVG, with what it shows in words."""
     return f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def folded(title: str, parts: Iterable[str], opened: bool = False) -> str:
+    """Parts behind their title, which shows them; nothing where there is nothing in them."""
+    body = "".join(parts)
+    return (f"<details{' open' * opened}><summary>{escape(title)}</summary>{body}</details>"
+            if body else "")
 
 
 def tabs(name: str, pages: Sequence[tuple[str, str]], caption: str) -> str:

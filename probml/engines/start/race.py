@@ -170,7 +170,7 @@ def of_restarts(value: np.ndarray, ended: np.ndarray, alive: np.ndarray, best: i
     lower = None if same.all() else below[~same].min()
     stopped, collapsed = int((alive & ~ended).sum()), int((~alive).sum())
     others = f"; the next best is lower by {lower:.2g}" if lower is not None else ""
-    others += f"; {stopped} were stopped early" * bool(stopped)
+    others += f"; {stopped} {'was' if stopped == 1 else 'were'} stopped early" * bool(stopped)
     others += f"; {collapsed} collapsed and were discarded" * bool(collapsed)
     return Finding.of(Code.RESTARTS, starts=len(value), reached=int(same.sum()), lower=lower,
                       stopped=stopped, collapsed=collapsed, where=where, others=others, then=then)

@@ -7,15 +7,16 @@ chain of first order), then for every cell
     α_1(z) = p(z, y_1 | c_0),  α_t(z') = Σ_z α_{t−1}(z) p(z', y_t | c_{t−1}(z)),  p(y) = Σ_z α_T(z)
 
 and where it depends on the z of the last h steps, in a chain of order h, their joint states stand
-in the place of z. What is continuous and unseen in a step is drawn beside it, by a scan of its own
-that forgets z.
+in the place of z. Sites on which c does not depend are summed out within the step, in cells of
+their own, each below one cell of the chain. What is continuous and unseen in a step is drawn beside
+it, by a scan of its own that forgets z.
 
 Cost: steps × K^(h+1) evaluations of the step's body, K joint states of a cell (Rabiner 1989).
 """
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -90,10 +91,18 @@ class Loop(NamedTuple):
 
     def run(self, carry: Any, x: Any, step: Any, states: Mapping,
             values: Mapping) -> tuple[list[jax.Array], Any]:
-        """The logs of all discrete and observed sites at these states, each flat, and what the step
+        """The logs of all discrete and observed sites at these states, flat, and what the step
         hands on."""
         trace, after, _ = self.trace(carry, x, step, {**states, **values})
         return [log.ravel() for log in logs_of(trace, self.drawn).values()], after
+
+    def joint(self, names: Sequence[str]) -> tuple[np.ndarray, dict[str, jax.Array]]:
+        """The joint states of some sites, (joint states, sites), and each site with all of its
+        cells in one, for each of these."""
+        grid = np.array(list(itertools.product(*(range(self.hidden[name].count)
+                                                 for name in names))), int)
+        return grid, {name: self.hidden[name].everywhere()[grid[:, i]]
+                      for i, name in enumerate(names)}
 
 
 def names_inside(msg: dict) -> set[str]:
@@ -216,42 +225,48 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
     Args:
         lean: site → log weights of its states, (steps, *cells, states).
     """
-    grid = np.array(list(itertools.product(*(range(states.count)
-                                             for states in loop.hidden.values()))))
-    every = {name: states.everywhere()[grid[:, i]]
-             for i, (name, states) in enumerate(loop.hidden.items())}
     at = lambda t: jax.tree.map(lambda leaf: leaf[t], (xs, dict(values)))  # noqa: E731
     x, drawn = at(0)
-    moves, order = _depends(loop, init, x, drawn)
-    where, count = _cells(loop, init, x, drawn, order)
+    moves, order, chain = _depends(loop, init, x, drawn)
+    below = tuple(name for name in loop.hidden if name not in chain)
+    (grid, every), (inner, own) = loop.joint(chain), loop.joint(below)
+    places = _places(loop, init, x, drawn, order, chain)
     older = len(grid) ** (order - 1)  # joint states of the steps before, the last one left out
 
-    def of_cells(logs: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """Logs of all elements → those of each cell, and the sum of what looks at none."""
-        log = jnp.concatenate(logs)
-        each = jax.ops.segment_sum(log, np.where(where == NONE, count, where), count + 1)
-        return each[:-1], each[-1]
+    def leant(weights: Mapping[str, jax.Array], names: Sequence[str], grid: np.ndarray,
+              count: int) -> jax.Array:
+        """What joint states of some sites of a step weigh, (joint states, cells)."""
+        total = jnp.zeros((len(grid), count))
+        for i, name in enumerate(names):
+            if name in weights:
+                states = loop.hidden[name]
+                each = weights[name].reshape(states.cells, states.count)[:, grid[:, i]].T
+                total = total.at[:, : states.cells].add(each)
+        return total
 
-    def step(carry: list, x: Any, t: Any, states: Mapping, values: Mapping) -> tuple:
-        logs, after = loop.run(jax.tree.unflatten(tree, carry), x, t, states, values)
-        return *of_cells(logs), jax.tree.leaves(after)
+    def step(carry: list, x: Any, t: Any, states: Mapping, values: Mapping,
+             weights: Mapping) -> tuple:
+        def run(now: Mapping) -> tuple[jax.Array, list]:
+            logs, after = loop.run(jax.tree.unflatten(tree, carry), x, t, {**states, **now}, values)
+            return jnp.concatenate(logs), jax.tree.leaves(after)
+
+        logs, after = jax.vmap(run, axis_size=len(inner))(own)
+        each = leant(weights, below, inner, places.cells) + places.of_cells(logs)
+        log = places.of_chain(logs[0], semiring.logs(each, 0))
+        return log[:-1], log[-1], [leaf[0] for leaf in after]
+
+    def begun(weights: Mapping[str, jax.Array]) -> jax.Array:
+        return jnp.tile(leant(weights, chain, grid, places.count), (older, 1))
 
     start, tree = jax.tree.flatten(init)
-    def leant(weights: Mapping[str, jax.Array]) -> jax.Array:
-        """What a step's joint states weigh, (joint states, cells)."""
-        total = jnp.zeros((len(grid), count))
-        for i, (name, states) in enumerate(loop.hidden.items()):
-            if name in weights:
-                own = weights[name].reshape(states.cells, states.count)[:, grid[:, i]].T
-                total = total.at[:, : states.cells].add(own)
-        return jnp.tile(total, (older, 1))
-
-    log, rest, carry = jax.vmap(step, (None, None, None, 0, None))(start, x, 0, every, drawn)
+    first = {name: weights[0] for name, weights in lean.items()}
+    log, rest, carry = jax.vmap(step, (None, None, None, 0, None, None), axis_size=len(grid))(
+        start, x, 0, every, drawn, first)
     if older > 1:  # what was before the first step is in one state
-        log = jnp.concatenate([log, jnp.full(((older - 1) * len(grid), count), -jnp.inf)])
+        log = jnp.concatenate([log, jnp.full(((older - 1) * len(grid), places.count), -jnp.inf)])
         carry = [jnp.concatenate([leaf] * older) for leaf in carry]
     if lean:
-        log += leant({name: weights[0] for name, weights in lean.items()})
+        log += begun(first)
     # one that moves with the states has one value for each, another is the same in all
     split = lambda flat: [leaf if moved else leaf[0]  # noqa: E731
                           for leaf, moved in zip(flat, moves, strict=True)]
@@ -261,13 +276,13 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
     def onward(held, now):
         log, total, carry, t = held
         x, values, weights = now
-        inner = jax.vmap(step, (None, None, None, 0, None))
-        moved, rest, after = jax.vmap(inner, (axes, None, None, None, None), axis_size=len(log))(
-            carry, x, t, every, values)
+        onwards = jax.vmap(step, (None, None, None, 0, None, None), axis_size=len(grid))
+        moved, rest, after = jax.vmap(onwards, (axes, None, None, None, None, None),
+                                      axis_size=len(log))(carry, x, t, every, values, weights)
         # (the oldest step's states, those of the others and of the new one, ...)
         split_off = lambda leaf: leaf.reshape(len(grid), -1, *leaf.shape[2:])  # noqa: E731
         log = semiring.logs(split_off(log[:, None] + moved), 0)
-        log = log + leant(weights) if weights else log
+        log = log + begun(weights) if weights else log
         # from any state of the oldest step: it is the same
         after = [split_off(leaf)[0].astype(kind) for leaf, kind in zip(after, kinds, strict=True)]
         return (log, total + rest[0, 0], split(after), t + 1), None
@@ -279,9 +294,10 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
     return semiring.logs(held[0], 0).sum() + held[1]
 
 
-def _depends(loop: Loop, init: Any, x: Any, drawn: Mapping) -> tuple[list[bool], int]:
-    """Which leaves of what a step hands on move with its states, and on the states of how many
-    steps they depend.
+def _depends(loop: Loop, init: Any, x: Any,
+             drawn: Mapping) -> tuple[list[bool], int, tuple[str, ...]]:
+    """Which leaves of what a step hands on move with its states, on the states of how many steps
+    they depend, and on those of which sites.
 
     Raises:
         ModelError: on those of all steps before, or of so many that their joint states are too
@@ -298,7 +314,10 @@ def _depends(loop: Loop, init: Any, x: Any, drawn: Mapping) -> tuple[list[bool],
 
     closed = jaxpr_of(after)(states, *flat)
     depends = levels.dependencies(closed)
-    first, joint = len(states), math.prod(s.count for s in loop.hidden.values())
+    first, inputs = len(states), sorted(states)
+    chain = tuple(name for name in loop.hidden if any(inputs.index(name) in depends[leaf]
+                                                      for leaf in range(len(flat))))
+    joint = math.prod(loop.hidden[name].count for name in chain)
     moved = {leaf for leaf in range(len(flat)) if any(i < first for i in depends[leaf])}
     order, late = 1, set(moved)  # leaves that depend on the states of so many steps, or more
     while late := {leaf for leaf in range(len(flat)) if depends[leaf] & {first + i for i in late}}:
@@ -319,16 +338,47 @@ def _depends(loop: Loop, init: Any, x: Any, drawn: Mapping) -> tuple[list[bool],
             f"site '{loop.drawn[0]}' is continuous and latent in a scan and depends on the "
             f"discrete site '{loop.name}', which is summed out there: observe one of the two"
         )
-    return [leaf in moved for leaf in range(len(flat))], order
+    return [leaf in moved for leaf in range(len(flat))], order, chain
 
 
-def _cells(loop: Loop, init: Any, x: Any, drawn: Mapping,
-           order: int) -> tuple[np.ndarray, int]:
-    """The cell at which each element of a step's logs looks, now and in the steps before, and how
-    many cells there are.
+class _Places(NamedTuple):
+    """At which cells the elements of a step's logs look.
+
+    Attributes:
+        chain: the cell of the chain of every element, now and in the steps before.
+        below: the cell of every element of sites on which what is handed on does not depend.
+        above: of these cells, the cell of the chain. count: how many cells the chain has.
+    """
+
+    chain: np.ndarray
+    below: np.ndarray
+    above: np.ndarray
+    count: int
+
+    @property
+    def cells(self) -> int:
+        return len(self.above)
+
+    def of_cells(self, logs: jax.Array) -> jax.Array:
+        """Logs of all elements, (states, elements) → of each cell below, (states, cells)."""
+        return jax.ops.segment_sum(logs.T, np.where(self.below == NONE, self.cells, self.below),
+                                   self.cells + 1)[:-1].T
+
+    def of_chain(self, logs: jax.Array, cells: jax.Array) -> jax.Array:
+        """Logs of all elements, and of the cells below → those of each cell of the chain, and the
+        sum of what looks at none."""
+        where = np.concatenate([self.chain, self.above])
+        return jax.ops.segment_sum(
+            jnp.concatenate([jnp.where(self.below == NONE, logs, 0.0), cells]),
+            np.where(where == NONE, self.count, where), self.count + 1)
+
+
+def _places(loop: Loop, init: Any, x: Any, drawn: Mapping, order: int,
+            chain: Sequence[str]) -> _Places:
+    """At which cells the elements of a step's logs look.
 
     Args:
-        order: on how many steps what is handed on depends.
+        order: on how many steps what is handed on depends. chain: on which sites.
 
     Raises:
         ModelError: an element looks at two cells.
@@ -343,17 +393,31 @@ def _cells(loop: Loop, init: Any, x: Any, drawn: Mapping,
 
     closed = jaxpr_of(last)([states] * (order + 1), x, dict(drawn))
     tracked = {i: f"{i}" for i in range((order + 1) * len(names))}
-    count, out = max(s.cells for s in loop.hidden.values()), []
+    sizes = [max((s.cells for name, s in loop.hidden.items() if (name in chain) == which),
+                 default=int(which)) for which in (True, False)]
+
+    def refused(name: str) -> ModelError:
+        return ModelError(
+            f"site '{name}' in a scan has {loop.hidden[name].cells} cells, and a step depends on "
+            f"more than one of them at once, so they cannot be summed out cell by cell: put the "
+            f"chains in a plate whose members do not depend on each other")
+
+    out: list[list[np.ndarray]] = [[], []]
     for var, found in zip(closed.out_avals, cells(closed, tracked), strict=True):
-        where = np.full(var.shape, NONE)
-        for own in found.values():
-            clash = (own == SEVERAL) | (own != NONE) & (where != NONE) & (own != where)
-            if clash.any():
-                raise ModelError(
-                    f"site '{loop.name}' in a scan has {count} cells, and a step depends on more "
-                    f"than one of them at once, so they cannot be summed out cell by cell: put the "
-                    f"chains in a plate whose members do not depend on each other"
-                )
-            where = np.where(own != NONE, own, where)
-        out.append(where)
-    return np.concatenate(out), count
+        both = [np.full(var.shape, NONE), np.full(var.shape, NONE)]
+        for at, own in found.items():
+            name = names[int(at) % len(names)]
+            where = both[name not in chain]
+            if ((own == SEVERAL) | (own != NONE) & (where != NONE) & (own != where)).any():
+                raise refused(name)
+            where[own != NONE] = own[own != NONE]
+        for side, where in zip(out, both, strict=True):
+            side.append(where)
+    above, below = map(np.concatenate, out)
+    least, most = np.full(sizes[1], sizes[0]), np.full(sizes[1], NONE)
+    met = (above != NONE) & (below != NONE)
+    np.minimum.at(least, below[met], above[met])
+    np.maximum.at(most, below[met], above[met])
+    if ((least != most) & (most != NONE)).any():
+        raise refused(chain[0])
+    return _Places(above, below, most, sizes[0])

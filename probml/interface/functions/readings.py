@@ -26,7 +26,7 @@ from probml.interface.functions.given.scaled import Scaled
 from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.loops import summed_out
 from probml.interface.functions.plates import summed_in_plates
-from probml.interface.functions.states import logs_of
+from probml.interface.functions.states import log_of_events
 from probml.interface.functions.steps.chains import integrated
 from probml.interface.functions.steps.joined import joined
 from probml.interface.functions.steps.names import Joined
@@ -230,7 +230,7 @@ class Whole(Reading):
               handlers.substitute(data=single), handlers.condition(data=seen),
               _Sums(seen, True)):
             self.call({**settings, **arguments})
-        return {name: Element(site["value"], logs_of({name: site})[name], site["fn"].event_dim,
+        return {name: Element(site["value"], log_of_events(site), site["fn"].event_dim,
                               tuple((frame.name, frame.dim) for frame in site["cond_indep_stack"]))
                 for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]
                 and not isinstance(site["fn"], dist.Unit)}

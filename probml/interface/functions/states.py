@@ -32,12 +32,30 @@ class States(NamedTuple):
         return jnp.asarray(np.broadcast_to(states, (self.count, *self.shape)))
 
 
+def single(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
+    """The distribution of what are values by themselves, and how many event axes are independent
+    copies of it."""
+    copies = 0
+    while True:
+        if isinstance(fn, dist.ExpandedDistribution) and isinstance(fn.base_dist, dist.Independent):
+            inner = fn.base_dist
+            count = inner.reinterpreted_batch_ndims
+            copies += count
+            fn = inner.base_dist.expand(fn.batch_shape + inner.event_shape[:count])
+        elif isinstance(fn, dist.Independent):
+            copies += fn.reinterpreted_batch_ndims
+            fn = fn.base_dist
+        else:
+            return fn, copies
+
+
 def states_of(name: str, fn: dist.Distribution, where: str = "") -> States:
     """The states of a site's distribution.
 
     Raises:
         ModelError: they have no finite list that is known before parameters are.
     """
+    fn, _ = single(fn)
     logits, ends = getattr(fn, "logits", None), finite.ends(fn)
     if type(fn).__name__.startswith("Categorical") and logits is not None:
         listed = 0, logits.shape[-1]
@@ -57,13 +75,20 @@ def is_hidden(site: Mapping[str, Any]) -> bool:
             and not isinstance(site["fn"], dist.Unit) and bool(site["fn"].support.is_discrete))
 
 
+def log_of_events(site: Mapping[str, Any]) -> jax.Array:
+    """The log density of a sample site, event by event."""
+    (log,), (_, copies) = logs_of({"": site}).values(), single(site["fn"])
+    return log.sum(tuple(range(-copies, 0)))
+
+
 def logs_of(trace: Mapping[str, Mapping], leave: Iterable[str] = ()) -> dict[str, jax.Array]:
-    """The log density of every sample site of a trace, element by element, scales in it."""
+    """The log density of every sample site of a trace, element by element, also of events of
+    independent ones; scales in it."""
     out = {}
     for name, site in trace.items():
         if site["type"] != "sample" or name in leave:
             continue
-        fn, value, scale = site["fn"], site["value"], site["scale"]
+        (fn, copies), value, scale = single(site["fn"]), site["value"], site["scale"]
         if isinstance(fn, dist.Unit):
             log = fn.log_factor
         elif is_hidden(site) and finite.ends(fn) is not None:
@@ -72,5 +97,6 @@ def logs_of(trace: Mapping[str, Mapping], leave: Iterable[str] = ()) -> dict[str
             log = jnp.where(value == inside, fn.log_prob(inside), -jnp.inf)
         else:
             log = fn.log_prob(value)
-        out[name] = jnp.asarray(log if scale is None else scale * log)
+        out[name] = jnp.asarray(log if scale is None else log * jnp.expand_dims(
+            scale, tuple(range(-copies, 0))))
     return out

@@ -70,7 +70,7 @@ class Found(NamedTuple):
     @property
     def bits(self) -> float:
         """Binary digits of the joint values of all cells."""
-        return math.prod(self.batch) * math.log2(self.states or 1)
+        return math.prod(self.shape) * math.log2(self.states or 1)
 
     @property
     def known(self) -> bool:

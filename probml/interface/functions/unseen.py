@@ -15,6 +15,7 @@ from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
+from probml.interface.functions.states import single
 from probml.interface.functions.survey import prepared
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.walk import jaxpr_of
@@ -28,26 +29,9 @@ def filled(value: np.ndarray) -> np.ndarray:
     return np.where(gone, value[~gone][0] if not gone.all() else 0.0, value)
 
 
-def _single(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
-    """The distribution whose values are each seen or not, and how many event axes are independent
-    copies of it."""
-    copies = 0
-    while True:
-        if isinstance(fn, dist.ExpandedDistribution) and isinstance(fn.base_dist, dist.Independent):
-            inner = fn.base_dist
-            count = inner.reinterpreted_batch_ndims
-            copies += count
-            fn = inner.base_dist.expand(fn.batch_shape + inner.event_shape[:count])
-        elif isinstance(fn, dist.Independent):
-            copies += fn.reinterpreted_batch_ndims
-            fn = fn.base_dist
-        else:
-            return fn, copies
-
-
 def seen_part(fn: dist.Distribution, seen: jax.Array) -> dist.Distribution:
     """A distribution without the factors of the cells that are not `seen`."""
-    base, copies = _single(fn)
+    base, copies = single(fn)
     if base.event_dim:
         seen = seen.all(tuple(range(seen.ndim - base.event_dim, seen.ndim)))
     base = base.mask(seen)
@@ -116,7 +100,7 @@ def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
             owners.extend([(site["name"], None)] * len(leaves))
             flat += leaves
             if site["is_observed"] and not isinstance(site["fn"], dist.Unit):
-                owners.append((site["name"], _single(site["fn"])[0].event_dim))
+                owners.append((site["name"], single(site["fn"])[0].event_dim))
                 flat.append(jnp.asarray(site["value"]))
         return flat
 

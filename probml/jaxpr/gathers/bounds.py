@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
+from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.gathers.moves import default
-from probml.jaxpr.primitives import name_of
-from probml.jaxpr.tapes.operation import Aval, Untold
-from probml.jaxpr.tapes.tape import TABLE
-from probml.jaxpr.walk import interpret
+from probml.jaxpr.primitives import computed, name_of
 
 WHOLE = "biu"  # types of what is computed
 
@@ -42,40 +40,38 @@ def beyond(program: ClosedJaxpr) -> tuple[Beyond, ...]:
 
     Cost: one pass over the equations, and what NumPy takes to make the indices.
     """
-    found: list[Beyond] = []
-
-    def rule(eqn: Any, values: list[np.ndarray | None]) -> list[np.ndarray | None]:
-        found.extend(own for own in _indexed(eqn, values) if own.codes.size
-                     and (own.codes.min() < 0 or own.codes.max() > own.last))
-        return _computed(eqn, values)
-
-    interpret(program, [None] * len(program.in_avals), _whole, rule)
-    return tuple(found)
+    domain = _Constants()
+    analyse(program, domain, [None] * len(program.in_avals))
+    return tuple(domain.found)
 
 
-def _whole(value: Any) -> np.ndarray | None:
-    """A constant, where it is made of whole numbers or truths."""
-    kind = getattr(getattr(value, "dtype", None), "kind", "")
-    if isinstance(value, bool | int) or kind in WHOLE and kind:
-        return np.asarray(value)
-    return None
+_Array = np.ndarray | None  # whole numbers or truths, where they are known
 
 
-def _computed(eqn: Any, values: list[np.ndarray | None]) -> list[np.ndarray | None]:
-    operation = TABLE.get(name_of(eqn))
-    nothing: list[np.ndarray | None] = [None] * len(eqn.outvars)
-    if operation is None or any(value is None for value in values) or any(
-        getattr(var.aval.dtype, "kind", "") not in tuple(WHOLE) for var in eqn.outvars
-    ):
-        return nothing
-    ins, outs = ([Aval(tuple(var.aval.shape), var.aval.dtype) for var in some]
-                 for some in (eqn.invars, eqn.outvars))
-    params = {key: eqn.params[key] for key in operation.keys if key in eqn.params}
-    try:
-        result = operation.build(ins, outs, **params)(*values)
-    except Untold:
-        return nothing
-    return list(map(np.asarray, result if operation.several else [result]))
+class _Constants(Domain[_Array]):
+    """What is made of constants; `found` is what they index out of bounds."""
+
+    idle = True
+
+    def __init__(self) -> None:
+        self.found: list[Beyond] = []
+
+    def constant(self, value: Any) -> _Array:
+        kind = getattr(getattr(value, "dtype", None), "kind", "")
+        if isinstance(value, bool | int) or kind in WHOLE and kind:
+            return np.asarray(value)
+        return None
+
+    def equation(self, eqn: Any, operands: list[_Array]) -> list[_Array]:
+        self.found.extend(own for own in _indexed(eqn, operands) if own.codes.size
+                          and (own.codes.min() < 0 or own.codes.max() > own.last))
+        known = [value for value in operands if value is not None]
+        result = computed(eqn, known) if len(known) == len(operands) and all(
+            getattr(var.aval.dtype, "kind", "V") in WHOLE for var in eqn.outvars) else None
+        return [None] * len(eqn.outvars) if result is None else [*result]
+
+    def whole(self, eqn: Any, operands: list[_Array]) -> list[_Array]:
+        return [None] * len(eqn.outvars)
 
 
 def _indexed(eqn: Any, values: list[np.ndarray | None]) -> Iterator[Beyond]:

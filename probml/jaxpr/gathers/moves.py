@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import GatherScatterMode
 
 from probml.jaxpr.gathers.symbols import (
     ALTERNATIVES,
@@ -24,9 +25,9 @@ from probml.jaxpr.gathers.symbols import (
     opaque,
     write,
 )
-from probml.jaxpr.primitives import Kind, named
+from probml.jaxpr.primitives import computed, name_of
 
-COPIES = named(Kind.COPY)
+CLIP = GatherScatterMode.CLIP
 
 
 class Reading(NamedTuple):
@@ -75,18 +76,24 @@ def stacked(parts: list[np.ndarray]) -> np.ndarray | None:
     return np.stack(parts, -1)
 
 
-def gathered(operand: Any, indices: Any, numbers: Any, dims: tuple, sizes: tuple, shape: tuple,
-             nodes: list) -> np.ndarray | None:
-    """The numbers that a gather finds in an array of numbers."""
+def gathered(eqn: Any, operand: Any, indices: Any, nodes: list) -> np.ndarray | None:
+    """The numbers that a gather, or a slice, finds in an array of numbers."""
+    dims, sizes, shape = (eqn.invars[0].aval.shape, eqn.params["slice_sizes"],
+                          eqn.outvars[0].aval.shape)
     if operand is None or indices is None or indices.shape[1] > 1 or math.prod(shape) > LARGEST:
         return None
     flat = indices[:, 0]  # (6, *batch, components)
-    components = tuple(numbers.start_index_map) if numbers is not None else tuple(range(len(dims)))
+    numbers = eqn.params.get("dimension_numbers")
+    components = (tuple(range(len(dims))) if name_of(eqn) == "dynamic_slice"
+                  else tuple(numbers.start_index_map))
     varying = [k for k in range(len(components)) if not (flat[SOURCE, ..., k] == KNOWN).all()]
+
+    def at(starts: np.ndarray) -> np.ndarray:
+        places = _positions(eqn, starts)
+        return operand.reshape(6, operand.shape[1], -1)[:, :, places]
+
     if not varying:
-        return operand.reshape(6, operand.shape[1], -1)[
-            :, :, _positions(flat[OFFSET], components, numbers, dims, sizes, shape)
-        ]
+        return at(flat[OFFSET])
     # a table of constants: some number of those, by the cell of the index
     if (operand[SOURCE] == KNOWN).all():
         source = opaque([flat[..., k] for k in varying])[SOURCE]
@@ -103,48 +110,24 @@ def gathered(operand: Any, indices: Any, numbers: Any, dims: tuple, sizes: tuple
     if count * operand.shape[1] > ALTERNATIVES:
         return None
     out = []
-    for at in np.ndindex(*(dims[components[k]] - sizes[components[k]] + 1 for k in varying)):
+    for place in np.ndindex(*(dims[components[k]] - sizes[components[k]] + 1 for k in varying)):
         starts = flat[OFFSET].copy()
-        for k, start in zip(varying, at, strict=True):
+        for k, start in zip(varying, place, strict=True):
             starts[..., k] = start
-        out.append(operand.reshape(6, operand.shape[1], -1)[
-            :, :, _positions(starts, components, numbers, dims, sizes, shape)
-        ])
+        out.append(at(starts))
     return np.concatenate(out, 1)
 
 
-def _positions(starts: np.ndarray, components: tuple, numbers: Any, dims: tuple, sizes: tuple,
-               shape: tuple) -> np.ndarray:
-    """Where in the flattened operand each element of the result stands."""
-    grid = np.arange(math.prod(dims)).reshape(dims)
-    if numbers is None:
-        where = tuple(slice(b, b + s) for b, s in zip(_inside(starts, dims, sizes, components),
-                                                      sizes, strict=True))
-        return grid[where]
-    paired = dict(zip(getattr(numbers, "operand_batching_dims", ()),
-                      getattr(numbers, "start_indices_batching_dims", ()), strict=True))
-    away = (*numbers.collapsed_slice_dims, *paired)
-    window = [axis for axis in range(len(dims)) if axis not in away]
-    batch = starts.shape[:-1]
-    out = np.empty((*batch, *(sizes[axis] for axis in window)), int)
-    for at in np.ndindex(*batch):
-        begin = _inside(starts[at], dims, sizes, components)
-        for axis, place in paired.items():
-            begin[axis] = at[place]
-        part = grid[tuple(slice(b, b + s) for b, s in zip(begin, sizes, strict=True))]
-        out[at] = part.reshape([sizes[axis] for axis in window])
-    order, rest, wide = [], iter(range(len(batch))), iter(range(len(batch), out.ndim))
-    for place in range(out.ndim):
-        order.append(next(wide) if place in numbers.offset_dims else next(rest))
-    return out.transpose(order).reshape(shape)
-
-
-def _inside(starts: np.ndarray, dims: tuple, sizes: tuple, components: tuple) -> list[int]:
-    """Where a slice begins, as JAX clamps it."""
-    begin = [0] * len(dims)
-    for axis, start in zip(components, starts, strict=True):
-        begin[axis] = int(np.clip(start, 0, dims[axis] - sizes[axis]))
-    return begin
+def _positions(eqn: Any, starts: np.ndarray) -> np.ndarray:
+    """Where in the flattened operand each element of the result stands, as JAX clamps indices: the
+    primitive, run on the numbers of the elements."""
+    dims = eqn.invars[0].aval.shape
+    index = np.nan_to_num(np.clip(starts, -1, max(dims, default=0))).astype(int)
+    split = [*index] if name_of(eqn) == "dynamic_slice" else [index]
+    found = computed(eqn, [np.arange(math.prod(dims)).reshape(dims), *split], np.dtype(int),
+                     **({"mode": CLIP} if "mode" in eqn.params else {}))
+    assert found is not None, "gathers that clamp are known to NumPy"
+    return found[0]
 
 
 # Moves: numbers and labels go with the elements

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from probml.jaxpr.analysis import Domain
 from probml.jaxpr.gathers.moves import (
-    COPIES,
     MOVES,
     Reading,
     blank,
@@ -33,20 +33,26 @@ from probml.jaxpr.gathers.symbols import (
     elementwise,
     sources_of,
 )
-from probml.jaxpr.walk import Scan, interpret
+from probml.jaxpr.program import Scan
 
 
-class Reader:
+class Reader(Domain[Value]):
     """Reads programs, and keeps what it finds: cell → its readings, and indices that are
     formulas."""
+
+    unrolled = UNROLLED
+    idle = True
 
     def __init__(self):
         self.found: dict[int, list[Reading]] = {}
         self.nodes: list[Node] = []
         self.formulas: list[tuple[tuple[float, ...], int, frozenset[Label]]] = []
 
-    def rule(self, eqn: Any, values: list[Value]) -> list[Value]:
-        """The results of an equation that is not a call."""
+    def constant(self, value: Any) -> Value:
+        return constant(value)
+
+    def equation(self, eqn: Any, operands: list[Value]) -> list[Value]:
+        values = operands
         name = eqn.primitive.name.replace("-", "_")
         if name == "gather":
             return [self._gather(eqn, *values)]
@@ -58,10 +64,6 @@ class Reader:
             for axis, start in enumerate(values[2:]):
                 size, length = eqn.invars[1].aval.shape[axis], eqn.invars[0].aval.shape[axis]
                 self._note(start.numbers, length - size, length, blank(values[0]), axis)
-        if name == "scan" and eqn.params["length"] <= UNROLLED:
-            return self._scan(eqn, values)
-        if name in COPIES and len(values) == len(eqn.outvars):
-            return values
         if name in ELEMENTWISE:
             return [elementwise(name, eqn, values, self.nodes)]
         move = MOVES.get(name)
@@ -111,8 +113,7 @@ class Reader:
             if not full and not (at is not None and indices.numbers is not None
                                  and (indices.numbers[SOURCE, ..., at] >= 0).all()):
                 loose |= {label[:2] for label in operand.axes[axis]}
-        found = gathered(operand.numbers, indices.numbers, numbers, dims, sizes,
-                         eqn.outvars[0].aval.shape, self.nodes)
+        found = gathered(eqn, operand.numbers, indices.numbers, self.nodes)
         return Value(found, tuple(axes), frozenset(loose))
 
     def _slice(self, eqn: Any, operand: Value, starts: Sequence[Value]) -> Value:
@@ -128,8 +129,7 @@ class Reader:
                 loose |= {label[:2] for label in operand.axes[axis]}
         known = [s.numbers for s in starts if s.numbers is not None]
         indices = stacked(known) if len(known) == len(starts) else None
-        found = gathered(operand.numbers, indices, None, dims, sizes, eqn.outvars[0].aval.shape,
-                         self.nodes)
+        found = gathered(eqn, operand.numbers, indices, self.nodes)
         return Value(found, tuple(axes), frozenset(loose))
 
     def _scatter(self, eqn: Any, operand: Value, indices: Value, updates: Value) -> None:
@@ -144,30 +144,16 @@ class Reader:
                 self._note(indices.numbers[..., k], dims[axis] - size, dims[axis], blank(operand),
                            axis, free=free)
 
-    def _scan(self, eqn: Any, values: list[Value]) -> list[Value]:
-        """A loop of known length, step by step."""
-        body, constants, carries, length = Scan.of(eqn)
-        held = values[:constants]
-        carry, along = values[constants : constants + carries], values[constants + carries :]
-        steps: list[list[Value]] = []
-        for i in reversed(range(length)) if eqn.params["reverse"] else range(length):
-            each = [
-                Value(None if v.numbers is None else v.numbers[:, :, i], v.axes[1:],
-                      v.loose | {label[:2] for label in v.axes[0]})
-                for v in along
-            ]
-            results = interpret(body, [*held, *carry, *each], constant, self.rule)
-            carry = results[:carries]
-            steps.append(results[carries:])
-        if not steps:
-            return unknown(eqn, values)
-        steps = steps[::-1] if eqn.params["reverse"] else steps
-        out = []
-        for parts in zip(*steps, strict=True):
-            numbers = (None if any(p.numbers is None or p.numbers.shape[1] > 1 for p in parts)
-                       else np.stack([p.numbers for p in parts], 2))
-            axes = tuple(frozenset().union(*each)
-                         for each in zip(*(p.axes for p in parts), strict=True))
-            out.append(Value(numbers, (frozenset(), *axes),
-                             frozenset().union(*(p.loose for p in parts))))
-        return [*carry, *out]
+    def entering(self, value: Value, turn: int | None, scan: Scan) -> Value:
+        return Value(None if value.numbers is None or turn is None else value.numbers[:, :, turn],
+                     value.axes[1:], value.loose | {label[:2] for label in value.axes[0]})
+
+    def leaving(self, values: Sequence[Value], aval: Any) -> Value:
+        parts = [v.numbers for v in values if v.numbers is not None and v.numbers.shape[1] == 1]
+        numbers = np.stack(parts, 2) if len(parts) == len(values) else None
+        axes = tuple(frozenset().union(*each)
+                     for each in zip(*(v.axes for v in values), strict=True))
+        return Value(numbers, (frozenset(), *axes), frozenset().union(*(v.loose for v in values)))
+
+    def whole(self, eqn: Any, operands: list[Value]) -> list[Value]:
+        return unknown(eqn, operands)

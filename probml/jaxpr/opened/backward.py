@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from probml.jaxpr.opened.lines import Line, Lines, bind, opened
+from probml.jaxpr.program import Line, Program, bind, flatten
 
 # whose gradient is 0
 FLAT = frozenset({"stop_gradient", "sign", "floor", "ceil", "round", "argmax", "argmin"})
@@ -33,7 +33,7 @@ def pulled(function: Callable) -> Callable:
     @functools.wraps(function)
     def both(*args: Any) -> tuple[Any, Callable]:
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
-        program, tree = opened(closed), jax.tree.structure(shapes)
+        program, tree = flatten(closed), jax.tree.structure(shapes)
         leaves, taken = jax.tree.flatten(args)
         leaves = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf, jnp.result_type(leaf))
                   for leaf in leaves]
@@ -72,7 +72,7 @@ def gradient(function: Callable) -> Callable:
     return slope
 
 
-def _moving(program: Lines) -> set[int]:
+def _moving(program: Program) -> set[int]:
     """The places through which results depend on arguments, but for whole numbers and truths."""
     moved = set(program.inputs)
     for eqn, operands, results in program.lines:
@@ -95,7 +95,7 @@ def _complex(eqn: Any) -> bool:
                for var in (*eqn.invars, *eqn.outvars))
 
 
-def _forward(program: Lines, args: Sequence[Any],
+def _forward(program: Program, args: Sequence[Any],
              moving: set[int]) -> tuple[list[Any], list[Callable | None]]:
     """Values by place; and of each line how its cotangents are pulled back, None where that is
     nothing."""
@@ -155,7 +155,7 @@ def _itself(share: Any) -> Any:
     return share
 
 
-def _back(program: Lines, values: Sequence[Any], pulls: Sequence[Callable | None],
+def _back(program: Program, values: Sequence[Any], pulls: Sequence[Callable | None],
           moving: set[int], cotangents: Sequence[Any]) -> list[Any]:
     """The cotangents of arguments, None where there are none."""
     held: dict[int, Any] = {}

@@ -10,7 +10,7 @@ import jax
 from jax._src import config, core
 
 from probml.jaxpr.memo import kept_by
-from probml.jaxpr.opened.lines import opened
+from probml.jaxpr.program import flatten
 
 MOST = 512  # programs
 
@@ -41,7 +41,7 @@ def remembered(count: int) -> Callable[[Callable], Callable]:
             if found is None:
                 closed, shapes = jax.make_jaxpr(functools.partial(function, *made),
                                                 return_shape=True)(*trees)
-                found = held[key] = opened(closed), jax.tree.structure(shapes)
+                found = held[key] = flatten(closed), jax.tree.structure(shapes)
                 if len(held) > MOST:
                     held.popitem(last=False)
             program, results = found

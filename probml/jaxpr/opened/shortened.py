@@ -13,20 +13,20 @@ from typing import Any
 
 import jax
 
-from probml.jaxpr.opened.lines import opened
+from probml.jaxpr.program import CALLS, RULES, flatten
 
 
 def shortened(function: Callable, last: bool = False) -> Callable:
     """The same function of trees of arrays; what it closes over may be traced.
 
     Args:
-        last: nothing around differentiates it, see lines.opened.
+        last: nothing around differentiates it, see program.flatten.
     """
 
     @functools.wraps(function)
     def short(*args: Any) -> Any:
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
-        found = opened(closed, last).run(jax.tree.leaves(args))
+        found = flatten(closed, CALLS | RULES if last else CALLS).run(jax.tree.leaves(args))
         return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
     return short

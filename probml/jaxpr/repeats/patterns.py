@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from probml.jaxpr.opened.lines import bind
+from probml.jaxpr.program import bind
 
 _RULES = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")  # derivatives of their own
 

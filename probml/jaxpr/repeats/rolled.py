@@ -19,6 +19,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Literal
 
 from probml.jaxpr.levels import restrict
+from probml.jaxpr.program import bodies
 from probml.jaxpr.repeats.patterns import (
     Digests,
     Leaf,
@@ -30,7 +31,7 @@ from probml.jaxpr.repeats.patterns import (
     pattern,
     stacked,
 )
-from probml.jaxpr.walk import bodies, equations, evaluate
+from probml.jaxpr.walk import equations, evaluate
 
 LEAST = 8  # like steps from which a recursion is worth a scan
 JOINTS = ("stack", "concatenate")

@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr
 
-from probml.jaxpr.opened.lines import CALLS, bind
+from probml.jaxpr.analysis import Domain, analyse
+from probml.jaxpr.program import CALLS, bind
 from probml.jaxpr.walk import equations
-from probml.jaxpr.whole_numbers import folded
+from probml.jaxpr.whole_numbers import folded, whole
 
 LEAST = 8  # elements that are stored, from which an array is told by its elements
 
@@ -79,9 +80,9 @@ def by_elements(closed: ClosedJaxpr, idle: bool = False) -> ClosedJaxpr:
         return closed
 
     def run(*inputs: Any) -> list[Any]:
-        made: list[_Filled] = []
-        found = _run(closed.jaxpr, closed.consts, [(value, None) for value in inputs], made)
-        for filled in made if idle else ():
+        domain = _Elements(idle)
+        found = analyse(closed, domain, [(value, None) for value in inputs])
+        for filled in domain.made if idle else ():
             if not filled.goes_on and len(filled.stored) >= LEAST:
                 filled.whole()
         return [_plain(value) for value, _ in found]
@@ -94,41 +95,31 @@ def _plain(value: Any) -> Any:
     return value.whole() if isinstance(value, _Filled) else value
 
 
-def _run(jaxpr: Jaxpr, consts: Sequence[Any], inputs: Sequence[tuple],
-         made: list[_Filled]) -> list[tuple]:
-    """The results of a program, each with the whole numbers that it is, where these are known.
-
-    Args:
-        made: to which arrays that are filled are added.
-    """
-    env = dict(zip(jaxpr.invars, inputs, strict=True))
-    env |= {var: (value, _number(value)) for var, value
-            in zip(jaxpr.constvars, consts, strict=True)}
-
-    def read(atom: Any) -> tuple:
-        return (atom.val, _number(atom.val)) if isinstance(atom, Literal) else env[atom]
-
-    for eqn in jaxpr.eqns:
-        operands = list(map(read, eqn.invars))
-        inner = eqn.params.get("jaxpr") if eqn.primitive.name in CALLS else None
-        if inner is not None:
-            results = _run(inner.jaxpr, inner.consts, operands, made)
-        else:
-            values, known = map(list, zip(*operands, strict=True)) if operands else ([], [])
-            number = folded(eqn, known) if len(eqn.outvars) == 1 else None
-            own = _told(eqn, values, known)
-            made += [own] if isinstance(own, _Filled) else []
-            found = bind(eqn, list(map(_plain, values))) if own is None else [own]
-            results = [(value, number) for value in found]
-        env.update(zip(eqn.outvars, results, strict=True))
-    return list(map(read, jaxpr.outvars))
+_Told = tuple[Any, np.ndarray | None]  # a value, and the whole numbers that it is, where known
 
 
-def _number(value: Any) -> np.ndarray | None:
-    kind = getattr(getattr(value, "dtype", None), "kind", "i" if isinstance(value, int) else "")
-    if isinstance(value, jax.core.Tracer) or kind not in ("b", "i", "u"):
-        return None
-    return np.asarray(value, float)
+class _Elements(Domain[_Told]):
+    """Values, arrays that are filled told by their elements; `made` are these."""
+
+    calls = CALLS
+
+    def __init__(self, idle: bool) -> None:
+        self.made: list[_Filled] = []
+        self.idle = idle
+
+    def constant(self, value: Any) -> _Told:
+        return value, whole(value)
+
+    def equation(self, eqn: Any, operands: list[_Told]) -> list[_Told]:
+        values, numbers = [value for value, _ in operands], [number for _, number in operands]
+        number = folded(eqn, numbers) if len(eqn.outvars) == 1 else None
+        own = _told(eqn, values, numbers)
+        self.made += [own] if isinstance(own, _Filled) else []
+        found = bind(eqn, list(map(_plain, values))) if own is None else [own]
+        return [(value, number) for value in found]
+
+    def whole(self, eqn: Any, operands: list[_Told]) -> list[_Told]:
+        return self.equation(eqn, operands)
 
 
 def _told(eqn: Any, values: Sequence[Any], known: Sequence[np.ndarray | None]) -> Any:
@@ -155,8 +146,6 @@ def _told(eqn: Any, values: Sequence[Any], known: Sequence[np.ndarray | None]) -
                   in zip(known[1:], filled.base.shape, sizes, strict=True)]
         return filled.sliced(starts, [a + b for a, b in zip(starts, sizes, strict=True)])
     if name == "convert_element_type" and eqn.params["new_dtype"] == filled.base.dtype:
-        return filled
-    if name == "copy":
         return filled
     return None
 

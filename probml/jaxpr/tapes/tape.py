@@ -16,28 +16,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import ClosedJaxpr
 
-from probml.jaxpr.primitives import name_of
-from probml.jaxpr.tapes import elementwise, moves, randoms, sums
+from probml.jaxpr.primitives import OPERATIONS, name_of
+from probml.jaxpr.program import EVERY_CALL, Scan, While, flatten
+from probml.jaxpr.tapes import randoms
 from probml.jaxpr.tapes.operation import CALL, Aval, Operation, Step, TooLong, Untold
 from probml.jaxpr.tapes.thin import thinned
-from probml.jaxpr.walk import Scan, While, called
 
 KINDS = "biuf"  # of types: truths, integers, floats
 TURNS = 10  # of a loop of unknown length, as it is taken to be
 PATIENCE = 0.2  # seconds, about, after which such a loop is left
 FOLDED = 4096  # entries of a result of constants up to which it is one
-TABLE: dict[str, Operation] = {**elementwise.OPERATIONS, **moves.OPERATIONS,
-                               **randoms.OPERATIONS, **sums.OPERATIONS}
 
 
 def _operation(step: Step) -> Operation:
-    return LOOPS.get(step.name) or TABLE[step.name]
+    return LOOPS.get(step.name) or OPERATIONS[step.name]
 
 
 def _index(name: str) -> int | None:
-    return TABLE[name].fixed if name in TABLE else None
+    return OPERATIONS[name].fixed if name in OPERATIONS else None
 
 
 def _bound(step: Step) -> Any:
@@ -203,15 +201,14 @@ def record(closed: ClosedJaxpr, most: float) -> Tape | None:
 
 
 class _Recorder:
-    """Makes the tape of one program: calls are opened, equal steps done once, what takes constants
-    alone is done now, and what no result asks for is left out."""
+    """Makes the tape of one program from its flat form: what takes constants alone is done now, and
+    what no result asks for is left out."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.avals: list[Aval | None] = []
         self.keys: set[int] = set()  # the places of random keys
         self.constants: dict[int, np.ndarray] = {}
-        self.made: dict[tuple, tuple[int, ...]] = {}
 
     def record(self, closed: ClosedJaxpr) -> Tape:
         """The tape of a program.
@@ -265,37 +262,35 @@ class _Recorder:
 
     def _walk(self, closed: ClosedJaxpr, places: Sequence[int]) -> list[int]:
         """Adds the steps of a program whose arguments are at these places; where results are."""
-        jaxpr = closed.jaxpr
-        at = dict(zip(jaxpr.invars, places, strict=True))
-        for var, value in zip(jaxpr.constvars, closed.consts, strict=True):
-            at[var] = self._constant(value, var.aval)
+        program = flatten(closed, EVERY_CALL)
+        at, constants = dict(zip(program.inputs, places, strict=True)), dict(program.constants)
 
-        def read(atom: Any) -> int:
-            return self._constant(atom.val, atom.aval) if isinstance(atom, Literal) else at[atom]
+        def read(place: int, aval: Any) -> int:
+            if place not in at:
+                at[place] = self._constant(constants[place], aval)
+            return at[place]
 
-        for eqn in jaxpr.eqns:
+        for eqn, takes, gives in program.lines:
             if eqn.effects:
                 raise Untold("a program with effects")
-            operands = [read(atom) for atom in eqn.invars]
-            body, taken = self._chosen(eqn, operands) or called(eqn)
-            found = self._step(eqn, operands) if body is None else self._walk(
-                body, [operands[i] for i in taken])
-            at.update(zip(eqn.outvars, found, strict=True))
-        return [read(atom) for atom in jaxpr.outvars]
+            operands = [read(place, atom.aval)
+                        for place, atom in zip(takes, eqn.invars, strict=True)]
+            branch = self._chosen(eqn, operands)
+            found = self._step(eqn, operands) if branch is None else self._walk(branch,
+                                                                                operands[1:])
+            at.update(zip(gives, found, strict=True))
+        return list(map(read, program.results, closed.out_avals))
 
-    def _chosen(self, eqn: Any, operands: Sequence[int]) -> tuple[ClosedJaxpr, list[int]] | None:
-        """The branch that is taken, where that is known, and its operands."""
+    def _chosen(self, eqn: Any, operands: Sequence[int]) -> ClosedJaxpr | None:
+        """The branch that is taken, where that is known."""
         if name_of(eqn) != "cond" or operands[0] not in self.constants:
             return None
         branches, which = eqn.params["branches"], int(self.constants[operands[0]])
-        return branches[min(max(which, 0), len(branches) - 1)], list(range(1, len(operands)))
+        return branches[min(max(which, 0), len(branches) - 1)]
 
     def _step(self, eqn: Any, operands: Sequence[int]) -> Sequence[int]:
         name, params = name_of(eqn), _params(eqn)
         results = tuple(self._place(var.aval) for var in eqn.outvars)
-        key = self._key(name, params, operands, results)
-        if key is not None and key in self.made:
-            return self.made[key]
         index = _index(name)
         if index is not None and operands[index] in self.constants:
             params = {**params, "at": self.constants[operands[index]]}
@@ -311,21 +306,7 @@ class _Recorder:
                 self.constants[place] = np.asarray(value, aval.dtype)
         else:
             self.steps.append(step)
-        if key is not None:
-            self.made[key] = results
         return results
-
-    def _key(self, name: str, params: dict[str, Any], operands: Sequence[int],
-             results: Sequence[int]) -> tuple | None:
-        """What two steps share that are equal; None where that cannot be told."""
-        told = tuple((c.dtype.str, c.shape, c.tobytes()) if c is not None and c.size <= 8 else place
-                     for place in operands for c in [self.constants.get(place)])
-        try:
-            key = (name, tuple(params.items()), told, tuple(map(self._known, results)))
-            hash(key)
-        except TypeError:
-            return None
-        return key
 
     def _asked(self, results: Sequence[int]) -> list[Step]:
         """The steps that results depend on."""
@@ -356,7 +337,7 @@ def _params(eqn: Any) -> dict[str, Any]:
                 "constants": loop.constants}
     if name == "cond":
         return {"branches": tuple(_Recorder().record(b) for b in eqn.params["branches"])}
-    known = TABLE.get(name)
+    known = OPERATIONS.get(name)
     if known is None:
         raise Untold(name)
     return {key: eqn.params[key] for key in known.keys if key in eqn.params}

@@ -1,0 +1,263 @@
+"""Pictures of regressions: the partial effect of a column, residuals against fitted values, normal
+quantiles of residuals.
+
+Each takes an estimator, or a probml Fit, with its data, draws on `ax` (by default on a new figure)
+and returns the Axes."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from probml import DataError, Fit, ModelError
+from probml.dataset.described import Column, described
+from probml.dataset.frames import as_pandas
+from probml.models.pictures.canvas import (
+    COLOURS,
+    INK,
+    axes_of,
+    fit_of,
+    legend,
+    numbers_of,
+    palette,
+)
+
+POINTS = 100  # of a curve
+BINS = 20  # of the mean of residuals along the fitted values
+
+
+def effects_of(fitted: Any, column: str | int, X: Any = None, *, level: float = 0.95,
+               ax: Any = None):
+    """The partial effect of a column: what is predicted along it, all other columns fixed at their
+    median or at their most frequent value; of a classifier the probability of each class.
+
+    The band is `level` of the mean where the estimator has its standard error (`return_std`), or of
+    new rows where it predicts these (`interval`); there is none where it has neither.
+
+    Args:
+        fitted: a regression or a classifier of probml.models, or a Fit of a function with inputs.
+        column: its name, or its place among the columns.
+        X: the rows that were fitted, as `fit` took them; by default those that the estimator
+            still has (after `load` and from a pickle it has none).
+        level: of the band, between 0 and 1.
+        ax: matplotlib Axes; by default those of a new figure.
+
+    Returns:
+        matplotlib.axes.Axes: on which it was drawn.
+
+    Raises:
+        ModelError: not fitted, no such column. DataError: no rows.
+    """
+    fit = fit_of("effects_of", fitted)
+    table = _table_of(fitted, X)
+    if not (isinstance(level, int | float) and 0 < level < 1):
+        raise ModelError(f"effects_of(level={level!r:.80}): expected a probability, such as 0.95")
+    columns = described(table)
+    names = [own.name for own in columns]
+    if isinstance(column, int) and not isinstance(column, bool) and 0 <= column < len(names):
+        column = names[column]
+    if column not in names:
+        raise ModelError(f"effects_of(column={column!r:.80}): expected one of {names}")
+    varied = columns[names.index(column)]
+    grid = _grid(varied)
+    rows = _rows(table, columns, names.index(column), grid)
+    ax = axes_of(ax)
+    if fitted is not fit and hasattr(fitted, "predict_proba") and hasattr(fitted, "classes_"):
+        found = np.asarray(fitted.predict_proba(rows))
+        for each, colour, label in zip(found.T, palette(found.shape[1]), fitted.classes_,
+                                       strict=True):
+            _line(ax, varied, grid, each, None, None, colour, str(label))
+        ax.set(ylabel="probability", ylim=(0, 1))
+        legend(ax)
+    else:
+        middle, low, high, band = _predicted(fitted, fit, rows, level)
+        _line(ax, varied, grid, middle, low, high, COLOURS[0], band)
+        ax.set_ylabel("predicted mean")
+        if low is not None:
+            legend(ax)
+    if varied.numeric:
+        seen = np.asarray(_values(table, names.index(column)), float)
+        ax.plot(seen, np.zeros(len(seen)), "|", color=INK, alpha=0.35, markersize=7,
+                transform=ax.get_xaxis_transform(), clip_on=False)
+    others = ", the others at their median or most frequent value" if len(names) > 1 else ""
+    ax.set_xlabel(column)
+    ax.set_title(f"effect of {column}{others}", fontsize=9)
+    return ax
+
+
+def residuals(fitted: Any, X: Any, y: Any = None, *, ax: Any = None):
+    """Residuals against fitted values, with their mean along these: a curve suggests a missing
+    term, a fan a variance that is not constant.
+
+    Args:
+        fitted: a regression of probml.models, or a Fit of a function.
+        X: the rows; of a Fit its data as a mapping, with the one site that is predicted.
+        y: the target, of an estimator.
+        ax: matplotlib Axes; by default those of a new figure.
+
+    Returns:
+        matplotlib.axes.Axes: on which it was drawn.
+
+    Raises:
+        ModelError: not fitted, no regression. DataError: no target, or no numbers.
+    """
+    middle, rest, kind = _residuals("residuals", fitted, X, y)
+    ax = axes_of(ax)
+    ax.axhline(0, color="0.6", linewidth=1, linestyle=(0, (4, 2)), zorder=0)
+    ax.plot(middle, rest, "o", color=COLOURS[0], markersize=4, alpha=0.6, markeredgewidth=0)
+    order = np.argsort(middle)
+    parts = [part for part in np.array_split(order, min(BINS, max(len(order) // 10, 1)))
+             if len(part)]
+    if len(parts) > 1:
+        ax.plot([middle[part].mean() for part in parts], [rest[part].mean() for part in parts],
+                color=COLOURS[1], linewidth=1.6, label="mean")
+        legend(ax)
+    ax.set(xlabel="fitted value", ylabel=kind, title="residuals and fitted values")
+    ax.title.set_fontsize(9)
+    return ax
+
+
+def qq(fitted: Any, X: Any, y: Any = None, *, ax: Any = None):
+    """Quantiles of the standardised residuals against those of a normal: on the line they are
+    normal, above it at the right end their tail is heavier.
+
+    Args:
+        fitted, X, y: as of `residuals`.
+        ax: matplotlib Axes; by default those of a new figure.
+
+    Returns:
+        matplotlib.axes.Axes: on which it was drawn.
+
+    Raises:
+        ModelError: not fitted, no regression. DataError: no target, or no numbers.
+    """
+    from scipy.stats import norm
+
+    _, rest, _ = _residuals("qq", fitted, X, y)
+    rest = np.sort((rest - rest.mean()) / max(rest.std(), 1e-300))
+    expected = norm.ppf((np.arange(len(rest)) + 0.5) / len(rest))
+    ax = axes_of(ax, (4.8, 4.6))
+    ends = [min(expected[0], rest[0]), max(expected[-1], rest[-1])]
+    ax.plot(ends, ends, color="0.6", linewidth=1, linestyle=(0, (4, 2)), zorder=0)
+    ax.plot(expected, rest, "o", color=COLOURS[0], markersize=4, alpha=0.7, markeredgewidth=0)
+    ax.set(xlabel="quantile of the normal", ylabel="standardised residual",
+           title="normal quantiles of residuals")
+    ax.title.set_fontsize(9)
+    return ax
+
+
+def _residuals(call: str, fitted: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, str]:
+    """Fitted values, residuals, and what these are."""
+    fit = fit_of(call, fitted)
+    if fitted is fit:
+        if not isinstance(X, Mapping) and not hasattr(X, "columns"):
+            raise DataError(f"{call}: for a Fit pass its data as a mapping or a table, name → "
+                            f"values")
+        site = next((name for name in X if name in fit.structure.sites
+                     and fit.structure.sites[name].rows), None)
+        if site is None:
+            raise DataError(f"{call}: the data {list(X)} contain no site of rows of model "
+                            f"'{fit.model.name}', which is what is predicted")
+        target = numbers_of(call, site, X[site], (1,))
+        rows = {name: X[name] for name in X if name != site}
+        middle = np.asarray(fit.predict(rows, site), float)
+        return middle, target - middle, f"residual of {site}"
+    if y is None:
+        raise DataError(f"{call}: expected the target y of an estimator, {call}(estimator, X, y)")
+    if not hasattr(fitted, "predict") or hasattr(fitted, "classes_"):
+        raise ModelError(f"{call}: expected a regression, got {type(fitted).__name__}")
+    target, middle = numbers_of(call, "y", y, (1,)), np.asarray(fitted.predict(X), float)
+    unit = getattr(y, "name", None)
+    return middle, target - middle, "residual" if unit is None else f"residual of {unit}"
+
+
+def _table_of(fitted: Any, X: Any) -> Any:
+    """The rows of an estimator, or the inputs of a fit."""
+    if X is None:
+        X = getattr(fitted, "_fitted_rows", {}).get("X")
+    if X is None:
+        raise DataError(f"effects_of: this {type(fitted).__name__} has no rows: pass those that "
+                        f"were fitted, effects_of(estimator, column, X)")
+    if isinstance(fitted, Fit):
+        return {name: X[name] for name in X if name in fitted.model.inputs}
+    return as_pandas(X)
+
+
+def _values(table: Any, place: int) -> Any:
+    if isinstance(table, Mapping):
+        return list(table.values())[place]
+    if hasattr(table, "iloc"):
+        return table if table.ndim == 1 else table.iloc[:, place]
+    return np.asarray(table).reshape(len(table), -1)[:, place]
+
+
+def _grid(varied: Column) -> np.ndarray:
+    if varied.numeric:
+        whole = varied.type == "integer" and varied.high - varied.low < POINTS
+        return (np.arange(varied.low, varied.high + 1) if whole
+                else np.linspace(varied.low, varied.high, POINTS))
+    return np.array(varied.labels, object)
+
+
+def _rows(table: Any, columns: list[Column], place: int, grid: np.ndarray) -> Any:
+    """Rows along the grid, in the form of the table."""
+    parts = []
+    for j, own in enumerate(columns):
+        series = _values(table, j)
+        value = grid if j == place else np.full(len(grid), own.middle if own.numeric else
+                                                _most(series, own.middle))
+        parts.append(value)
+    if isinstance(table, Mapping):
+        return dict(zip(table, parts, strict=True))
+    if hasattr(table, "iloc"):
+        import pandas as pd
+
+        made = pd.DataFrame(dict(zip(table.columns, parts, strict=True)))
+        kinds = {name: kind for name, kind in table.dtypes.items()
+                 if isinstance(kind, pd.CategoricalDtype)}
+        return made.astype(kinds)
+    return np.column_stack(parts)
+
+
+def _most(values: Any, text: Any) -> Any:
+    """The most frequent value itself, of which `text` is the writing."""
+    return next((value for value in np.asarray(values, object) if str(value) == text), text)
+
+
+def _predicted(fitted: Any, fit: Fit, rows: Any, level: float) -> tuple:
+    """The mean, its band where there is one, and what that is."""
+    from scipy.stats import norm
+
+    if fitted is fit:
+        site = next(name for name, own in fit.structure.sites.items()
+                    if own.rows and not own.factor)
+        return *fit.predict(rows, site, interval=level), f"{level:.0%} of new rows"
+    takes = inspect.signature(fitted.predict).parameters
+    if "return_std" in takes:
+        middle, sd = fitted.predict(rows, return_std=True)
+        half = norm.ppf(0.5 + level / 2) * np.asarray(sd)
+        return middle, middle - half, middle + half, f"{level:.0%} interval"
+    if "interval" in takes:
+        try:
+            return *fitted.predict(rows, interval=level), f"{level:.0%} of new rows"
+        except ModelError:  # of what is 0 or 1 there is none
+            pass
+    return fitted.predict(rows), None, None, ""
+
+
+def _line(ax, varied: Column, grid, middle, low, high, colour, label: str) -> None:
+    middle = np.asarray(middle, float)
+    if varied.numeric:
+        ax.plot(grid, middle, color=colour, linewidth=1.8,
+                label=label if low is None else "mean")
+        if low is not None:
+            ax.fill_between(grid, np.asarray(low, float), np.asarray(high, float), color=colour,
+                            alpha=0.2, linewidth=0, label=label)
+        return
+    place = np.arange(len(grid))
+    if low is not None:
+        ax.vlines(place, np.asarray(low, float), np.asarray(high, float), color=colour,
+                  linewidth=2, label=label)
+    ax.plot(place, middle, "o", color=colour, label="mean" if low is not None else label)
+    ax.set_xticks(place, [str(each) for each in grid])

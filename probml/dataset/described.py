@@ -1,0 +1,162 @@
+"""The columns of a user's table in plain words: type, missing values, range, an example.
+
+It reads what a user gives to a fit: a table of any library, an array, a list of sequences, a
+mapping of name → values, before any of it is coded as numbers.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probml.dataset.frames import as_pandas, is_table, names_of
+
+CATEGORIES = 8  # that a range lists
+WIDE = 200  # columns of one array that are described by themselves
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        name: as the user knows it. type: "number", "integer", "boolean", "category", "text" or
+            "date".
+        rows: values in it, missing ones included. missing: those that are.
+        low, high, middle: of numbers and dates, smallest, largest, median, as text where no float.
+        labels: of categories and text, in order, at most CATEGORIES of them; distinct: how many
+            there are.
+        example: its first value that is not missing.
+    """
+
+    name: str
+    type: str
+    rows: int
+    missing: int
+    low: Any = None
+    high: Any = None
+    middle: Any = None
+    labels: tuple = ()
+    distinct: int = 0
+    example: Any = None
+
+    @property
+    def numeric(self) -> bool:
+        """Whether a range has a length."""
+        return self.type in ("number", "integer")
+
+    def record(self) -> dict[str, Any]:
+        """A row of a table about the columns."""
+        share = self.missing / max(self.rows, 1)
+        return {"column": self.name, "type": self.type,
+                "missing": f"{share:.1%}" if 0.0005 < share or not share else "< 0.1%",
+                "range": self._range(), "example": written(self.example)}
+
+    def _range(self) -> str:
+        if self.low is not None:
+            return f"{written(self.low)} to {written(self.high)}"
+        if not self.labels:
+            return ""
+        more = self.distinct - len(self.labels)
+        return ", ".join(map(written, self.labels)) + f", … ({self.distinct} values)" * (more > 0)
+
+
+def written(value: Any) -> str:
+    """A value as it is shown: numbers with five significant digits."""
+    if value is None:
+        return ""
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, int | np.integer):
+        return str(int(value))
+    if isinstance(value, float | np.floating):
+        return f"{float(value):.5g}" if abs(value) < 1e5 or value != int(value) else f"{value:.0f}"
+    text = " ".join(str(value).split())
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def described(data: Any, name: str = "column") -> list[Column]:
+    """The columns of what a user gave.
+
+    Args:
+        data: a table, a column, an array (n,) or (n, d), a list of sequences of these, or a mapping
+            of name → such values.
+        name: of a column, or of columns, without a name of their own.
+    """
+    data = as_pandas(data)
+    if is_table(data):
+        return [column_of(str(own), data[own] if hasattr(data, "loc") and data.columns.is_unique
+                          else data.iloc[:, j]) for j, own in enumerate(names_of(data))]
+    if isinstance(data, Mapping):
+        return [column for own, values in data.items() for column in described(values, str(own))]
+    if hasattr(data, "toarray"):
+        data = data.toarray()
+    if isinstance(data, Sequence) and not isinstance(data, str):
+        data = _together(data)
+    if getattr(data, "name", None) is not None:
+        name = str(data.name)
+    values = np.asarray(data)
+    if values.ndim < 2:
+        return [column_of(name, data if hasattr(data, "dtype") else np.atleast_1d(values))]
+    flat = values.reshape(-1, values.shape[-1])
+    if flat.shape[1] == 1:
+        return [column_of(name, flat[:, 0])]
+    # a coded array of many columns is one column of a page
+    if flat.shape[1] > WIDE:
+        return [column_of(f"{name} ({flat.shape[1]} columns)", flat.ravel())]
+    return [column_of(f"{name} {j}" if name == "column" else f"{name}[{j}]", flat[:, j])
+            for j in range(flat.shape[1])]
+
+
+def _together(data: Sequence) -> np.ndarray:
+    """Rows, or sequences of unequal lengths behind one another."""
+    parts = [np.asarray(as_pandas(part)) for part in data]
+    if parts and len({part.shape for part in parts}) > 1 and parts[0].ndim:
+        return np.concatenate([part.reshape(len(part), -1) for part in parts])
+    try:
+        return np.asarray(data)
+    except ValueError:
+        return np.asarray(data, object)
+
+
+def column_of(name: str, values: Any) -> Column:
+    """One column: a pandas Series or an array (n,)."""
+    import pandas as pd
+
+    series = values if isinstance(values, pd.Series) else pd.Series(np.asarray(values))
+    kind, count = series.dtype, len(series)
+    if kind.kind == "O" and not isinstance(kind, pd.CategoricalDtype):
+        series = series.infer_objects()
+        kind = series.dtype
+    gaps = series.isna()
+    known = series[~gaps]
+    common = {"name": name, "rows": count, "missing": int(gaps.sum())}
+    if not len(known):
+        return Column(type="number" if pd.api.types.is_numeric_dtype(kind) else "text", **common)
+    example = known.iloc[0]
+    if pd.api.types.is_bool_dtype(kind):
+        return Column(type="boolean", labels=tuple(map(bool, sorted(known.unique()))),
+                      distinct=known.nunique(), example=bool(example), **common)
+    if pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind):
+        numbers = known.to_numpy(float)
+        whole = bool((numbers == np.round(numbers)).all() and np.abs(numbers).max() < 2**53)
+        number = int if whole else float
+        return Column(type="integer" if whole else "number", low=number(numbers.min()),
+                      high=number(numbers.max()), middle=float(np.median(numbers)),
+                      distinct=int(known.nunique()) if whole else 0, example=number(example),
+                      **common)
+    if pd.api.types.is_datetime64_any_dtype(kind) or isinstance(kind, pd.PeriodDtype):
+        low, high = known.min(), known.max()
+        return Column(type="date", low=_day(low), high=_day(high), example=_day(example), **common)
+    labels = (list(kind.categories) if isinstance(kind, pd.CategoricalDtype)
+              else list(known.astype(str).unique()))
+    order = labels if isinstance(kind, pd.CategoricalDtype) else sorted(labels)
+    few = len(order) <= max(CATEGORIES, count // 2)
+    most = str(known.astype(str).mode().iloc[0])
+    return Column(type="category" if few else "text", labels=tuple(map(str, order[:CATEGORIES])),
+                  distinct=len(order), middle=most, example=str(example), **common)
+
+
+def _day(value: Any) -> str:
+    """A date without a time of day where that is midnight."""
+    text = str(value)
+    return text.removesuffix(" 00:00:00")

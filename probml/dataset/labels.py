@@ -1,0 +1,104 @@
+"""What tables and columns say of their rows besides numbers, an index or a column of dates, and the
+names of columns; answers about these rows, or about those that follow, bear the same."""
+
+import datetime
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+MANY = 3  # dates from which on pandas finds a frequency
+
+
+class Labels(NamedTuple):
+    """Labels of a pandas table or column.
+
+    Attributes:
+        index: of the rows.
+        names: of the columns; of a Series its own, one.
+        column: whether it is a Series.
+        dates: the column that holds the dates, the index then; None where the index is its own.
+    """
+
+    index: pd.Index
+    names: tuple[Any, ...]
+    column: bool
+    dates: Any = None
+
+    def table(self, values: Any, names: Sequence | None = None, index: Any = None) -> Any:
+        """Numbers (n,) or (n, c) as a Series or a DataFrame of these rows.
+
+        Args:
+            names: of the columns, if others than the table's; of a Series, one.
+            index: of other rows.
+        """
+        values, index = np.asarray(values), self.index if index is None else index
+        if self.column and names is None:
+            values = values.reshape(len(index))
+        single = values.ndim == 1 and (self.column or names is not None)
+        names = self.names if names is None else tuple(names)
+        if single:
+            out = pd.Series(values, index=index, name=names[0])
+            return out if self.dates is None else out.to_frame().reset_index(names=[self.dates])
+        columns = pd.Index(names, tupleize_cols=False)
+        out = pd.DataFrame(values.reshape(len(index), -1), index=index, columns=columns)
+        return out if self.dates is None else out.reset_index(names=[self.dates])
+
+    def following(self, steps: int) -> pd.Index:
+        """The index of the steps that follow: dates go on by their frequency, numbers by their
+        difference; where there is none, and of text, steps are numbered from 1."""
+        index, numbered = self.index, pd.RangeIndex(1, steps + 1, name="step")
+        if isinstance(index, pd.PeriodIndex):
+            return pd.period_range(index[-1] + 1, periods=steps, name=index.name)
+        if isinstance(index, pd.DatetimeIndex | pd.TimedeltaIndex):
+            every = _frequency(index)
+            if every is None:
+                warnings.warn(
+                    f"the dates of X have no regular frequency (the last are "
+                    f"{', '.join(map(str, index[-2:]))}), so the steps of the forecast are "
+                    f"numbered 1 to {steps}: give regular dates, such as X.asfreq('D') or "
+                    f"X.resample('MS').mean(), where missing steps are NaN", RuntimeWarning,
+                    stacklevel=5)
+                return numbered
+            series = pd.date_range if isinstance(index, pd.DatetimeIndex) else pd.timedelta_range
+            return series(index[-1], periods=steps + 1, freq=every, name=index.name)[1:]
+        if not pd.api.types.is_integer_dtype(index.dtype):
+            return numbered
+        apart = np.unique(np.diff(index.to_numpy())) if len(index) > 1 else np.ones(1, int)
+        if len(apart) != 1 or not apart[0]:
+            return numbered
+        first, every = int(index[-1]), int(apart[0])
+        return pd.RangeIndex(first + every, first + every * (steps + 1), every, name=index.name)
+
+
+def _frequency(index: Any) -> Any:
+    if index.freq is not None or index.hasnans or len(index) < 2:
+        return index.freq
+    if len(index) < MANY:
+        return index[1] - index[0] if index[1] > index[0] else None
+    return type(index)(index, freq="infer").freq
+
+
+def labels_of(table: Any) -> tuple[Any, Labels | None]:
+    """A pandas table without its one column of dates, a column as it is, and the labels of its
+    rows; an array has none."""
+    if isinstance(table, pd.Series):
+        return table, Labels(table.index, (table.name,), True)
+    if not isinstance(table, pd.DataFrame):
+        return table, None
+    dated = [j for j in range(table.shape[1]) if _holds_dates(table.iloc[:, j])]
+    if len(dated) != 1 or table.shape[1] < 2:
+        return table, Labels(table.index, tuple(table.columns), False)
+    name, dates = table.columns[dated[0]], table.iloc[:, dated[0]]
+    numbers = table.drop(columns=name)
+    index = pd.Index(pd.to_datetime(dates) if dates.dtype == object else dates)
+    return numbers, Labels(index, tuple(numbers.columns), False, name)
+
+
+def _holds_dates(column: pd.Series) -> bool:
+    if isinstance(column.dtype, pd.PeriodDtype) or pd.api.types.is_datetime64_any_dtype(column):
+        return True
+    known = column.dropna() if column.dtype == object else column[:0]
+    return len(known) > 0 and all(isinstance(each, datetime.date) for each in known)

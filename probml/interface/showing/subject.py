@@ -1,0 +1,151 @@
+"""What a report is about: a fit, the name of its model, and the table that a user gave.
+
+A fit of a user's function says it of itself (`of_fit`); an estimator says it of its `fit_`
+(`Portable._subject`). The page and its pictures read nothing else, so that both give one page.
+"""
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from probml.dataset import dataset
+from probml.dataset.described import Column, described
+from probml.dataset.frames import as_pandas
+from probml.errors import DataError, ModelError
+from probml.interface.showing.summaries import summarized
+from probml.interface.showing.summary import Summary
+from probml.queries.fitted import Fitted
+
+PICTURES = "probml.models.pictures.by_kind"  # stands above this room: imported when a page asks
+OURS = "probml."
+TITLES = {"network": "Bayesian network", "hidden_markov": "Hidden Markov model",
+          "latent_dirichlet": "Latent Dirichlet allocation"}
+PROPER = {"gaussian": "Gaussian", "bayes": "Bayes", "bayesian": "Bayesian", "markov": "Markov",
+          "poisson": "Poisson", "fisher": "Fisher", "parzen": "Parzen", "pca": "PCA", "svm": "SVM"}
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What a report is about.
+
+    Attributes:
+        fit: the fit. title: its model in words, such as "Gaussian mixture".
+        fitted: what pictures take: the estimator, or the fit.
+        rows: what they take with it: (X, y), or the data of a fit; () where there are none.
+        given: the rows as data of the function; None where there are none. data: as it reads them.
+        columns: of the user's table. table: its name, "" where it has none.
+        unit: what one row of it is called.
+        names: site → the names of the columns that it came from. categories: site → the categories
+            of each of these.
+        summary: makes its tables.
+        choice: of a range of settings, such as numbers of components, a table of criteria.
+    """
+
+    fit: Fitted
+    title: str
+    fitted: Any
+    summary: Callable[[], Summary]
+    rows: tuple = ()
+    given: Any = None
+    data: dataset.Data | None = None
+    columns: Sequence[Column] = ()
+    table: str = ""
+    unit: str = "row"
+    names: Mapping[str, tuple] = field(default_factory=dict)
+    categories: Mapping[str, Sequence] = field(default_factory=dict)
+    choice: Any = None
+
+    @property
+    def headline(self) -> str:
+        """Such as "Gaussian mixture of faithful.csv"."""
+        return f"{self.title} of {self.table}" if self.table else self.title
+
+    @property
+    def size(self) -> str:
+        """Such as "112 time steps"."""
+        return counted(max((column.rows for column in self.columns), default=0), self.unit)
+
+    def pictures(self) -> list[tuple[str, str, str]]:
+        """(title, SVG, what it shows) of the pictures of this kind of model, the first of them
+        first; none without matplotlib."""
+        return importlib.import_module(PICTURES).drawn(self)
+
+
+def of_fit(fit: Fitted, data: Any = None, name: str | None = None) -> Subject:
+    """The subject of a fit of a function."""
+    held = fit.data if data is None else fit._read(data)
+    own = fit.model.generative.__module__.startswith(OURS)
+    title = words_of(fit.model.name) if own else fit.model.name
+    steps = bool(fit.structure.markov) or (held is not None and held.steps is not None)
+    return Subject(fit, title, fit, partial(summarized, fit),
+                   () if data is None else (data,), data, held,
+                   () if data is None else described(data), name_of(name, data),
+                   "time step" if steps else "row")
+
+
+def words_of(name: str) -> str:
+    """A name of code as words: GaussianMixture and gaussian_mixture are "Gaussian mixture"."""
+    if name in TITLES:
+        return TITLES[name]
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
+    text = " ".join(PROPER.get(word.lower(), word.lower()) for word in words)
+    return text[:1].upper() + text[1:]
+
+
+def counted(count: int, unit: str) -> str:
+    """Such as "1 row" or "1,200 rows"."""
+    return f"{count:,} {unit}{'' if count == 1 else 's'}"
+
+
+def name_of(name: str | None, *tables: Any) -> str:
+    """The name of a table: the one that is given, or `attrs["name"]` of a DataFrame.
+
+    Raises:
+        ModelError: a name that is no text.
+    """
+    if not isinstance(name, str | None):
+        raise ModelError(f"report(name={name!r:.80}): expected the name of the table as text, such "
+                         f"as 'faithful.csv', or None")
+    if name is not None:
+        return name
+    for table in tables:
+        inner = list(table.values()) if isinstance(table, Mapping) else [table]
+        for each in inner:
+            own = getattr(each, "attrs", None)
+            if isinstance(own, Mapping) and isinstance(own.get("name"), str):
+                return own["name"]
+    return ""
+
+
+def columns_of(rows: Mapping[str, Any]) -> list[Column]:
+    """The columns of what an estimator was given, argument → values: those of X by their names,
+    then y and what else there is."""
+    out = []
+    for argument, values in rows.items():
+        if values is None:
+            continue
+        found = described_as(argument, values)
+        out += found if argument == "X" else [
+            column._replace(name=f"{column.name} ({ROLES[argument]})")
+            if argument in ROLES else column for column in found]
+    return out
+
+
+def described_as(argument: str, values: Any) -> list[Column]:
+    """The columns of what was given for an argument.
+
+    Raises:
+        DataError: what is no table.
+    """
+    try:
+        return described(as_pandas(values), "column" if argument == "X" else argument)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"report({argument}=...): expected rows, got {type(values).__name__}: "
+                        f"{error}") from None
+
+
+ROLES = {"y": "target", "sample_weight": "weights", "offset": "offset", "trials": "trials",
+         "exog": "covariate", "lengths": "lengths of sequences"}

@@ -1,0 +1,181 @@
+"""The one walk through a traced program: what is found out about its arrays, equation by equation,
+through calls, loops and branches.
+
+What that is, is up to a domain: what holds of a constant, what an equation does to what holds of
+its operands, and what holds of an array that may be either of two. Loops are followed step by step
+where they are short and the domain asks for it, and else until nothing more is found.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+from jax.extend.core import ClosedJaxpr
+
+from probml.jaxpr.memo import memo
+from probml.jaxpr.primitives import Kind, known, name_of
+from probml.jaxpr.program import EVERY_CALL, Program, Scan, While, flatten
+
+V = TypeVar("V")
+PATIENCE = 16  # turns of a loop after which what is found is widened
+
+
+class Domain(Generic[V]):
+    """What is found out about arrays.
+
+    Attributes:
+        unrolled: the steps of a scan up to which it is followed step by step.
+        calls: which calls are opened. idle: read what no result asks for, too.
+    """
+
+    unrolled = 0
+    calls = EVERY_CALL
+    idle = False
+
+    def constant(self, value: Any) -> V:
+        """Of an array that the program holds."""
+        raise NotImplementedError
+
+    def equation(self, eqn: Any, operands: list[V]) -> list[V]:
+        """Of the results of an equation that is no opened call, copy, loop or branch."""
+        raise NotImplementedError
+
+    def whole(self, eqn: Any, operands: list[V]) -> list[V] | None:
+        """Of the results of a loop or branch that is not looked into (one that is not followed
+        step by step); None: it is."""
+        return None
+
+    def join(self, one: V, other: V, eqn: Any) -> V:
+        """Of an array that may be either, after this loop or branch. Can only climb finitely
+        often."""
+        raise NotImplementedError
+
+    def same(self, one: V, other: V) -> bool:
+        """Whether the two say the same."""
+        return one == other
+
+    def widened(self, value: V) -> V:
+        """Something from which `join` climbs no further, or not for long."""
+        return value
+
+    def entering(self, value: V, turn: int | None, scan: Scan) -> V:
+        """Of a slice along the first axis: that of one step, or of any."""
+        return value
+
+    def carried(self, value: V, scan: Scan | None, first: bool) -> V:
+        """Of what one step of a loop, of a `while` where no scan is named, hands to the next: the
+        first, or a later."""
+        return value
+
+    def leaving(self, values: Sequence[V], aval: Any) -> V:
+        """Of the stack of the steps' results along a first axis; of one that stands for all where
+        the loop is not followed step by step."""
+        return values[0]
+
+
+def analyse(closed: ClosedJaxpr, domain: Domain[V], inputs: Iterable[V]) -> list[V]:
+    """What is found out about each output of a program, given the same about its inputs."""
+    program = _flat(closed, domain.calls, domain.idle)
+    values: list[Any] = [None] * program.size
+    for place, held in program.constants:
+        values[place] = domain.constant(held)
+    for place, value in zip(program.inputs, inputs, strict=True):
+        values[place] = value
+    for eqn, operands, results in program.lines:
+        found = _results(eqn, [values[i] for i in operands], domain)
+        for place, value in zip(results, found, strict=True):
+            values[place] = value
+    return [values[i] for i in program.results]
+
+
+@memo(1024)
+def _flat(closed: ClosedJaxpr, calls: frozenset[str], idle: bool) -> Program:
+    return flatten(closed, calls, idle)
+
+
+def _results(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
+    entry = known(eqn)
+    if entry is not None and entry.kind is Kind.LOOP:
+        short = name_of(eqn) == "scan" and 0 < eqn.params["length"] <= domain.unrolled
+        found = None if short else domain.whole(eqn, operands)
+        return _LOOPS[name_of(eqn)](eqn, operands, domain) if found is None else found
+    if entry is not None and entry.kind is Kind.COPY and len(operands) == len(eqn.outvars):
+        return operands
+    return domain.equation(eqn, operands)
+
+
+def _scan(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
+    scan, given = Scan.of(eqn), [var.aval for var in eqn.outvars]
+    fixed, first = operands[: scan.constants], operands[scan.constants :][: scan.carries]
+    xs = operands[scan.constants + scan.carries :]
+
+    def step(carry: list[V], turn: int | None) -> list[V]:
+        return analyse(scan.body, domain,
+                       [*fixed, *carry, *(domain.entering(x, turn, scan) for x in xs)])
+
+    if 0 < scan.length <= domain.unrolled:
+        carry, steps = first, []
+        for turn in reversed(range(scan.length)) if eqn.params["reverse"] else range(scan.length):
+            after = step(carry, turn)
+            carry = after[: scan.carries]
+            steps.append(after[scan.carries :])
+        steps = steps[::-1] if eqn.params["reverse"] else steps
+        return carry + [domain.leaving(list(each), aval) for each, aval
+                        in zip(zip(*steps, strict=True), given[scan.carries :], strict=True)]
+
+    def handed(after: list[V], begun: bool) -> list[V]:
+        return [value if scan.kept(i) else domain.carried(value, scan, begun)
+                for i, value in enumerate(after[: scan.carries])]
+
+    last: list[V] = []
+
+    def turned(carry: list[V]) -> list[V]:
+        last[:] = step(carry, None)
+        return handed(last, False)
+
+    carry = _settled(turned, handed(first, True), domain, eqn)
+    return carry + [domain.leaving([value], aval) for value, aval
+                    in zip(last[scan.carries :], given[scan.carries :], strict=True)]
+
+
+def _while(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
+    """Whether there is another turn depends on all that the condition looks at."""
+    loop = While.of(eqn)
+    asked, fixed = operands[: loop.asked], operands[loop.asked :][: loop.constants]
+
+    def step(carry: list[V]) -> list[V]:
+        (going,) = analyse(loop.condition, domain, [*asked, *carry])
+        after = analyse(loop.body, domain, [*fixed, *carry])
+        return [value if loop.kept(i) else domain.join(domain.carried(value, None, False), going,
+                                                       eqn)
+                for i, value in enumerate(after)]
+
+    first = [value if loop.kept(i) else domain.carried(value, None, True)
+             for i, value in enumerate(operands[loop.asked + loop.constants :])]
+    return _settled(step, first, domain, eqn)
+
+
+def _branches(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
+    ways = [analyse(body, domain, operands[1:]) for body in eqn.params["branches"]]
+    results = []
+    for way in zip(*ways, strict=True):
+        result = way[0]
+        for value in (*way[1:], operands[0]):
+            result = domain.join(result, value, eqn)
+        results.append(result)
+    return results
+
+
+def _settled(step: Any, carry: list[V], domain: Domain[V], eqn: Any) -> list[V]:
+    """What holds of a carry before every step: the least that holds of the first and, if of one,
+    also of the next."""
+    turn = 0
+    while True:
+        after = [domain.join(before, value, eqn)
+                 for before, value in zip(carry, step(carry), strict=True)]
+        if all(map(domain.same, carry, after)):
+            return carry
+        turn += 1
+        carry = after if turn < PATIENCE else list(map(domain.widened, after))
+
+
+_LOOPS = {"cond": _branches, "scan": _scan, "while": _while}

@@ -1,0 +1,282 @@
+"""A traced program in one flat form: calls are opened, equations that nothing asks for are left
+out, and equal ones are one. What reads, replays or compares programs starts from it."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax._src import core, source_info_util
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from probml.jaxpr.primitives import Kind, known, named
+
+# the settings that equations are made under; some JAX makes a new object each time it is asked
+_here = getattr(core, "current_jaxpr_eqn_context", lambda: None)
+CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
+RULES = frozenset({"custom_jvp_call", "custom_vjp_call"})  # calls with derivatives of their own
+EVERY_CALL = named(Kind.CALL)
+SMALL = 64  # entries of a constant that is compared by value
+
+
+class Line(NamedTuple):
+    """One equation at its places."""
+
+    eqn: Any
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+class Program(NamedTuple):
+    """A program.
+
+    Attributes:
+        inputs, results: the places of arguments and of results. constants: (place, value).
+        size: how many places there are.
+    """
+
+    lines: list[Line]
+    inputs: tuple[int, ...]
+    constants: list[tuple[int, Any]]
+    results: tuple[int, ...]
+    size: int
+
+    def begun(self, args: Sequence[Any]) -> list[Any]:
+        """Values by place: arguments and constants."""
+        values: list[Any] = [None] * self.size
+        for place, value in self.constants:
+            values[place] = value
+        for place, value in zip(self.inputs, args, strict=True):
+            values[place] = value
+        return values
+
+    def run(self, args: Sequence[Any]) -> list[Any]:
+        """The results for arguments, which may be traced."""
+        return _replayed(self.lines, self.begun(args), self.results)
+
+    def restricted(self, wanted: Sequence[int], known: Collection[int] = ()) -> list[Line]:
+        """The lines that some places ask for, where the values of others are known."""
+        alive, lines = set(wanted).difference(known), []
+        for line in reversed(self.lines):
+            if not alive.isdisjoint(line.results):
+                lines.append(line)
+                alive.update(set(line.operands).difference(known))
+        return lines[::-1]
+
+    def at(self, wanted: Sequence[int], values: Mapping[int, Any]) -> list[Any]:
+        """The values of some places, given those of others."""
+        held = dict(self.constants) | dict(values)
+        return _replayed(self.restricted(wanted, values), held, wanted)
+
+
+def _replayed(lines: Sequence[Line], values: Any, wanted: Sequence[int]) -> list[Any]:
+    """The values of places, those of lines added to what is there."""
+    for eqn, operands, results in lines:
+        found = bind(eqn, [values[i] for i in operands])
+        for place, value in zip(results, found, strict=True):
+            values[place] = value
+    return [values[i] for i in wanted]
+
+
+def flatten(closed: ClosedJaxpr, calls: Collection[str] = CALLS, idle: bool = False) -> Program:
+    """The equations of a traced program.
+
+    Args:
+        calls: which calls are opened: with RULES where nothing differentiates the program any more,
+            EVERY_CALL where it is only read.
+        idle: keep equations that no result asks for.
+    """
+    opener = _Opener(calls, idle)
+    inputs = [opener.place() for _ in closed.jaxpr.invars]
+    consts = [opener.constant(value) for value in closed.consts]
+    wanted = [True] * len(closed.jaxpr.outvars)
+    results = opener.walk(closed.jaxpr, consts, inputs, wanted)
+    return Program(opener.lines, tuple(inputs), opener.constants,
+                   tuple(place for place in results if place is not None), opener.count)
+
+
+def bind(eqn: Any, values: Sequence[Any]) -> Sequence[Any]:
+    """The results of an equation for operands of the same shapes."""
+    if eqn.primitive.name in RULES:  # a rule may index what it is given by a traced number
+        values = [jnp.asarray(value) if isinstance(value, np.ndarray) else value
+                  for value in values]
+    params = eqn.primitive.get_bind_params(eqn.params)
+    functions, params = params if isinstance(params, tuple) else ((), params)  # up to JAX 0.9
+    with source_info_util.user_context(eqn.source_info.traceback):
+        if eqn.ctx is _here():  # as nearly always
+            found = eqn.primitive.bind(*functions, *values, **params)
+        else:
+            with eqn.ctx.manager:
+                found = eqn.primitive.bind(*functions, *values, **params)
+    return found if eqn.primitive.multiple_results else [found]
+
+
+class _Opener:
+    def __init__(self, calls: Collection[str], idle: bool) -> None:
+        self._calls, self._idle = calls, idle
+        self.lines: list[Line] = []
+        self.constants: list[tuple[int, Any]] = []
+        self.count = 0
+        self._made: dict[tuple, tuple[int, ...]] = {}  # what a line does and takes → its results
+        self._known: dict[tuple, int] = {}  # constant → its place
+
+    def place(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+    def constant(self, value: Any, aval: Any = None) -> int:
+        """The place of a value; as bytes, since -0.0 is not 0.0, where it is not long."""
+        kind = getattr(value if aval is None else aval, "dtype", None)
+        if isinstance(value, jax.core.Tracer) or not isinstance(kind, np.dtype) or (
+                np.size(value) > SMALL or not getattr(value, "is_fully_addressable", True)):
+            key: tuple = (id(value),)
+        else:
+            weak = getattr(value if aval is None else aval, "weak_type", False)
+            key = (kind, weak, np.shape(value), np.asarray(value).tobytes())
+        if key not in self._known:
+            self._known[key] = place = self.place()
+            self.constants.append((place, value))  # which keeps it alive, and its id its own
+        return self._known[key]
+
+    def walk(self, jaxpr: Any, consts: Sequence[int], args: Sequence[int],
+             wanted: Sequence[bool]) -> list[int | None]:
+        """Adds the lines of a program; the places of its wanted results."""
+        at: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args),
+                                      strict=True))
+
+        def read(atom: Any) -> int:
+            return self.constant(atom.val, atom.aval) if _literal(atom) else at[atom]
+
+        for eqn, asked in _needed(jaxpr, wanted, self._idle):
+            operands = tuple(map(read, eqn.invars))
+            inner, taken = called(eqn) if eqn.primitive.name in self._calls else (None, ())
+            if inner is not None:
+                held = [self.constant(value) for value in inner.consts]
+                found: Sequence[int | None] = self.walk(
+                    inner.jaxpr, held, [operands[i] for i in taken], asked)
+            else:
+                found = self._line(eqn, operands)
+            at.update(zip(eqn.outvars, found, strict=True))
+        return [read(atom) if want else None
+                for atom, want in zip(jaxpr.outvars, wanted, strict=True)]
+
+    def _line(self, eqn: Any, operands: tuple[int, ...]) -> tuple[int, ...]:
+        """The results of an equation; those of an equal one, where there is one."""
+        key = None if eqn.effects else _key(eqn, operands)
+        if key is not None and key in self._made:
+            return self._made[key]
+        results = tuple(self.place() for _ in eqn.outvars)
+        self.lines.append(Line(eqn, operands, results))
+        if key is not None:
+            self._made[key] = results
+        return results
+
+
+def _key(eqn: Any, operands: tuple[int, ...]) -> tuple | None:
+    """What two equations share that are equal; None where that cannot be told."""
+    try:
+        key = (eqn.primitive, tuple(sorted(eqn.params.items(), key=lambda item: item[0])), operands)
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _needed(jaxpr: Any, wanted: Sequence[bool], idle: bool) -> list[tuple[Any, list[bool]]]:
+    """The equations that results depend on, in order, and which results of each."""
+    alive = {atom for atom, want in zip(jaxpr.outvars, wanted, strict=True)
+             if want and not _literal(atom)}
+    out = []
+    for eqn in reversed(jaxpr.eqns):
+        asked = [idle or var in alive for var in eqn.outvars]
+        if any(asked) or eqn.effects:
+            out.append((eqn, asked))
+            alive.update(atom for atom in eqn.invars if not _literal(atom))
+    return out[::-1]
+
+
+def _literal(atom: Any) -> bool:
+    return hasattr(atom, "val")
+
+
+# programs inside equations
+
+
+def called(eqn: Any) -> tuple[ClosedJaxpr | None, Sequence[int]]:
+    """The jaxpr that this equation runs once, if it does just that, and on which of its
+    operands."""
+    entry, everything = known(eqn), list(range(len(eqn.invars)))
+    if entry is None or entry.kind is not Kind.CALL:
+        return None, everything
+    # takes what matvec, vecmat, solve and transpose_solve hold, then b
+    if eqn.primitive.name == "custom_linear_solve":
+        before, own, after = (sum(eqn.params["const_lengths"][i])
+                              for i in (slice(0, 2), slice(2, 3), slice(3, 4)))
+        taken = [*everything[before : before + own], *everything[before + own + after :]]
+        candidates = [eqn.params["jaxprs"].solve]
+    else:
+        taken, candidates = everything, [eqn.params[
+            key
+        ] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call") if key in eqn.params]
+    sizes = len(taken), len(eqn.outvars)
+    fitting = (body for body in map(_closed, candidates) if body is not None
+               and (len(body.in_avals), len(body.out_avals)) == sizes)
+    return next(fitting, None), taken
+
+
+def bodies(eqn: Any) -> Iterator[ClosedJaxpr]:
+    """All programs inside an equation: of a call, a loop, a branch."""
+    entry = known(eqn)
+    if entry is None or entry.kind in (Kind.CALL, Kind.LOOP):
+        for value in eqn.params.values():
+            for body in map(_closed, value if isinstance(value, list | tuple) else [value]):
+                if body is not None:
+                    yield body
+
+
+def _closed(body: Any) -> ClosedJaxpr | None:
+    if isinstance(body, Jaxpr) and not body.constvars:
+        return ClosedJaxpr(body, ())
+    return body if isinstance(body, ClosedJaxpr) else None
+
+
+class Scan(NamedTuple):
+    """The parts of a `scan`: operands and results by what they are to the body."""
+
+    body: ClosedJaxpr
+    constants: int
+    carries: int
+    length: int
+
+    @classmethod
+    def of(cls, eqn: Any) -> "Scan":
+        params = eqn.params
+        if "ft_in" in params:  # from JAX 0.11 on: a tree of each of the three kinds of operands
+            constants, carries, _ = (len(tuple(part.vals)) for part in params["ft_in"].unpack())
+        else:
+            constants, carries = params["num_consts"], params["num_carry"]
+        return cls(_closed(params["jaxpr"]), constants, carries, params["length"])
+
+    def kept(self, carry: int) -> bool:
+        """Whether the body hands on this carry as it took it."""
+        return self.body.jaxpr.outvars[carry] is self.body.jaxpr.invars[self.constants + carry]
+
+
+class While(NamedTuple):
+    """The parts of a `while`."""
+
+    condition: ClosedJaxpr
+    body: ClosedJaxpr
+    asked: int  # operands that only the condition takes
+    constants: int  # operands that only the body takes
+
+    @classmethod
+    def of(cls, eqn: Any) -> "While":
+        params = eqn.params
+        return cls(_closed(params["cond_jaxpr"]), _closed(params["body_jaxpr"]),
+                   params["cond_nconsts"], params["body_nconsts"])
+
+    def kept(self, carry: int) -> bool:
+        """Whether the body hands on this carry as it took it."""
+        return self.body.jaxpr.outvars[carry] is self.body.jaxpr.invars[self.constants + carry]

@@ -1,0 +1,333 @@
+"""From which cells of the operands does each element of a result come?
+
+Cells are numbered, and of every array the least and the greatest cell is followed on which an
+element depends: it depends on one cell alone exactly if the two are the same. A primitive that only
+moves elements is run on these numbers themselves; one that combines elements joins them along the
+axes that it combines (primitives.py); one that is not known joins all. So what is said to depend on
+one cell does, and what is said to depend on several may depend on one.
+
+The numbers of an array may have an axis of length 1 where the array's is longer: they are the same
+all along it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probml.jaxpr.primitives import TABLE, Kind, computed, name_of
+
+NONE = -1  # in the place of a cell
+LARGEST = 10**7  # elements that are moved one by one; of more, each depends on all
+_BEYOND = 2**31 - 1  # the least of no cells; the greatest is NONE
+_WHOLE = np.dtype(np.int64)
+
+
+class End(NamedTuple):
+    """One of the two bounds that are followed: how bounds join, and that of no cells."""
+
+    join: np.ufunc
+    blank: int
+
+
+ENDS = (End(np.minimum, _BEYOND), End(np.maximum, NONE))
+Marks = Sequence[Any]  # a bound of every operand's elements, an array; None: of no cells
+Numbers = Sequence[Any]  # the whole numbers that operands are, NaN: unknown; None: all are
+
+
+def sources(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[np.ndarray]:
+    """One bound of the elements of every result, from that of the operands'."""
+    name = name_of(eqn)
+    rule = _RULES.get(name) or (_KINDS.get(TABLE[name].kind) if name in TABLE else None)
+    if rule in _MOVING and sum(math.prod(_shape(atom))
+                               for atom in (*eqn.invars, *eqn.outvars)) > LARGEST:
+        rule = None  # what is not moved one by one costs no more than its axes
+    found = None if rule is None else rule(eqn, marks, end, numbers)
+    if found is None:
+        found = _everything(marks, end)
+    return found if isinstance(found, list) else [_ranked(found, len(_shape(var)))
+                                                  for var in eqn.outvars]
+
+
+def _shape(atom: Any) -> tuple[int, ...]:
+    return tuple(getattr(atom.aval, "shape", ()))
+
+
+def _ranked(marks: np.ndarray, rank: int) -> np.ndarray:
+    """One number for all elements of an array of so many axes."""
+    return marks if marks.ndim == rank else marks.reshape((1,) * rank)
+
+
+def _everything(marks: Marks, end: End) -> np.ndarray:
+    return np.asarray(end.join.reduce([end.join.reduce(m, None, initial=end.blank)
+                                       for m in marks if m is not None]))
+
+
+def _joined(marks: Marks, end: End) -> np.ndarray:
+    """Elements at the same place, or numbers that stand for all."""
+    present = [m for m in marks if m is not None]
+    out = present[0]
+    for m in present[1:]:
+        out = end.join(out, m)
+    return out
+
+
+def _spread(marks: np.ndarray | None, shape: tuple[int, ...], end: End) -> np.ndarray:
+    """The number of every single element."""
+    return np.full(shape, end.blank) if marks is None else np.broadcast_to(marks, shape)
+
+
+def _exact(number: np.ndarray | None) -> bool:
+    return number is not None and not np.isnan(number).any()
+
+
+def _elementwise(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+    return _joined(marks, end)
+
+
+def _combined(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+    """Along the axes of a parameter."""
+    entry = TABLE[name_of(eqn)]
+    axes = eqn.params.get(entry.axes, -1)
+    joined = _ranked(_joined(marks, end), len(_shape(eqn.invars[0])))
+    return end.join.reduce(joined, tuple(axes) if isinstance(axes, tuple | list) else axes,
+                           keepdims=entry.kind is Kind.ALONG, initial=end.blank)
+
+
+def _running(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+    """Each element, and those before it along the axis."""
+    axis, m = eqn.params["axis"], marks[0]
+    if eqn.params["reverse"]:
+        return np.flip(end.join.accumulate(np.flip(m, axis), axis), axis)
+    return end.join.accumulate(m, axis)
+
+
+def _window(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+    params, joined = eqn.params, _ranked(_joined(marks, end), len(_shape(eqn.invars[0])))
+    axes = tuple(axis for axis in range(joined.ndim) if tuple(params["padding"][axis]) != (0, 0)
+                 or any(params[key][axis] != 1 for key in (
+                     "window_dimensions", "window_strides", "window_dilation", "base_dilation")))
+    return end.join.reduce(joined, axes, keepdims=True, initial=end.blank)
+
+
+def _opaque(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | list | None:
+    """Anything at all of trailing axes."""
+    own = TABLE[name_of(eqn)].own or (len(eqn.params["fft_lengths"]),)
+    leads, batch = [], set()
+    for i, (m, atom) in enumerate(zip(marks, eqn.invars, strict=True)):
+        count, shape = own[min(i, len(own) - 1)], _shape(atom)
+        batch.add(shape[: len(shape) - count])
+        if m is not None:
+            leads.append(end.join.reduce(m, tuple(range(m.ndim - count, m.ndim)),
+                                         initial=end.blank))
+    shapes = list(map(_shape, eqn.outvars))
+    width = len(next(iter(batch)))
+    if any({shape[:width]} != batch for shape in shapes):
+        return None
+    lead = _joined(leads, end)
+    return [lead.reshape(lead.shape + (1,) * (len(shape) - width)) for shape in shapes]
+
+
+def _triangular_solve(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+    """The right sides of one matrix are solved for on their own."""
+    matrix, sides = marks
+    axis = -2 if eqn.params["left_side"] else -1
+    return _joined([None if matrix is None
+                    else end.join.reduce(matrix, (-2, -1), keepdims=True, initial=end.blank),
+                    None if sides is None
+                    else end.join.reduce(sides, axis, keepdims=True, initial=end.blank)], end)
+
+
+def _leading(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[np.ndarray]:
+    """Axes that are appended behind, or taken from the end."""
+    out = []
+    for rank in (len(_shape(var)) for var in eqn.outvars):
+        parts = [m.reshape(m.shape + (1,) * (rank - m.ndim)) if m.ndim < rank else end.join.reduce(
+            m, tuple(range(rank, m.ndim)), initial=end.blank) for m in marks if m is not None]
+        out.append(_joined(parts, end))
+    return out
+
+
+# moves
+
+
+def _moved(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[np.ndarray] | None:
+    """A primitive that only moves elements, run on their numbers."""
+    every, values = TABLE[name_of(eqn)].kind is Kind.JOIN, []
+    for i, (m, atom) in enumerate(zip(marks, eqn.invars, strict=True)):
+        if every or i == 0:
+            values.append(_spread(m, _shape(atom), end))
+        elif _exact(numbers[i]):
+            values.append(numbers[i].astype(int))
+        else:
+            return None
+    return _run(eqn, values, end)
+
+
+def _run(eqn: Any, values: list[np.ndarray], end: End, **changed: Any) -> list[np.ndarray] | None:
+    if "fill_value" in eqn.params:  # what an index out of bounds has filled depends on nothing
+        changed["fill_value"] = end.blank
+    return computed(eqn, values, _WHOLE, **changed)
+
+
+def _broadcast(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+    wide = [1] * len(_shape(eqn.outvars[0]))
+    for size, place in zip(marks[0].shape, eqn.params["broadcast_dimensions"], strict=True):
+        wide[place] = size
+    return marks[0].reshape(wide)
+
+
+def _transpose(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+    return marks[0].transpose(eqn.params["permutation"])
+
+
+def _select(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+    """Where it is known which is taken, that one alone."""
+    shape = _shape(eqn.outvars[0])
+    if not _exact(numbers[0]) or math.prod(shape) > LARGEST:
+        return _joined(marks, end)
+    ways = np.stack([_spread(m, shape, end) for m in marks[1:]])
+    which = np.broadcast_to(numbers[0].astype(int), shape)
+    return np.take_along_axis(ways, which[None], 0)[0]
+
+
+def _starts(eqn: Any, marks: Marks, first: int, numbers: Numbers, sizes: Sequence[int],
+            ) -> tuple[list[np.ndarray], list[int]]:
+    """Where a window begins, and along which axes it may begin anywhere."""
+    starts, anywhere = [], []
+    for axis, (size, whole) in enumerate(zip(sizes, _shape(eqn.invars[0]), strict=True)):
+        number = numbers[first + axis]
+        starts.append(np.asarray(number if size != whole and _exact(number) else 0, int))
+        anywhere += [axis] if size != whole and not _exact(number) else []
+    return starts, anywhere
+
+
+def _dynamic_slice(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
+    """The starts say which elements are taken; where one is not known, any along its axis."""
+    starts, anywhere = _starts(eqn, marks, 1, numbers, eqn.params["slice_sizes"])
+    parts = [_ranked(m, len(starts)) for m in marks[1:] if m is not None]
+    if marks[0] is not None:
+        held = end.join.reduce(marks[0], tuple(anywhere), keepdims=True, initial=end.blank)
+        found = _run(eqn, [_spread(held, _shape(eqn.invars[0]), end), *starts], end)
+        if found is None:
+            return None
+        parts += found
+    return _joined(parts, end)
+
+
+def _dynamic_update(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+    starts, anywhere = _starts(eqn, marks, 2, numbers, _shape(eqn.invars[1]))
+    held, written = (end.join.reduce(_spread(m, _shape(atom), end), tuple(anywhere), keepdims=True,
+                                     initial=end.blank)
+                     for m, atom in zip(marks[:2], eqn.invars[:2], strict=True))
+    parts = [_ranked(m, len(starts)) for m in marks[2:] if m is not None]
+    parts += computed(eqn, [held, written, *starts], _WHOLE) or []
+    return _joined([*parts, held] if anywhere else parts, end)
+
+
+def _index(number: np.ndarray | None, shape: tuple[int, ...], columns: Sequence[int],
+           ) -> tuple[np.ndarray, list[int]]:
+    """The indices of a gather or scatter, and the axes along which they may lead anywhere."""
+    index = np.full(shape, np.nan) if number is None else np.array(number)
+    unknown = np.isnan(index).any(tuple(range(index.ndim - 1)))
+    index[..., unknown] = 0
+    return index.astype(int), [axis for axis, away in zip(columns, unknown, strict=True) if away]
+
+
+def _of_indices(marks: np.ndarray, rank: int, windows: Sequence[int], end: End) -> np.ndarray:
+    """A bound of every index, along the axes of what it takes or writes."""
+    own = end.join.reduce(marks, marks.ndim - 1, initial=end.blank)
+    sizes = iter(own.shape)
+    return own.reshape([1 if axis in windows else next(sizes) for axis in range(rank)])
+
+
+def _gather(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
+    """Elements of the first operand where the second says."""
+    dims, (operand, indices) = eqn.params["dimension_numbers"], marks
+    parts = [] if indices is None else [
+        _of_indices(indices, len(_shape(eqn.outvars[0])), dims.offset_dims, end)]
+    if operand is not None:
+        index, anywhere = _index(numbers[1], _shape(eqn.invars[1]), dims.start_index_map)
+        held = end.join.reduce(operand, tuple(anywhere), keepdims=True, initial=end.blank)
+        found = _run(eqn, [_spread(held, _shape(eqn.invars[0]), end), index], end)
+        if found is None:
+            return None
+        parts += found
+    return _joined(parts, end)
+
+
+def _scatter(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
+    """What stands there, and what is written; along an axis whose index is not known anywhere."""
+    dims, shapes = eqn.params["dimension_numbers"], list(map(_shape, eqn.invars))
+    index, anywhere = _index(numbers[1], shapes[1], dims.scatter_dims_to_operand_dims)
+    away = (*dims.inserted_window_dims, *dims.operand_batching_dims)
+    window = dict(zip((axis for axis in range(len(shapes[0])) if axis not in away),
+                      dims.update_window_dims, strict=True))
+    held = end.join.reduce(_spread(marks[0], shapes[0], end), tuple(anywhere), keepdims=True,
+                           initial=end.blank)
+    written = _joined([_spread(marks[2], shapes[2], end)] + [
+        _of_indices(m, len(shapes[2]), dims.update_window_dims, end)
+        for m in marks[1:2] if m is not None], end)
+    written = end.join.reduce(written, tuple(window[axis] for axis in anywhere if axis in window),
+                              keepdims=True, initial=end.blank)
+    if name_of(eqn) == "scatter" and not anywhere:
+        cleared = computed(eqn, [held, index, np.full(written.shape, end.blank)], _WHOLE)
+        held = held if cleared is None else cleared[0]
+    found = computed(eqn, [held, index, written], _WHOLE,
+                     name="scatter_min" if end.join is np.minimum else "scatter_max")
+    return None if found is None else found[0]
+
+
+# sums of products
+
+
+def _dot_general(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+    contracted, batch = eqn.params["dimension_numbers"]
+    rank, used, parts = len(_shape(eqn.outvars[0])), len(batch[0]), []
+    for side, m in enumerate(marks):
+        if m is not None:
+            free = [a for a in range(m.ndim) if a not in (*contracted[side], *batch[side])]
+            kept = end.join.reduce(np.transpose(m, (*batch[side], *free, *contracted[side])),
+                                   tuple(range(used + len(free), m.ndim)), initial=end.blank)
+            before = used if side == 0 else rank - len(free)
+            parts.append(kept.reshape(kept.shape[:used] + (1,) * (before - used)
+                                      + kept.shape[used:] + (1,) * (rank - before - len(free))))
+    return _joined(parts, end)
+
+
+def _convolution(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
+    """All of space, and of the channels of a group."""
+    if eqn.params["batch_group_count"] != 1:
+        return None
+    spec, groups, parts = eqn.params["dimension_numbers"], eqn.params["feature_group_count"], []
+    wide = [1] * len(spec.out_spec)
+    if marks[0] is not None:
+        kept = end.join.reduce(np.transpose(marks[0], spec.lhs_spec), tuple(range(2, len(wide))),
+                               initial=end.blank)
+        if kept.shape[1] > 1:
+            kept = end.join.reduce(kept.reshape(len(kept), groups, -1), 2, initial=end.blank)
+            kept = np.repeat(kept, _shape(eqn.outvars[0])[spec.out_spec[1]] // groups, 1)
+        parts.append(np.transpose(kept.reshape(*kept.shape, *wide[2:]), np.argsort(spec.out_spec)))
+    if marks[1] is not None:
+        kept = end.join.reduce(np.transpose(marks[1], spec.rhs_spec), tuple(range(1, len(wide))),
+                               initial=end.blank)
+        parts.append(np.transpose(kept.reshape(1, -1, *wide[2:]), np.argsort(spec.out_spec)))
+    return _joined(parts, end)
+
+
+_RULES: dict[str, Callable] = {
+    "broadcast": lambda eqn, marks, *_: marks[0].reshape(
+        (1,) * len(eqn.params["sizes"]) + marks[0].shape),
+    "broadcast_in_dim": _broadcast, "conv_general_dilated": _convolution,
+    "dot_general": _dot_general, "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update, "gather": _gather, "reduce_precision": _elementwise,
+    "select_n": _select, "transpose": _transpose, "triangular_solve": _triangular_solve,
+} | dict.fromkeys("cumlogsumexp cummax cummin cumprod cumsum".split(), _running) | dict.fromkeys(
+    "scatter scatter_add scatter_max scatter_min scatter_mul scatter_sub".split(), _scatter)
+_KINDS: dict[Kind, Callable] = {
+    Kind.ALONG: _combined, Kind.ELEMENTWISE: _elementwise, Kind.JOIN: _moved,
+    Kind.LEADING: _leading, Kind.MOVE: _moved, Kind.OPAQUE: _opaque, Kind.REDUCE: _combined,
+    Kind.WINDOW: _window,
+}
+_MOVING = frozenset({_moved, _dynamic_slice, _dynamic_update, _gather, _scatter})

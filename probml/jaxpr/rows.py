@@ -1,0 +1,296 @@
+"""Where the rows of an array are: which slice of it is a function of one row of the data, of what
+all rows share, and of nothing else.
+
+Rows are cells that are numbered alike: an array with rows along an axis has the number of its row
+in every element. A primitive is read by what it does to these numbers (provenance.py), and the rows
+of the result are found in them again; where an element has several, or they are in another order,
+it mixes rows, as does all that is not known. An array without rows is the same for all of them.
+
+A row's own number is followed too: arange over rows, a random number for each, a constant with an
+axis of rows.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probml.jaxpr.analysis import Domain
+from probml.jaxpr.primitives import Kind, Known, known, name_of
+from probml.jaxpr.program import Scan
+from probml.jaxpr.provenance import ENDS, NONE, sources
+from probml.jaxpr.whole_numbers import LARGEST_READ, folded, whole
+
+NUMBER = "iota"  # stands for a dependence on a row's number
+COUNT = "shape"  # stands for a dependence on how many rows there are
+
+
+class Rows(NamedTuple):
+    """What is known of one array about rows.
+
+    The axis of rows may be merged with others by a reshape: its size is then outer x rows x inner,
+    row i standing at every place p with (p // inner) % rows == i.
+    """
+
+    # None: the same for all rows, and along every axis of their number; EACH: one row's own, in a
+    # loop over rows
+    axis: int | None = None
+    inner: int = 1
+    data: bool = False  # depends on data of its row
+    number: bool = False  # depends on its row's number
+    mixed: str = ""  # the primitive through which a row came to depend on others
+    # whole numbers that depend on no data; NaN stands for one that does. Last: not compared
+    known: np.ndarray | None = None
+
+
+EACH = -1
+SHARED = Rows()
+_ALIKE = frozenset({Kind.ELEMENTWISE, Kind.COPY})
+_SPREADING = frozenset("""
+        broadcast broadcast_in_dim dynamic_slice expand_dims gather reduce_precision rev slice split
+        squeeze transpose unstack""".split())
+"""Moves that leave constant along rows what is constant along rows, wherever they read."""
+
+
+class Mixed(Exception):
+    """A primitive combines rows, or nobody says that it does not."""
+
+
+def key_of(value: Any) -> tuple | None:
+    """What two numbers, or small arrays of them, share that are equal."""
+    if np.size(value) > LARGEST_READ:
+        return None
+    try:
+        array = np.asarray(value)
+    except TypeError:  # a random key, a tracer
+        return None
+    return (array.shape, array.astype(float).tobytes()) if array.dtype.kind in "iuf" else None
+
+
+class Rowwise(Domain[Rows]):
+    """The rows of arrays in a program with so many of them.
+
+    Args:
+        counted: numbers held by the program that come from the number of rows.
+    """
+
+    def __init__(self, rows: int, counted: Collection[tuple] = ()):
+        self.rows, self.counted = rows, counted
+
+    def constant(self, value: Any) -> Rows:
+        """It depends on the row's number if it has an axis of rows and differs along it."""
+        shape = np.shape(value)
+        found = self._row_sized(shape)
+        if not found and not shape and not self.counted:
+            return SHARED._replace(known=whole(value))
+        try:
+            array = np.asarray(value)
+        except TypeError:  # a random key, a tracer
+            return self._numbered(shape, found)
+        if not found and self.counted and key_of(array) in self.counted:
+            return Rows(mixed=COUNT)
+        differs = [axis for axis in found if (array != np.take(array, [0], axis)).any()]
+        return self._numbered(shape, differs)._replace(known=whole(value))
+
+    def equation(self, eqn: Any, operands: list[Rows]) -> list[Rows]:
+        entry, name, results = known(eqn), name_of(eqn), len(eqn.outvars)
+        which = operands[0].known if name == "select_n" else None
+        # an index that is known counts from the end, or not
+        if which is not None and which.size and (which == which.flat[0]).all():
+            return [operands[1 + int(which.flat[0])]]
+        flags = Rows(data=any(v.data for v in operands), number=any(v.number for v in operands))
+        if any(v.mixed for v in operands):
+            worst, combines = _worst(operands), entry is None or entry.kind not in (
+                Kind.ELEMENTWISE, Kind.MOVE)
+            return [flags._replace(mixed=name if worst == NUMBER and flags.data and combines
+                                   else worst)] * results
+        # one row at a time: whatever is done, is done to that row alone
+        if any(v.axis == EACH for v in operands):
+            alone = all(v.axis in (EACH, None) for v in operands)
+            return [flags._replace(axis=EACH) if alone else flags._replace(mixed=name)] * results
+        try:
+            out = self._placed(eqn, entry, operands, flags)
+        except Mixed:
+            return [flags._replace(mixed=name if flags.data or not flags.number
+                                   else NUMBER)] * results
+        if results == 1 and not any(v.known is None and v.number for v in operands):
+            # so is known which index is the row's own number
+            return [out[0]._replace(known=folded(eqn, [v.known for v in operands]))]
+        return out
+
+    def join(self, one: Rows, other: Rows, eqn: Any) -> Rows:
+        both = Rows(data=one.data or other.data, number=one.number or other.number)
+        if one.mixed or other.mixed:
+            return both._replace(mixed=_worst([one, other]))
+        places = {value[:2] for value in (one, other) if value.axis is not None}
+        if len(places) > 1:
+            return both._replace(mixed=name_of(eqn) if both.data else NUMBER)
+        axis, inner = places.pop() if places else (None, 1)
+        return both._replace(axis=axis, inner=inner)
+
+    def same(self, one: Rows, other: Rows) -> bool:
+        return one[:-1] == other[:-1]
+
+    def entering(self, value: Rows, turn: int | None, scan: Scan) -> Rows:
+        """A loop over an axis that is not rows, which stand beside it; or over rows, one at a
+        time."""
+        value = _plain(value)
+        if value.mixed or value.axis in (None, EACH):
+            return value
+        if value.axis == 0:
+            return value._replace(axis=EACH) if scan.length == self.rows and value.inner == 1 else (
+                value._replace(axis=None, mixed="scan"))
+        return value._replace(axis=value.axis - 1)
+
+    def carried(self, value: Rows, scan: Scan | None, first: bool) -> Rows:
+        """In a loop over rows it goes from row to row: at each it depends on the row's number at
+        least."""
+        value = _plain(value)
+        if scan is None or not scan.length or scan.length % self.rows:
+            return value
+        if first:
+            return value._replace(mixed=value.mixed or NUMBER)
+        return value._replace(mixed="scan") if value.data and value.mixed in ("", NUMBER) else value
+
+    def leaving(self, values: Sequence[Rows], aval: Any) -> Rows:
+        value = _plain(values[0])
+        return value if value.mixed or value.axis is None else value._replace(axis=value.axis + 1)
+
+    # one equation
+
+    def _placed(self, eqn: Any, entry: Known | None, values: Sequence[Rows],
+                flags: Rows) -> list[Rows]:
+        """The results of an equation on arrays of which none is mixed.
+
+        Raises:
+            Mixed: it combines rows.
+        """
+        shapes = [_shape(var) for var in eqn.outvars]
+        if all(value.axis is None for value in values):
+            return [self._created(eqn, entry, values, shape) for shape in shapes]
+        if entry is None:
+            raise Mixed
+        if entry.kind is Kind.ELEMENTWISE:
+            places = {value[:2] for value in values if value.axis is not None}
+            if len(places) > 1:
+                raise Mixed
+            return [flags._replace(axis=axis, inner=inner) for axis, inner in places] * len(shapes)
+        if entry.kind is not Kind.MOVE:
+            values = [self._supposed(value, _shape(atom))
+                      for value, atom in zip(values, eqn.invars, strict=True)]
+        if self._leads_to_itself(eqn, values):
+            flags = flags._replace(number=any(v.number for i, v in enumerate(values) if i != 1))
+        return [flags._replace(axis=axis, inner=inner) if flags.data or flags.number or inner > 1
+                or shape[axis] != self.rows else SHARED
+                for (axis, inner), shape in zip(self._followed(eqn, values), shapes, strict=True)]
+
+    def _followed(self, eqn: Any, values: Sequence[Rows]) -> list[tuple[int, int]]:
+        """Axis and inner of every result, from the numbers of rows that its elements come from."""
+        marks = [self._marks(value, _shape(atom))
+                 for value, atom in zip(values, eqn.invars, strict=True)]
+        numbers = [value.known for value in values]
+        low, high = (sources(eqn, marks, end, numbers) for end in ENDS)
+        return [self._found(*each) for each in zip(low, high, map(_shape, eqn.outvars),
+                                                   strict=True)]
+
+    def _marks(self, value: Rows, shape: tuple[int, ...]) -> np.ndarray | None:
+        if value.axis is None:
+            return None
+        wide = [size if axis == value.axis else 1 for axis, size in enumerate(shape)]
+        return (np.arange(shape[value.axis]) // value.inner % self.rows).reshape(wide)
+
+    def _found(self, low: np.ndarray, high: np.ndarray, shape: tuple[int, ...]) -> tuple[int, int]:
+        """The axis along which elements are told by their rows, of which none is left out."""
+        several = (low != high) & (high != NONE)
+        axes = [axis for axis in self._row_sized(shape) if high.shape[axis] == shape[axis]]
+        if several.any():
+            raise Mixed
+        if axes and not high.size:
+            return axes[0], 1  # of no elements anything is true
+        for axis in axes:
+            lines = np.moveaxis(high, axis, -1).reshape(-1, shape[axis])
+            lines = lines[(lines != NONE).any(-1)]
+            inner = int((lines[0] > 0).argmax()) if len(lines) else 0
+            if inner and (lines == np.arange(shape[axis]) // inner % self.rows).all():
+                return axis, inner
+        raise Mixed
+
+    def _created(self, eqn: Any, entry: Known | None, values: Sequence[Rows],
+                 shape: tuple[int, ...]) -> Rows:
+        """The result of an equation on arrays that are the same for all rows: so is it, or it
+        depends on rows' numbers or on how many."""
+        if entry is not None and entry.kind in _ALIKE:
+            return SHARED
+        new, name = self._row_sized(shape), name_of(eqn)
+        if entry is None and any(hasattr(atom.aval, "inner_aval") for atom in eqn.invars):
+            raise Mixed  # a reference: another equation may have put data there
+        taken = [self._row_sized(_shape(atom)) for atom in eqn.invars]
+        if name in _SPREADING or not new and not any(taken):
+            return SHARED
+        # as if their axes of rows were of data: whatever does not combine those leaves constant
+        # what is constant; what merges them with others keeps their place
+        if any(taken):
+            supposed = [self._supposed(value, _shape(atom))
+                        for value, atom in zip(values, eqn.invars, strict=True)]
+            axis, inner = self._followed(eqn, supposed)[0]
+            if name == "reshape":
+                return SHARED if inner == 1 and shape[axis] == self.rows else Rows(axis, inner)
+            return SHARED if new == [axis] else self._numbered(shape, new)
+        if name == "tile":
+            new = [axis for axis in new if _shape(eqn.invars[0])[axis] != 1]
+        if name == "iota":
+            new = [axis for axis in new if axis == eqn.params["dimension"]]
+        return self._numbered(shape, new)
+
+    def _row_sized(self, shape: tuple[int, ...]) -> list[int]:
+        return [axis for axis, size in enumerate(shape) if size and size % self.rows == 0]
+
+    def _numbered(self, shape: tuple[int, ...], axes: list[int]) -> Rows:
+        """An array that depends on no data and differs along these axes of rows."""
+        if not axes:
+            return SHARED
+        if len(axes) == 1 and shape[axes[0]] == self.rows:
+            return Rows(axes[0], number=True)
+        return Rows(number=True, mixed=NUMBER)
+
+    def _supposed(self, value: Rows, shape: tuple[int, ...]) -> Rows:
+        """The same, told where its axis of rows is, along which it may be constant: combining it,
+        say in a sum, would count the rows."""
+        axes = [axis for axis in self._row_sized(shape) if axis != value.axis]
+        if not axes:
+            return value
+        if value.axis is not None or len(axes) > 1 or shape[axes[0]] != self.rows:
+            raise Mixed
+        return value._replace(axis=axes[0])
+
+    def _leads_to_itself(self, eqn: Any, values: Sequence[Rows]) -> bool:
+        """Whether indices depend on the row's number only where that leads to the row itself: what
+        varies with it is known, and along the axis of rows of what is read or written."""
+        dims = eqn.params.get("dimension_numbers")
+        columns: Sequence[int] = getattr(dims, "start_index_map", ()) or getattr(
+            dims, "scatter_dims_to_operand_dims", ())
+        index = values[1] if columns else SHARED
+        if index.known is None or index.axis is None or index.axis == index.known.ndim - 1:
+            return False
+        lines = np.moveaxis(index.known, index.axis, 0)
+        varying = [axis for column, axis in enumerate(columns) if not np.array_equal(
+            lines[..., column], np.broadcast_to(lines[:1, ..., column], lines.shape[:-1]),
+            equal_nan=True)]
+        axis, inner = values[0][:2]
+        return (axis is not None and inner == 1 and set(varying) <= {axis}
+                and _shape(eqn.invars[0])[axis] == self.rows)
+
+
+def _shape(atom: Any) -> tuple[int, ...]:
+    return tuple(getattr(atom.aval, "shape", ()))
+
+
+def _plain(value: Rows) -> Rows:
+    """Without its numbers: they are another turn's in the next."""
+    return value._replace(known=None) if value.known is not None else value
+
+
+def _worst(values: Sequence[Rows]) -> str:
+    """The primitive that mixes rows; their number, or a row's own, only where there is none."""
+    found = [value.mixed for value in values if value.mixed]
+    return min(found, key=(NUMBER, COUNT).__contains__)

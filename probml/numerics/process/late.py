@@ -1,0 +1,42 @@
+"""Names of a package that are imported when they are first asked for: JAX, NumPyro and scikit-learn
+take seconds, and `probml --help` needs none of them."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+
+def late(package: str, homes: Mapping[str, str], known: Iterable[str],
+         hint: Callable[[str], str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package.
+
+    Args:
+        homes: name → the module inside the package that has it.
+        known: further names that `dir` tells, such as folders.
+        hint: a name that is not there → what may be meant, the end of the error's sentence.
+    """
+    names = sorted({*homes, *known})
+
+    def find(name: str) -> Any:
+        if name in homes:
+            found = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+            setattr(sys.modules[package], name, found)  # asked once
+            return found
+        whole = f"{package}.{name}"
+        if not name.startswith("_") and importlib.util.find_spec(whole) is not None:
+            return importlib.import_module(whole)
+        raise AttributeError(f"module '{package}' has no attribute '{name}'{hint(name)}")
+
+    return find, lambda: list(names)
+
+
+class LateModule:
+    """A module that is imported when something of it is first asked for."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
