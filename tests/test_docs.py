@@ -26,9 +26,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 TASKS = [page for page in gallery.TASKS if page.stem != "index"]
 PAGES = [*sorted((DOCS / "how_to").glob("*.md")), *TASKS, DOCS / "explanation.md"]
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:```text\n(?P<shown>.*?)```\n)?", re.DOTALL)
-PICTURES = {"biplot", "components", "effects", "density", "ellipses", "profile",
-            "responsibilities", "draw_network", "calibration", "reliability", "choosing",
-            "comparison", "confusion", "timeline", "bands", "intervals", "learning"}
+PICTURES = {name for name, _ in inspect.getmembers(models.pictures, inspect.isfunction)}
 SHOWN_ELSEWHERE = {  # number of an expectation → file of tests, a name in it
     4: ("models/test_faces.py", "parametrize_with_checks"),
     22: ("interface/test_functions.py", "test_a_scan_over_states_is_the_sum_over_all_paths"),

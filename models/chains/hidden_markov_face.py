@@ -110,8 +110,8 @@ class HiddenMarkov(ByName, OfEmissions):
         >>> print(chain.transmat_.round(1))
         [[0.9 0.1]
          [0.1 0.9]]
-        >>> print(chain.predict(quakes["count"])[:10])
-        [0 0 0 0 0 1 1 1 1 1]
+        >>> print(*chain.predict(quakes["count"])[:10])
+        0 0 0 0 0 1 1 1 1 1
     """
 
     _title: ClassVar[str] = "Hidden Markov model"

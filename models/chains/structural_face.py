@@ -86,8 +86,8 @@ class StructuralTimeSeries(OfSequences):
         >>> nile = pd.read_csv(files("probml.data") / "nile.csv")
         >>> from probml.models import StructuralTimeSeries
         >>> river = StructuralTimeSeries("level").fit(nile["volume"])
-        >>> print(river.forecast(nile["volume"], 2).round(0))
-        [798. 798.]
+        >>> print(*river.forecast(nile["volume"], 2).round(0))
+        798.0 798.0
     """
 
     _kind: ClassVar[str] = "components"
