@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,20 +11,54 @@ from probml.dataset import ragged, tables
 from probml.dataset.coding import indices as coding
 from probml.dataset.moments import Moments
 from probml.dataset.source import Source
+from probml.dataset.sources.chosen import Chosen
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 
-if TYPE_CHECKING:
-    from probml.dataset.sources.chosen import Chosen
-    from probml.dataset.sources.profile import Profile
-
 # rows up to which a question to a network goes through the one program in which every discrete cell
 # may be unseen
 FEW = 2**14
 HELD = 2**23  # numbers that the evidence of such a question may take
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Of all rows of a source, part by part.
+
+    Attributes:
+        names, sizes: of the parts, and their rows.
+        pattern: site → seen, part, torn or likelihood, as Data.pattern of all rows.
+        labels: site → labels of its states.
+        moments: continuous site → of its cells.
+        sample: at most `profile.KEPT` rows, of many numbers fewer, drawn without regard to
+            anything; all, if they are no more.
+        weight: of all rows.
+        ranks: (rows of the sample,) by which they were drawn: made of their numbers among all rows,
+            so that it does not matter how these are cut into parts.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    pattern: Mapping[str, str]
+    labels: Mapping[str, tuple]
+    moments: Mapping[str, Moments]
+    sample: "Data"
+    ranks: np.ndarray
+    weight: float
+
+    @property
+    def rows(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def means(self) -> dict[str, np.ndarray]:
+        """Continuous site → of its cells, of those that are not along time."""
+        sites = self.sample.structure.sites
+        return {name: found.mean for name, found in self.moments.items()
+                if sites[name].time is None}
 
 
 class Survey(NamedTuple):
@@ -39,12 +73,12 @@ class Survey(NamedTuple):
     """
 
     source: Source
-    profile: "Profile"
+    profile: Profile
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     shares: tuple[tuple[int, ...], ...] = ()
     held: bool = False
-    chosen: "Chosen | None" = None
+    chosen: Chosen | None = None
 
     @property
     def rows(self) -> int:

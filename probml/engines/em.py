@@ -12,13 +12,12 @@ from probml.dataset.dataset import Data
 from probml.device.layout import laid
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.climbing.climbs import Ascent
-from probml.engines.climbing.ends import at_ends
-from probml.engines.climbing.finish import diagnosed, finished, left
-from probml.engines.climbing.runaway import infinite
-from probml.engines.climbing.search import improve
-from probml.engines.climbing.ways_up import off_saddle
-from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.climbing.boundary import find_boundaries
+from probml.engines.climbing.convergence import diagnose, finish, gain_left
+from probml.engines.climbing.identifiability import find_infinite
+from probml.engines.climbing.maximization import OptimizerSettings
+from probml.engines.climbing.search import improve, unequal_states
+from probml.engines.engine import Engine, Outcome, Problem, State, Status, check_settings
 from probml.engines.findings import Code, Finding
 from probml.engines.restarting import batches, slices, stepwise
 from probml.engines.restarting.rest import near, rested
@@ -222,7 +221,7 @@ class EM(Engine):
             # statistics alone have no batches, and nothing in them is expected
             some = self.batch_rows is not None and not isinstance(problem.rows, Summary)
             outcome = self._in_batches(problem) if some else self._found(problem)
-        if outcome.status is not Status.COLLAPSED and (gone := infinite(outcome.params)):
+        if outcome.status is not Status.COLLAPSED and (gone := find_infinite(outcome.params)):
             outcome = outcome._replace(status=Status.RUNAWAY).noting(*gone)
         return outcome
 
@@ -241,7 +240,8 @@ class EM(Engine):
             self.progress)
         return Outcome({name: np.asarray(value) for name, value in found.items()}, history, status,
                        len(history) - 1, (Finding.of(Code.BATCHES, kind="stepwise",
-                                                     rows=self.batch_rows),), shown=statistics)
+                                                     rows=self.batch_rows),),
+                       state=State(shown=statistics))
 
     def _found(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
@@ -262,7 +262,7 @@ class EM(Engine):
             return self._climb(plan, Start(point, None, {}), rows, known, closed=True,
                                close=close)[0]
 
-        outcome = improve(outcome, [off_saddle(problem, again)],
+        outcome = improve(outcome, [unequal_states(problem, again)],
                           self.tolerance * rows.weight + 1e-6)
         # a closed form misled: go on from the best point without any
         if outcome.status is Status.FELL:
@@ -271,12 +271,12 @@ class EM(Engine):
             outcome = again.after(outcome)._replace(findings=outcome.findings).noting(
                 Finding.of(Code.WITHOUT_CLOSED_FORM))
         if not self.hard:
-            ascent = Ascent(self.prior, self.progress,
+            ascent = OptimizerSettings(self.prior, self.progress,
                             max(self.max_iterations - outcome.iterations, 0))
-            outcome = finished(problem, ascent, outcome, self.tolerance, np.isfinite(close))
+            outcome = finish(problem, ascent, outcome, self.tolerance, np.isfinite(close))
         begun = first or Start({name: stack(value, made.starts)
                                 for name, value in outcome.params.items()}, None, {})
-        return at_ends(problem, self.prior, diagnosed(
+        return find_boundaries(problem, self.prior, diagnose(
             problem, outcome, begun, (self.prior, self.hard, self.accelerate, True)), tried=False)
 
     def _foresee(self, problem: Problem, count: int) -> None:
@@ -369,7 +369,7 @@ class EM(Engine):
                                race=Race(groups, 1, SETTLE, made.large))
         if any(outcome.status is Status.COLLAPSED for outcome in outcomes):
             return []
-        return [outcome._replace(findings=(said,), lost=gone)
+        return [outcome._replace(findings=(said,)).with_state(lost=gone)
                 for outcome, said, gone in zip(outcomes, words, lost, strict=True)]
 
     def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
@@ -393,9 +393,9 @@ class EM(Engine):
                 part, history, hidden = rested(self._settings, plan, part, history, best, first,
                                                rows, known, closed, close)
             outcome = best_of(plan, part, history, alike, best)
-            found.append(outcome._replace(
+            found.append(outcome.with_state(
                 adrift=hidden and part.left.dtype == np.float32,
-                left=left(outcome, part.slow[best]) if float(part.left[best]) > far else 0.0))
+                left=gain_left(outcome, part.slow[best]) if float(part.left[best]) > far else 0.0))
         return found
 
     def grid(self, problem: Problem, site: str, sizes: Sequence[int],

@@ -33,6 +33,7 @@ from probml.engines.findings import Finding
 from probml.engines.status import Status
 from probml.errors import ModelError, meant
 from probml.language.language import Bound
+from probml.numerics.optimum import Optimum
 from probml.plan import effects
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
@@ -40,8 +41,34 @@ from probml.posteriors.posterior import Point, Posterior
 MOST = 512  # parameters of which a posterior is made where nobody names an engine
 
 
+class State(NamedTuple):
+    """What the next step of a fit needs of an outcome.
+
+    Args:
+        lost: restarts that collapsed, beside the one that is kept.
+        short, wide: of digits, see factors.digits.
+        adrift: its parameters had a way to go yet when rounding hid what they gained.
+        left: nats that further steps would gain, as the last foretell; 0: parameters stood still.
+        model: that was fitted, where the engine chose settings of it.
+        shown: what all rows were expected to show, statistics from which further ones go on.
+        optimum: where a maximization ended, for those who examine it on the way.
+        onward: why its answer is not to be relied on, so that the next engine is asked; None: it
+            is the answer.
+    """
+
+    lost: int = 0
+    short: bool = False
+    wide: bool = False
+    adrift: bool = False
+    left: float = 0.0
+    model: Bound | None = None
+    shown: Any = None
+    optimum: Optimum | None = None
+    onward: Finding | None = None
+
+
 class Outcome(NamedTuple):
-    """What an engine found.
+    """What an engine found: what a user may want to know, and in `state` what the next step needs.
 
     Args:
         params: every free parameter at one point, in its own coordinate: a mode, or a mean.
@@ -53,15 +80,7 @@ class Outcome(NamedTuple):
             estimate; None: it is exact.
         bound: a lower bound of it, where that is what was maximised.
         held_out: mean log evidence of rows not learnt from, at every entry of history.
-        lost: restarts that collapsed, beside the one that is kept.
-        short, wide: of digits, see factors.digits.
-        adrift: its parameters had a way to go yet when rounding hid what they gained.
-        left: nats that further steps would gain, as the last foretell; 0: parameters stood still.
-        model: that was fitted, where the engine chose settings of it.
-        shown: what all rows were expected to show, statistics from which further ones go on.
-        top: the end of a climb, for those who judge it on the way (climbing/top.py).
-        onward: why its answer is not to be relied on, so that the next engine is asked; None: it
-            is the answer.
+        state: for the next step of the fit.
     """
 
     params: dict[str, Any]
@@ -72,17 +91,9 @@ class Outcome(NamedTuple):
     posterior: Posterior = Point()
     log_evidence: float | None = None
     held_out: np.ndarray | None = None
-    lost: int = 0
-    short: bool = False
-    wide: bool = False
-    adrift: bool = False
-    left: float = 0.0
     bound: float | None = None
-    model: Bound | None = None
-    shown: Any = None
-    top: Any = None
-    onward: Finding | None = None
     evidence_error: float | None = None
+    state: State = State()
 
     @property
     def warned(self) -> bool:
@@ -92,6 +103,10 @@ class Outcome(NamedTuple):
     def noting(self, *findings: Finding | None) -> "Outcome":
         """With further findings, where there are some."""
         return self._replace(findings=(*self.findings, *(f for f in findings if f is not None)))
+
+    def with_state(self, **changes: Any) -> "Outcome":
+        """With some of its state changed."""
+        return self._replace(state=self.state._replace(**changes))
 
     def after(self, before: "Outcome") -> "Outcome":
         """The same, of a climb that went on from where another had ended: history and iterations

@@ -11,8 +11,8 @@ import numpy as np
 
 from probml.device.rows import Known
 from probml.engines import importance
-from probml.engines.climbing.climbs import curved
-from probml.engines.engine import MOST, Engine, Outcome, Problem, Status, check_settings
+from probml.engines.climbing.maximization import newton_pays
+from probml.engines.engine import MOST, Engine, Outcome, Problem, State, Status, check_settings
 from probml.engines.findings import Code, Finding
 from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
@@ -151,7 +151,8 @@ class Laplace(Engine):
             return self._part(problem)
         found = _located(problem)
         if isinstance(found, Finding) and not problem.asked:
-            return Outcome({}, np.zeros(0), Status.COLLAPSED, 0, onward=found)
+            return Outcome({}, np.zeros(0), Status.COLLAPSED, 0,
+                           state=State(onward=found))
         return self._about(problem, *_or_refused(problem, found))
 
     def _about(self, problem: Problem, known: Known, modes: list[Component], height: float,
@@ -163,7 +164,7 @@ class Laplace(Engine):
         if why := improper(problem, known, _normal(modes[0])):
             if problem.asked:
                 raise Refusal(f"Laplace cannot fit {problem}: {why}")
-            return _approximated(problem, known, modes[0], None, why, out)._replace(onward=None)
+            return _approximated(problem, known, modes[0], None, why, out).with_state(onward=None)
         found, why = self._weighted(problem, known, modes, height)
         if why or found.normal:
             return _approximated(problem, known, modes[0], found, why, out)
@@ -245,7 +246,7 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
     if why is None:
         return _posterior(problem, known, found, engine.draws, outcome)
     onward = why if begin.hyper(plan) and work <= SAMPLED else None
-    return outcome.noting(why)._replace(onward=onward)
+    return outcome.noting(why).with_state(onward=onward)
 
 
 class Located(NamedTuple):
@@ -293,7 +294,8 @@ def _located(problem: Problem, centred: bool = True) -> Located | Finding:
         return why
     history = np.asarray(begun.trail)
     history = history[np.isfinite(history)]
-    out = Outcome({}, history, Status.APPROXIMATED, len(history) - 1, adrift=adrift)
+    out = Outcome({}, history, Status.APPROXIMATED, len(history) - 1,
+                  state=State(adrift=adrift))
     modes = [begun]
     if not hidden(plan):  # states that are renumbered make the same mode again
         modes += [at for u in begin.further_modes(begun) if bool(np.min(np.asarray((
@@ -306,19 +308,21 @@ def _of_regression(problem: Problem) -> Located | None:
     """The same where MAP takes Newton's steps, whose curvature is then known: of very many rows
     that of a sample of them. None: it does not, or ends at no mode."""
     plan, known = problem.plan, problem.known
-    if (not curved(plan, known) or begin.hyper(plan)
+    if (not newton_pays(plan, known) or begin.hyper(plan)
             or problem.size <= EACH * density.size(plan, known)):
         return None
     found = MAP().climbed(problem)
-    if found.status is not Status.CONVERGED or found.top is None or found.warned:
+    top = found.state.optimum
+    if found.status is not Status.CONVERGED or top is None or found.warned:
         return None
-    height, slope, bent = _volume(plan, known, found.top.u)
-    root = whitened(found.top.hessian + bent, curvature.TOLD[np.dtype(found.top.u.dtype)])
+    height, slope, bent = _volume(plan, known, top.point)
+    root = whitened(top.hessian + bent, curvature.TOLD[np.dtype(top.point.dtype)])
     if root is None:
         return None
     step = root.T @ (root @ -slope)  # from the mode of the parameters' own density
-    out = Outcome({}, found.history, Status.APPROXIMATED, found.iterations, adrift=found.adrift)
-    return Located(known, [proposal(np.asarray(found.top.u, float) + step, root.T)],
+    out = Outcome({}, found.history, Status.APPROXIMATED, found.iterations,
+                  state=State(adrift=found.state.adrift))
+    return Located(known, [proposal(np.asarray(top.point, float) + step, root.T)],
                    float(found.history[-1]) + height, out)
 
 
@@ -414,8 +418,8 @@ def _approximated(problem: Problem, known: Known, mode: Component, found: Weight
         belief = Draws({name: np.asarray(value)[None] for name, value in drawn.items()}, None, {})
     if why is not None:
         stays = problem.asked or importance.numbers(known, problem.rows) > SAMPLED
-        return out.noting(why)._replace(params=params, posterior=belief,
-                                        onward=None if stays else why)
+        return out.noting(why)._replace(params=params, posterior=belief).with_state(
+            onward=None if stays else why)
     compared = Finding.of(Code.NORMAL_UNTESTED)
     if found is not None:
         out = _with_evidence(out._replace(status=Status.WEIGHTED), plan, found)

@@ -10,16 +10,34 @@ import numpy as np
 
 from probml.device.rows import Known
 from probml.engines.climbing import training
-from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved, told
-from probml.engines.climbing.coordinates import objective, to_coordinates
-from probml.engines.climbing.edges import edges, off_edge
-from probml.engines.climbing.ends import at_boundary, at_ends, inside
-from probml.engines.climbing.gaps import alike, apart
-from probml.engines.climbing.mirrored import other_side
-from probml.engines.climbing.preconditioned import by_strands, strung
-from probml.engines.climbing.search import Maximize, Proposal, height, improve
-from probml.engines.climbing.vanishing import lost
-from probml.engines.climbing.ways_up import moved, unstuck
+from probml.engines.climbing.boundary import (
+    at_boundary,
+    collapsed_scales,
+    equal_entries,
+    find_boundaries,
+    interior,
+    larger_gaps,
+    larger_scale,
+    narrow_scales,
+)
+from probml.engines.climbing.convergence import check_identifiability
+from probml.engines.climbing.maximization import (
+    by_blocks,
+    by_lbfgs,
+    by_newton,
+    has_blocks,
+    newton_pays,
+)
+from probml.engines.climbing.objective import objective, to_coordinates
+from probml.engines.climbing.search import (
+    Maximize,
+    Proposal,
+    first_optimum,
+    height,
+    improve,
+    moved_from_start,
+    second_looks,
+)
 from probml.engines.em import EM
 from probml.engines.engine import (
     Engine,
@@ -211,16 +229,17 @@ class MAP(Engine):
         if self.optimizer is not None:
             return "by the optimiser"
         known = Known(placed_all(dict(problem.data.table.values)), {}, {})
-        return "by Newton's steps" if curved(problem.plan, known) else "by L-BFGS"
+        return "by Newton's steps" if newton_pays(problem.plan, known) else "by L-BFGS"
 
     def run(self, problem: Problem) -> Outcome:
-        return self._judged(problem)._replace(top=None)
+        return self._judged(problem).with_state(optimum=None)
 
     def _judged(self, problem: Problem) -> Outcome:
         plan, outcome = problem.plan, self.climbed(problem)
         if self.optimizer is None:
-            outcome = improve(outcome, [inside(problem, self.prior, lambda params: told(
-                self, problem, by_lbfgs(self, problem, params)))])
+            outcome = improve(outcome, [interior(
+                problem, self.prior, lambda params: check_identifiability(
+                    self, problem, by_lbfgs(self, problem, params)))])
         paths = hierarchy.paths(plan)
         begun = {**jax.device_get(compiled_prior_point(plan, problem.known)),
                  **problem.start} if paths or hierarchy.ties(plan) else {}
@@ -228,14 +247,14 @@ class MAP(Engine):
         if paths and not gone:
             outcome = outcome.noting(*(at_boundary(name, "0") for name in hierarchy.next_to_zero(
                 plan, begun, outcome.params)))
-        gone = gone or lost(problem, outcome.params)[:1]
-        outcome = outcome.noting(*alike(problem, outcome.params))
+        gone = gone or collapsed_scales(problem, outcome.params)[:1]
+        outcome = outcome.noting(*equal_entries(problem, outcome.params))
         if gone:
             return outcome._replace(status=Status.RUNAWAY).noting(
                 *(Finding.of(Code.SCALE_TO_ZERO, name) for name in gone))
         if self.optimizer:
             return outcome
-        outcome = at_ends(problem, self.prior, outcome)
+        outcome = find_boundaries(problem, self.prior, outcome)
         if problem.asked or not problem.point_wanted:
             return outcome
         return outcome.noting(Finding.of(Code.POINT, reason=problem.point_wanted))
@@ -247,7 +266,7 @@ class MAP(Engine):
         def plain(params):
             return by_lbfgs(self, problem, params)
 
-        if self.optimizer is None and curved(plan, known):
+        if self.optimizer is None and newton_pays(plan, known):
             begin = compiled_prior_point(plan, known) | given_start(plan, start)
 
             def newton(params):
@@ -256,9 +275,10 @@ class MAP(Engine):
                     return found
                 return plain(placed_all(dict(found.params)))
 
-            found = improve(unstuck(problem, self.prior, newton, plain, begin),
-                            [apart(problem, self.prior, newton)])
-            return other_side(problem, self.prior, told(self, problem, found), begin, newton)
+            found = improve(first_optimum(problem, self.prior, newton, plain, begin),
+                            [larger_gaps(problem, self.prior, newton)])
+            return second_looks(problem, self.prior, check_identifiability(self, problem, found),
+                                begin, newton)
         # by name it answers at once
         count = STARTS if self.optimizer is None and not problem.asked and tells_apart(
             plan, start) else 1
@@ -275,17 +295,19 @@ class MAP(Engine):
             stuck = [name for name in plan.free if name not in start and not np.any(gradient[name])]
             settings = training.Training(self.optimizer, self.steps, self.batch_rows, self.held_out,
                                          self.patience, self.prior, self.progress)
-            return training.run(settings, problem, moved(problem, params, stuck))
+            return training.run(settings, problem, moved_from_start(problem, params, stuck))
 
         def climb(params):
-            return by_strands(self, problem, params) if strung(problem) else plain(params)
+            return by_blocks(self, problem, params) if has_blocks(problem) else plain(params)
 
-        found = unstuck(problem, self.prior, climb, plain, params)
-        found = improve(found, [off_edge(problem, self.prior, plain), self._from_em(problem, plain),
-                                apart(problem, self.prior, plain)])
+        found = first_optimum(problem, self.prior, climb, plain, params)
+        found = improve(found, [larger_scale(problem, self.prior, plain),
+                                self._from_em(problem, plain),
+                                larger_gaps(problem, self.prior, plain)])
         found = improve(found, [self._from_others(problem, found, others)])
-        return other_side(problem, self.prior, told(self, problem, found), params,
-                          lambda params: by_lbfgs(self._no_longer(found), problem, params, False))
+        return second_looks(problem, self.prior, check_identifiability(self, problem, found),
+                            params, lambda params: by_lbfgs(self._no_longer(found), problem, params,
+                                                            False))
 
     def _from_others(self, problem: Problem, found: Outcome, others: list) -> Proposal:
         """From other labellings of hidden states, where optimisations are cut off that fall behind
@@ -311,7 +333,7 @@ class MAP(Engine):
 
         def points(found: Outcome) -> list[Mapping]:
             end = {name: np.asarray(found.params[name]) for name in plan.free}
-            if not any(edge.seen for edge in edges(plan, problem.known, end)):
+            if not any(edge.seen for edge in narrow_scales(plan, problem.known, end)):
                 return []
             engine = EM(prior=self.prior, restarts=1, max_iterations=FIRST)
             try:
@@ -325,4 +347,4 @@ class MAP(Engine):
         applies = plan.latents and not plan.groupings and not problem.start and all(
             group.kind.exact for group in plan.latents)
         return Proposal("some steps of EM", points, lambda params: improve(
-            plain(params), [off_edge(problem, self.prior, plain)]), int(bool(applies)))
+            plain(params), [larger_scale(problem, self.prior, plain)]), int(bool(applies)))

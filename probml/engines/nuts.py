@@ -12,7 +12,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Known
-from probml.engines.climbing.coordinates import unflat
+from probml.engines.climbing.objective import unflat
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status, check_settings
 from probml.engines.findings import Code, Finding, quoted
 from probml.engines.progress import Progress

@@ -14,7 +14,7 @@ from probml.engines.conjugate import stochastic
 from probml.engines.conjugate.runs import Run, begun, finished, runs
 from probml.engines.conjugate.sizes import concentrations, of_size
 from probml.engines.em import EM
-from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.engine import Engine, Outcome, Problem, State, Status, check_settings
 from probml.engines.findings import Code, Finding
 from probml.engines.restarting.sizes import narrowed
 from probml.engines.sampling.reliance import doubts_of_blocks
@@ -203,7 +203,7 @@ class VB(Engine):
         found = jax.device_get(finished(problem.plan, closed, problem.known))
         batches = Finding.of(Code.BATCHES, kind="stochastic", rows=self.batch_rows)
         return Outcome(found.mean, history, status, len(history) - 1, (batches,), found,
-                       bound=float(np.nanmax(history)), shown=shown)
+                       bound=float(np.nanmax(history)), state=State(shown=shown))
 
     def _found(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
@@ -256,6 +256,7 @@ def _best(plan: Plan, run: Run, trail: np.ndarray, known, close: float) -> Outco
         max(int(np.asarray(run.count)[best]) - 1, 0),
         (of_restarts(value, ended, alive, best, close),) if told else (),
         found,
-        lost=int((~alive).sum()) if alive.any() and 2 * alive.sum() < len(value) else 0,
         bound=float(value[best]),
+        state=State(lost=int((~alive).sum()) if alive.any() and 2 * alive.sum() < len(value)
+                    else 0),
     )

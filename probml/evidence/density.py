@@ -31,7 +31,7 @@ from probml.families import domains
 from probml.families.domains import Domain
 from probml.jaxpr.opened import backward
 from probml.jaxpr.opened.backward import pulled
-from probml.numerics.ascent import second_order
+from probml.numerics.curvature import second_order
 from probml.plan.plan import Plan
 from probml.plan.straight import straight
 

@@ -25,8 +25,9 @@ from probml.factors.effects import messages as effects
 from probml.factors.effects.at_nodes import AtNodes, Nodes
 from probml.factors.effects.eliminated import Eliminated
 from probml.factors.effects.messages import Information, Prior, Two
-from probml.latents.inner import DAMPING, LESS, MORE, STEPS
+from probml.latents.inner import STEPS
 from probml.numerics import small
+from probml.numerics.optimum import Newton, maximize
 from probml.plan.integrals import rule
 from probml.plan.plan import Plan
 
@@ -44,34 +45,20 @@ def mode(plan: Plan, params: Mapping, known: Known, total: Callable) -> tuple[Tw
     start = effects.none(plan)
     rounding = jnp.finfo(start.first.dtype).eps
 
-    def at(noise: Two) -> tuple[jax.Array, Information]:
+    def at(noise: Two) -> tuple[jax.Array, Two, Information]:
         told = total(lambda rows: curved_effects.information(
             plan, params, known, rows, effects.point_at(plan, found, noise)))
-        return eliminated_effects.height(told, noise, own), told
+        return (eliminated_effects.height(told, noise, own),
+                eliminated_effects.pull(found, told, noise, own), told)
 
-    def more(carry):
-        _, high, _, _, gain, count = carry
-        return (count < STEPS) & ~(gain <= 4 * rounding * (1 + jnp.abs(high)))
-
-    def turn(carry):
-        noise, high, told, damping, gain, count = carry
+    def step(noise: Two, slope: Two, told: Information, damping: jax.Array) -> tuple:
         there = eliminated_effects.eliminated(found, told, noise, own, damping).centre
-        slope = eliminated_effects.pull(found, told, noise, own)
-        promised = sum(jnp.vdot(s, b - a) for s, a, b in zip(slope, noise, there, strict=True))
-        new, said = at(there)
-        # False where there is no number
-        risen = new >= high - LOST * rounding * (1 + jnp.abs(high))
-        raised = jnp.maximum(MORE * damping, DAMPING)
-        lowered = jnp.where(damping > DAMPING, LESS * damping, 0.0)
-        kept = jax.tree.map(lambda b, a: jnp.where(risen, b, a), (there, new, said),
-                            (noise, high, told))
-        return (*kept, jnp.where(risen, lowered, raised),
-                jnp.where(risen & (promised >= 0), promised, jnp.where(raised > 1e12, 0.0, gain)),
-                count + 1)
+        move = jax.tree.map(jnp.subtract, there, noise)
+        return move, 0.5 * sum(jnp.vdot(s, m) for s, m in zip(slope, move, strict=True))
 
-    infinite = jnp.full((), jnp.inf, start.first.dtype)
-    carry = (start, *at(start), jnp.zeros((), start.first.dtype), infinite, 0)
-    return jax.lax.stop_gradient(jax.lax.while_loop(more, turn, carry)[::2][:2])
+    method = Newton(STEPS, 4 * rounding, step=step, slack=LOST, blind=False)
+    at_mode = maximize(at, start, method)
+    return jax.lax.stop_gradient((at_mode.point, at_mode.hessian))
 
 
 def given_rows(plan: Plan, params: Mapping, known: Known, total: Callable) -> Eliminated:

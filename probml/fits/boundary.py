@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.climbing.edges import LESS, edges, singular
+from probml.engines.climbing.boundary import LESS, narrow_scales, singular_correlations
 from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding, quoted
 from probml.evidence.effect_modes import gap
@@ -104,7 +104,7 @@ def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[Find
     distinguish from ±1."""
     held = {name: np.asarray(value, float) if name in plan.free else np.asarray(value)
             for name, value in jax.device_get(params).items()}
-    narrow, turned = edges(plan, known, held), singular(plan, held)
+    narrow, turned = narrow_scales(plan, known, held), singular_correlations(plan, held)
     if not (narrow or turned):
         return []
     points = [{edge.width.name: edge.moved(held, edge.logarithm(held) + (LESS if edge.seen

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from probml.dataset.dataset import Data, Survey
+from probml.dataset.dataset import Data, Profile, Survey
 from probml.dataset.source import Part, Source, Weighed
 from probml.dataset.sources.parts import looked
-from probml.dataset.sources.profile import Profile
+from probml.dataset.sources.profile import merged
 from probml.device.rows import Chunk
 from probml.device.streamed import Cut
 from probml.errors import Refusal
@@ -114,7 +114,7 @@ def merge(content: bytes, double: bool, one: Look, other: Look) -> Look:
     """The profile of both."""
     with jax.enable_x64(double):
         model = model_of(content)
-        return Look.of(one.dressed(model).merged(other.dressed(model)))
+        return Look.of(merged(one.dressed(model), other.dressed(model)))
 
 
 def chunks(recipe: Recipe, frame: Any, name: str, rows: int) -> list[Chunk]:

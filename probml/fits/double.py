@@ -77,15 +77,15 @@ def _why(outcome: Outcome, held: bool) -> str | None:
     """What speaks against a run in float32."""
     if outcome.status in FAILED:
         return FAILED[outcome.status]
-    if outcome.lost and held:
-        return f"lost {outcome.lost} of its restarts, which collapsed"
-    if outcome.short:
+    if outcome.state.lost and held:
+        return f"lost {outcome.state.lost} of its restarts, which collapsed"
+    if outcome.state.short:
         return ("has a component whose standard deviation is small compared with its distance from "
                 "0 or from other components, so that squares lose precision")
-    if outcome.wide:
+    if outcome.state.wide:
         return ("has a chain whose initial variance is large compared with the observation noise, "
                 "so that smoothed variances lose precision")
-    if outcome.adrift:
+    if outcome.state.adrift:
         return "ended on a ridge of the objective, along which gains are smaller than rounding"
     if outcome.status is Status.MAX_ITERATIONS and _level(outcome.history):
         return "reached the iteration limit with gains smaller than rounding"
@@ -105,7 +105,8 @@ def worst(outcomes: Sequence[Outcome]) -> Outcome:
     """Of several, the one that speaks most against float32."""
 
     def doubt(outcome: Outcome) -> tuple:
-        return (outcome.status in FAILED, outcome.short, outcome.wide, outcome.lost,
+        state = outcome.state
+        return (outcome.status in FAILED, state.short, state.wide, state.lost,
                 outcome.status is Status.MAX_ITERATIONS)
 
     return max(outcomes, key=doubt)

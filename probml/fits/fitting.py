@@ -219,7 +219,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                                  rows)
                 if not asked and engine.finds == "point":
                     outcome = about_optimum(problem, outcome)
-                if outcome.onward and (run := _further(
+                if outcome.state.onward and (run := _further(
                         held, ladder[ladder.index(engine) :], weight, seed, place, outcome)):
                     return run
                 if (plan.latents or plan.groupings) and not plan.carried:
@@ -246,14 +246,14 @@ def _further(held: dataset.Data, ladder: tuple, weight: Any, seed: int, place: P
     first, *rest = ladder
     try:
         if not rest:
-            raise Refusal(f"{type(first).__name__} found no answer: {before.onward}")
+            raise Refusal(f"{type(first).__name__} found no answer: {before.state.onward}")
         run = _run(held, tuple(rest), weight, seed, {}, place, False, not straight(held.plan()))
     except errors.ModelError:
         if not before.params:
             raise
         return None
     return run._replace(outcome=run.outcome.noting(Finding.of(
-        Code.PREVIOUS_ENGINE, engine=type(first).__name__, reason=before.onward.problem)))
+        Code.PREVIOUS_ENGINE, engine=type(first).__name__, reason=before.state.onward.problem)))
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
@@ -284,9 +284,9 @@ def judged(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     params = {name: outcome.params[name] for name in plan.free}
     sites = plan.structure.sites
     if known.centre or any(sites[name].family.terms for name in plan.pooled):
-        outcome = outcome._replace(short=bool(_short(plan, params, known)))
+        outcome = outcome.with_state(short=bool(_short(plan, params, known)))
     if any(map(plan.timed, plan.latents)):
-        outcome = outcome._replace(wide=bool(_wide(plan, params, known, rows)))
+        outcome = outcome.with_state(wide=bool(_wide(plan, params, known, rows)))
     return outcome
 
 
@@ -297,8 +297,8 @@ def _kept(engine: Engine, problem: Problem, told: Moments | None,
     rows, known, measured = problem.rows, problem.known, problem.data.measured
     if isinstance(rows, Summary) and not rows.squares:
         return Kept.of(engine, rows, known, measured=measured)
-    if outcome.shown is not None:
-        summary = Summary(outcome.shown, np.zeros(()), np.asarray(rows.weight))
+    if outcome.state.shown is not None:
+        summary = Summary(outcome.state.shown, np.zeros(()), np.asarray(rows.weight))
         return Kept.of(engine, summary, known, running=True)
     names = by_moments(problem.plan)
     if not (engine.whole and names and problem.plan.free):

@@ -33,11 +33,9 @@ from probml.dataset.dataset import Data
 from probml.device.load import load
 from probml.device.rows import Known, Rows
 from probml.engines import importance
-from probml.engines.climbing.climbs import smooth
-from probml.engines.climbing.coordinates import flat
 from probml.engines.climbing.identifiability import FEW, direction, of_domains
-from probml.engines.climbing.refinement import framed
-from probml.engines.climbing.top import Top, standing
+from probml.engines.climbing.maximization import is_smooth
+from probml.engines.climbing.objective import at_point, flat
 from probml.engines.engine import Engine, planned
 from probml.engines.findings import Code, Finding
 from probml.engines.progress import Progress
@@ -45,6 +43,8 @@ from probml.evidence import density
 from probml.evidence.effects import means
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import MOST, TOLD, scaled, units
+from probml.numerics.optimum import Optimum
+from probml.numerics.refinement import refine_frame
 from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed_all
 from probml.plan import decide, effects
@@ -170,7 +170,7 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
             return Widths({}, {"": f"{size:,} parameters are more than the {MOST:,} whose second "
                                    f"derivatives are taken"})
         passed = 4 * size * data.table.rows * (data.numbers + 1)
-        if not (patient or smooth(plan)) and passed > WORK:
+        if not (patient or is_smooth(plan)) and passed > WORK:
             return Widths({}, {"": f"{4 * size:,} passes over all rows would take long: "
                                    f"summary(data) takes them"})
         rows, known = load(data, plan, again.weights, params=point)
@@ -190,7 +190,7 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
             posterior=_posterior(plan, known, rows, top, ways) if engine.held else None)
 
 
-def _posterior(plan: Plan, known: Known, rows: Rows, top: Top,
+def _posterior(plan: Plan, known: Known, rows: Rows, top: Optimum,
                ways: "_Ways") -> Finding | None:
     """How far the posterior is from the normal distribution at the point, by weighted draws of it
     (engines/importance.py): None where rows are many, or a direction has no width.
@@ -200,12 +200,12 @@ def _posterior(plan: Plan, known: Known, rows: Rows, top: Top,
     if (not ways.told.all() or plan.globals
             or LOOKED * importance.work(plan, known, rows) > importance.WORK):
         return None
-    mode = importance.proposal(top.u, ways.along / np.sqrt(ways.curvature))
+    mode = importance.proposal(top.point, ways.along / np.sqrt(ways.curvature))
     found = importance.weighted(importance.densities_of(plan, known, rows), [mode], LOOKED)
     if found.k > k_limit(len(found.weights)):
         return Finding.of(Code.K_HAT, k=found.k, limit=k_limit(len(found.weights)))
     deviation = np.sqrt(found.weights @ (found.points - found.mean) ** 2)
-    away = np.abs(found.mean - top.u) / deviation
+    away = np.abs(found.mean - top.point) / deviation
     worst = int(np.argmax(away))
     return None if away[worst] < AWAY else Finding.of(
         Code.MODE_FAR_FROM_MEAN, density.owners(plan, known)[worst], away=away[worst])
@@ -221,27 +221,27 @@ class _Ways(NamedTuple):
     why: tuple[str, ...]
 
 
-def _ways(plan: Plan, top: Top, known: Known) -> _Ways | str:
+def _ways(plan: Plan, top: Optimum, known: Known) -> _Ways | str:
     """The directions in which the curvature at a point is a width of its own; in words why there
     are none."""
     hessian, owners = top.hessian, density.owners(plan, known)
     apart = _elements(plan, known, _straight(plan))
     hessian = np.where(apart[:, None] == apart, hessian, 0.0)
-    if not (np.isfinite(hessian).all() and np.isfinite(top.slope).all()):
+    if not (np.isfinite(hessian).all() and np.isfinite(top.gradient).all()):
         return "what was maximised has no finite second derivatives there"
     edge = of_domains(plan, known, "logarithmic") & (
-        (np.abs(np.diagonal(hessian)) < EDGE) | (np.abs(top.u) == density.EDGE))
+        (np.abs(np.diagonal(hessian)) < EDGE) | (np.abs(top.point) == density.EDGE))
     unit = np.where(edge, EDGE**-0.5, units(hessian))
     bent = np.where(edge[:, None] | edge, 0.0, scaled(hessian, unit))
     curvature, axes = np.linalg.eigh(bent)
-    along, told = unit[:, None] * axes, curvature > (ROUNDED if smooth(plan) else ROUGH)
+    along, told = unit[:, None] * axes, curvature > (ROUNDED if is_smooth(plan) else ROUGH)
     level = np.flatnonzero(~told & (np.abs(axes[~edge]).max(0, initial=0.0) > ROUGH))
-    if level.size and not (smooth(plan) or edge.any()) and len(unit) <= FEW:
+    if level.size and not (is_smooth(plan) or edge.any()) and len(unit) <= FEW:
         root = _apart(top)
         if root is not None:
             along, curvature = root, np.ones(len(unit))
             told, level = np.ones(len(unit), bool), level[:0]
-    left = 0.5 * float(np.sum((top.slope @ along)[told] ** 2 / curvature[told]))
+    left = 0.5 * float(np.sum((top.gradient @ along)[told] ** 2 / curvature[told]))
     if not left <= SHORT:
         return (f"where the fit ended is {np.sqrt(2 * left):.2g} standard errors from the maximum")
     why = ("at the boundary of its support",) * bool(edge.any())
@@ -252,13 +252,13 @@ def _ways(plan: Plan, top: Top, known: Known) -> _Ways | str:
     return _Ways(along, curvature, told, why)
 
 
-def _apart(top: Top) -> np.ndarray | None:
+def _apart(top: Optimum) -> np.ndarray | None:
     """Coordinates in which the curvature is 1, (d, d), of widths that are so many digits apart that
     differences do not tell them at once; None where one width away does not cost half a nat."""
-    found = framed(top.evaluate, top.u)
+    found = refine_frame(top.evaluate, top.point)
     if not (found.told and np.isfinite(found.promise)):
         return None
-    falls = np.array([[top.height - top.height_at(top.u + side * way) for side in (1, -1)]
+    falls = np.array([[top.value - top.value_at(top.point + side * way) for side in (1, -1)]
                       for way in found.root.T])
     return found.root if np.abs(falls - 0.5).max() < HALF else None
 
@@ -297,10 +297,10 @@ def _elements(plan: Plan, known: Known, names: set[str]) -> np.ndarray:
                            for name, spec in sorted(density.shapes(plan, known).items())])
 
 
-def _top(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows) -> Top:
+def _top(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows) -> Optimum:
     """The point as the end of a climb, with its second derivatives where these can be taken."""
-    second = -np.asarray(_second(plan, prior, u, known, rows)) if smooth(plan) else None
-    return standing(plan, prior, u, known, rows, second, ASKED)
+    second = -np.asarray(_second(plan, prior, u, known, rows)) if is_smooth(plan) else None
+    return at_point(plan, prior, u, known, rows, second, ASKED)
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)

@@ -105,7 +105,7 @@ class Record:
         for finding in outcome.findings:
             finding.issue(f"{type(engine).__name__} of model '{model.name}'", stacklevel=3)
         return cls(
-            outcome.model or model,
+            outcome.state.model or model,
             {name: _fixed(value) for name, value in outcome.params.items()},
             seen.shapes,
             repr(engine),

@@ -37,6 +37,7 @@ from numpyro.distributions import biject_to
 from probml.latents import hidden_cells
 from probml.latents.coordinates import known_beforehand
 from probml.latents.latent import Group, Latent, Seen, over
+from probml.numerics.optimum import Newton, maximize
 from probml.structure.densities import log_density
 from probml.structure.structure import Structure
 
@@ -202,19 +203,19 @@ def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
 
     slope, curve = jax.grad(height), jax.grad(jax.grad(height))
 
-    def step(carry: tuple) -> tuple:
-        u, _, done = carry
-        bend = jnp.maximum(jnp.abs(curve(u)), 1e-6)
-        far = FARTHEST * bend**-0.5
-        move = jnp.clip(jnp.nan_to_num(slope(u) / bend), -far, far)
-        return u + move, jnp.abs(move) * bend**0.5, done + 1
+    def at(u: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return height(u), slope(u), curve(u)
 
-    def more(carry: tuple) -> jax.Array:
-        _, moved, done = carry
-        return (moved > NEAR) & (done < STEPS)
+    def step(_: jax.Array, slope: jax.Array, curve: jax.Array, damping: jax.Array) -> tuple:
+        bend = jnp.maximum(jnp.abs(curve), 1e-6) * (1 + damping)
+        far = FARTHEST * bend**-0.5
+        move = jnp.clip(slope / bend, -far, far)
+        return move, 0.5 * slope * move
+
+    method = Newton(STEPS, 1e-16, enough=0.5 * NEAR**2, step=step)
 
     def peak(start: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        middle, *_ = jax.lax.while_loop(more, step, (start, jnp.full_like(start, jnp.inf), 0))
+        middle = maximize(at, start, method).point
         bend, top = jnp.abs(curve(middle)), height(middle)
 
         def fall(wide: jax.Array) -> jax.Array:

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.jaxpr.opened import backward
+
 # curvature, relative to the coordinates' own, below which their coupling is worth coordinates
 # across them
 COUPLED = 0.1
@@ -187,6 +189,21 @@ def _frame(u: jax.Array, hessian: jax.Array, apart: jax.Array, widest: jax.Array
 
 def _plain(u: jax.Array) -> Frame:
     return Frame(u, jnp.ones_like(u), jnp.ones_like(u), jnp.zeros((0, 0), u.dtype))
+
+
+def second_order(function):
+    """u → (value, gradient, Hessian) of a function of a vector: all directions of its gradient at
+    once."""
+
+    def slope(u):
+        value, gradient = backward.value_and_gradient(function)(u)
+        return gradient, (value, gradient)
+
+    def at(u):
+        hessian, (value, gradient) = jax.jacfwd(slope, has_aux=True)(u)
+        return value, gradient, hessian
+
+    return at
 
 
 def units(hessian: np.ndarray) -> np.ndarray:

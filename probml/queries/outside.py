@@ -11,7 +11,7 @@ import numpy as np
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ASKED
 from probml.queries.fitted import Fitted
-from probml.structure.deterministics import at, at_each
+from probml.structure.computed import at, at_each
 from probml.structure.structure import Structure
 
 KEPT = 1000  # draws behind the mean of a posterior that is no set of draws

@@ -2,25 +2,15 @@
 of a site.
 
 A deterministic is no random variable: no density, no data, no engine knows of it. The structure
-holds where its axes lie and the program of its value; here are its values: those outside rows at a
-point and at draws. Values of rows are answers (queries.py), like the mean of a site.
+holds the program of its value and, as is read here, where its axes lie. Values: computed.py.
 """
 
-import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-import jax
+from typing import Any
 
 from probml.errors import ModelError
 from probml.families import domains, entry
-from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.structure.site import Site
-
-if TYPE_CHECKING:
-    from probml.structure.structure import Structure
-
 
 KIND = "deterministic"
 MANY = 2  # rows of the trace that tells which axis is that of rows
@@ -66,16 +56,3 @@ def _site(name: str, rows: bool, batch: tuple, event: tuple, axes: tuple, row_ax
           plates: tuple) -> Site:
     return Site(name, rows, False, entry.NOTHING, KIND, ("value",), None, batch, (), event, axes,
                 row_axis, plates, None, domains.NOTHING)
-
-
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
-def at(structure: "Structure", env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """The deterministics outside rows at one value of the sites there."""
-    return {name: structure.computed(name, env) for name in structure.derived}
-
-
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
-def at_each(structure: "Structure", draws: Mapping[str, jax.Array],
-            fixed: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """The same at every draw, (draws, ...), with some sites at one value for all."""
-    return jax.vmap(lambda draw: at(structure, {**fixed, **draw}))(draws)

@@ -17,8 +17,8 @@ else of a row depends on other members.
 """
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,9 +35,9 @@ from probml.jaxpr.gathers.symbols import (
     numbers_of,
     sources_of,
 )
+from probml.structure.site import Site
 
-if TYPE_CHECKING:
-    from probml.structure.structure import Structure
+Programs = Mapping[str, tuple[Any, tuple[str, ...]]]  # site → its program, what it takes
 
 
 class Axis(NamedTuple):
@@ -121,12 +121,12 @@ class Facts(NamedTuple):
     formulas: tuple[Formula, ...]
 
 
-def facts(structure: "Structure") -> Facts:
-    """Which inputs of a model index what.
+def facts(programs: Programs, sites: Mapping[str, Site], specs: Sequence[tuple]) -> Facts:
+    """Which inputs of a model, of these specs, index what.
 
     Cost: one pass over the programs of the sites in rows, no array computation.
     """
-    reader, loose, starts = _read(structure)
+    reader, loose, starts = _read(programs, sites, specs)
     readings, out = reader.found, {}
     cells = {begin + cell: (name, cell) for name, count, begin in starts for cell in range(count)}
     formulas = {}
@@ -146,15 +146,16 @@ def facts(structure: "Structure") -> Facts:
     return Facts(out, tuple(formulas.values()))
 
 
-def standing(structure: "Structure", name: str) -> list[tuple[frozenset[Label], ...]]:
+def standing(programs: Programs, sites: Mapping[str, Site],
+             name: str) -> list[tuple[frozenset[Label], ...]]:
     """Of each result of a site's program, or of the value of a deterministic: for each axis, the
     axes of parameters whose entries stand along it, (parameter, axis, shift).
 
     Cost: one pass over the program, no array computation.
     """
-    program, takes = structure.programs[name]
-    inputs = [_unknown(aval.shape) if other not in structure.sites
-              or structure.sites[other].rows else _labelled(other, aval.shape)
+    program, takes = programs[name]
+    inputs = [_unknown(aval.shape) if other not in sites
+              or sites[other].rows else _labelled(other, aval.shape)
               for other, aval in zip(takes, program.in_avals, strict=True)]
     return [value.axes for value in analyse(program, Reader(), inputs)]
 
@@ -169,24 +170,25 @@ def _labelled(name: str, shape: Sequence[int]) -> Value:
     return Value(None, tuple(frozenset([(name, axis, 0)]) for axis in range(len(shape))))
 
 
-def _read(structure: "Structure") -> tuple["Reader", frozenset, list[tuple[str, int, int]]]:
+def _read(programs: Programs, sites: Mapping[str, Site],
+          specs: Sequence[tuple]) -> tuple[Reader, frozenset, list[tuple[str, int, int]]]:
     starts, begin = [], 0
-    for name, shape, _ in structure.specs:
+    for name, shape, _ in specs:
         cells = math.prod(1 if size is None else size for size in shape)
         starts.append((name, cells, begin))
         begin += cells
     reader, loose = Reader(), frozenset()
     first = {name: (begin, cells) for name, cells, begin in starts}
-    for site in structure.sites.values():
+    for site in sites.values():
         if not site.rows or not starts:
             continue
-        program, takes = structure.programs[site.name]
+        program, takes = programs[site.name]
         inputs = []
         for name, aval in zip(takes, program.in_avals, strict=True):
             if name in first:
                 number = np.arange(first[name][1], dtype=float).reshape(aval.shape) + first[name][0]
                 inputs.append(Value(numbers_of(number, 1.0, 0.0), (frozenset(),) * len(aval.shape)))
-            elif structure.sites[name].rows:
+            elif sites[name].rows:
                 inputs.append(_unknown(aval.shape))
             else:
                 inputs.append(_labelled(name, aval.shape))

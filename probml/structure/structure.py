@@ -352,7 +352,7 @@ class Structure:
 
     @functools.cached_property
     def _indices(self) -> indices.Facts:
-        return indices.facts(self)
+        return indices.facts(self.programs, self.sites, self.specs)
 
     def unfolded(self, steps: int | None) -> dict[str, Site]:
         """The sites of rows with so many steps, for running the function itself."""

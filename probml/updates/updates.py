@@ -18,13 +18,22 @@ from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
 from probml.families.links import backward
 from probml.jaxpr.opened.shortened import shortened
-from probml.numerics.ascent import chords, lbfgs, newton
 from probml.numerics.bundles import Bundle
+from probml.numerics.optimum import (
+    LBFGS,
+    Newton,
+    chords,
+    clipped_step,
+    maximize,
+    negligible,
+    separable,
+)
 from probml.numerics.process.plain import traced_once
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
 from probml.updates.objective import Objective
 
+NEWTON = 40  # Newton's steps at the most
 WORTH = 10  # steps of L-BFGS that one of Newton's stands for
 ROUNDS = 2  # readings of a form: the second is taken at the first one's mode, free of cancellation
 
@@ -90,14 +99,18 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
     maps = transforms(plan, params, known, list(block.names))
     origin = {name: maps[name].inv(start[name]) for name in block.names}
 
-    def loss(u):
-        return -value({name: maps[name](u[name]) for name in block.names})
+    def height(u):
+        return value({name: maps[name](u[name]) for name in block.names})
 
     site = plan.structure.sites[block.names[0]]
     if block.event == 0 and not site.event and not site.entry.kinked:
-        best = newton(loss, origin)
+        found = maximize(separable(height), origin, Newton(NEWTON, 1e-16, step=clipped_step))
+        # where there is no maximum, as of a spread on its way to 0, nothing is moved to infinity
+        left = clipped_step(found.point, found.gradient, found.hessian, 0.0)[1]
+        ended = left <= negligible(found.value)
+        best = jax.tree.map(lambda a, b: jnp.where(ended, a, b), found.point, origin)
     else:
-        best = lbfgs(jax.value_and_grad(loss), origin, steps, 1e-14)[0]
+        best = maximize(jax.value_and_grad(height), origin, LBFGS(steps, 1e-14)).point
     return {name: maps[name](best[name]) for name in block.names}
 
 
@@ -244,12 +257,11 @@ def _ascend(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
     start = {name: maps[name].inv(params[name]) for name in names}
     origin = naturals(plan, params, objective.known)
 
-    def loss(u):
-        value, gradient = objective.value_and_gradient(lambda u: {n: maps[n](u[n]) for n in names},
-                                                       u, rowwise, set(names), origin)
-        return -value, jax.tree.map(jnp.negative, gradient)
+    def both(u):
+        return objective.value_and_gradient(lambda u: {n: maps[n](u[n]) for n in names}, u, rowwise,
+                                            set(names), origin)
 
-    best, *_ = lbfgs(loss, start, steps, 1e-12)
+    best = maximize(both, start, LBFGS(steps, 1e-12)).point
     return {name: maps[name](best[name]) for name in names}
 
 
@@ -265,12 +277,12 @@ def _ascend_curved(objective: Objective, stage, steps: int) -> dict[str, jax.Arr
     start, unpack = ravel_pytree({name: params[name] for name in names})
     origin = naturals(plan, params, objective.known)
 
-    def descent(c):
-        return jax.tree.map(jnp.negative,
-                            objective.value_and_gradient(unpack, c, True, names, origin))
-
     hessian = objective.hessian(unpack, start, tuple(sorted(names)))
-    return unpack(chords(descent, -hessian, start, -(-steps // WORTH)))
+
+    def at(c):
+        return (*objective.value_and_gradient(unpack, c, True, names, origin), ())
+
+    return unpack(maximize(at, start, chords(hessian, -(-steps // WORTH))).point)
 
 
 def transforms(plan: Plan, params: Mapping, known: Known, names) -> dict:

@@ -14,7 +14,7 @@ from scipy.special import gammaln
 import probml
 from coded import codes
 from probml.dataset import digits, read
-from probml.engines.engine import Outcome, Status
+from probml.engines.engine import Outcome, State, Status
 from probml.fits.double import precise
 
 
@@ -94,7 +94,8 @@ def test_seconds_since_1970_are_not_held_by_float32_which_is_seen_before_the_fit
 
 
 def outcome(status, history, **more):
-    return Outcome({}, np.asarray(history, np.float32), status, len(history), **more)
+    return Outcome({}, np.asarray(history, np.float32), status, len(history),
+                   state=State(**more))
 
 
 @pytest.mark.parametrize(

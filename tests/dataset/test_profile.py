@@ -10,7 +10,7 @@ import probml
 from probml.dataset.moments import Moments
 from probml.dataset.read import read
 from probml.dataset.sources.parts import opened
-from probml.dataset.sources.profile import KEPT, Profile
+from probml.dataset.sources.profile import KEPT, profile_of
 from probml.dataset.tables import Column
 
 
@@ -51,7 +51,7 @@ def test_profiles_of_parts_add_up_to_that_of_the_whole(seed):
         assert (own.seen is None) == (column.seen is None)
         np.testing.assert_array_equal(own.shown, column.shown)
         np.testing.assert_allclose(own.values, column.values, rtol=1e-12)
-    own = Profile.of(whole).moments["x"]
+    own = profile_of(whole).moments["x"]
     for one, other in zip(found.moments["x"], own, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9)  # of 1e6, squared, 1e-16
 

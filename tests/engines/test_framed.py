@@ -7,12 +7,17 @@ import pytest
 import probml
 from probml.dataset.read import read
 from probml.device.load import load
-from probml.engines.climbing import climbs, framed
+from probml.engines.climbing import maximization
 from probml.engines.engine import planned
 from probml.engines.restarting import slices
 from probml.models import logistic_regression
+from probml.numerics.optimum import HostBFGS, maximize
 
 ROUNDING = np.finfo(float).eps
+
+
+def ascend(both, start, steps, tolerance, enough, rounding):
+    return maximize(both, start, HostBFGS(steps, tolerance, enough, rounding))
 
 
 def quartic(seed=0, d=5):
@@ -41,32 +46,32 @@ def counted(both):
 
 def test_ascend_finds_the_top_and_tells_its_way():
     both, top = quartic()
-    found = framed.ascend(both, np.zeros(5), 50, 1e-14, 1e-15, ROUNDING)
+    found = ascend(both, np.zeros(5), 50, 1e-14, 1e-15, ROUNDING)
     assert found.flat and np.abs(found.point - top).max() < 1e-6
-    assert len(found.trail) == found.count + 1 and (np.diff(found.trail) >= 0).all()
+    assert len(found.history) == found.iterations + 1 and (np.diff(found.history) >= 0).all()
 
 
 def test_a_last_step_that_is_foretold_to_be_enough_is_taken_without_a_look():
     both, top = quartic()
     told, calls = counted(both)
-    found = framed.ascend(told, np.zeros(5), 50, 1e-9, 1e-5, ROUNDING)
-    assert len(calls) == found.count < 5  # the start is one of them
+    found = ascend(told, np.zeros(5), 50, 1e-9, 1e-5, ROUNDING)
+    assert len(calls) == found.iterations < 5  # the start is one of them
     assert -both(found.point)[0] < 1e-5 and abs(found.value - both(found.point)[0]) < 1e-5
 
 
 def test_ascend_learns_a_curvature_that_nothing_tells():
     random = np.random.default_rng(1)
     scale, top = np.array([100.0, 1.0, 25.0]), random.normal(size=3)
-    found = framed.ascend(lambda z: (float(-0.5 * scale @ (z - top) ** 2), -scale * (z - top)),
+    found = ascend(lambda z: (float(-0.5 * scale @ (z - top) ** 2), -scale * (z - top)),
                           np.zeros(3), 100, 1e-14, 0.0, ROUNDING)
     assert np.abs(found.point - top).max() < 1e-5
 
 
 def test_ascend_says_that_it_found_no_way_up():
     """A slope that leads down."""
-    found = framed.ascend(lambda z: (float(-(z**2).sum()), 1e3 * np.ones(2)), np.zeros(2), 20, 1e-9,
+    found = ascend(lambda z: (float(-(z**2).sum()), 1e3 * np.ones(2)), np.zeros(2), 20, 1e-9,
                           1e-12, ROUNDING)
-    assert found.count == 0 and not found.flat
+    assert found.iterations == 0 and not found.flat
 
 
 @pytest.fixture(params=[True, False], ids=["double", "single"])
@@ -94,9 +99,9 @@ def test_parts_of_the_rows_tell_what_all_do(rows, double, monkeypatch):
     held, known = load(data, plan)
     assert len(slices.shares(plan, held)) == 2
     u = np.array([0.3, 0.8, -0.2, 0.1])
-    value, slope = framed.passes(plan, True, known, held)(u)
+    value, slope = maximization.passes(plan, True, known, held)(u)
     monkeypatch.setattr(slices, "PARTED", 2**40)
-    whole, all_of_it = framed.passes(plan, True, known, held)(u)
+    whole, all_of_it = maximization.passes(plan, True, known, held)(u)
     close = 1e-10 if double else 1e-4
     assert value == pytest.approx(whole, rel=close)
     assert slope == pytest.approx(all_of_it, rel=close, abs=close * np.abs(all_of_it).max())
@@ -105,8 +110,8 @@ def test_parts_of_the_rows_tell_what_all_do(rows, double, monkeypatch):
 def test_many_rows_end_where_newton_on_all_does(rows, double, monkeypatch):
     model = logistic_regression()
     whole = model.fit(rows, probml.MAP())
-    monkeypatch.setattr(climbs, "SAMPLE", 512)
-    monkeypatch.setattr(climbs, "CHUNK", 256)
+    monkeypatch.setattr(maximization, "SAMPLE", 512)
+    monkeypatch.setattr(maximization, "CHUNK", 256)
     some = model.fit(rows, probml.MAP())
     close = 1e-6 if double else 2e-3
     assert some.converged

@@ -10,13 +10,18 @@ from numpyro import plate, sample
 
 import probml
 from coded import codes
-from probml.engines.climbing.refinement import refined
-from probml.engines.climbing.top import Top
+from probml.numerics.optimum import Optimum
+from probml.numerics.refinement import refine
 
 RNG = np.random.default_rng(1)
 G = np.arange(60) % 5
 X = np.arange(60.0) - 30
 Y = 3 + 0.02 * X + 0.3 * G + 0.1 * RNG.normal(size=60)
+
+
+def optimum(evaluate, u):
+    """A point of a function that nothing maximises from elsewhere."""
+    return Optimum(lambda u, steps: (u, *evaluate(u)), u)
 
 
 @probml.model
@@ -99,10 +104,10 @@ def test_widths_of_a_billion_and_ridges_of_a_billionth_are_climbed():
     top = np.array([1.5e9, -2.0, 3e-5])
     wide = np.array([1e9, 1.0, 1e-6])
     near = np.array([[1.0, 1 - 1e-9, 0.0], [1 - 1e-9, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    end, heights, promise = refined(Top.of(parabola(near / wide[:, None] / wide, top),
+    end, heights, promise = refine(optimum(parabola(near / wide[:, None] / wide, top),
                                             np.zeros(3)))
     assert heights[-1] > -1e-8 and promise < 1e-8 and len(heights) > 1
-    np.testing.assert_allclose((end.u - top) / wide, 0.0, atol=1e-3)
+    np.testing.assert_allclose((end.point - top) / wide, 0.0, atol=1e-3)
 
 
 def test_an_end_at_the_maximum_stays_where_it_is():
@@ -113,8 +118,8 @@ def test_an_end_at_the_maximum_stays_where_it_is():
         calls.append(u)
         return evaluate(u)
 
-    end, heights, _ = refined(Top.of(counted, top))
-    assert end.u is top and len(heights) == 1 and len(calls) <= 1 + 2 + 8
+    end, heights, _ = refine(optimum(counted, top))
+    assert end.point is top and len(heights) == 1 and len(calls) <= 1 + 2 + 8
 
 
 def test_a_posterior_is_begun_at_the_priors_point_where_draws_have_no_density():
@@ -152,7 +157,7 @@ def test_a_first_look_at_a_maximum_is_few_slopes_and_sees_what_is_none():
     def count(top, curvature, end):
         evaluate = parabola(curvature, top)
         calls.clear()
-        return refined(Top.of(lambda u: (calls.append(u), evaluate(u))[1], end))[2]
+        return refine(optimum(lambda u: (calls.append(u), evaluate(u))[1], end))[2]
 
     top = np.array([0.3, -2.0])
     assert count(top, bends, top.copy()) < 1e-12 and len(calls) == 4

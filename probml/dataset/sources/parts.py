@@ -15,7 +15,7 @@ import numpy as np
 from probml.dataset import frames, tables
 from probml.dataset.arrays import as_raw
 from probml.dataset.coding import indices as coding
-from probml.dataset.dataset import Data, Survey
+from probml.dataset.dataset import Data, Profile, Survey
 from probml.dataset.measures import with_measures
 from probml.dataset.ragged import along_time, of_table
 from probml.dataset.read import expected_of, read
@@ -27,7 +27,7 @@ from probml.dataset.sources.arrow import (
     is_dataset,
     is_scanner,
 )
-from probml.dataset.sources.profile import Profile, under
+from probml.dataset.sources.profile import merged, profile_of, settled, under
 from probml.dataset.sources.sequences import lengthened, measured
 from probml.errors import DataError, Refusal
 from probml.language.language import Bound
@@ -109,12 +109,12 @@ def looked(model: Bound, source: Source, first: int = 0) -> Profile:
         with naming(part):
             held = measured(_weighed(read(model, part.rows), part))
             _refuse(held)
-            found = Profile.of(held, part.called, first + (profile.rows if profile else 0), profile)
-            profile = found if profile is None else profile.merged(found, SLACK)
+            found = profile_of(held, part.called, first + (profile.rows if profile else 0), profile)
+            profile = found if profile is None else merged(profile, found, SLACK)
         _TELL.get()(profile.rows)
     if profile is None:
         raise DataError(f"model '{model.name}': the source has no batches: expected at least one")
-    return profile.settled()
+    return settled(profile)
 
 
 def _weighed(held: Data, part: Part) -> Data:

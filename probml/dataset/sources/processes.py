@@ -8,11 +8,11 @@ from typing import Any
 
 import jax
 
-from probml.dataset.dataset import Data, Survey
+from probml.dataset.dataset import Data, Profile, Survey
 from probml.dataset.read import read
 from probml.dataset.source import Part, Source
 from probml.dataset.sources.parts import looked, sampled, source_of, weighed
-from probml.dataset.sources.profile import Profile
+from probml.dataset.sources.profile import merged
 from probml.errors import DataError
 from probml.language.language import Bound
 from probml.numerics.outside.processes import agreed
@@ -69,6 +69,6 @@ def opened(model: Bound, data: Any, weights: Any = None) -> Data:
                                                                 structure=structures[0]))
                 for profile, _ in found]
     own = profiles[here]
-    survey = Survey(source, reduce(Profile.merged, profiles), own.names, own.sizes,
+    survey = Survey(source, reduce(merged, profiles), own.names, own.sizes,
                     tuple(profile.sizes for profile in profiles), True)
     return sampled(survey)

@@ -3,7 +3,7 @@ labels, where columns lie, and some rows themselves. Profiles of parts add up to
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from probml.dataset import tables
 from probml.dataset.coding import indices as coding
 from probml.dataset.coding import labels as naming
-from probml.dataset.dataset import Data
+from probml.dataset.dataset import Data, Profile
 from probml.dataset.moments import Moments
 from probml.dataset.sources.chosen import scrambled
 from probml.dataset.sources.sequences import along_steps, lengthened
@@ -22,110 +22,76 @@ NUMBERS, LEAST = 2**23, 2**10  # numbers that these hold, but so many rows in an
 STRENGTH = ("seen", "part", "torn")  # of patterns: what holds of a part holds of the whole
 
 
-@dataclass(frozen=True, eq=False)
-class Profile:
-    """Of all rows of a source, part by part.
+def profile_of(data: Data, name: str = "", first: int = 0,
+               before: Profile | None = None) -> Profile:
+    """Of one part, as it was read; `first` rows stand before it in those of all parts.
 
-    Attributes:
-        names, sizes: of the parts, and their rows.
-        pattern: site → seen, part, torn or likelihood, as Data.pattern of all rows.
-        labels: site → labels of its states.
-        moments: continuous site → of its cells.
-        sample: at most KEPT rows, of many numbers fewer, drawn without regard to anything; all, if
-            they are no more.
-        weight: of all rows.
-        ranks: (rows of the sample,) by which they were drawn: made of their numbers among all rows,
-            so that it does not matter how these are cut into parts.
+    Args:
+        before: of other parts, with which it will be merged: rows that their sample leaves no
+            room for are not kept.
     """
-
-    names: tuple[str, ...]
-    sizes: tuple[int, ...]
-    pattern: Mapping[str, str]
-    labels: Mapping[str, tuple]
-    moments: Mapping[str, Moments]
-    sample: Data
-    ranks: np.ndarray
-    weight: float
-
-    @classmethod
-    def of(cls, data: Data, name: str = "", first: int = 0,
-           before: "Profile | None" = None) -> "Profile":
-        """Of one part, as it was read; `first` rows stand before it in those of all parts.
-
-        Args:
-            before: of other parts, with which it will be merged: rows that their sample leaves no
-                room for are not kept.
-        """
-        sites, rows, weights = data.structure.sites, data.table.rows, data.weights
-        moments = {name: Moments.of(column, weights) if sites[name].time is None
-                   else along_steps(data, name, weights)
-                   for name, column in data.table.columns.items() if not sites[name].discrete}
-        ranks = scrambled(np.arange(first, first + rows, dtype=np.uint64))
-        labels = {name: naming.shown(own, _codes(data, name))
-                  for name, own in data.table.labels.items()}
-        return cls((name,), (rows,), data.pattern, labels, moments,
-                   *_kept(data._replace(survey=None), ranks, None if before is None
-                          else before.least),
+    sites, rows, weights = data.structure.sites, data.table.rows, data.weights
+    moments = {name: Moments.of(column, weights) if sites[name].time is None
+               else along_steps(data, name, weights)
+               for name, column in data.table.columns.items() if not sites[name].discrete}
+    ranks = scrambled(np.arange(first, first + rows, dtype=np.uint64))
+    labels = {name: naming.shown(own, _codes(data, name))
+              for name, own in data.table.labels.items()}
+    return Profile((name,), (rows,), data.pattern, labels, moments,
+                   *_kept(data._replace(survey=None), ranks,
+                          None if before is None else _entry_rank(before)),
                    float(rows if weights is None else weights.sum()))
 
-    @property
-    def rows(self) -> int:
-        return sum(self.sizes)
 
-    @property
-    def least(self) -> np.uint64 | None:
-        """The rank below which a row comes into the sample; None: there is room for any."""
-        return self.ranks.max() if len(self.ranks) >= _most(self.sample) else None
+def _entry_rank(profile: Profile) -> np.uint64 | None:
+    """The rank below which a row comes into the sample; None: there is room for any."""
+    return profile.ranks.max() if len(profile.ranks) >= _most(profile.sample) else None
 
-    @property
-    def means(self) -> dict[str, np.ndarray]:
-        """Continuous site → of its cells, of those that are not along time."""
-        sites = self.sample.structure.sites
-        return {name: found.mean for name, found in self.moments.items()
-                if sites[name].time is None}
 
-    def settled(self) -> "Profile":
-        """The same with no more rows kept than stand for all."""
-        sample, ranks = _kept(self.sample, self.ranks)
-        return replace(self, sample=sample, ranks=ranks)
+def settled(profile: Profile) -> Profile:
+    """The same with no more rows kept than stand for all."""
+    sample, ranks = _kept(profile.sample, profile.ranks)
+    return replace(profile, sample=sample, ranks=ranks)
 
-    def merged(self, other: "Profile", slack: int = 1) -> "Profile":
-        """Of both, the other's parts behind.
 
-        Args:
-            slack: rows are left out when there are more than so many times those that stand for
-                all: to choose among them costs more than to keep some. See `settled`.
+def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
+    """Of both, the other's parts behind.
 
-        Raises:
-            DataError: parts that cannot be read as one table, which site and why.
-        """
-        steps = max((own.sample.steps for own in (self, other)
-                     if own.sample.steps is not None), default=None)
-        one, two = (lengthened(own.sample, steps) for own in (self, other))
-        _alike(one, two)
-        labels = {site: _union(site, [own.labels[site] for own in (self, other)
-                                      if site in own.labels], _states(one, site))
-                  for site in {**self.labels, **other.labels}}
-        for site in labels:
-            for own in (self, other):
-                if site not in own.labels and (site in own.pattern
-                                               or site in own.sample.table.inputs):
-                    raise DataError(f"'{site}' has labels, {list(labels[site])}, in some batches "
-                                    f"and codes in others: use one of the two in all")
-        pattern = {site: _weaker(site, self.pattern.get(site), other.pattern.get(site))
-                   for site in {**self.pattern, **other.pattern}}
-        moments = {**self.moments, **other.moments}
-        for site in self.moments.keys() & other.moments.keys():
-            moments[site] = self.moments[site].merged(other.moments[site])
-        parts = [under(_recoded(sample, own.labels, labels), pattern)
-                 for sample, own in ((one, self), (two, other))]
-        whole = joined(parts)
-        whole = whole._replace(table=replace(whole.table, labels={
-            site: naming.filled(own, _states(whole, site) or 0) for site, own in labels.items()
-        }))
-        return Profile(self.names + other.names, self.sizes + other.sizes, pattern, labels, moments,
-                       *_kept(whole, np.concatenate([self.ranks, other.ranks]), slack=slack),
-                       self.weight + other.weight)
+    Args:
+        slack: rows are left out when there are more than so many times those that stand for
+            all: to choose among them costs more than to keep some. See `settled`.
+
+    Raises:
+        DataError: parts that cannot be read as one table, which site and why.
+    """
+    steps = max((own.sample.steps for own in (profile, other)
+                 if own.sample.steps is not None), default=None)
+    one, two = (lengthened(own.sample, steps) for own in (profile, other))
+    _alike(one, two)
+    labels = {site: _union(site, [own.labels[site] for own in (profile, other)
+                                  if site in own.labels], _states(one, site))
+              for site in {**profile.labels, **other.labels}}
+    for site in labels:
+        for own in (profile, other):
+            if site not in own.labels and (site in own.pattern
+                                           or site in own.sample.table.inputs):
+                raise DataError(f"'{site}' has labels, {list(labels[site])}, in some batches "
+                                f"and codes in others: use one of the two in all")
+    pattern = {site: _weaker(site, profile.pattern.get(site), other.pattern.get(site))
+               for site in {**profile.pattern, **other.pattern}}
+    moments = {**profile.moments, **other.moments}
+    for site in profile.moments.keys() & other.moments.keys():
+        moments[site] = profile.moments[site].merged(other.moments[site])
+    parts = [under(_recoded(sample, own.labels, labels), pattern)
+             for sample, own in ((one, profile), (two, other))]
+    whole = joined(parts)
+    whole = whole._replace(table=replace(whole.table, labels={
+        site: naming.filled(own, _states(whole, site) or 0) for site, own in labels.items()
+    }))
+    return Profile(profile.names + other.names, profile.sizes + other.sizes, pattern, labels,
+                   moments,
+                   *_kept(whole, np.concatenate([profile.ranks, other.ranks]), slack=slack),
+                   profile.weight + other.weight)
 
 
 def under(data: Data, pattern: Mapping[str, str], means: Mapping[str, Any] = {}) -> Data:

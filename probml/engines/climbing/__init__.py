@@ -1,17 +1,17 @@
-"""Climbing the log posterior: Newton, L-BFGS, optax; off saddles, and from where nothing rises; and
-what is said of an end.
+"""Optimisation of the log posterior or the log-likelihood, and what is said of an optimum.
 
-The way of a climb, as MAP.run goes it:
+The way of a fit, as MAP.run goes it:
 
 | what | file |
 |---|---|
-| coordinates without bounds; Newton's steps, or L-BFGS | `coordinates`, `climbs` |
-| a softmax's numbers, in units of their own; very many rows | `preconditioned`, `framed` |
-| by an optax optimiser | `training` |
-| the end as its judges see it: the point, its slope, its curvature, each taken once | `top` |
-| on, where Newton's step still promises something, whatever the units | `refinement` |
-| from other starts, where there is no way up, or a saddle | `ways_up` |
-| off spreads of 0, correlations of ±1, gaps of 0, other ends | `edges`, `gaps`, `ends` |
-| said: no maximum; one of many as high; steps | `runaway`, `vanishing`, `identifiability` |
-| said: another maximum on the other side of the start | `mirrored` |
+| the objective in coordinates without bounds | `objective` |
+| Newton's method and L-BFGS, preconditioned where that pays | `maximization` |
+| an optax optimiser, with batches and held-out rows | `training` |
+| proposals of other starts, the rule for what is higher, second looks | `search` |
+| scales of 0, correlations of ±1, equal entries: proposals and findings | `boundary` |
+| level directions, separation | `identifiability` |
+| whether an optimum is one; the end of EM's steps | `convergence` |
+
+The methods themselves, an optimum's value, gradient and Hessian, and its refinement whatever the
+units: numerics/optimum.py and numerics/refinement.py.
 """

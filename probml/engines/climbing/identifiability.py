@@ -1,22 +1,22 @@
-"""Maxima that are no point: directions in which a likelihood without a prior is level, so that the
-end of a climb is one of many as high."""
+"""Maxima that are no point: directions in which a likelihood without a prior is level, so that an
+optimum is one of many as high, or rises for ever, so that there is none (separation)."""
 
 import enum
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
 from probml.device.rows import Known
-from probml.engines.climbing.coordinates import flat, unflat
-from probml.engines.climbing.runaway import diverging
-from probml.engines.climbing.top import Top
+from probml.engines.climbing.objective import flat, unflat
 from probml.engines.engine import Status
 from probml.engines.findings import Code, Finding, quoted
 from probml.engines.start.prior import compiled_prior_point
 from probml.evidence import density
 from probml.numerics.curvature import scaled, units
+from probml.numerics.optimum import Optimum
 from probml.numerics.transfer import placed, placed_all
 from probml.plan.plan import Plan
 from probml.plan.spreads import noises, spreads
@@ -48,14 +48,14 @@ MOSTLY = 0.7  # of what a step back loses, that one on may lose, by rounding, of
 Found = tuple[tuple[Finding, ...], Status | None]
 
 
-def level(plan: Plan, known: Known, top: Top, steps: int) -> Found:
+def along_the_flattest(plan: Plan, known: Known, top: Optimum, steps: int) -> Found:
     """What is found at a climb's end along the direction that curves least: nothing, that it is one
     of many maxima, or that there is none.
 
     Args:
         steps: of a climb that is taken up again elsewhere.
     """
-    end, hessian = top.u, top.hessian
+    end, hessian = top.point, top.hessian
     kept = np.flatnonzero(~_idle(plan, known, top))
     some = hessian[np.ix_(kept, kept)]
     if not kept.size or not np.isfinite(some).all():
@@ -71,16 +71,16 @@ def level(plan: Plan, known: Known, top: Top, steps: int) -> Found:
     if found is Along.MAXIMUM:
         return (), None
     if found is Along.ENDLESS:
-        return (diverging(_named(plan, known, top, way)),), Status.RUNAWAY
+        return (separation(_named(plan, known, top, way)),), Status.RUNAWAY
     named = direction(way, np.abs(np.diagonal(hessian)), density.owners(plan, known))
     return (Finding.of(Code.NOT_IDENTIFIED, direction=f"the direction {named}"),), None
 
 
-def farther(plan: Plan, known: Known, top: Top, steps: int) -> Found:
-    """As `level`, along the way from where climbs begin to the end, of parameters without bounds:
+def along_the_way(plan: Plan, known: Known, top: Optimum, steps: int) -> Found:
+    """As `along_the_flattest`, on the way from the start to the end, of parameters without bounds:
     where going as far again is hardly a fall, there may be no maximum, as of classes that several
     columns separate together, all of whose curvatures have vanished."""
-    end, begun = top.u, jax.device_get(compiled_prior_point(plan, known))
+    end, begun = top.point, jax.device_get(compiled_prior_point(plan, known))
     at = jax.device_get(unflat(plan, placed(end), known))
     moved = [name for name in plan.free if plan.structure.sites[name].domain.unbounded
              or plan.structure.sites[name].domain.ordered]
@@ -99,12 +99,12 @@ def farther(plan: Plan, known: Known, top: Top, steps: int) -> Found:
     if not (curvature <= 1.0 and np.linalg.norm(ways[0]) > share):
         return (), None
     far = min(max(FARTHER, AWAY / np.sqrt(max(curvature, 1e-12))), FARTHEST)
-    while far > 1.0 and not np.isfinite(top.height_at(place(far))):
+    while far > 1.0 and not np.isfinite(top.value_at(place(far))):
         far /= 4.0
     found = along(top, lambda times: place(far * times), np.ones(len(end)), steps)
     if found is not Along.ENDLESS:
         return (), None
-    return (diverging(_named(plan, known, top, ways[0])),), Status.RUNAWAY
+    return (separation(_named(plan, known, top, ways[0])),), Status.RUNAWAY
 
 
 class Along(enum.Enum):
@@ -115,7 +115,8 @@ class Along(enum.Enum):
     ENDLESS = 2  # others as high on one side, however far
 
 
-def along(top: Top, place: Callable[[float], np.ndarray], unit: np.ndarray, steps: int) -> Along:
+def along(top: Optimum, place: Callable[[float], np.ndarray], unit: np.ndarray,
+          steps: int) -> Along:
     """What lies along a direction that seems level.
 
     A direction without curvature may still lead down, further out, or round a bend; so the climb is
@@ -127,7 +128,7 @@ def along(top: Top, place: Callable[[float], np.ndarray], unit: np.ndarray, step
         place: so many times along it, on either side → (d,). unit: (d,) of the coordinates, by
             which two ends are compared.
     """
-    end, value = top.u, top.height
+    end, value = top.point, top.value
     rounding = LEVEL[1] * np.finfo(end.dtype).eps * (1 + abs(value))
 
     def elsewhere(times: float) -> bool:
@@ -138,7 +139,7 @@ def along(top: Top, place: Callable[[float], np.ndarray], unit: np.ndarray, step
         return bool(value - height <= LEVEL[0] + rounding and gone >= LEFT)
 
     def falls(times: float) -> float:
-        found = value - top.height_at(place(times).astype(end.dtype))
+        found = value - top.value_at(place(times).astype(end.dtype))
         return np.inf if np.isnan(found) else found
 
     if not (elsewhere(1.0) or elsewhere(-1.0)):
@@ -154,21 +155,22 @@ def along(top: Top, place: Callable[[float], np.ndarray], unit: np.ndarray, step
     return Along.MAXIMUM if parabola and not elsewhere(2.0**k) else Along.LEVEL
 
 
-def _idle(plan: Plan, known: Known, top: Top) -> np.ndarray:
+def _idle(plan: Plan, known: Known, top: Optimum) -> np.ndarray:
     """Which coordinates are logarithms or logits that matter to nothing, (d,), as of a spread at 0:
     by second derivatives or, since these may be rounding, by heights one away."""
     idle = of_domains(plan, known, "logarithmic")
     curvature = np.abs(np.diagonal(top.hessian))
-    rounding = np.finfo(top.u.dtype).eps * (1 + abs(top.height))
+    rounding = np.finfo(top.point.dtype).eps * (1 + abs(top.value))
     for i in np.flatnonzero(idle):
-        sides = [top.height_at((top.u + side * np.eye(top.u.size)[i]).astype(top.u.dtype))
+        step = np.eye(top.point.size)[i]
+        sides = [top.value_at((top.point + side * step).astype(top.point.dtype))
                  for side in (1, -1)]
-        bent = abs(sum(sides) - 2 * top.height)
+        bent = abs(sum(sides) - 2 * top.value)
         idle[i] = curvature[i] < IDLE or bent < IDLE + 4 * rounding
     return idle
 
 
-def _named(plan: Plan, known: Known, top: Top, way: np.ndarray) -> list[str]:
+def _named(plan: Plan, known: Known, top: Optimum, way: np.ndarray) -> list[str]:
     """The parameters whose coordinates have a share in a direction, (d,), the largest first."""
     own, owners = np.diagonal(top.hessian), density.owners(plan, known)
     loads = np.abs(way) * np.sqrt(np.where(own > 0, own, 1.0))
@@ -183,7 +185,7 @@ def _powers(plan: Plan) -> dict[str, float]:
     return {width.name: width.power for width in (*spreads(plan), *noises(plan))}
 
 
-def endless(plan: Plan, known: Known, top: Top) -> Found:
+def along_coordinates(plan: Plan, known: Known, top: Optimum) -> Found:
     """What is to be said of coordinates along which the objective does not fall as its curvature
     has it, by half a nat within one width: of numbers whose likelihood rises for ever, as the
     logarithm of a rate of counts that are all 0; of positive numbers that grow so, as the degrees
@@ -194,7 +196,7 @@ def endless(plan: Plan, known: Known, top: Top) -> Found:
     Cost: two heights a coordinate, three more for each logarithm that matters to nothing, some ten
         for each that is level on one side.
     """
-    owners, end, here = density.owners(plan, known), top.u, top.height
+    owners, end, here = density.owners(plan, known), top.point, top.value
     rounding = LEVEL[1] * np.finfo(end.dtype).eps * (1 + abs(here))
     logarithmic, positive = (of_domains(plan, known, fact) for fact in ("logarithmic", "log_scale"))
     powers = _powers(plan)
@@ -207,7 +209,7 @@ def endless(plan: Plan, known: Known, top: Top) -> Found:
         for share in NEARER:
             moved = end.copy()
             moved[i] += share * (place - end[i])
-            found = here - top.height_at(moved)
+            found = here - top.value_at(moved)
             if not np.isnan(found):
                 return found
         return np.inf
@@ -220,8 +222,8 @@ def endless(plan: Plan, known: Known, top: Top) -> Found:
         """
         on = max(rounding, *(fall(i, end[i] + times * AWAY) for times in (1, 2)))
         falls = [fall(i, end[i] - times * AWAY) for times in range(1, LONGER)]
-        return any(farther > nearer and on < MOSTLY * nearer
-                   for nearer, farther in itertools.pairwise(falls))
+        return any(along_the_way > nearer and on < MOSTLY * nearer
+                   for nearer, along_the_way in itertools.pairwise(falls))
 
     def narrows(name: str, side: int) -> bool:
         return powers.get(name, 0.0) * side < 0
@@ -257,7 +259,7 @@ def endless(plan: Plan, known: Known, top: Top) -> Found:
                 gone.append(name)
     out = [Finding.of(Code.LIMIT, name) for name in large]
     if gone:
-        out.append(diverging(gone))
+        out.append(separation(gone))
     if untold:
         out.append(Finding.of(Code.NO_INFORMATION, names=quoted(untold)))
     limit = Status.LIMIT if large else None
@@ -282,3 +284,59 @@ def of_domains(plan: Plan, known: Known, fact: str) -> np.ndarray:
     sites = plan.structure.sites
     return np.concatenate([np.full(spec.size, getattr(sites[name].domain, fact))
                            for name, spec in sorted(density.shapes(plan, known).items())])
+
+# Separation.
+
+# curvature at the end, in units of that at the start, of a direction in which parameters run away
+VANISHED = 1e-6
+# roundings of the height that going as far again may cost, where there is no maximum on the way
+ENDLESS = 16
+# curvature at the start, in units of its coordinates', of a direction that the rows do not tell at
+# all
+BLIND = 1e-8
+
+
+def find_separation(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray,
+                    moved: np.ndarray, fall: Callable[[np.ndarray], float]) -> tuple[Finding, ...]:
+    """What runs away: directions whose curvature has vanished on the way, and in which going as far
+    again costs nothing.
+
+    Newton's next step would not tell: where curvatures are many digits apart, it is rounding.
+
+    Args:
+        first, last: the Hessians at the start and the end, (d, d). moved: the way from the start,
+            (d,). fall: a way on from the end, (d,) → what the objective loses there, in roundings.
+    """
+    if not all(np.isfinite(array).all() for array in (first, last, moved)):
+        return ()
+    unit = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(first)), np.finfo(first.dtype).tiny))
+    begun = first * unit[:, None] * unit
+    value, axes = np.linalg.eigh(begun)
+    told = value > BLIND * max(value.max(), 0.0)
+    if not told.any():
+        return ()
+    base = axes[:, told] / np.sqrt(value[told])
+    left, where = np.linalg.eigh(base.T @ (last * unit[:, None] * unit) @ base)
+    gone = (base @ where)[:, left <= (VANISHED if first.dtype == np.float64 else 1e-4)]
+    along = gone.T @ begun @ (moved / unit)  # coordinates of the way there, whose curvature was 1
+    way = gone @ along
+    # less than a standard deviation at the start: it did not move, and would not as far again
+    if np.linalg.norm(along) < 1 or not fall(unit * way) <= ENDLESS:
+        return ()
+    owners, loads = density.owners(plan, known), np.abs(way)
+    named = list(dict.fromkeys(owners[i].partition("[")[0] for i in np.argsort(-loads)
+                               if loads[i] > 0.1 * loads.max()))
+    # positive numbers that only grow tend to a limit: see identifiability.endless
+    grow = all(plan.structure.sites[name].domain.log_scale for name in named)
+    return () if grow else (separation(named),)
+
+
+def find_infinite(params: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """What a closed form has sent to infinity at one step, as the logit of a share that is 1."""
+    names = [name for name, value in params.items() if np.isinf(np.asarray(value, float)).any()]
+    return (separation(names),) if names else ()
+
+
+def separation(names: Sequence[str]) -> Finding:
+    """That the likelihood has no maximum in some parameters."""
+    return Finding.of(Code.SEPARATION, names[0] if len(names) == 1 else "", names=quoted(names))

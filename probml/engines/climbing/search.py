@@ -1,13 +1,37 @@
-"""One search for a higher optimum: proposals say from where else to maximise, one rule says what is
-higher, and a fit records which proposal won."""
+"""One search for a higher optimum: proposals say from where else to maximise, one rule says what
+is higher, and a fit records which proposal won.
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+A start is never an answer: from one where the gradient is 0, or the objective does not rise, the
+search begins elsewhere. Second looks start on the other side of the first start and, where nobody
+asked for a mode, at two draws of the prior. Two optima are one where the objective nowhere falls on
+the straight way between them, as of anything convex; and two spellings of one where they are as
+high and all that the function computes from them by name (numpyro.deterministic) is the same.
+"""
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
 import numpy as np
 
-from probml.engines.engine import Outcome, Status
+from probml.engines.climbing.objective import from_coordinates, objective, to_coordinates
+from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.findings import Code, Finding
+from probml.engines.start.prior import (
+    UNDRAWABLE,
+    given_start,
+    impossible,
+    near_the_middle,
+    noise_of,
+    prior_draws,
+)
+from probml.engines.start.start import shaken
+from probml.errors import Refusal
+from probml.numerics.transfer import placed_all
+from probml.plan.blocks import blocks
+from probml.plan.plan import Plan
+from probml.plan.straight import straight
+from probml.structure import computed
 
 ROUNDING = 1e-7  # of the objective's size, which no gain is told from
 
@@ -58,3 +82,273 @@ def improve(outcome: Outcome, proposals: Iterable[Proposal], slack: float = 0.0)
             gain = height(best) - low if np.isfinite(low) else np.inf
             outcome = best.noting(Finding.of(Code.IMPROVED, where=proposal.name, gain=gain))
     return outcome
+
+
+# Starts from which nothing rises, and saddles.
+
+# draws of the prior that are looked at where the start leads nowhere, and the best of them that are
+# climbed from
+DRAWN, CLIMBED = 64, 3
+# relative: a way that is none, as from a point where the gradient is zero by symmetry
+HARDLY = 1e-6
+
+
+def first_optimum(problem: Problem, prior: bool, climb: Maximize, plain: Maximize,
+                  params: Mapping) -> Outcome:
+    """An optimum, and those from elsewhere: where parameters have not moved at all, from a draw of
+    their prior; where it found no way up though the gradient is not zero, by L-BFGS, whose first
+    step is along the gradient; where the start is impossible: a start is never an answer.
+
+    Args:
+        climb: parameters to begin with → what is found from there. plain: the same by L-BFGS.
+
+    Raises:
+        Refusal: none of them found a way up.
+        ModelError: no point was found that has a density.
+    """
+    plan, known, start = problem.plan, problem.known, problem.start
+    outcome = climb(params)
+    if outcome.status is Status.RUNAWAY:  # no other start has a maximum to go to
+        return outcome
+
+    def draws(outcome: Outcome) -> list[Mapping]:
+        return [_arrays(outcome.params) | point
+                for point in prior_points(problem, prior, given_start(plan, start))]
+
+    proposals = [Proposal("a draw of the prior of what had not moved",
+                          lambda found: _away_from_start(problem, params, found), climb),
+                 unequal_states(problem, climb)]
+    if _learns_states(plan) and not set(plan.free) <= set(start):
+        proposals.append(Proposal("draws of the prior", draws, climb))
+    outcome = improve(outcome, proposals)
+    nowhere = not np.isfinite(outcome.history[0])
+    if outcome.status is not Status.STALLED and not nowhere:
+        return outcome
+    here, others = _arrays(outcome.params), draws(outcome)
+    if nowhere and not others:
+        impossible(plan, params, known, "MAP", outcome.history[0])
+    stalled = outcome
+    ways = [] if nowhere else [Proposal("where it stalled", lambda _: [here],
+                                        lambda point: plain(point).after(stalled))]
+    ways += [Proposal("a draw of the prior", lambda _, point=point: [point], plain)
+             for point in others]
+    for way in ways:
+        outcome = improve(outcome, [way])
+        if outcome.status is Status.CONVERGED:
+            return outcome
+    if outcome.iterations == 0:
+        raise Refusal(
+            f"MAP of {problem} found no way up from its start, nor from draws of the prior, though "
+            f"the gradient is not zero: the log density is {outcome.history[-1]:.6g} there. Give "
+            f"it another start, fit(..., start=...), "
+            "an optimiser, MAP(optimizer=optax.adam(1e-2)), or look for a kink or a jump in "
+            "the model's function"
+        )
+    return outcome
+
+
+def _away_from_start(problem: Problem, params: Mapping, outcome: Outcome) -> list[Mapping]:
+    """The optimum with those parameters at a draw of their prior that are where they began."""
+    stuck = [name for name in problem.plan.free if name not in problem.start
+             and _is_unmoved(outcome.params[name], params[name])]
+    away = moved_from_start(problem, _arrays(outcome.params), stuck)
+    return [] if all(np.array_equal(away[name], outcome.params[name]) for name in stuck) else [away]
+
+
+def _learns_states(plan: Plan) -> bool:
+    """Whether parameters have a member for each state of hidden cells: then there are many maxima,
+    and the prior means, where all states are alike, are none."""
+    sites = plan.structure.sites
+    return any(sites[p].shape.count(sites[z].finite) for z in plan.cellwise
+               for child in plan.structure.children[z] for uses in sites[child].uses.values()
+               for p in uses if p in plan.free)
+
+
+def _arrays(params: Mapping) -> dict[str, jax.Array]:
+    return placed_all(dict(params))
+
+
+def prior_points(problem: Problem, prior: bool, fixed: Mapping) -> list[dict[str, jax.Array]]:
+    """The best few of some draws of the prior, where it can be drawn, and of points near the middle
+    of unbounded coordinates, where none of these has a density; what the user fixed stays."""
+    plan, known = problem.plan, problem.known
+    try:
+        drawn = jax.device_get(prior_draws(plan, known, noise_of(plan, DRAWN, problem.seed)))
+    except UNDRAWABLE:
+        return []
+
+    def best(drawn: Mapping) -> list[dict]:
+        points = [from_coordinates(plan, {name: leaf[i] for name, leaf in drawn.items()}, known)
+                  | fixed for i in range(DRAWN)]
+        values = [float(objective(plan, prior, to_coordinates(plan, p, known), known,
+                                  problem.rows)[0]) for p in points]
+        order = np.argsort([-value if np.isfinite(value) else np.inf for value in values])
+        return [points[i] for i in order if np.isfinite(values[i])][:CLIMBED]
+
+    return best(drawn) or best(near_the_middle(drawn, problem.seed))
+
+
+def _is_unmoved(value: Any, start: Any) -> bool:
+    return bool(np.all(
+        np.abs(np.asarray(value) - np.asarray(start)) <= HARDLY * (1 + np.abs(np.asarray(start)))
+    ))
+
+
+def moved_from_start(problem: Problem, params: Mapping, stuck: list[str]) -> dict[str, jax.Array]:
+    """Parameters in which the density was flat, as in hidden units that are all alike or at 0 of
+    what is squared, at a draw from their prior instead."""
+    plan, known = problem.plan, problem.known
+    used = {p for name in (*plan.pooled, *plan.rowwise)
+            for uses in plan.structure.sites[name].uses.values() for p in uses}
+    stuck = [name for name in stuck if name in used]
+    if not stuck:
+        return dict(params)
+    try:
+        drawn = jax.device_get(prior_draws(plan, known, noise_of(plan, 1, problem.seed)))
+        values = from_coordinates(plan, {name: leaf[0] for name, leaf in drawn.items()}, known)
+    except UNDRAWABLE:
+        return dict(params)
+    return {name: values[name] if name in stuck else value for name, value in params.items()}
+
+
+def unequal_states(problem: Problem, climb: Maximize) -> Proposal:
+    """Where states came to share their values, points a little apart: such an end may be a
+    saddle."""
+    def points(outcome: Outcome) -> list[Mapping]:
+        apart = (shaken(problem.plan, outcome.params, problem.seed)
+                 if outcome.status is Status.CONVERGED else None)
+        return [] if apart is None else [_arrays(apart)]
+
+    return Proposal("states that are not equal", points, climb)
+
+# Second looks.
+
+FEW = 32  # coordinates, and rows times coordinates, up to which further climbs are taken
+WORK = 2**22
+SECOND = 2  # draws of the prior
+NEAR = 0.1  # of the way from the start to the end, within which two ends are one
+LOWER = 5.0  # nats below the highest at which another maximum is reported
+EQUAL = 0.01  # nats that are none
+SAME = 1e-6  # of the objective's size, by which one must be higher to be taken
+ALIKE = 1e-3  # of the largest number, within which computed values are the same
+BETWEEN = (0.1, 0.3, 0.5, 0.7, 0.9)  # places on the way between two ends
+# whose tails are those of a power: rows far apart are a maximum each, also of what is affine
+HEAVY = ("Cauchy", "StudentT")
+
+Coordinates = dict[str, np.ndarray]
+
+
+def second_looks(problem: Problem, prior: bool, outcome: Outcome, begun: Mapping,
+                 climb: Maximize) -> Outcome:
+    """The highest of a climb's end and where climbs from elsewhere end: from its mirror image about
+    the start, in what has no bounds and then also in logits, which exchanges what a chance is of;
+    with a finding where there are two.
+
+    Of few coordinates and rows, where rows do not read one number that is affine in them.
+
+    Args:
+        begun: the point where it started. climb: parameters → what is found from there.
+    """
+    if not _worth_a_second_look(problem, prior, outcome):
+        return outcome
+    start = _coordinates(problem, begun)
+    for point in _second_starts(problem, outcome, start):
+        other = climb(from_coordinates(problem.plan, placed_all(point), problem.known))
+        found = _compare(problem, prior, outcome, other, start)
+        if found.warned:
+            return found
+        outcome = found
+    return outcome
+
+
+def _coordinates(problem: Problem, params: Mapping) -> Coordinates:
+    return jax.device_get(to_coordinates(problem.plan, placed_all(dict(params)), problem.known))
+
+
+def _second_starts(problem: Problem, outcome: Outcome, start: Coordinates) -> Iterator[Coordinates]:
+    """Points to climb from, each once it is wanted."""
+    end = _coordinates(problem, outcome.params)
+    for names in dict.fromkeys(_mirrored_names(problem.plan)):
+        if any(np.any(end[name] != start[name]) for name in names):
+            yield {**end, **{name: 2 * start[name] - end[name] for name in names}}
+    if problem.asked:
+        return
+    try:
+        drawn = jax.device_get(prior_draws(problem.plan, problem.known,
+                                           noise_of(problem.plan, SECOND, problem.seed)))
+    except UNDRAWABLE:
+        return
+    yield from ({name: value[i] for name, value in drawn.items()} for i in range(SECOND))
+
+
+def _compare(problem: Problem, prior: bool, outcome: Outcome, other: Outcome,
+             start: Coordinates) -> Outcome:
+    """The higher of two ends, with a finding where both are maxima."""
+    if other.status is not Status.CONVERGED or not np.isfinite(other.history[-1]):
+        return outcome
+    rises = other.history[-1] - outcome.history[-1]
+    best, rest = (other, outcome) if higher(other, outcome) else (outcome, other)
+    here, there = (_coordinates(problem, one.params) for one in (best, rest))
+    apart = {name: np.abs(here[name] - there[name]) for name in here}
+    far = {name: float(np.max(gap, initial=0.0)) for name, gap in apart.items()
+           if np.max(gap, initial=0.0) > NEAR * np.max(np.abs(here[name] - start[name]),
+                                                       initial=0.0)}
+    if (not far or abs(rises) > LOWER or _is_respelled(problem, best, rest, far)
+            or _is_joined(problem, prior, best, rest)):
+        return best
+    name = max(far, key=far.__getitem__)
+    values = [np.asarray(one.params[name]) for one in (best, rest)]
+    index = np.unravel_index(int(np.argmax(np.abs(values[0] - values[1]))), values[0].shape)
+    lower = best.history[-1] - rest.history[-1]
+    height = f"at a value lower by {lower:.2g}" if lower > EQUAL else "at the same value"
+    return best.noting(Finding.of(Code.SEVERAL_OPTIMA, name, index, height=height,
+                                  here=values[0][index], there=values[1][index]))
+
+
+def _is_respelled(problem: Problem, best: Outcome, rest: Outcome, far: Collection[str]) -> bool:
+    """Whether two ends are as high, and the parameters that differ enter what the function computes
+    by name, which is the same."""
+    structure = problem.plan.structure
+    asked = {name for each in structure.derived for name in structure.programs[each][1]}
+    fall = best.history[-1] - rest.history[-1]
+    if not asked.issuperset(far) or fall > SAME * (1 + abs(best.history[-1])):
+        return False
+    here, there = (jax.device_get(computed.at(structure, {**problem.known.given,
+                                                           **placed_all(dict(one.params))}))
+                   for one in (best, rest))
+    return all(np.allclose(there[name], value, rtol=0.0,
+                           atol=ALIKE * np.max(np.abs(value), initial=0.0))
+               for name, value in here.items())
+
+
+def _is_joined(problem: Problem, prior: bool, best: Outcome, rest: Outcome) -> bool:
+    """Whether the objective nowhere falls below the lower end on the way between two ends."""
+    plan, known, low = problem.plan, problem.known, rest.history[-1]
+    least = low - SAME * (1 + abs(low))
+    for share in BETWEEN:
+        point = {name: (1 - share) * np.asarray(value) + share * np.asarray(rest.params[name])
+                 for name, value in best.params.items()}
+        u = to_coordinates(plan, placed_all(point), known)
+        if not float(objective(plan, prior, u, known, problem.rows)[0]) >= least:
+            return False
+    return True
+
+
+def _worth_a_second_look(problem: Problem, prior: bool, outcome: Outcome) -> bool:
+    plan, sites = problem.plan, problem.plan.structure.sites
+    size = sum(int(np.prod(sites[name].shape)) for name in plan.free)
+    formed = all(block.form for stage in blocks(plan, prior) for block in stage)
+    heavy = any(sites[name].kind in HEAVY for name in plan.rowwise)
+    affine = straight(plan) and not plan.pooled and not heavy
+    return (outcome.status is Status.CONVERGED and not outcome.warned and not problem.start
+            and not problem.in_parts and problem.size is not None and plan.complete
+            and not (plan.globals or plan.groupings or plan.latents or formed or affine)
+            and size <= FEW and size * problem.size <= WORK)
+
+
+def _mirrored_names(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Parameters without bounds, and these with logits."""
+    domains = {name: plan.structure.sites[name].domain for name in plan.free}
+    free = tuple(name for name, domain in domains.items() if domain.unbounded)
+    return free, tuple(name for name, domain in domains.items() if name in free or (
+        domain.logarithmic and domain.rank == 0 and not domain.log_scale))

@@ -11,15 +11,15 @@ import numpy as np
 
 from probml.device.held_out import divided
 from probml.device.rows import Known, Rows
-from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
+from probml.engines.climbing.objective import from_coordinates, objective, to_coordinates
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.errors import ModelError
 from probml.evidence.density import climbed, from_free
 from probml.evidence.passes import row_totals, total_evidence
 from probml.factors.factors import global_factors
-from probml.numerics.ascent import level
 from probml.numerics.compiling import jit
+from probml.numerics.optimum import is_flat
 from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
@@ -127,7 +127,7 @@ def run(engine: Training, problem: Problem, params: Mapping) -> Outcome:
         status = iterate(bar, limit, turn, held=Held(
             read, write, dict.fromkeys(["history", *["curve"] * bool(curve)], Grown(()))))
     if status is Status.MAX_ITERATIONS:
-        status = (Status.CONVERGED if bool(level(value, gradient)) else Status.WANDERED
+        status = (Status.CONVERGED if bool(is_flat(value, gradient)) else Status.WANDERED
                   if _wanders(history) else status)
     u = best[0] if curve and status is not Status.COLLAPSED else u
     return Outcome(from_coordinates(plan, u, known), np.array(history), status, bar.count,

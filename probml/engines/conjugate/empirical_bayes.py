@@ -146,9 +146,9 @@ class EmpiricalBayes(Engine):
         chosen = Finding.of(Code.CHOSEN, settings=_words(settings), found=found.value,
                             first=found.first, bound=_words(model.bound, self.names))
         status = outcome.status if found.arrived else Status.STALLED
-        return outcome._replace(model=better, status=status, iterations=len(found.history) - 1,
-                                history=found.history,
-                                findings=(chosen, *_edges(axes, found), *outcome.findings))
+        return outcome.with_state(model=better)._replace(
+            status=status, iterations=len(found.history) - 1, history=found.history,
+            findings=(chosen, *_edges(axes, found), *outcome.findings))
 
 
 def _refuse_inexact(problem: Problem) -> None:

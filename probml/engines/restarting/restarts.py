@@ -144,8 +144,7 @@ def best_of(plan: Plan, state: State, trail: np.ndarray, close: float, best: int
         max(int(np.asarray(state.count)[best]) - 1, 0),
         (*found, *_narrow(plan, state, value, ended, best, close)),
         # a few of many are no matter of digits
-        lost=int((~alive).sum()) if alive.any() and 2 * alive.sum() < len(value) else 0,
-    )
+    ).with_state(lost=int((~alive).sum()) if alive.any() and 2 * alive.sum() < len(value) else 0)
 
 
 def _narrow(plan: Plan, state: State, value: np.ndarray, ended: np.ndarray, best: int,

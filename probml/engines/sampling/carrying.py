@@ -11,7 +11,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device import layout, load
 from probml.device.rows import Known, Resident
-from probml.engines.climbing.coordinates import unflat
+from probml.engines.climbing.objective import unflat
 from probml.engines.engine import Problem
 from probml.engines.start.begin import AWAY, STEPS, Begin, Ends
 from probml.engines.start.prior import compiled_prior_point, given_start
@@ -20,8 +20,8 @@ from probml.evidence import carried, density
 from probml.language import given
 from probml.latents.latent import Group
 from probml.numerics import curvature
-from probml.numerics.ascent import lbfgs
 from probml.numerics.compiling import jit
+from probml.numerics.optimum import LBFGS, maximize
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
 
@@ -123,9 +123,8 @@ def _begun(plan: Plan, params: Mapping, known: Known, rows: Resident, noise: jax
     both = density.posterior(plan, known, rows)
 
     def climb(u):
-        top, least, _, trail, slope, *_ = lbfgs(
-            lambda u: jax.tree.map(jnp.negative, both(u)), u, steps, 1e-9, trail=STEPS)
-        return top, -least, -trail, slope
+        found = maximize(both, u, LBFGS(steps, 1e-9, STEPS))
+        return found.point, found.value, found.history, found.gradient
 
     tops, values, trails, slopes = jax.lax.map(climb, start + noise.astype(start.dtype))
     best = jnp.argmax(jnp.where(jnp.isfinite(values), values, -jnp.inf))

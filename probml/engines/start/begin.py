@@ -12,9 +12,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows
-from probml.engines.climbing.climbs import curved
-from probml.engines.climbing.coordinates import unflat
 from probml.engines.climbing.identifiability import direction
+from probml.engines.climbing.maximization import newton_pays
+from probml.engines.climbing.objective import unflat
 from probml.engines.em import EM
 from probml.engines.engine import Problem, Status
 from probml.engines.findings import Code, Finding
@@ -34,9 +34,9 @@ from probml.engines.start.start import starts
 from probml.errors import Refusal
 from probml.evidence import centring, density
 from probml.numerics import curvature
-from probml.numerics.ascent import damped_newton, lbfgs
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
+from probml.numerics.optimum import LBFGS, Newton, maximize
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
@@ -51,7 +51,6 @@ DRAWN, NEAR = 3, 0.1
 RESTARTS = 4  # of EM, where something is hidden
 WIDE = 2.0  # the widest unit of coordinates that are logarithms or logits
 AWAY = 1e-2  # standard deviations from the mode at which a climb has arrived
-THERE = 1e-8  # the same where no step is worth its gradient
 # standard deviations after which the curvature is measured anew; how often; steps by one curvature
 MOVED, ROUNDS, CHORDS = 1e-4, 3, 20
 # nats below a mode, and standard deviations away from it, at which another is another
@@ -167,37 +166,36 @@ def climb_and_measure(
         out, volume = density.from_free(plan, {**u, **still}, known)
         return out, volume
 
-    def loss(u):
-        value, gradient = density.value_and_gradient(plan, point, u, known, rows)
-        return -value, jax.tree.map(jnp.negative, gradient)
+    def both(u):
+        return density.value_and_gradient(plan, point, u, known, rows)
 
     climbed, trail, value, slope = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(()), {}
     ends = None
 
-    newton = not held and not known.centring and curved(plan, known)
+    newton = not held and not known.centring and newton_pays(plan, known)
 
     def evaluate(v):
-        return jax.tree.map(jnp.negative, density.value_gradient_hessian(
-            plan, lambda v: density.unflat(plan, v, known), v, known, rows
-        ))
+        return density.value_gradient_hessian(
+            plan, lambda v: density.unflat(plan, v, known), v, known, rows)
 
     def climb(free):
         if newton:  # as MAP
             start, unravel = ravel_pytree(free)
-            top, least, count, trail, slope, *_ = damped_newton(evaluate, start, steps, 1e-16,
-                                                                trail=STEPS)
-            top, slope = unravel(top), unravel(slope)
+            found = maximize(evaluate, start, Newton(steps, 1e-16, history=STEPS))
+            top, slope = unravel(found.point), unravel(found.gradient)
         else:
-            top, least, count, trail, slope = lbfgs(loss, free, steps, 1e-12, trail=STEPS)
+            found = maximize(both, free, LBFGS(steps, 1e-12, STEPS))
+            top, slope = found.point, found.gradient
+        highest = found.value
         norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(slope)))
-        climbed = jnp.isfinite(least) & (
-            norm <= jnp.finfo(least.dtype).eps ** (1 / 3) * (1 + jnp.abs(least))
+        climbed = jnp.isfinite(highest) & (
+            norm <= jnp.finfo(highest.dtype).eps ** (1 / 3) * (1 + jnp.abs(highest))
         )
         far = [jnp.max(jnp.abs(top[name] - free[name]), initial=0.0) for name in free
                if plan.structure.sites[name].domain.log_scale]
-        good = jnp.isfinite(least) & (climbed | (jnp.max(jnp.stack([*far, jnp.zeros(())])) < FAR))
-        return (jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free), -least, climbed,
-                -trail, slope)
+        good = jnp.isfinite(highest) & (climbed | (jnp.max(jnp.stack([*far, jnp.zeros(())])) < FAR))
+        return (jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free), highest, climbed,
+                found.history, slope)
 
     if free and others is None:
         free, value, climbed, trail, slope = climb(free)
@@ -263,7 +261,7 @@ def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarr
     for turn in range(ROUNDS):
         if begun.frame.root.ndim == 1 or not bool(jnp.min(begun.frame.curvature) > curvature.FLAT):
             return begun, left
-        top, value, left, way = _chords(plan, begun.frame, known, rows)
+        top, value, left, way = _to_mode(plan, begun.frame, known, rows)
         left = float(left)
         begun = begun._replace(frame=begun.frame._replace(centre=top), value=value,
                                climbed=begun.climbed | (left < AWAY))
@@ -276,29 +274,14 @@ def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarr
 
 
 @functools.partial(jit, static_argnums=0, steps=True)
-def _chords(plan: Plan, frame: Frame, known: Known, rows: Rows):
-    """Newton's steps by one curvature for all, while each halves the gradient: the point, its
-    value, the gradient left, the way."""
-    both = frame.pulled(density.posterior(plan, known, rows))
-
-    def step(carry):
-        ahead, z, _, slope, size, count, _ = carry
-        value, gradient = both(ahead)
-        norm = jnp.sqrt(jnp.sum(gradient**2))
-        good = jnp.isfinite(value) & (norm < size)
-        z, slope, value = (jnp.where(good, ahead, z), jnp.where(good, gradient, slope),
-                           jnp.where(good, value, carry[2]))
-        return z + slope, z, value, slope, jnp.where(good, norm, size), count + 1, norm < 0.5 * size
-
-    def more(carry):
-        *_, size, count, falls = carry
-        return falls & (count < CHORDS) & (size > THERE)
-
-    zero = jnp.zeros_like(frame.centre)
-    infinite = jnp.full((), jnp.inf, zero.dtype)
-    carry = (zero, zero, -infinite, zero, infinite, 0, jnp.ones((), bool))
-    _, z, value, _, size, _, _ = jax.lax.while_loop(more, step, carry)
-    return frame.point(z), value, size, jnp.sqrt(jnp.sum(z**2))
+def _to_mode(plan: Plan, frame: Frame, known: Known, rows: Rows):
+    """L-BFGS preconditioned by the curvature that was measured: the point, its value, the gradient
+    left, the way."""
+    found = maximize(frame.pulled(density.posterior(plan, known, rows)),
+                     jnp.zeros_like(frame.centre),
+                     LBFGS(CHORDS, 1e-16, preconditioned=True, slopes=True))
+    left, way = (jnp.sqrt(jnp.sum(z**2)) for z in (found.gradient, found.point))
+    return frame.point(found.point), found.value, left, way
 
 
 def distinct_ends(begun: Begin) -> list[int]:

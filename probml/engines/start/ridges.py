@@ -1,6 +1,6 @@
 """The normal at a mode whose widths are too many digits apart for one look, as of a level and a
 slope beside an input about 20,000: the curvature is taken again in the coordinates that the last
-found, on the host, until all of it is told (climbing/refinement.py)."""
+found, on the host, until all of it is told (numerics/refinement.py)."""
 
 import functools
 
@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.climbing.refinement import framed
 from probml.engines.engine import Problem
 from probml.engines.start.begin import Begin, hyper
 from probml.evidence import density
 from probml.numerics import curvature
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
+from probml.numerics.refinement import refine_frame
 from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 
@@ -45,7 +45,7 @@ def told(problem: Problem, begun: Begin, left: float, spread: np.ndarray) -> tup
         value, gradient = _at(plan, jnp.asarray(u.astype(kind)), known, rows)
         return float(value), -np.asarray(gradient)
 
-    found = framed(evaluate, np.asarray(frame.centre))
+    found = refine_frame(evaluate, np.asarray(frame.centre))
     if not found.told or not np.isfinite(found.promise):
         return begun, left
     root = _even(found.root)

@@ -1,12 +1,27 @@
-"""The end of an ascent by steps, as of EM, judged as that of a climb: by what Newton's step would
-still gain. Where steps shrink so slowly that each gains less than the tolerance long before the
-maximum (of effects about 0 beside a level far from 0 by 1 part in 10⁶), L-BFGS goes on from there.
+"""What an optimum is, once it is found: identified, one of many, or none; and the end of EM's
+steps, examined as that of any other method: by what Newton's step would still gain.
+
+Where EM's steps shrink so slowly that each gains less than the tolerance long before the maximum
+(of effects about 0 beside a level far from 0 by 1 part in 10⁶), L-BFGS goes on from there.
 """
 
 import numpy as np
 
-from probml.engines.climbing.climbs import Ascent, by_lbfgs, told, unheld
-from probml.engines.climbing.runaway import infinite
+from probml.engines.climbing.identifiability import (
+    along_coordinates,
+    along_the_flattest,
+    along_the_way,
+    find_infinite,
+)
+from probml.engines.climbing.maximization import (
+    BLOCK,
+    OptimizerSettings,
+    by_lbfgs,
+    is_small,
+    lacks_prior,
+    optimum_of,
+)
+from probml.engines.climbing.objective import to_coordinates
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.restarting.indifferent import indifferent
@@ -16,10 +31,35 @@ from probml.plan.blocks import blocks
 
 SHORT = 0.01  # nats that may be left at an end that is said to be the maximum
 STEPS = 10  # of the tolerance, that may be left as well
+LOOKED = 2**24  # rows times squared coordinates up to which it is examined where it lacks a prior
 
 
-def finished(problem: Problem, ascent: Ascent, outcome: Outcome, tolerance: float,
-             small: bool) -> Outcome:
+def check_identifiability(engine: OptimizerSettings, problem: Problem, outcome: Outcome) -> Outcome:
+    """The end of a climb, with a finding where it is one of many maxima, or there is none.
+
+    Cost: four gradients a coordinate and some ten climbs of few steps, where no prior holds the
+        parameters.
+    """
+    plan, known = problem.plan, problem.known
+    if (outcome.status not in (Status.CONVERGED, Status.STALLED, Status.SLOW)
+        or not np.isfinite(outcome.history[-1]) or not lacks_prior(plan, engine.prior)
+        or outcome.state.optimum is None and not is_small(problem, LOOKED)):
+        return outcome
+    top = outcome.state.optimum or optimum_of(engine, problem, to_coordinates(
+        plan, placed_all(dict(outcome.params)), known))
+    found, gone = ((), None) if top.sampled else along_the_way(plan, known, top, BLOCK)
+    if gone is None:
+        found, gone = along_the_flattest(plan, known, top, BLOCK)
+    if gone is None and not top.sampled:
+        more, gone = along_coordinates(plan, known, top)
+        found = (*found, *more)
+    adrift = outcome.state.adrift or bool(found) and top.point.dtype == np.float32
+    return outcome.noting(*found)._replace(status=gone or outcome.status).with_state(
+        optimum=top, adrift=adrift)
+
+
+def finish(problem: Problem, ascent: OptimizerSettings, outcome: Outcome, tolerance: float,
+           small: bool) -> Outcome:
     """An outcome that converged, where further steps would gain nothing; else that of L-BFGS from
     there; of what that is not worth its time for, or has no slopes, one that says how much is left.
 
@@ -35,15 +75,16 @@ def finished(problem: Problem, ascent: Ascent, outcome: Outcome, tolerance: floa
     plan = problem.plan
     enough = max(SHORT, STEPS * tolerance * problem.rows.weight)
     if (outcome.status is not Status.CONVERGED or plan.carried or not plan.free
-        or not (outcome.left or plan.groupings)):
+        or not (outcome.state.left or plan.groupings)):
         return outcome
-    short = outcome.left
+    short = outcome.state.left
     if small and ascent.steps and not problem.in_parts:
         found = by_lbfgs(ascent, problem, placed_all(dict(outcome.params)), judged=True)
         if found.history[-1] > outcome.history[-1]:
             outcome = found.after(outcome)._replace(findings=outcome.findings,
                                                     status=Status.CONVERGED)
-        short = short if found.top is None else found.top.promise
+        top = found.state.optimum
+        short = short if top is None else top.promise
         if found.status is Status.CONVERGED or not np.isfinite(short):
             return outcome
     if not short > enough:
@@ -51,14 +92,14 @@ def finished(problem: Problem, ascent: Ascent, outcome: Outcome, tolerance: floa
     return outcome._replace(status=Status.SLOW).noting(Finding.of(Code.SLOW, gain=short))
 
 
-def left(outcome: Outcome, steps: float) -> float:
+def gain_left(outcome: Outcome, steps: float) -> float:
     """Nats that further steps of EM would gain, as the largest gain of the last few foretells, and
     how many are left: those that shrink by ρ gain less by ρ² each."""
     gain = np.diff(outcome.history[-4:]).max(initial=0.0)
     return max(0.5 * float(steps * gain), float(np.finfo(float).tiny))
 
 
-def diagnosed(problem: Problem, outcome: Outcome, first: Start, static: tuple) -> Outcome:
+def diagnose(problem: Problem, outcome: Outcome, first: Start, static: tuple) -> Outcome:
     """An outcome of steps of EM, with a warning where there is no maximum, or one of many as high.
 
     Closed forms send what has no maximum to the ends of its support at one step: where all
@@ -69,10 +110,10 @@ def diagnosed(problem: Problem, outcome: Outcome, first: Start, static: tuple) -
     """
     plan, (prior, hard, *_) = problem.plan, static
     if (outcome.status not in (Status.CONVERGED, Status.SLOW)
-        or not (plan.free and unheld(plan, prior)) or infinite(outcome.params)):
+        or not (plan.free and lacks_prior(plan, prior)) or find_infinite(outcome.params)):
         return outcome
     formed = all(block.form for stage in blocks(plan, prior) for block in stage)
     if plan.carried or problem.in_parts or hard or formed and not plan.groupings:
         return outcome.noting(indifferent(plan, outcome.params, first, problem.known, problem.rows,
                                           static))
-    return told(Ascent(prior), problem, outcome)
+    return check_identifiability(OptimizerSettings(prior), problem, outcome)

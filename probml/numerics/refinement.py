@@ -1,5 +1,5 @@
-"""The end of a climb by slopes, judged whatever the units: where Newton's step still promises
-something the climb goes on, in coordinates of the curvature there.
+"""The refinement of an optimum that slopes alone led to, whatever the units of coordinates are:
+where Newton's step still promises something it goes on, in coordinates of the curvature there.
 
 L-BFGS takes a coordinate for as wide as 1 until it has learnt otherwise. Where one is 10⁹ wide (a
 mean of prices in cents), or two are narrow across and long along (level and slope beside a date of
@@ -10,13 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from probml.engines.climbing.top import Top
-from probml.numerics.ascent import nothing
 from probml.numerics.curvature import SHARE, TOLD, Evaluate
+from probml.numerics.optimum import HostBFGS, Optimum, maximize, negligible
 
 TURNS = 60  # of the curvature at the most
 WIDEST = 1e12  # times 1 and the coordinate itself
-TRIED = 12  # shares of a step, each a third of the one before
 ROUNDINGS = 64  # of a height, beyond which a change is one
 IDLE = 2  # turns that gain nothing, while a direction is not told
 IDLY = 1e-9  # nats, 4e-5 of a standard deviation, that no answer shows
@@ -39,21 +37,21 @@ class Refined(NamedTuple):
     told: bool
 
 
-def refined(top: Top) -> tuple[Top, list[float], float]:
-    """The maximum near the end of a climb, as `framed` has it, where a first look (Top.looked) does
-    not find that the end is one; heights and promise as of `Refined`.
+def refine(top: Optimum) -> tuple[Optimum, list[float], float]:
+    """The maximum near the end of a climb, as `refine_frame` has it, where a first look
+    (Optimum.glance) does not find that the end is one; heights and promise as of `Refined`.
 
-    Cost: d + 3 gradients where the end is the maximum; else those of `framed`.
+    Cost: d + 3 gradients where the end is the maximum; else those of `refine_frame`.
     """
-    if not top.promise <= nothing(np.asarray(top.height, top.u.dtype)):
-        u, heights, promise, *_ = framed(top.evaluate, top.u)
+    if top.whiten is None or not top.promise <= negligible(np.asarray(top.value, top.point.dtype)):
+        u, heights, promise, *_ = refine_frame(top.evaluate, top.point)
         return top.moved(u), heights, promise
-    u, heights, promise = _last(top.evaluate, top.u, top.slope, [top.height], top.promise,
+    u, heights, promise = _last(top.evaluate, top.point, top.gradient, [top.value], top.promise,
                                 top.whiten)
-    return top.nearby(u), heights, promise
+    return top.moved(u, nearby=True), heights, promise
 
 
-def framed(evaluate: Evaluate, end: np.ndarray) -> Refined:
+def refine_frame(evaluate: Evaluate, end: np.ndarray) -> Refined:
     """The maximum near the end of a climb, and the curvature there.
 
     Each turn takes the curvature by differences of gradients in the coordinates of the last one,
@@ -80,7 +78,7 @@ def framed(evaluate: Evaluate, end: np.ndarray) -> Refined:
         sure = bool(turn and curvature.min() > told)
         if not turn:  # by steps of no width
             continue
-        if promise <= nothing(np.asarray(height, end.dtype)) and sure:
+        if promise <= negligible(np.asarray(height, end.dtype)) and sure:
             u, heights, promise = _last(evaluate, u, slope, heights, promise, root.T)
             break
         u, slope, height = _step(evaluate, u, root, slope, height)
@@ -149,11 +147,13 @@ def _axes(found: np.ndarray, least_told: float) -> tuple[np.ndarray, np.ndarray]
 def _step(evaluate: Evaluate, u: np.ndarray, root: np.ndarray, slope: np.ndarray,
           height: float) -> tuple[np.ndarray, np.ndarray, float]:
     """The largest share of Newton's step that gains as its slope says, where some does."""
-    way = -(slope @ root)
-    least = float(nothing(np.asarray(height, u.dtype)))
-    for share in 3.0 ** -np.arange(TRIED):
-        there = (u + share * (root @ way)).astype(u.dtype)
-        found, gradient = evaluate(there)
-        if np.isfinite(found) and found > height + max(1e-4 * share * (way @ way), least):
-            return there, gradient, found
-    return u, slope, height
+    def both(z: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = evaluate((u + root @ z).astype(u.dtype))
+        return (value if np.isfinite(value) else -np.inf), -(slope @ root)
+
+    found = maximize(both, np.zeros(u.size), HostBFGS(1, 0.0, np.finfo(float).tiny))
+    if not found.value > height + negligible(np.asarray(height, u.dtype)):
+        return u, slope, height
+    there = (u + root @ found.point).astype(u.dtype)
+    value, slope = evaluate(there)
+    return there, slope, value

@@ -1,0 +1,61 @@
+"""The objective, log posterior or log-likelihood, as a function of unbounded coordinates: between
+parameters and these, compiled."""
+
+import functools
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+
+from probml.device.rows import Known, Rows, Summary
+from probml.evidence import density
+from probml.evidence.density import climbed, from_free, to_free
+from probml.evidence.density import unflat as unflattened
+from probml.numerics.compiling import jit
+from probml.numerics.optimum import Optimum
+from probml.numerics.tiers import ASKED, ONCE
+from probml.plan.plan import Plan
+
+to_coordinates = functools.partial(jit, static_argnames=("plan",))(to_free)
+
+# parameters → one vector of them, (d,)
+flat = jit(density.flat, static_argnums=0, seldom=ONCE)
+
+
+@functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
+def from_coordinates(plan: Plan, u: Mapping, known: Known):
+    return from_free(plan, u, known)[0]
+
+
+@functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
+def unflat(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
+    """The parameters at unbounded coordinates that stand in one vector."""
+    return unflattened(plan, u, known)[0]
+
+
+@functools.partial(jit, static_argnames=("plan", "prior"))
+def objective(plan: Plan, prior: bool, u, known: Known, rows: Rows):
+    """What MAP climbs, and its gradient, at unbounded coordinates."""
+    return climbed(plan, prior, u, known, rows)
+
+
+def at_point(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows | Summary,
+             hessian: np.ndarray | None = None, seldom: float = ONCE) -> Optimum:
+    """A point that no climb of the density found, as EM's, or that of a fit of yesterday.
+
+    Args:
+        u: (d,) unbounded coordinates. prior: what was maximised has it. seldom: see tiers.py.
+    """
+    def climb(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
+        value, slope = _FIRST[seldom](plan, prior, u, known, rows)
+        return u, float(value), -np.asarray(slope)
+
+    return Optimum(climb, u, hessian)
+
+
+def _first(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows | Summary):
+    return density.value_and_gradient(plan, density.without_volume(plan, known), u, known, rows,
+                                      prior, mode=True)
+
+
+_FIRST = {seldom: jit(_first, static_argnums=(0, 1), seldom=seldom) for seldom in (ONCE, ASKED)}
