@@ -104,7 +104,7 @@ misuse certificates: SECONDS =
 misuse: env  ## every public call with wrong kinds, shapes, sizes and values; SECONDS=600 SEED=7 for a part of it
 	@$(BIN)/python tests/testing/misuse_all.py $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
-certificates: env  ## simulation-based calibration of every function of the zoo by every engine; SECONDS=600 SEED=7 for some
+certificates: env  ## simulation-based calibration of every model function by every engine; SECONDS=600 SEED=7 for some
 	@$(BIN)/python tests/testing/certificates.py $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 nightly: SECONDS = 36000
@@ -126,11 +126,11 @@ bench: env  ## time against peers, cold and warm (CASE=many QUICK=1 ONLY=chain P
 notebooks: env  ## execute every notebook in place
 	@$(BIN)/python -c "$$EXECUTE" notebooks/*.ipynb notebooks/course/*.ipynb
 
-gallery: env  ## draw the pictures of docs/gallery.md anew
+gallery: env  ## draw the pictures of docs/gallery.md and docs/tasks/ anew
 	@$(BIN)/python tests/gallery.py
 
 docs: env links  ## build the documentation site into out/site (needs the extra docs, which the lock leaves out)
-	@$(BIN)/python $(PIP) install -q "mkdocs-material>=9.5" "mkdocstrings[python]>=0.29"
+	@$(BIN)/python $(PIP) install -q "mkdocs-material>=9.5" "mkdocstrings[python]>=0.29" "latex2mathml>=3.77"
 	@$(BIN)/python -m mkdocs build
 
 dist: env  ## a wheel and a source archive, tried in an empty environment of every Python at hand

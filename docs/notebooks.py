@@ -11,7 +11,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent / "notebooks"
 GROUPS = {"": "Notebooks", "course": "The course"}
-BEHIND = 3  # entries of the navigation: the start, the gallery, the tour
+BEHIND = 6  # entries of the navigation: from the start to the tour
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>[^)#\s]+)(?P<part>#[^)\s]*)?\)")
 BREAKS = re.compile(r"\n\s*\n+")  # a blank line would end what is raw HTML
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")

@@ -1,9 +1,9 @@
-"""The zoo: one file per family of models, written with the public names of probml only, and their
-scikit-learn faces.
+"""The model library: generative functions, one file per family of models, written with the public
+names of probml only, and their scikit-learn estimators.
 
 Each is loaded when it is first named: JAX and scikit-learn are slow to import, and scikit-learn,
-on which the faces stand, may be absent.
-`from probml.models import pictures` draws what was fitted.
+which the estimators need, may be absent.
+`from probml.models import pictures` draws fitted models.
 """
 
 from typing import TYPE_CHECKING

@@ -1,5 +1,4 @@
-"""probml: write one generative function, say what you saw; everything you did not say is
-inferred.
+"""probml: write one generative function, say what was observed; the rest is inferred.
 
     @probml.model
     def coin(a: float, b: float):
@@ -16,16 +15,16 @@ inferred.
 | | `StickBreaking`, `dirichlet_process` |
 | infer | `model.fit(data, engine)`: `Exact`, `EM`, `MAP`, `NUTS`, `Laplace`, `SVI`, `VB` |
 | | or `EmpiricalBayes`, which chooses settings; `Checkpoint` to go on after a stop |
-| | `watch(callback)`: long work told to a logger |
+| | `watch(callback)`: the progress of long work for a logger |
 | ask | a `Fit`: predict, predict_proba, decode, impute, log_prob, simulate, summary, report |
-| judge | `compare`, `calibration` (a `Calibration`), `decide`, `model.check` |
+| evaluate | `compare`, `calibration` (a `Calibration`), `decide`, `model.check` |
 | | `model.check_density`: is what an engine evaluates the model's own density? |
-| keep | `fit.save(path)`, `load(path)` |
-| tell | `show_versions()`, `cite(model, engine)`; the command line `probml --help` |
+| save | `fit.save(path)`, `load(path)` |
+| cite | `show_versions()`, `cite(model, engine)`; the command line `probml --help` |
 | errors | `DataError`, `ModelError`, `Refusal`; warnings: `ConvergenceWarning`, |
 | | `ReliabilityWarning` |
 
-`probml.models` is the zoo: functions, and classes with scikit-learn's manners.
+`probml.models` has ready-made models: functions, and scikit-learn estimators.
 """
 
 from typing import TYPE_CHECKING

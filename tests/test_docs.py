@@ -1,5 +1,5 @@
-"""The how-to pages are true: their Python runs, and prints what they show; every public name is
-told."""
+"""The pages of tasks and how-tos are true: their Python runs, and prints what they show; every
+public name is in the reference."""
 
 import contextlib
 import importlib
@@ -23,12 +23,10 @@ from probml.assessment.pages import citations
 from probml.engines.ladder import KINDS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = [*sorted((DOCS / "how_to").glob("*.md")), DOCS / "explanation.md"]
+TASKS = [page for page in gallery.TASKS if page.stem != "index"]
+PAGES = [*sorted((DOCS / "how_to").glob("*.md")), *TASKS, DOCS / "explanation.md"]
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:```text\n(?P<shown>.*?)```\n)?", re.DOTALL)
-PICTURES = {"biplot", "forest", "components", "effects", "density", "ellipses", "profile",
-            "responsibilities", "draw_network", "calibration", "reliability", "choosing",
-            "comparison", "confusion", "timeline", "bands", "intervals", "learning", "picture",
-            "residuals", "qq", "effects_of"}
+PICTURES = {name for name, _ in inspect.getmembers(models.pictures, inspect.isfunction)}
 SHOWN_ELSEWHERE = {  # number of an expectation → file of tests, a name in it
     4: ("models/test_faces.py", "parametrize_with_checks"),
     22: ("interface/test_functions.py", "test_a_scan_over_states_is_the_sum_over_all_paths"),
@@ -56,6 +54,21 @@ def test_a_how_to_prints_what_it_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for shown, said in printed(page):
         assert said == shown
+
+
+@pytest.mark.parametrize("page", TASKS, ids=[page.stem for page in TASKS])
+def test_a_task_has_its_parts_and_its_picture(page):
+    text = page.read_text(encoding="utf-8")
+    parts = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert parts == ["The data", "The fit", "The table", "The picture", "What it says", "Prediction"]
+    pictures = [block["picture"] for block in gallery.BLOCK.finditer(text) if block["picture"]]
+    assert pictures == [f"pictures/{page.stem}.png"] and (page.parent / pictures[0]).stat().st_size
+
+
+def test_there_are_twelve_tasks():
+    assert len(TASKS) == 12
+    listed = (DOCS / "tasks" / "index.md").read_text(encoding="utf-8")
+    assert [page.name for page in TASKS if f"({page.name})" not in listed] == []
 
 
 def test_every_public_name_is_told():
@@ -172,9 +185,9 @@ def test_the_code_about_sizes_runs(tmp_path, monkeypatch):
     assert dataset.dataset("answers.parquet").count_rows() == 10_000
 
 
-def hook():
-    """The hook of the site, which is no module of the package."""
-    found = importlib.util.spec_from_file_location("docs_notebooks", DOCS / "notebooks.py")
+def hook(name="notebooks"):
+    """A hook of the site, which is no module of the package."""
+    found = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     return module
@@ -200,3 +213,32 @@ def test_every_notebook_is_a_page_of_the_site_with_its_pictures():
 ])
 def test_links_out_of_the_pages_lead_to_pages_or_are_names(page, link, shown):
     assert hook().linked(link, page) == shown
+
+
+def test_every_name_of_the_reference_has_a_page_of_its_own_in_its_group():
+    reference, addresses = hook("reference_pages"), []
+    for page in sorted((DOCS / "reference").glob("*.md")):
+        markdown = page.read_text(encoding="utf-8")
+        own = [reference.address_of(page.name, name) for name in reference.names(markdown)]
+        inside = [entry for entry in reference.navigation(page.name, markdown)[1:]]
+        flat = [at for entry in inside
+                for at in (next(iter(entry.values())) if isinstance(entry, dict) else [entry])]
+        assert flat == own
+        links = reference.listed(markdown, page.name, {})
+        assert "::: " not in links and all(f"({at.removeprefix('reference/')})" in links for at in own)
+        addresses += own
+    # also where a file system takes large and small letters for the same
+    assert len({address.lower() for address in addresses}) == len(addresses) > 130
+
+
+def test_a_summary_is_the_first_sentence_of_a_docstring():
+    found = hook("reference_pages").summary_of("A mixture of normals; cells may be\n    NaN. The model is x.\n\nArgs:")
+    assert found == "A mixture of normals; cells may be NaN"
+
+
+def test_formulas_become_mathml():
+    pytest.importorskip("latex2mathml")
+    page = '<p>of <span class="arithmatex">\\(a &lt; b\\)</span></p><div class="arithmatex">\\[x^2\\]</div>'
+    found = hook("formulas").set_formulas(page)
+    assert found.count("<math") == 2 and "arithmatex" not in found and 'display="block"' in found
+    assert "&lt;" in found or "&#x0003C;" in found

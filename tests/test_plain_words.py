@@ -1,11 +1,13 @@
 """Every sentence that a user can meet uses the words of textbooks, not those of this project.
 
-A string or a docstring of a public name that contains one of the words of WORDS fails, with its
-place. `python tests/test_plain_words.py [FOLDER]` lists them, below a folder of the repository.
+A string, a docstring of a public name or a sentence of a page (README, CHANGELOG, docs, notebooks)
+that contains one of the words of WORDS fails, with its place.
+`python tests/test_plain_words.py [FOLDER]` lists them, below a folder of the repository.
 """
 
 import ast
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -49,7 +51,11 @@ ALLOWED = {
     "unseen: latent nodes": "an argument of adjustment_sets",
     "spread: ": "an argument of item_response and multidimensional_scaling",
     "see `unseen`": "a module that the docstring of structure_score refers to",
+    "hill climbing": "the field's own term",
+    "A new look at": "the title of a paper of Akaike's",
 }
+# what is code in a page, and links' targets
+CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)\n]*\)", re.DOTALL)
 
 
 def strings(node: ast.AST) -> Iterator[tuple[int, str]]:
@@ -123,6 +129,40 @@ def of_docstrings() -> list[str]:
     return out
 
 
+def pages() -> list[Path]:
+    """The pages that users read; the glossary names words of this project as such."""
+    docs = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "glossary.md"]
+    return sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *docs,
+                   *(ROOT / "notebooks").rglob("*.ipynb")])
+
+
+def text_of(page: Path) -> str:
+    """Its Markdown: of a notebook that of its cells of text."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    cells = json.loads(text)["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def prose(text: str) -> str:
+    """A page without its code; its lines keep their numbers."""
+    return CODE.sub(lambda code: "\n" * code[0].count("\n"), text)
+
+
+def of_pages() -> list[str]:
+    """A line for each line of a page with such a word."""
+    return [f"{path.relative_to(ROOT).as_posix()}:{number}: {', '.join(found)}: {line[:200]!r}"
+            for path in pages()
+            for number, line in enumerate(prose(text_of(path)).splitlines(), 1)
+            if (found := words_of(line))]
+
+
+def test_pages_are_in_plain_words():
+    found = of_pages()
+    assert not found, "\n".join(found)
+
+
 def test_messages_are_in_plain_words():
     found = of_strings()
     assert not found, "\n".join(found)
@@ -138,9 +178,10 @@ def test_words_are_found_where_they_are():
     assert words_of("held-out rows; a held value; the surface of faceted foreseen things") == ["held"]
     assert list(strings(ast.parse("def f():\n    'unseen'\n    return f'is {x} seen'"))) == [
         (3, "is {} seen")]
+    assert prose("seen `unseen`\n```text\nzoo\n```\n[face](zoo.md)").split() == ["seen", "[face"]
 
 
 if __name__ == "__main__":
     folder = sys.argv[1] if len(sys.argv) > 1 else ""
-    print(*of_strings(folder), *(line for line in of_docstrings() if line.startswith(folder)),
-          sep="\n")
+    print(*of_strings(folder), *(line for line in (*of_docstrings(), *of_pages())
+                                 if line.startswith(folder)), sep="\n")

@@ -36,6 +36,18 @@ class DynamicFactor(Projection, OfSequences):
         ar_ (k, order), coefficients; noise_ (d,), standard deviations; mean_ (d,); loglik_,
         natural, with all constants; n_parameters_, aic_, bic_; n_iter_, converged_; fit_: the
         probml Fit, of columns less their means and in units of their standard deviation.
+
+    Examples:
+        >>> import numpy as np
+        >>> from probml.models import DynamicFactor
+        >>> random = np.random.default_rng(0)
+        >>> common = random.normal(size=60).cumsum() * 0.5
+        >>> X = common[:, None] * [1.0, 0.8, 0.6] + random.normal(0, 0.3, (60, 3))
+        >>> model = DynamicFactor(n_factors=1).fit(X - X.mean(0))
+        >>> model.loadings_.shape
+        (3, 1)
+        >>> model.forecast(X - X.mean(0), 2).shape
+        (2, 3)
     """
 
     _title: ClassVar[str] = "Dynamic factor model"

@@ -100,6 +100,18 @@ class HiddenMarkov(ByName, OfEmissions):
         (k − 1 first, k(k − 1) transition probabilities, and those of the emission); fit_: the
         probml Fit; of several n_states: n_states_, the chosen one, fits_ (states → Fit) and table_,
         a DataFrame with n_states, loglik, parameters, aic, bic, converged.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> quakes = pd.read_csv(files("probml.data") / "earthquakes.csv")
+        >>> from probml.models import HiddenMarkov
+        >>> chain = HiddenMarkov(n_states=2, emission="poisson", n_init=5).fit(quakes["count"])
+        >>> print(chain.transmat_.round(1))
+        [[0.9 0.1]
+         [0.1 0.9]]
+        >>> print(*chain.predict(quakes["count"])[:10])
+        0 0 0 0 0 1 1 1 1 1
     """
 
     _title: ClassVar[str] = "Hidden Markov model"

@@ -79,6 +79,15 @@ class StructuralTimeSeries(OfSequences):
         units of their own.
 
     Cost: as probml.MAP; a pass is O(steps × numbers of the state³).
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> nile = pd.read_csv(files("probml.data") / "nile.csv")
+        >>> from probml.models import StructuralTimeSeries
+        >>> river = StructuralTimeSeries("level").fit(nile["volume"])
+        >>> print(*river.forecast(nile["volume"], 2).round(0))
+        798.0 798.0
     """
 
     _kind: ClassVar[str] = "components"

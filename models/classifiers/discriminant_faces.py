@@ -61,6 +61,18 @@ class GaussianDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Additive, C
     Attributes:
         classes_, priors_ (k,), means_ (k, d), covariance_ (k, d, d), (d, d), (k, d), (d,), (k,) or
         (), fit_.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris.drop(columns="Species"), iris["Species"]
+        >>> from probml.models import GaussianDiscriminant
+        >>> qda = GaussianDiscriminant("own").fit(X, y)
+        >>> round(qda.score(X, y), 2)
+        0.98
+        >>> print(qda.predict_proba(X[70:71]).round(2))
+        [[0.   0.34 0.66]]
     """
 
     _title: ClassVar[str] = "Gaussian discriminant analysis"
@@ -139,6 +151,16 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
     Attributes:
         classes_, priors_ (classes,), weights_ (classes, k) of the components in a class, means_
         (classes, k, d), covariance_, fit_.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris.drop(columns="Species"), iris["Species"]
+        >>> from probml.models import MixtureDiscriminant
+        >>> mda = MixtureDiscriminant(n_components=2, random_state=0).fit(X, y)
+        >>> round(mda.score(X, y), 2)
+        0.98
     """
 
     _title: ClassVar[str] = "Mixture discriminant analysis"

@@ -47,6 +47,18 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
 
     Sources: Fisher (1936), "The use of multiple measurements in taxonomic problems"; Rao (1948) for
         several classes.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris.drop(columns="Species"), iris["Species"]
+        >>> from probml.models import FisherDiscriminant
+        >>> lda = FisherDiscriminant(n_components=2).fit(X, y)
+        >>> lda.transform(X).shape
+        (150, 2)
+        >>> round(lda.score(X, y), 2)
+        0.98
     """
 
     _title: ClassVar[str] = "Fisher discriminant analysis"

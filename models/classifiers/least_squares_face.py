@@ -42,6 +42,16 @@ class LeastSquaresClassifier(Planes):
     Attributes:
         classes_, coef_ (1, d) or (k, d), intercept_, regression_: the regression, fit_: its probml
         Fit.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris.drop(columns="Species"), iris["Species"]
+        >>> from probml.models import LeastSquaresClassifier
+        >>> classifier = LeastSquaresClassifier().fit(X, y)
+        >>> round(classifier.score(X, y), 2)
+        0.85
     """
 
     alpha: float = parameter(1.0, number(0.0))

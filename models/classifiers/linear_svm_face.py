@@ -59,6 +59,16 @@ class LinearSVM(Planes):
         classes_, coef_ (1, d) or (k, d), intercept_, n_iter_, converged_, history_; support_ (of
         the hinge: rows at or within the margin of some plane); fit_: the probml Fit, a loss without
         likelihood, whose data are those of `as_data`.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris.drop(columns="Species"), iris["Species"]
+        >>> from probml.models import LinearSVM
+        >>> svm = LinearSVM().fit(X, y == "setosa")
+        >>> print(svm.predict(X[:2]))
+        [ True  True]
     """
 
     C: float = parameter(1.0, number(0.0, above=True))

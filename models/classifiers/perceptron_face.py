@@ -45,6 +45,16 @@ class Perceptron(Framed, Margin):
         classes; mistaken_: rows that the final planes misclassify; fit_: the probml Fit.
 
     Cost: an epoch O(n k d), one mistake after the other, in float64 whatever JAX's precision.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris.drop(columns="Species"), iris["Species"]
+        >>> from probml.models import Perceptron
+        >>> perceptron = Perceptron(random_state=0).fit(X, y == "setosa")
+        >>> perceptron.score(X, y == "setosa")
+        1.0
     """
 
     _: KW_ONLY

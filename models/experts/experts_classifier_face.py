@@ -29,6 +29,16 @@ class MixtureOfExpertsClassifier(ExpertsFace, Classifier):
     Attributes:
         classes_; coef_ (k, classes − 1, d) and intercept_ (k, classes − 1), logits against the
         first class; and those of MixtureOfExperts but for scale_.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris[["Petal.Length", "Petal.Width"]], iris["Species"]
+        >>> from probml.models import MixtureOfExpertsClassifier
+        >>> experts = MixtureOfExpertsClassifier(n_experts=2, n_init=3, random_state=0).fit(X, y)
+        >>> round(experts.score(X, y), 2)
+        0.96
     """
 
     n_experts: int = parameter(2, whole(1))

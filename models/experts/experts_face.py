@@ -63,6 +63,16 @@ class MixtureOfExperts(RegressorMixin, ExpertsFace):
         or shares_; history_: the objective, log posterior or log-likelihood in units of y;
         lower_bound_, converged_, n_iter_, n_parameters_; fit_: the probml Fit, whose data `as_data`
         gives.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> mcycle = pd.read_csv(files("probml.data") / "mcycle.csv")
+        >>> from probml.models import MixtureOfExperts
+        >>> X, y = mcycle[["times"]], mcycle["accel"]
+        >>> experts = MixtureOfExperts(n_experts=2, n_init=2, random_state=0).fit(X, y)
+        >>> experts.predict(X).shape
+        (133,)
     """
 
     n_experts: int = parameter(2, whole(1))

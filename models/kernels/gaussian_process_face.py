@@ -61,6 +61,16 @@ class GaussianProcess(Numeric):
         Fit.
 
     Cost: O(n³) a step of the optimisation, O(n²) memory and an asked row.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> mcycle = pd.read_csv(files("probml.data") / "mcycle.csv")[::4]
+        >>> from probml.models import GaussianProcess
+        >>> process = GaussianProcess("rbf").fit(mcycle[["times"]], mcycle["accel"])
+        >>> mean, sd = process.predict(mcycle[["times"]][8:9], return_std=True)
+        >>> print(mean.round(-1), sd.round(-1))
+        [-40.] [20.]
     """
 
     _kind: ClassVar[str] = "smooth"

@@ -202,6 +202,16 @@ class SupportVectorMachine(_Machine, Margin):
     Cost: as many steps of O(n) as rows, each a row of the kernel, of which a GB is cached; many
     more
         for a large C on a flat kernel, where a linear machine has LinearSVM(loss="hinge").
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris.drop(columns="Species"), iris["Species"]
+        >>> from probml.models import SupportVectorMachine
+        >>> svm = SupportVectorMachine(C=1.0, kernel="rbf").fit(X, y)
+        >>> round(svm.score(X, y), 2)
+        0.97
     """
 
     C: float = parameter(1.0, number(0.0, above=True))
@@ -305,6 +315,16 @@ class SupportVectorRegression(RegressorMixin, _Machine, Numbered, Unsure, Face):
         number on which a loss depends: predict here).
 
     Cost: as SupportVectorMachine, two variables a row.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> mcycle = pd.read_csv(files("probml.data") / "mcycle.csv")
+        >>> from probml.models import SupportVectorRegression
+        >>> X, y = mcycle[["times"]], mcycle["accel"]
+        >>> curve = SupportVectorRegression(C=100.0, epsilon=10.0, gamma=0.01).fit(X, y)
+        >>> round(curve.score(X, y), 1)
+        0.8
     """
 
     C: float = parameter(1.0, number(0.0, above=True))

@@ -33,6 +33,17 @@ class PoissonFactors(Projection, Face):
         components_ (k, d), means of β; amounts_ (n, k), means of θ of the rows that were fitted,
         parts in the order of what they explain; bound_, below log p(X); history_, converged_,
         n_iter_, n_features_in_.
+
+    Examples:
+        >>> import numpy as np
+        >>> from probml.models import PoissonFactors
+        >>> X = np.random.default_rng(0).poisson([[9, 9, 1, 1]] * 20 + [[1, 1, 9, 9]] * 20)
+        >>> factors = PoissonFactors(n_components=2, random_state=0).fit(X)
+        >>> factors.components_.shape
+        (2, 4)
+        >>> amounts = factors.transform(X)
+        >>> bool(amounts[0].argmax() != amounts[-1].argmax())
+        True
     """
 
     n_components: int = parameter(5, PARTS)

@@ -322,6 +322,18 @@ class ProbabilisticPCA(_Linear):
         noise included; noise_variance_ (): σ²; mean_ (d,); loadings_ (d, k); lower_bound_,
         lower_bounds_, converged_, n_iter_, n_parameters_; fit_: the probml Fit, of columns less
         their means and in units of their standard deviation.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> penguins = pd.read_csv(files("probml.data") / "penguins.csv")
+        >>> X = penguins[["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"]]
+        >>> from probml.models import ProbabilisticPCA
+        >>> pca = ProbabilisticPCA(n_components=2).fit((X - X.mean()) / X.std())
+        >>> print(pca.explained_variance_.round(1))
+        [2.7 0.8]
+        >>> pca.transform((X - X.mean()) / X.std()).shape
+        (344, 2)
     """
 
     _function = staticmethod(probabilistic_pca)
@@ -378,6 +390,18 @@ class FactorAnalysis(_Linear):
         components_ (k, d): the loadings, Wᵀ; noise_variance_ (d,): ψ; explained_variance_ (k,): Σ
         over columns of squared loadings; rotation_ (k, k), factor_correlation_ (k, k);
         communalities_ (d,); loglik_, aic_, bic_; mean_ (d,); and those of ProbabilisticPCA.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> penguins = pd.read_csv(files("probml.data") / "penguins.csv")
+        >>> X = penguins[["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"]]
+        >>> from probml.models import FactorAnalysis
+        >>> factors = FactorAnalysis(n_components=1).fit((X - X.mean()) / X.std())
+        >>> print(abs(factors.components_).round(1))              # a factor's sign is arbitrary
+        [[0.7 0.6 1.  0.9]]
+        >>> print(factors.noise_variance_.round(1))
+        [0.6 0.7 0.  0.2]
     """
 
     rotation: str | None = parameter(None, optional(one_of(*ROTATIONS)))

@@ -32,6 +32,17 @@ class ItemResponse(Projection, Face):
         discrimination_ (items,), a; easiness_ (items,), c; difficulty_ (items,), −c / a: the
         ability at which half answer 1; loglik_ of the answers; n_iter_, converged_, fit_: the
         probml Fit, whose data are {"y": X}.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> lsat = pd.read_csv(files("probml.data") / "lsat.csv")
+        >>> from probml.models import ItemResponse
+        >>> model = ItemResponse("1pl").fit(lsat[::10])     # Rasch
+        >>> model.transform(lsat[:2]).shape
+        (2, 1)
+        >>> print(model.difficulty_.round(1))
+        [-3.5 -1.2 -0.3 -1.7 -2.5]
     """
 
     _title: ClassVar[str] = "Item response model"

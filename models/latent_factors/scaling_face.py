@@ -45,6 +45,15 @@ class MultidimensionalScaling(Face):
         classical scaling; stress_, Σ over observed pairs of (d − δ)²; stress1_, √(stress_ / Σ d²),
         Kruskal's; noise_, σ; dissimilarity_matrix_; n_iter_, converged_, n_features_in_, fit_: the
         probml Fit of points at noise_, distances over their root mean square, `unit_`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from probml.models import MultidimensionalScaling
+        >>> distances = np.array([[0.0, 3.0, 4.0], [3.0, 0.0, 5.0], [4.0, 5.0, 0.0]])
+        >>> scaling = MultidimensionalScaling(2, dissimilarity="precomputed", prior=False)
+        >>> points = scaling.fit_transform(distances)
+        >>> print(np.linalg.norm(points[1] - points[2]).round(1))
+        5.0
     """
 
     n_components: int = parameter(2, PARTS)

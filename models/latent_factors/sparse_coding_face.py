@@ -32,6 +32,16 @@ class SparseCoding(Projection, Face):
         components_ (k, d), the atoms, no longer than 1; codes_ (n, k) of the rows that were fitted,
         atoms in the order of what they carry; objective_, ½ Σ_observed (X − codes_ components_)² +
         α Σ |codes_|; history_, converged_, n_iter_, n_features_in_.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris[["Petal.Length", "Petal.Width"]], iris["Species"]
+        >>> from probml.models import SparseCoding
+        >>> coding = SparseCoding(n_components=3, alpha=0.1, random_state=0).fit(X - X.mean())
+        >>> coding.transform(X - X.mean()).shape
+        (150, 3)
     """
 
     n_components: int = parameter(8, PARTS)

@@ -115,6 +115,18 @@ class MixedMixture(_Columns):
 
     Attributes:
         weights_ (k,), tables_, columns_, converged_, n_iter_, lower_bound_, n_parameters_, fit_.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> penguins = pd.read_csv(files("probml.data") / "penguins.csv")
+        >>> from probml.models import MixedMixture
+        >>> X = penguins[["island", "bill_length_mm", "body_mass_g"]]
+        >>> mixture = MixedMixture(n_components=3, n_init=5, random_state=0).fit(X)
+        >>> print(mixture.weights_.round(1))
+        [0.4 0.4 0.2]
+        >>> print(mixture.impute(X)["body_mass_g"].isna().sum())
+        0
     """
 
     _title: ClassVar[str] = "Mixture model for columns of mixed type"
@@ -151,6 +163,21 @@ class LatentClass(_Columns):
 
     Attributes: weights_ (k,), tables_: column → {"probs": (k, categories)}, and those of
         MixedMixture.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> votes = pd.read_csv(files("probml.data") / "votes.csv")
+        >>> X, y = votes.drop(columns="Class"), votes["Class"]
+        >>> from probml.models import LatentClass
+        >>> classes = LatentClass(n_components=2, n_init=5, random_state=0).fit(X)
+        >>> print(classes.weights_.round(2))
+        [0.52 0.48]
+        >>> print(classes.table("V4").round(2))
+        V4            n     y
+        component            
+        0          0.96  0.04
+        1          0.17  0.83
     """
 
     _title: ClassVar[str] = "Latent class model"
@@ -186,6 +213,19 @@ class PoissonMixture(_Columns):
     Args: those of MixedMixture that concern counts.
 
     Attributes: weights_ (k,), rates_ (k, d), and those of MixedMixture.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> quakes = pd.read_csv(files("probml.data") / "earthquakes.csv")
+        >>> from probml.models import PoissonMixture
+        >>> X = quakes[["count"]]
+        >>> mixture = PoissonMixture(n_components=2, n_init=5, random_state=0).fit(X)
+        >>> print(mixture.weights_.round(1))
+        [0.7 0.3]
+        >>> print(mixture.rates_.round(0))
+        [[16.]
+         [27.]]
     """
 
     n_components: Any = parameter(2, sizes(1))

@@ -83,6 +83,21 @@ class GaussianMixture(InUnits, Mixture):
         (components → Fit) and table_, a DataFrame with n_components, loglik, parameters, aic, bic,
         icl, converged; with VB, bound, to which log k! is added, of k components that may change
         places (Bishop 2006, section 10.2.4).
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> faithful = pd.read_csv(files("probml.data") / "faithful.csv")
+        >>> from probml.models import GaussianMixture
+        >>> mixture = GaussianMixture(n_components=2, random_state=0).fit(faithful)
+        >>> print(mixture.weights_.round(2))
+        [0.36 0.64]
+        >>> print(mixture.means_.round(1))
+        [[ 2.  54.5]
+         [ 4.3 80. ]]
+        >>> print(mixture.predict_proba(faithful[:2]).round(2))
+        [[0. 1.]
+         [1. 0.]]
     """
 
     n_components: Any = parameter(1, sizes(1))

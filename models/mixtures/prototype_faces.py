@@ -56,6 +56,20 @@ class KMedoids(Prototypes):
         medoid_indices_ (k,), rows of X, the largest group's first; cluster_centers_ (k, d), those
         rows (None of "precomputed"); labels_ (n,); inertia_, the sum of the distances; n_iter_,
         exchanges made; n_features_in_.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris[["Petal.Length", "Petal.Width"]], iris["Species"]
+        >>> from probml.models import KMedoids
+        >>> groups = KMedoids(n_clusters=3, random_state=0).fit(X)
+        >>> print(groups.cluster_centers_)
+        [[4.4 1.4]
+         [1.4 0.2]
+         [5.6 2.1]]
+        >>> print(groups.predict(X[:3]))
+        [1 1 1]
     """
 
     n_clusters: int = parameter(8, whole(1))
@@ -150,6 +164,20 @@ class FuzzyCMeans(Prototypes):
     Attributes:
         cluster_centers_ (k, d), the largest group first; memberships_ (n, k); labels_ (n,);
         objective_; history_, converged_, n_iter_, n_features_in_.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris[["Petal.Length", "Petal.Width"]], iris["Species"]
+        >>> from probml.models import FuzzyCMeans
+        >>> groups = FuzzyCMeans(n_clusters=3, random_state=0).fit(X)
+        >>> print(groups.cluster_centers_.round(1))
+        [[4.3 1.4]
+         [1.5 0.2]
+         [5.7 2.1]]
+        >>> print(groups.memberships_[:1].round(1))
+        [[0. 1. 0.]]
     """
 
     n_clusters: int = parameter(8, whole(1))

@@ -40,6 +40,16 @@ class TopicModel(Projection, Face):
         sums are its words' mean probabilities; doc_topic_ (documents, k), the mean shares of the
         documents that were fitted; bound_, below log p(counts) in their order of coming; n_iter_,
         converged_, fit_: the probml Fit.
+
+    Examples:
+        >>> import numpy as np
+        >>> from probml.models import TopicModel
+        >>> sport, cooking = [4, 3, 5, 0, 0, 1], [0, 1, 0, 6, 4, 5]      # counts of six words
+        >>> X = np.array([sport, cooking] * 10)
+        >>> topics = TopicModel(n_components=2, random_state=0).fit(X)
+        >>> print(topics.transform(X[:2]).round(1))
+        [[1. 0.]
+         [0. 1.]]
     """
 
     n_components: int = parameter(10, whole(1))

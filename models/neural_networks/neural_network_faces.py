@@ -158,6 +158,16 @@ class NeuralNetworkClassifier(_Network, Margin):
         classes_, weight_scale_, coefs_, intercepts_ (a list, one for each layer), history_,
         held_out_ (the learning curve of the rows held out, or None), n_iter_, converged_,
         fit_: the probml Fit, whose data are those of `as_data`.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris[["Petal.Length", "Petal.Width"]], iris["Species"]
+        >>> from probml.models import NeuralNetworkClassifier
+        >>> network = NeuralNetworkClassifier(hidden=4, random_state=0).fit(X, y)
+        >>> round(network.score(X, y), 1)
+        1.0
     """
 
     hidden: int | tuple[int, ...] = parameter((32,), LAYERS)
@@ -222,6 +232,16 @@ class NeuralNetworkRegressor(_Network, Numeric):
     Attributes:
         weight_scale_, coefs_, intercepts_, noise_: σ in units of y, history_, held_out_, n_iter_,
         converged_, fit_, whose data are those of as_data.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> mcycle = pd.read_csv(files("probml.data") / "mcycle.csv")
+        >>> from probml.models import NeuralNetworkRegressor
+        >>> network = NeuralNetworkRegressor(hidden=8, random_state=0)
+        >>> network = network.fit(mcycle[["times"]], mcycle["accel"])
+        >>> round(network.score(mcycle[["times"]], mcycle["accel"]), 1)
+        0.8
     """
 
     hidden: int | tuple[int, ...] = parameter((32,), LAYERS)

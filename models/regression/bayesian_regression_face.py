@@ -57,6 +57,20 @@ class BayesianLinearRegression(FromMoments):
         moments_; fit_: the probml Fit. With several outputs each has its own.
 
     Cost: one pass over the rows, 2 n (d + m)² operations; then O(d³).
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> penguins = pd.read_csv(files("probml.data") / "penguins.csv").dropna()
+        >>> X = penguins[["flipper_length_mm", "bill_length_mm"]]
+        >>> y = penguins["body_mass_g"]
+        >>> from probml.models import BayesianLinearRegression
+        >>> line = BayesianLinearRegression().fit(X, y)
+        >>> print(line.coef_.round(0))
+        [49.  5.]
+        >>> mean, sd = line.predict(X[:1], return_std=True)
+        >>> print(mean.round(-1), sd.round(-1))
+        [3210.] [400.]
     """
 
     _several = True

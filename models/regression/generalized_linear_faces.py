@@ -93,6 +93,18 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
 
     Separated classes without penalty are warned of. Cost: as probml.MAP; then one product of the
     rows for the information.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> quakes = pd.read_csv(files("probml.data") / "earthquakes.csv")
+        >>> from probml.models import GeneralizedLinearModel
+        >>> X = (quakes[["year"]] - 1950) / 10
+        >>> glm = GeneralizedLinearModel("poisson").fit(X, quakes["count"])
+        >>> print(glm.coef_.round(3))
+        [-0.038]
+        >>> print(glm.predict(X[50:51]).round(1))
+        [19.5]
     """
 
     _title: ClassVar[str] = "Generalized linear model"
@@ -351,6 +363,17 @@ class RobustRegression(RegressionResults, Numeric):
         fit_: the probml Fit, of as_data.
 
     With df below about 2 there may be several maxima: EM starts at least squares.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> penguins = pd.read_csv(files("probml.data") / "penguins.csv").dropna()
+        >>> X = penguins[["flipper_length_mm", "bill_length_mm"]]
+        >>> y = penguins["body_mass_g"]
+        >>> from probml.models import RobustRegression
+        >>> robust = RobustRegression(df=4.0).fit(X, y)
+        >>> print(robust.coef_.round(0))
+        [49.  5.]
     """
 
     df: float | None = parameter(4.0, optional(number(0.0, above=True)))

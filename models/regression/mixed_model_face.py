@@ -101,6 +101,20 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Face):
         loglik_ is None.
 
     Cost: as probml.MAP; then the covariance, but with REML, four gradients a parameter.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> sleep = pd.read_csv(files("probml.data") / "sleepstudy.csv")
+        >>> from probml.models import MixedModel
+        >>> X, y = sleep[["Days", "Subject"]], sleep["Reaction"]
+        >>> model = MixedModel(effects={"Subject": ["1", "Days"]}).fit(X, y)
+        >>> print(round(model.intercept_, 1), model.coef_.round(1))    # as lme4: 251.4 and 10.5
+        251.4 [10.5]
+        >>> print(model.spreads_["Subject"].round(1))
+        1       24.7
+        Days     5.9
+        dtype: float64
     """
 
     _kind: ClassVar[str] = "effects"

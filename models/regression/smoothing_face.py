@@ -58,6 +58,15 @@ class SmoothingSpline(FromMoments):
 
     Cost: one pass, about 20 operations a row and pair of columns; then O(d³) of the d columns of
         the basis.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> mcycle = pd.read_csv(files("probml.data") / "mcycle.csv")
+        >>> from probml.models import SmoothingSpline
+        >>> curve = SmoothingSpline(knots=20).fit(mcycle[["times"]], mcycle["accel"])
+        >>> print(curve.predict(mcycle[["times"]][40:41]).round(-1))
+        [-50.]
     """
 
     _kind: ClassVar[str] = "smooth"

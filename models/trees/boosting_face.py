@@ -96,6 +96,16 @@ class Boosted(Face):
 
     Raises: see fit.
     Cost: a tree each stage; gradients are one program of the rows.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris[["Petal.Length", "Petal.Width"]], iris["Species"]
+        >>> from probml.models import Boosted
+        >>> boosted = Boosted("bernoulli", n_estimators=50, random_state=0).fit(X, y == "virginica")
+        >>> print(boosted.predict(X[:2]))
+        [0.0028589 0.0028589]
     """
 
     likelihood: Any = parameter("normal", LIKELIHOOD)

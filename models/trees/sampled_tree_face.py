@@ -39,6 +39,16 @@ class SampledTree(Classifier):
         classes_; leaves_ (chains, draws), leaves of each tree; log_density_ (chains, draws), log
         p(tree, labels); r_hat_, split R̂ of it, far from 1 where chains disagree; expected_leaves_;
         trees_, lists of chains; n_features_in_.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris[["Petal.Length", "Petal.Width"]], iris["Species"]
+        >>> from probml.models import SampledTree
+        >>> trees = SampledTree(draws=100, random_state=0).fit(X, y == "setosa")
+        >>> round(trees.score(X, y == "setosa"), 1)
+        1.0
     """
 
     draws: int = parameter(250, whole(2, 1_000_000))

@@ -98,6 +98,25 @@ class EM(Engine):
             integral is by quadrature or Laplace's approximation.
 
     Cost: one pass over the rows an iteration: O(rows × evidence), memory of the data and one chunk.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> import numpyro.distributions as dist
+        >>> from numpyro import plate, sample
+        >>> import probml
+        >>> @probml.model
+        ... def mixture(k: int):
+        ...     weights = sample("weights", dist.Dirichlet(jnp.ones(k)))
+        ...     with plate("component", k):
+        ...         mean = sample("mean", dist.Normal(0.0, 10.0))
+        ...     with probml.rows():
+        ...         z = sample("z", dist.Categorical(weights))
+        ...         sample("x", dist.Normal(mean[z], 1.0))
+        >>> fit = mixture(k=2).fit({"x": [-4.1, -3.9, -4.0, 3.8, 4.2]}, probml.EM(restarts=4))
+        >>> print(jnp.sort(fit.params["mean"]).round(1))
+        [-4.  4.]
+        >>> fit.decode({"x": [-3.0, 3.0]})["z"].shape
+        (2,)
     """
 
     max_iterations: int = 1000

@@ -44,6 +44,19 @@ class Exact(Engine):
             unknown parameters; it names them and says what to try.
 
     Cost: one pass over the rows.
+
+    Examples:
+        >>> import numpyro.distributions as dist
+        >>> from numpyro import sample
+        >>> import probml
+        >>> @probml.model
+        ... def weights():
+        ...     mean = sample("mean", dist.Normal(0.0, 10.0))
+        ...     with probml.rows():
+        ...         sample("x", dist.Normal(mean, 1.0))
+        >>> fit = weights().fit({"x": [1.0, 2.0, 3.0]}, probml.Exact())
+        >>> round(float(fit.params["mean"]), 2), round(float(fit.log_evidence), 2)
+        (1.99, -6.63)
     """
 
     rung: ClassVar = 1

@@ -71,6 +71,25 @@ class Laplace(Engine):
 
     Cost: an optimisation from each of four starts, 6 d gradients for d parameters that vary,
         `draws` densities in batches, at most four times where their weights do not pass at once.
+
+    Examples:
+        >>> import numpyro.distributions as dist
+        >>> from numpyro import sample
+        >>> import probml
+        >>> @probml.model
+        ... def lengths():
+        ...     mean = sample("mean", dist.Normal(0.0, 10.0))
+        ...     sd = sample("sd", dist.HalfNormal(5.0))
+        ...     with probml.rows():
+        ...         sample("x", dist.Normal(mean, sd))
+        >>> data = {"x": [1.2, 0.7, 2.1, 1.6, 0.9, 1.4, 1.1, 1.9]}
+        >>> fit = lengths().fit(data, probml.Laplace())
+        >>> round(float(fit.params["mean"]), 1)
+        1.4
+        >>> print(fit.summary()[["mean", "sd"]].loc["mean"].round(1))
+        mean    1.4
+        sd      0.2
+        Name: mean, dtype: float64
     """
 
     over: tuple[str, ...] | None = None

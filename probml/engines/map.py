@@ -104,6 +104,21 @@ class MAP(Engine):
     Cost: one value and gradient of the evidence of all rows (or of a batch) a step; a Hessian of d
         coefficients costs about d / 10. Where rows enter by statistics or squares alone, one or
         two passes over them in all.
+
+    Examples:
+        >>> import numpyro.distributions as dist
+        >>> from numpyro import sample
+        >>> import probml
+        >>> @probml.model
+        ... def lengths():
+        ...     mean = sample("mean", dist.Normal(0.0, 10.0))
+        ...     sd = sample("sd", dist.HalfNormal(5.0))
+        ...     with probml.rows():
+        ...         sample("x", dist.Normal(mean, sd))
+        >>> data = {"x": [1.2, 0.7, 2.1, 1.6, 0.9, 1.4, 1.1, 1.9]}
+        >>> fit = lengths().fit(data, probml.MAP())
+        >>> round(float(fit.params["mean"]), 2), fit.converged
+        (1.36, True)
     """
 
     optimizer: Any = None

@@ -92,6 +92,23 @@ class NUTS(Engine):
 
     Cost: 2^depth evidences and gradients an iteration; memory of the draws and of one gradient a
         chain. Where rows enter by statistics or squares alone, one or two passes over them in all.
+
+    Examples:
+        >>> import numpyro.distributions as dist
+        >>> from numpyro import sample
+        >>> import probml
+        >>> @probml.model
+        ... def lengths():
+        ...     mean = sample("mean", dist.Normal(0.0, 10.0))
+        ...     sd = sample("sd", dist.HalfNormal(5.0))
+        ...     with probml.rows():
+        ...         sample("x", dist.Normal(mean, sd))
+        >>> data = {"x": [1.2, 0.7, 2.1, 1.6, 0.9, 1.4, 1.1, 1.9]}
+        >>> fit = lengths().fit(data, probml.NUTS(draws=300, warmup=300, chains=2, progress=False))
+        >>> round(float(fit.params["mean"]), 1)
+        1.4
+        >>> fit.draws(100)["sd"].shape
+        (100,)
     """
 
     draws: int = 1000

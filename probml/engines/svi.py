@@ -84,6 +84,21 @@ class SVI(Engine):
 
     Cost: `particles` evidences and gradients of the batch a step; 800 evidences of all rows at the
     most.
+
+    Examples:
+        >>> import numpyro.distributions as dist
+        >>> from numpyro import sample
+        >>> import probml
+        >>> @probml.model
+        ... def lengths():
+        ...     mean = sample("mean", dist.Normal(0.0, 10.0))
+        ...     sd = sample("sd", dist.HalfNormal(5.0))
+        ...     with probml.rows():
+        ...         sample("x", dist.Normal(mean, sd))
+        >>> data = {"x": [1.2, 0.7, 2.1, 1.6, 0.9, 1.4, 1.1, 1.9]}
+        >>> fit = lengths().fit(data, probml.SVI(steps=2000))
+        >>> round(float(fit.params["mean"]), 1)
+        1.4
     """
 
     guide: str | Callable = "normal"

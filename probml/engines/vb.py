@@ -71,6 +71,23 @@ class VB(Engine):
     Cost: an iteration is one of EM; small tables, and rows with continuous latent variables, are
         evaluated at two more values for each block, with d joint coefficients at d + 1; for
         `warnings` 200 to 400 evidences.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> import numpyro.distributions as dist
+        >>> from numpyro import plate, sample
+        >>> import probml
+        >>> @probml.model
+        ... def mixture(k: int):
+        ...     weights = sample("weights", dist.Dirichlet(jnp.ones(k)))
+        ...     with plate("component", k):
+        ...         mean = sample("mean", dist.Normal(0.0, 10.0))
+        ...     with probml.rows():
+        ...         z = sample("z", dist.Categorical(weights))
+        ...         sample("x", dist.Normal(mean[z], 1.0))
+        >>> fit = mixture(k=2).fit({"x": [-4.1, -3.9, -4.0, 3.8, 4.2]}, probml.VB())
+        >>> print(jnp.sort(fit.params["mean"]).round(0))
+        [-4.  4.]
     """
 
     max_iterations: int = 1000

@@ -73,6 +73,27 @@ class Fit(Questions):
         evidence_error: the standard error of such an estimate; None: log_evidence is exact, or
             there is none.
         bound: a lower bound of it, where the engine maximises one, as VB does; else None.
+
+    Examples:
+        >>> import numpyro.distributions as dist
+        >>> from numpyro import sample
+        >>> import probml
+        >>> @probml.model
+        ... def lengths():
+        ...     mean = sample("mean", dist.Normal(0.0, 10.0))
+        ...     sd = sample("sd", dist.HalfNormal(5.0))
+        ...     with probml.rows():
+        ...         sample("x", dist.Normal(mean, sd))
+        >>> data = {"x": [1.2, 0.7, 2.1, 1.6, 0.9, 1.4, 1.1, 1.9]}
+        >>> fit = lengths().fit(data, probml.MAP())
+        >>> {name: round(float(value), 2) for name, value in fit.params.items()}
+        {'mean': 1.36, 'sd': 0.45}
+        >>> fit.converged
+        True
+        >>> fit.summary().shape[0]
+        2
+        >>> round(float(fit.log_prob({"x": [1.0]})[0]), 1)
+        -0.4
     """
 
     def __getattr__(self, name: str) -> Any:

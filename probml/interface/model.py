@@ -162,6 +162,22 @@ class Model(Bound):
 
     Two models are equal when what their functions do and their settings are equal, so that building
     a model twice, or running its cell again, re-traces and re-compiles nothing.
+
+    Examples:
+        >>> import numpyro.distributions as dist
+        >>> from numpyro import sample
+        >>> import probml
+        >>> @probml.model
+        ... def weights():
+        ...     mean = sample("mean", dist.Normal(0.0, 10.0))
+        ...     with probml.rows():
+        ...         sample("x", dist.Normal(mean, 1.0))
+        >>> model = weights()                              # a function with its settings: a Model
+        >>> fit = model.fit({"x": [1.0, 2.0, 3.0]})
+        >>> round(float(fit.params["mean"]), 2)
+        1.99
+        >>> model.simulate(3, seed=0)["x"].shape
+        (3,)
     """
 
     def __getattr__(self, name: str) -> Any:

@@ -61,6 +61,19 @@ class EmpiricalBayes(Engine):
 
     Cost: an evidence, one or three passes over the rows, for each of some 20 (settings + 1) looks,
         and 2 settings + 1 for each iteration. Meant for tens of settings, not for hundreds.
+
+    Examples:
+        >>> import numpyro.distributions as dist
+        >>> from numpyro import sample
+        >>> import probml
+        >>> @probml.model
+        ... def weights(scale: float):
+        ...     mean = sample("mean", dist.Normal(0.0, scale))
+        ...     with probml.rows():
+        ...         sample("x", dist.Normal(mean, 1.0))
+        >>> fit = weights(scale=1.0).fit({"x": [4.0, 5.0, 6.0]}, probml.EmpiricalBayes("scale"))
+        >>> round(float(fit.model.bound["scale"]), 1)     # sqrt(25 - 1/3)
+        5.0
     """
 
     choose: tuple[str, ...] | Mapping[str, tuple[float, float]]
