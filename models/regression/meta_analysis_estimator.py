@@ -46,9 +46,14 @@ class MetaAnalysis(RegressionResults, Face):
         error, weight in percent, the shrunken effect (BLUP) and its standard error; loglik_, aic_,
         bic_ as metafor has them; fit_: the probml Fit. Of a posterior estimates are means.
 
-    Example:
-        >>> model = MetaAnalysis().fit(table["yi"], table["vi"] ** 0.5)
-        >>> model.intercept_, model.tau_, model.I2_, model.predict(interval=0.95)
+    Examples:
+        >>> import numpy as np
+        >>> from probml.models import MetaAnalysis
+        >>> effect = np.array([-0.9, -1.6, -1.3, -0.2, -0.8, -0.5, 0.0, -0.1])
+        >>> error = np.array([0.57, 0.44, 0.64, 0.1, 0.4, 0.25, 0.07, 0.27])
+        >>> studies = MetaAnalysis().fit(effect, error)
+        >>> print(round(studies.intercept_, 2), round(studies.tau_, 2), round(studies.I2_))
+        -0.51 0.43 84
     """
 
     method: str = parameter("REML", one_of("REML", "ML", "FE"))

@@ -44,9 +44,16 @@ class OrdinalRegression(RegressionResults, Framed, Margin):
         deviance_: −2 log L; loglik_, aic_, bic_; n_iter_, converged_, history_, fit_: the probml
         Fit, whose data are those of as_data.
 
-    Example:
-        >>> model = OrdinalRegression(categories=["low", "medium", "high"]).fit(X, y)
-        >>> model.confint(), model.predict_proba(X)
+    Examples:
+        >>> import numpy as np
+        >>> from probml.models import OrdinalRegression
+        >>> dose = np.repeat([[0.0], [1.0], [2.0]], 10, axis=0)
+        >>> relief = np.repeat(["none", "some", "full"] * 3, [6, 3, 1, 3, 4, 3, 1, 3, 6])
+        >>> model = OrdinalRegression(categories=["none", "some", "full"]).fit(dose, relief)
+        >>> print(model.coef_.round(2), model.thresholds_.round(2))
+        [1.29] [0.41 2.16]
+        >>> print(model.predict([[0.0], [2.0]]))
+        ['none' 'full']
     """
 
     link: str = parameter("logit", one_of(*ORDINAL_LINKS))

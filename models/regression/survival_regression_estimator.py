@@ -53,9 +53,15 @@ class SurvivalRegression(RegressionResults, Numeric):
         scale_; covariance_ and standard_errors_ of (b, β); loglik_, of times and not of their
         logarithms, aic_, bic_; n_events_; n_iter_, converged_, history_, fit_: the probml Fit.
 
-    Example:
-        >>> model = SurvivalRegression("weibull").fit(X, time, event=died)
-        >>> model.confint(), model.predict(X), model.predict_survival(X, [365, 730])
+    Examples:
+        >>> import numpy as np
+        >>> from probml.models import SurvivalRegression
+        >>> treated = np.repeat([[0.0], [1.0]], 6, axis=0)
+        >>> months = [2.0, 3, 5, 7, 9, 12, 6, 9, 14, 18, 24, 24]
+        >>> died = [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0]
+        >>> model = SurvivalRegression("weibull").fit(treated, months, event=died)
+        >>> print(np.exp(model.coef_).round(1), round(model.scale_, 2))
+        [3.] 0.54
     """
 
     distribution: str = parameter("weibull", one_of(*DISTRIBUTIONS))

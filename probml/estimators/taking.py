@@ -4,6 +4,7 @@ them."""
 
 import functools
 import inspect
+import math
 import reprlib
 from collections.abc import Callable
 from types import FunctionType
@@ -70,11 +71,16 @@ def _taking(verb: Callable) -> Callable:
 
 def _few(given: dict[str, Any]) -> bool:
     """Whether rows are so few that an estimator keeps them, as they were given."""
-    count = 0
-    for value in given.values():
-        listed = isinstance(value, list | tuple)
-        count += sum(map(np.size, value)) if listed else np.size(value)
-    return count <= FEW
+    def size(value: Any) -> int:
+        if hasattr(value, "shape"):
+            return math.prod(value.shape)
+        if not isinstance(value, list | tuple):
+            return np.asarray(value).size
+        nested = len(value) > 0 and (isinstance(value[0], list | tuple)
+                                     or hasattr(value[0], "shape"))
+        return sum(map(size, value)) if nested else len(value)
+
+    return sum(map(size, given.values())) <= FEW
 
 
 def _together(X: Any, y: Any, where: str) -> None:
