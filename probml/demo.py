@@ -27,14 +27,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     import pandas as pd
 
     import probml
+    from probml.interface.showing.summaries import summarized
     from probml.interface.sizes import grid
     from probml.models import gaussian_mixture
 
     # minutes far from 0 would be fitted in float32 first, and then once more
     jax.config.update("jax_enable_x64", True)
     with (resources.files("probml.data") / "faithful.csv").open() as file:
-        x = pd.read_csv(file)[list(COLUMNS)].to_numpy()
-    data, sizes = {"x": x}, range(1, options.most + 1)
+        table = pd.read_csv(file)[list(COLUMNS)]
+    x, data, sizes = table.to_numpy(), {"x": table}, range(1, options.most + 1)
 
     print(f"Old Faithful: {len(x)} eruptions, their length and the wait for the next one, in "
           f"minutes; no labels.\n")
@@ -56,8 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     fit = fits[best]
     print(f"The best, k = {best}: {fit.status}.\n")
     print(fit.model.explain(data), end="\n\n")
-    print(fit.summary().to_string(float_format="{:.4f}".format), end="\n\n")
-    print(component_table(fit).to_string(float_format="{:.2f}".format), end="\n\n")
+    print(summarized(fit), end="\n\n")
 
     options.out.parent.mkdir(parents=True, exist_ok=True)
     draw_fit(fit, x, options.out)
@@ -101,20 +101,6 @@ def components(fit):
                                   for name in ("weights", "mean", "precision"))
     order = np.argsort(-weights)
     return weights[order], means[order], np.linalg.inv(precisions)[order], order
-
-
-def component_table(fit):
-    """The fit in the units of the data: a row for each component."""
-    import numpy as np
-    import pandas as pd
-
-    weights, means, covariances, _ = components(fit)
-    sd = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
-    columns = {("", "weight"): weights}
-    for i, name in enumerate(COLUMNS):
-        columns |= {(name, "mean"): means[:, i], (name, "sd"): sd[:, i]}
-    columns["", "correlation"] = covariances[:, 0, 1] / sd.prod(1)
-    return pd.DataFrame(columns, index=[f"component {j + 1}" for j in range(len(weights))])
 
 
 def draw_fit(fit, x, path: Path) -> None:

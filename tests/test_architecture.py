@@ -29,6 +29,7 @@ DOORS = {  # imports inside functions, each for what few runs ask while all pay 
     ("probml.interface.model", "probml.assessment.certificate"),
     ("probml.interface.model", "probml.interface.explain"),
     ("probml.demo", "probml"),
+    ("probml.demo", "probml.interface.showing.summaries"),
     ("probml.demo", "probml.interface.sizes"),
     ("probml.demo", "probml.models"),
 }

@@ -11,7 +11,7 @@ def test_demo_fits_compares_explains_and_draws(tmp_path, capsys):
     demo.main(["--out", str(picture), "--most", "2", "--restarts", "2"])
     out, err = capsys.readouterr()
     for part in ("s after the process started", "k = 2: Converged", "latent, summed out",
-                 "Wishart–MultivariateNormal", "weights[0]", str(picture)):
+                 "Wishart–MultivariateNormal", "Mixing proportions", str(picture)):
         assert part in out
     assert "EM:" in err  # the progress bar
     best = next(line.split() for line in out.splitlines() if "← best" in line)

@@ -33,6 +33,7 @@ from probml.models import (
     LeastSquaresClassifier,
     LinearSVM,
     LogisticRegression,
+    MetaAnalysis,
     MixedMixture,
     MixedModel,
     MixtureDiscriminant,
@@ -43,6 +44,7 @@ from probml.models import (
     NearestNeighbours,
     NeuralNetworkClassifier,
     NeuralNetworkRegressor,
+    OrdinalRegression,
     ParzenClassifier,
     Perceptron,
     PoissonFactors,
@@ -55,6 +57,7 @@ from probml.models import (
     StructuralTimeSeries,
     SupportVectorMachine,
     SupportVectorRegression,
+    SurvivalRegression,
     TopicModel,
     gaussian_mixture,
 )
@@ -99,6 +102,7 @@ FREE = {  # faces to which neither scale nor offset of any column matters
     "regression, a scale each": BayesianLinearRegression("each"),
     "smooth curves": SmoothingSpline(5),
     "generalized linear model": GeneralizedLinearModel(),
+    "ordinal regression": OrdinalRegression(),
     "robust regression": RobustRegression(),
 }
 # faces that compare columns in their own units, as their documentation says: an offset of all does
@@ -121,7 +125,7 @@ COMPARED = {
 # unit; distances, and what is coded as it is
 UNITLESS = (LatentClass, PoissonMixture, ItemResponse, MixedModel, TopicModel, Boosted,
             PoissonFactors, DynamicFactor, StructuralTimeSeries, MultidimensionalScaling,
-            SparseCoding)
+            SparseCoding, MetaAnalysis, SurvivalRegression)
 QUICK = {
     "pruned tree", "nearest neighbours", "medoids", "fuzzy means",
     "naive Bayes", "naive Bayes, some labels unseen", "kernel density", "Parzen",
