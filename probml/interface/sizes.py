@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from probml.dataset.frames import columns_of
 from probml.engines import EM, VB
 from probml.fits import fitting
 from probml.interface.fit import Fit
@@ -31,4 +32,5 @@ def grid(models: Mapping[int, Bound], data: Any, site: str, engine: EM | VB, *,
     Cost: every iteration is one of the largest model for each restart of each size.
     """
     found = fitting.infer_sizes(models, data, site, engine, weights, seed, where)
-    return {size: Fit.of(models[size], of) for size, of in found.items()}
+    columns = columns_of(data)
+    return {size: Fit.of(models[size], of, columns, seed) for size, of in found.items()}
