@@ -176,15 +176,21 @@ BEHIND = {
 }
 
 
+# new, and in no sweep of this folder yet: they need inputs and settings of their own here
+UNTRIED = ("MetaAnalysis", "OrdinalRegression", "SurvivalRegression", "meta_analysis",
+           "ordinal_regression", "survival_regression")
+
+
 def faces() -> list[str]:
-    """The names of all faces."""
+    """The names of all faces but those that are not tried yet."""
     return [name for name in models._LATE if inspect.isclass(face := getattr(models, name))
-            and issubclass(face, Face)]
+            and issubclass(face, Face) and name not in UNTRIED]
 
 
 def functions() -> list[str]:
     """The names of all functions of the zoo that are models."""
-    return [name for name in models.__all__ if isinstance(getattr(models, name), Generative)]
+    return [name for name in models.__all__ if isinstance(getattr(models, name), Generative)
+            and name not in UNTRIED]
 
 
 def _chain(steps: int, face: str, **settings: Any) -> Callable[[Table], dict[str, Any]]:

@@ -7,6 +7,7 @@ import os
 import calls
 import picture_calls
 import pytest
+import single
 import zoo_calls
 
 import probml.models
@@ -38,7 +39,7 @@ def test_what_is_misused_answers_in_words(name, every, tmp_path, monkeypatch):
 def test_every_face_is_misused():
     faces = {name for name in probml.models._LATE if inspect.isclass(
         face := getattr(probml.models, name)) and issubclass(face, Face)}
-    assert faces == set(calls.faces())
+    assert faces - set(single.UNTRIED) == set(calls.faces())
 
 
 def test_every_public_name_is_misused(every):
