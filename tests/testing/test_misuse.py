@@ -47,7 +47,7 @@ def test_every_public_name_is_misused(every):
     made = {"Calibration", "ConvergenceWarning", "DataError", "ReliabilityWarning", "Fit", "Model", "ModelError", "Refusal", "compare", "rows",
             "model", "load"}
     names = {*probml.__all__, *probml.models.__all__}
-    assert names - made - set(every) == set()
+    assert names - made - set(every) - set(single.UNTRIED) == set()
     verbs = {name for kind in (probml.Fit, probml.Model) for name in dir(kind)
              if not name.startswith("_") and inspect.isfunction(getattr(kind, name))}
     asked = {name.rpartition(".")[2] for name in calls.calls()}  # faces have verbs of the same names
