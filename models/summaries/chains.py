@@ -10,8 +10,9 @@ from probml.models.frames.covariances import canonical
 from probml.models.summaries.mixtures import by_group, groups, scatter
 from probml.models.summaries.regressions import coefficients
 
-_COMPONENTS = {"noise": "irregular", "level_scale": "level", "trend_scale": "trend",
-               "season_scale": "seasonal", "cycle_scale": "cycle", "ar_scale": "autoregression"}
+_COMPONENTS = {name: (label, None) for name, label in (
+    ("noise", "irregular"), ("level_scale", "level"), ("trend_scale", "trend"),
+    ("season_scale", "seasonal"), ("cycle_scale", "cycle"), ("ar_scale", "autoregression"))}
 
 
 def chain_tables(estimates: Estimates) -> list[Table]:
@@ -57,22 +58,14 @@ def hidden_markov_tables(estimates: Estimates) -> list[Table]:
 def series_tables(estimates: Estimates) -> list[Table]:
     """Of structural time series: standard deviations of the components, coefficients of
     regressors."""
-    rows: list[str] = []
-    found: list[Quantity] = []
-    for name, label in _COMPONENTS.items():
-        if name in estimates:
-            own = estimates.of(name).map(np.ravel)
-            rows += [label] if own.value.size == 1 else (
-                ["level", "slope"] if name == "trend_scale" and own.value.size == 2
-                else [f"{label} {i + 1}" for i in range(own.value.size)])
-            found.append(own)
-    if not found:
-        return coefficients(estimates)
-    joined = found[0]
-    for own in found[1:]:
-        joined = joined.joined(own)
-    out = [estimates.listed("Standard deviations of the components", rows, joined, tests=False)]
-    return out + (coefficients(estimates) if "beta" in estimates else [])
+    def labels(name: str, label: str, found: Quantity) -> list[str]:
+        size = found.value.size
+        if size == 2 and name == "trend_scale":
+            return ["level", "slope"]
+        return [label] if size == 1 else [f"{label} {i + 1}" for i in range(size)]
+
+    out = estimates.named("Standard deviations of the components", _COMPONENTS, labels)
+    return out + (coefficients(estimates) if "beta" in estimates or not out else [])
 
 
 def dynamic_factor_tables(estimates: Estimates) -> list[Table]:

@@ -45,9 +45,7 @@ def factor_tables(estimates: Estimates, rotation: Callable | None = None) -> lis
     mean = estimates.of("mean")
     both = estimates.function(lambda loadings, precision: jnp.sqrt(
         (loadings**2).sum(-1) + 1 / precision), "loadings", "precision")
-    names = [name for name in mean.columns if name in both.columns]
-    located = Quantity({name: np.stack([mean.columns[name], both.columns[name]], -1)
-                        for name in names})
+    located = Quantity.stacked([mean, both])
     return [beside("Loadings", table, shares),
             estimates.across("Means and standard deviations", items, ["mean", "sd"], located)]
 
@@ -59,7 +57,5 @@ def item_tables(estimates: Estimates) -> list[Table]:
     items = estimates.columns("y", d, ("difficulty", 0))
     a, b = estimates.of("discrimination"), estimates.of("difficulty")
     wide = a.map(lambda each: np.broadcast_to(each, (d,)))
-    names = [name for name in wide.columns if name in b.columns]
-    both = Quantity({name: np.stack([wide.columns[name], b.columns[name]], -1) for name in names})
     return [estimates.across("Items", items, index_of(["discrimination (a)", "difficulty (b)"]),
-                             both)]
+                             Quantity.stacked([wide, b]))]

@@ -136,9 +136,7 @@ def naive_bayes_tables(estimates: Estimates) -> list[Table]:
             flat = found.map(lambda each: np.reshape(each, (size, -1)))
             parts.setdefault(title, []).append((variables, flat))
     for title, own in parts.items():
-        joined = Quantity({column: np.concatenate([each.columns[column] for _, each in own], 1)
-                           for column in own[0][1].columns
-                           if all(column in each.columns for _, each in own)})
+        joined = Quantity.concatenated([each for _, each in own], 1)
         out.append(by_group(estimates, title, [v for names, _ in own for v in names], index,
                             joined))
     if tables:

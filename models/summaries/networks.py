@@ -35,9 +35,7 @@ def network_tables(estimates: Estimates) -> list[Table]:
                 partial(_wide, len(numbers))))
         found.append(estimates.function(lambda precision: precision**-0.5,
                                         f"{name}.precision").map(partial(_wide, 1)))
-        joined = Quantity({column: np.concatenate([part.columns[column] for part in found], 1)
-                           for column in found[0].columns
-                           if all(column in part.columns for part in found)})
+        joined = Quantity.concatenated(found, 1)
         heading = f"{name} ~ {' + '.join(parents)}" if parents else f"{name} ~ 1"
         out.append(estimates.across(heading, rows, ["Intercept", *numbers, "residual sd"], joined))
     return out

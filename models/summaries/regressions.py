@@ -28,6 +28,13 @@ _SCALES = {
     "tau": ("tau (sd of true effects)", None),
 }
 
+_COVARIANCE_FUNCTION = {
+    "variance": ("Standard deviation of the function", jnp.sqrt),
+    "length": ("Length scale", None), "noise": ("Residual standard deviation", None),
+    "alpha": ("Mixture of scales (alpha)", None), "period": ("Period", None),
+    "waviness": ("Waviness", None),
+}
+
 
 def _terms(estimates: Estimates, site: str = "x") -> list:
     names = estimates.names("beta", 0)
@@ -51,30 +58,18 @@ def coefficients(estimates: Estimates, heading: str = "Coefficients",
         size = estimates.values["beta"].shape[1]
         index = estimates.labels("y", size, "y")
         each = [part.map(lambda own: np.reshape(own, (-1, size))) for part in parts]
-        joined = Quantity({name: np.concatenate([part.columns[name] for part in each])
-                           for name in each[0].columns if all(name in p.columns for p in each)})
-        return [estimates.across(heading, labels, index, joined)]
-    flat = parts[0] if len(parts) == 1 else parts[0].joined(parts[1])
-    return [estimates.listed(heading, labels, flat)]
+        return [estimates.across(heading, labels, index, Quantity.concatenated(each, 0))]
+    return [estimates.listed(heading, labels, Quantity.concatenated(parts))]
 
 
 def scales(estimates: Estimates) -> list[Table]:
     """Residual standard deviation, dispersion, degrees of freedom."""
-    labels: list[str] = []
-    parts: list[Quantity] = []
-    for name, (label, function) in _SCALES.items():
-        if name in estimates:
-            found = estimates.of(name) if function is None else estimates.function(function, name)
-            size = found.value.size
-            labels += [label] if size == 1 else [f"{label}, {own}" for own in
-                                                 estimates.labels("y", size, "y")]
-            parts.append(found.map(np.ravel))
-    if not parts:
-        return []
-    joined = parts[0]
-    for part in parts[1:]:
-        joined = joined.joined(part)
-    return [estimates.listed("Scale", labels, joined, tests=False)]
+    def labels(name: str, label: str, found: Quantity) -> list[str]:
+        size = found.value.size
+        return [label] if size == 1 else [f"{label}, {own}"
+                                          for own in estimates.labels("y", size, "y")]
+
+    return estimates.named("Scale", _SCALES, labels)
 
 
 def regression_tables(estimates: Estimates) -> list[Table]:
@@ -113,10 +108,7 @@ def _random(estimates: Estimates) -> Table:
             rows.append((label, ""))
             columns.append(estimates.of(name).map(np.ravel))
             correlation.append([])
-    joined = columns[0]
-    for part in columns[1:]:
-        joined = joined.joined(part)
-    frame = frame_of(joined.columns, index=pairs(
+    frame = frame_of(Quantity.concatenated(columns).columns, index=pairs(
         rows, names=["Group", "Name"])).rename(columns={"Estimate": "Std. Dev.", "mean":
                                                         "Std. Dev."})
     for j in range(max(map(len, correlation))):
@@ -137,7 +129,8 @@ def _columns_of(estimates: Estimates, name: str, width: int) -> Sequence:
 def spline_tables(estimates: Estimates) -> list[Table]:
     """Of smoothing: the intercept and the straight lines; curves by their standard deviation."""
     lines = estimates.settings["lines"]
-    joined = estimates.of("bias").joined(estimates.of("beta")[:lines])
+    joined = Quantity.concatenated([estimates.of("bias").map(np.ravel),
+                                    estimates.of("beta")[:lines]])
     names = [str(name).removesuffix(", line") for name in estimates.names("beta", 0)[:lines]]
     names = [name if not name.isdigit() else f"h[{name}]" for name in names]
     return [estimates.listed("Linear terms", [INTERCEPT, *names], joined), *scales(estimates)]
@@ -145,23 +138,11 @@ def spline_tables(estimates: Estimates) -> list[Table]:
 
 def process_tables(estimates: Estimates) -> list[Table]:
     """Of gaussian_process: the parameters of its covariance function."""
-    words = {"variance": ("Standard deviation of the function", jnp.sqrt),
-             "length": ("Length scale", None), "noise": ("Residual standard deviation", None),
-             "alpha": ("Mixture of scales (alpha)", None), "period": ("Period", None),
-             "waviness": ("Waviness", None)}
-    labels: list[str] = []
-    parts: list[Quantity] = []
-    for name, (label, function) in words.items():
-        if name in estimates:
-            found = estimates.of(name) if function is None else estimates.function(function, name)
-            size = found.value.size
-            labels += [label] if found.value.ndim == 0 else [
-                f"{label}, {column}" for column in estimates.columns("x", size, (name, 0))]
-            parts.append(found.map(np.ravel))
-    joined = parts[0]
-    for part in parts[1:]:
-        joined = joined.joined(part)
-    return [estimates.listed("Covariance function", labels, joined, tests=False)]
+    def labels(name: str, label: str, found: Quantity) -> list[str]:
+        return [label] if found.value.ndim == 0 else [
+            f"{label}, {column}" for column in estimates.columns("x", found.value.size, (name, 0))]
+
+    return estimates.named("Covariance function", _COVARIANCE_FUNCTION, labels)
 
 
 def experts_tables(estimates: Estimates) -> list[Table]:

@@ -40,14 +40,14 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
     """
     records, entries = [], dimensions.named_entries(fit, fit.names)
     values = {**fit.params, **in_units(fit.units, fit.params)}
-    draws, deviation = _told_draws(fit, along), _deviations(fit)
+    draws, deviation = draws_in_units(fit, along), posterior_deviations(fit)
     for name, value in values.items():
         if name in left:
             continue
         value = np.asarray(value)
-        columns = _columns(fit, name, value, draws, deviation)
+        columns = estimate_columns(fit, name, value, draws, deviation)
         if widths is not None and not fit.belief.exact:
-            columns |= _wide(fit, widths, name, columns.get("sd"))
+            columns |= standard_error(fit, widths, name, columns.get("sd"))
         elif fit.belief.partly:  # a part of it alone
             columns.pop("sd", None)
         columns = {c: np.broadcast_to(v if c == "note" else shortest(v), value.shape)
@@ -108,11 +108,11 @@ def covariance(fit: Fitted, names: Sequence[str],
 def standard_errors(fit: Fitted, names: Sequence[str],
                     widths: Callable[[], Widths | None]) -> dict[str, np.ndarray]:
     """See Fit._with_errors; `widths` of a point."""
-    known = {**deviations(_ways(fit, names)), **_deviations(fit)}
+    known = {**deviations(_ways(fit, names)), **posterior_deviations(fit)}
     if known.keys() >= set(names) and (not fit.belief.partly or fit.by and fit.by.restricts):
         return {name: known[name] for name in names}
     found = widths()
-    return {name: _wide(fit, Widths({}, {}) if found is None else found, name,
+    return {name: standard_error(fit, Widths({}, {}) if found is None else found, name,
                         known.get(name))["sd"] for name in names}
 
 
@@ -130,7 +130,7 @@ def _ways(fit: Fitted, asked: Collection[str] = ()) -> dict[str, np.ndarray]:
     return ways_in_units(fit.units, fit.belief.root(fit._plan, fit._known(), names))
 
 
-def _deviations(fit: Fitted) -> dict[str, np.ndarray]:
+def posterior_deviations(fit: Fitted) -> dict[str, np.ndarray]:
     """Standard deviations of a posterior that need no draws, told in units."""
     if fit.belief.chains is not None:
         return {}
@@ -141,7 +141,7 @@ def _deviations(fit: Fitted) -> dict[str, np.ndarray]:
                    for name, factor in factors.items()}
 
 
-def _told_draws(fit: Fitted, along: Callable[[Mapping], Mapping]) -> dict[str, np.ndarray]:
+def draws_in_units(fit: Fitted, along: Callable[[Mapping], Mapping]) -> dict[str, np.ndarray]:
     """Draws of a posterior, and of what is computed from them, told in units."""
     if not fit.belief.varies:
         return {}
@@ -151,7 +151,7 @@ def _told_draws(fit: Fitted, along: Callable[[Mapping], Mapping]) -> dict[str, n
     return {**draws, **in_units(fit.units, draws)}
 
 
-def _wide(fit: Fitted, widths: Widths, name: str, given: Any) -> dict[str, Any]:
+def standard_error(fit: Fitted, widths: Widths, name: str, given: Any) -> dict[str, Any]:
     """The standard error of a number of a point, and why there is none.
 
     Args:
@@ -168,7 +168,7 @@ def _wide(fit: Fitted, widths: Widths, name: str, given: Any) -> dict[str, Any]:
     return {"sd": sd} | ({"note": np.where(np.isnan(sd), why, "")} if why else {})
 
 
-def _columns(fit: Fitted, name: str, value: np.ndarray, draws: Mapping[str, np.ndarray],
+def estimate_columns(fit: Fitted, name: str, value: np.ndarray, draws: Mapping[str, np.ndarray],
              deviation: Mapping[str, np.ndarray]) -> dict[str, Any]:
     belief, sd = fit.belief, deviation.get(name)
     if not belief.varies:

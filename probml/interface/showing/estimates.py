@@ -50,14 +50,18 @@ class Quantity:
         """The same entries in another order or shape."""
         return Quantity({name: function(column) for name, column in self.columns.items()})
 
-    def joined(self, other: "Quantity") -> "Quantity":
-        """Both behind one another, flat; columns that only one has are NaN in the other."""
-        def part(one: Quantity, name: str) -> np.ndarray:
-            return np.ravel(one.columns.get(name, np.full(np.shape(one.value), np.nan)))
+    @classmethod
+    def concatenated(cls, parts: Sequence["Quantity"], axis: int | None = None) -> "Quantity":
+        """Several behind one another along an axis; None: flat. A column that only some have is NaN
+        in the others."""
+        names = dict.fromkeys(name for part in parts for name in part.columns)
+        return cls({name: np.concatenate([part.columns.get(name, np.full(
+            np.shape(part.value), np.nan)) for part in parts], axis) for name in names})
 
-        names = dict.fromkeys([*self.columns, *other.columns])
-        return Quantity({name: np.concatenate([part(self, name), part(other, name)])
-                         for name in names})
+    @classmethod
+    def stacked(cls, parts: Sequence["Quantity"]) -> "Quantity":
+        """Several as the entries of a new last axis."""
+        return cls.concatenated([part.map(lambda each: each[..., None]) for part in parts], -1)
 
 
 class Estimates:
@@ -90,12 +94,12 @@ class Estimates:
 
     @functools.cached_property
     def _draws(self) -> Mapping[str, np.ndarray]:
-        return (reports._told_draws(self.fit, functools.partial(answers.chains, self.fit))
+        return (reports.draws_in_units(self.fit, functools.partial(answers.chains, self.fit))
                 if self._errors else {})
 
     @functools.cached_property
     def _given(self) -> Mapping[str, Any]:
-        return reports._deviations(self.fit) if self._errors else {}
+        return reports.posterior_deviations(self.fit) if self._errors else {}
 
     @property
     def posterior(self) -> bool:
@@ -135,11 +139,11 @@ class Estimates:
         """A parameter."""
         self.shown.add(name)
         value = np.asarray(self.values[name])
-        found = reports._columns(self.fit, name, value, self._draws, self._given) if (
+        found = reports.estimate_columns(self.fit, name, value, self._draws, self._given) if (
             self._errors and self.fit.belief.varies) else {"value": value}
         widths = self._widths
         if widths is not None and not self.fit.belief.exact:
-            wide = reports._wide(self.fit, widths, name, found.get("sd"))
+            wide = reports.standard_error(self.fit, widths, name, found.get("sd"))
             found = {**found, "sd": wide["sd"]}
         return self._renamed(found, value.shape)
 
@@ -217,6 +221,24 @@ class Estimates:
         frame = pd.DataFrame({name: shortest(column) for name, column in columns.items()},
                              index=rows)
         return Table(heading, frame.rename_axis(index) if index else frame)
+
+    def named(self, heading: str, words: Mapping[str, tuple[str, Callable | None]],
+              labels: Callable[[str, str, Quantity], list[str]]) -> list[Table]:
+        """A row for each of some parameters that the fit has; no table where it has none.
+
+        Args:
+            words: parameter → (its name in the field, a function to it or None).
+            labels: (parameter, its name in the field, its estimates) → a label for each entry.
+        """
+        rows: list[str] = []
+        parts = []
+        for name, (label, function) in words.items():
+            if name in self:
+                found = self.of(name) if function is None else self.function(function, name)
+                rows += labels(name, label, found)
+                parts.append(found)
+        return [self.listed(heading, rows, Quantity.concatenated(parts), tests=False)
+                ] if parts else []
 
     def across(self, heading: str, rows: Any, columns: Any, quantity: Quantity) -> Table:
         """A table of two ways, (rows, columns), errors in parentheses."""
@@ -305,7 +327,7 @@ def parameters(estimates: Estimates, heading: str = "Parameters") -> list[Table]
         parts.append(quantity)
     if not parts:
         return []
-    return [estimates.listed(heading, labels, functools.reduce(Quantity.joined, parts),
+    return [estimates.listed(heading, labels, Quantity.concatenated(parts),
                              tests=False)]
 
 
