@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
-from probml.estimators.face import Face, Projection, absent, flat
+from probml.estimators.face import Face, InformationCriteria, Projection, absent, flat
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -40,7 +40,7 @@ STEP = 0.01  # of a tolerance of EM's iterations, for steps of L-BFGS, which are
 
 
 @dataclass(eq=False, repr=False)
-class _Linear(Projection, Face):
+class _Linear(InformationCriteria, Projection, Face):
     """What both faces share. Columns are fitted about their means in units of their spread, and
     attributes are in those of X."""
 
@@ -99,9 +99,20 @@ class _Linear(Projection, Face):
         self.lower_bounds_ = self.lower_bounds_ - lost / self.total_weight_
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self._name()
-        logs = self.fit_.log_prob({"x": x}, plug_in=True)
-        self.loglik_ = float(logs.sum() if weights is None else weights @ logs) - float(lost)
+        self.loglik_ = self._log_likelihood(x, weights) - float(lost)
         return self
+
+    def _log_likelihood(self, x: np.ndarray, weights: np.ndarray | None) -> float:
+        """log p of the rows as they were fitted; of complete ones from their second moments, for
+        which nothing is compiled."""
+        w = np.ones(len(x)) if weights is None else weights
+        if np.isnan(x).any():
+            return float(w @ self.fit_.log_prob({"x": x}, plug_in=True))
+        p = {name: np.asarray(value, float) for name, value in self.fit_.params.items()}
+        implied = p["loadings"] @ p["loadings"].T + np.eye(len(p["mean"])) / p["precision"]
+        about = x - p["mean"]
+        squares = np.trace(np.linalg.solve(implied, (about * w[:, None]).T @ about))
+        return float(-0.5 * (w.sum() * np.linalg.slogdet(2 * np.pi * implied)[1] + squares))
 
     @property
     def aic_(self):
@@ -259,15 +270,6 @@ class _Linear(Projection, Face):
     def score(self, X, y=None):
         """The mean of score_samples."""
         return float(self.score_samples(X).mean())
-
-    def bic(self, X):
-        """−2 Σ log p(row) + parameters · log n (Schwarz 1978); the lower the better."""
-        log = self.score_samples(X)
-        return float(-2 * log.sum() + self.n_parameters_ * np.log(len(log)))
-
-    def aic(self, X):
-        """−2 Σ log p(row) + 2 · parameters (Akaike 1974); the lower the better."""
-        return float(-2 * self.score_samples(X).sum() + 2 * self.n_parameters_)
 
     def impute(self, X):
         """X with its missing cells at their mean given the row's observed cells."""

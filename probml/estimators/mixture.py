@@ -11,7 +11,15 @@ from scipy.special import gammaln
 
 from probml.engines.engine import short
 from probml.errors import DataError, ModelError, Refusal
-from probml.estimators.face import DISTINCT, Face, goes_on, n_parameters, remember, rows
+from probml.estimators.face import (
+    DISTINCT,
+    Face,
+    InformationCriteria,
+    goes_on,
+    n_parameters,
+    remember,
+    rows,
+)
 from probml.estimators.rules import check, check_count
 from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.interface.fit import Fit
@@ -19,7 +27,7 @@ from probml.interface.sizes import grid
 from probml.language.language import whole_seed
 
 
-class Mixture(DensityMixin, Face):
+class Mixture(InformationCriteria, DensityMixin, Face):
     """A face whose target is never seen: components, densities, new rows."""
 
     def fit(self, X, y=None, sample_weight=None):
@@ -210,15 +218,6 @@ class Mixture(DensityMixin, Face):
     def n_parameters_(self) -> int:
         """Free parameters of the model: the unconstrained coordinates of every parameter site."""
         return n_parameters(self.fit_)
-
-    def bic(self, X):
-        """−2 Σ log p(row) + parameters · log n (Schwarz 1978); the lower the better."""
-        log = self.score_samples(X)
-        return float(-2 * log.sum() + self.n_parameters_ * np.log(len(log)))
-
-    def aic(self, X):
-        """−2 Σ log p(row) + 2 · parameters (Akaike 1974); the lower the better."""
-        return float(-2 * self.score_samples(X).sum() + 2 * self.n_parameters_)
 
     def sample(self, n_samples=1, random_state=None):
         """New rows and the components that made them: (X (n, d), labels (n,))."""
