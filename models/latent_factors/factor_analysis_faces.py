@@ -210,7 +210,7 @@ class _Linear(InformationCriteria, Projection, Face):
             self.rotation_, self.factor_correlation_ = self._rotated(self._W, self._psi)
         self.mean_ = np.asarray(found["mean"], float) * self._unit + self._centre
 
-    rotation: str | None = None
+    rotation: ClassVar[str | None] = None
 
     def _rotated(self, loadings: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rotation of loadings in standard deviations of the columns, and the correlations of
@@ -406,7 +406,8 @@ class FactorAnalysis(_Linear):
         [0.6 0.7 0.  0.2]
     """
 
-    rotation: str | None = parameter(None, optional(one_of(*ROTATIONS)))
+    _: KW_ONLY
+    rotation: str | None = parameter(None, optional(one_of(*ROTATIONS)))  # type: ignore[misc]
     _function = staticmethod(factor_analysis)
 
     def _units(self, S):
