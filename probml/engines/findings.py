@@ -385,11 +385,6 @@ class Finding:
             raise TypeError(f"its finding is {record!r:.60}") from error
 
 
-def quoted(names: Any) -> str:
-    """Names as messages list them: 'a', 'b'."""
-    return ", ".join(f"'{name}'" for name in names)
-
-
 def _plain(value: Any) -> Any:
     """A number, text, or a tuple of them: hashable, and what JSON holds."""
     if isinstance(value, np.generic | np.ndarray):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from probml.elimination import orders
-from probml.errors import Refusal
+from probml.errors import Refusal, quoted
 from probml.jaxpr.memo import memo
 from probml.latents import grouping, hidden_cells
 from probml.latents.latent import Group
@@ -157,7 +157,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         if count * 8 > BUDGET:
             raise Refusal(
                 f"model '{name_of}': summing out needs a table over "
-                f"{', '.join(repr(n) for n in names)} with {count:.3g} entries, {count * 8:.3g} "
+                f"{quoted(names)} with {count:.3g} entries, {count * 8:.3g} "
                 f"bytes, above the budget of {BUDGET:.3g}. Observe some of these sites, or remove "
                 f"an edge between them"
             )

@@ -12,8 +12,9 @@ import numpy as np
 from probml.device.rows import Known
 from probml.engines.climbing.objective import flat, unflat
 from probml.engines.engine import Status
-from probml.engines.findings import Code, Finding, quoted
+from probml.engines.findings import Code, Finding
 from probml.engines.start.prior import compiled_prior_point
+from probml.errors import quoted
 from probml.evidence import density
 from probml.numerics.curvature import scaled, units
 from probml.numerics.optimum import Optimum

@@ -15,7 +15,7 @@ from probml.engines.climbing.objective import unflat
 from probml.engines.engine import Problem
 from probml.engines.start.begin import AWAY, STEPS, Begin, Ends
 from probml.engines.start.prior import compiled_prior_point, given_start
-from probml.errors import Refusal
+from probml.errors import Refusal, quoted
 from probml.evidence import carried, density
 from probml.language import given
 from probml.latents.latent import Group
@@ -69,9 +69,8 @@ def manner(problem: Problem) -> str:
     names, sites = problem.plan.carried, problem.plan.structure.sites
     if not names:
         return ""
-    named = ", ".join(f"'{name}'" for name in names)
     each = sum(int(np.prod(sites[name].cells, dtype=int)) for name in names)
-    return f"sampling {named}, {each} number{'s' * (each > 1)} a row, with the parameters"
+    return f"sampling {quoted(names)}, {each} number{'s' * (each > 1)} a row, with the parameters"
 
 
 def check(problem: Problem, engine: str, draws: int) -> None:
