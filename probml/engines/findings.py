@@ -277,6 +277,8 @@ class Code(enum.Enum):
     POINT = ("point", "a point and no posterior, since {reason}", "", ("Laplace()", "NUTS()"), None)
     IMPROVED = ("improved", "a further optimisation from {where} raised the objective by "
                 "{gain:.2g}", "", (), None)
+    SYMMETRY = ("symmetry", "the data determine {names} up to a symmetry of the model, which "
+                "changes no prediction", "", (), None)
     RESTARTS = ("restarts", "best of {starts} random starts{where} ({reached} reached the same "
                 "optimum{others}){then}", "", (), None)
     INTEGRATED = ("integrated", "{names}: integrated out {method}", "", (), None)
