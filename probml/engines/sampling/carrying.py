@@ -12,6 +12,7 @@ from probml.dataset.dataset import Data
 from probml.device import layout, load
 from probml.device.rows import Known, Resident
 from probml.engines.climbing.objective import unflat
+from probml.engines.climbing.search import highest
 from probml.engines.engine import Problem
 from probml.engines.start.begin import AWAY, STEPS, Begin, Ends
 from probml.engines.start.prior import compiled_prior_point, given_start
@@ -126,7 +127,7 @@ def _begun(plan: Plan, params: Mapping, known: Known, rows: Resident, noise: jax
         return found.point, found.value, found.history, found.gradient
 
     tops, values, trails, slopes = jax.lax.map(climb, start + noise.astype(start.dtype))
-    best = jnp.argmax(jnp.where(jnp.isfinite(values), values, -jnp.inf))
+    best = highest(values, jnp.isfinite(values))
     top = jnp.where(jnp.isfinite(values[best]), tops[best], start)
     widest = _widest(plan, known, len(top)).astype(top.dtype)
     frame, hessian, starts = curvature.measure(both, top, spread.astype(top.dtype),
