@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from probml.elimination import orders
-from probml.errors import Refusal
+from probml.errors import Refusal, quoted
 from probml.jaxpr.memo import memo
 from probml.latents import grouping, hidden_cells
 from probml.latents.latent import Group
@@ -118,7 +118,7 @@ def _ordered(plan: Plan, request: Request) -> Plan:
         if entries * 8 > BUDGET:
             raise Refusal(
                 f"model '{plan.structure.model.name}': summing out needs a table over "
-                f"{', '.join(repr(n) for n in clique)} with {entries:.3g} entries, "
+                f"{quoted(clique)} with {entries:.3g} entries, "
                 f"{entries * 8:.3g} bytes, above the budget of {BUDGET:.3g}. Observe some of these "
                 f"sites, or remove an edge between them"
             )

@@ -53,7 +53,8 @@ def check_identifiability(engine: OptimizerSettings, problem: Problem, outcome: 
     if gone is None and not top.sampled:
         more, gone = along_coordinates(plan, known, top)
         found = (*found, *more)
-    adrift = outcome.state.adrift or bool(found) and top.point.dtype == np.float32
+    adrift = outcome.state.adrift or any(
+        finding.warns for finding in found) and top.point.dtype == np.float32
     return outcome.noting(*found)._replace(status=gone or outcome.status).with_state(
         optimum=top, adrift=adrift)
 
