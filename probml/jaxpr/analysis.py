@@ -75,7 +75,13 @@ class Domain(Generic[V]):
 def analyse(closed: ClosedJaxpr, domain: Domain[V], inputs: Iterable[V]) -> list[V]:
     """What is found out about each output of a program, given the same about its inputs."""
     program = _flat(closed, domain.calls, domain.idle)
-    values: list[Any] = [None] * program.size
+    values = values_of(program, domain, inputs)
+    return [values[i] for i in program.results]
+
+
+def values_of(program: Program, domain: Domain[V], inputs: Iterable[V]) -> list[V]:
+    """What is found out about each place of a program."""
+    values: list[Any] = [None] * len(program.avals)
     for place, held in program.constants:
         values[place] = domain.constant(held)
     for place, value in zip(program.inputs, inputs, strict=True):
@@ -84,7 +90,7 @@ def analyse(closed: ClosedJaxpr, domain: Domain[V], inputs: Iterable[V]) -> list
         found = _results(eqn, [values[i] for i in operands], domain)
         for place, value in zip(results, found, strict=True):
             values[place] = value
-    return [values[i] for i in program.results]
+    return values
 
 
 @memo(1024)
