@@ -104,11 +104,23 @@ def _running(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
 
 
 def _window(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
-    params, joined = eqn.params, _ranked(_joined(marks, end), len(_shape(eqn.invars[0])))
-    axes = tuple(axis for axis in range(joined.ndim) if tuple(params["padding"][axis]) != (0, 0)
-                 or any(params[key][axis] != 1 for key in (
-                     "window_dimensions", "window_strides", "window_dilation", "base_dilation")))
-    return end.join.reduce(joined, axes, keepdims=True, initial=end.blank)
+    """Neighbours, axis after axis; what lies outside is left out."""
+    params, shapes = eqn.params, (_shape(eqn.invars[0]), _shape(eqn.outvars[0]))
+    m = _ranked(_joined(marks, end), len(shapes[0]))
+    for axis, (count, places) in enumerate(zip(*shapes, strict=True)):
+        size, step, gap, spread = (params[key][axis] for key in (
+            "window_dimensions", "window_strides", "window_dilation", "base_dilation"))
+        at = np.arange(places)[:, None] * step + np.arange(size) * gap - params["padding"][axis][0]
+        inside = (at % spread == 0) & (at >= 0) & (at < count * spread)
+        if m.shape[axis] == 1 or np.array_equal(at[:, 0], np.arange(count)) and size == 1:
+            continue
+        if m.size * size > LARGEST:
+            m = end.join.reduce(m, axis, keepdims=True, initial=end.blank)
+            continue
+        near = np.take(m, np.where(inside, at // spread, 0), axis)
+        wide = inside.reshape(*inside.shape, *(1,) * (m.ndim - axis - 1))
+        m = end.join.reduce(np.where(wide, near, end.blank), axis + 1, initial=end.blank)
+    return m
 
 
 def _opaque(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | list | None:

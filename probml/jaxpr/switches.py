@@ -8,7 +8,7 @@ program that uses the state itself (`tau * slope`, `table[tau]`) has no switches
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp

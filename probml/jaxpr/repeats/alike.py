@@ -40,7 +40,7 @@ class Alike:
     def __init__(self, program: Program, outputs: Sequence[int], works: Sequence[Work],
                  tracked: Collection[int]):
         self._works, self._constants, self._avals = works, dict(program.constants), program.avals
-        self._inputs = {place: i for i, place in enumerate(program.inputs)}
+        self._inputs: dict[Leaf, int] = {place: i for i, place in enumerate(program.inputs)}
         self._places = [own for own, leaf in works[0].leaves.items() if leaf in tracked]
         self.outputs = tuple(outputs)
         self.tracked = tuple(tuple(self._inputs[work.leaves[i]] for i in self._places)

@@ -160,7 +160,7 @@ class Digests:
         return type(value), value
 
     def _program(self, value: Any, loose: bool) -> Hashable:
-        """Places of the flat form are counted as they come: those of equal programs are the same."""
+        """Places are counted as they come: equal programs have the same."""
         closed = value if isinstance(value, ClosedJaxpr) else ClosedJaxpr(value, ())
         program = flatten(closed)
         constants = [(place, number(held, program.avals[place]))

@@ -64,7 +64,7 @@ class Recursion:
         Args:
             give: an input of the program, by its number; column: several, along a first axis.
         """
-        inputs = {place: i for i, place in enumerate(self._program.inputs)}
+        inputs: dict[Leaf, int] = {place: i for i, place in enumerate(self._program.inputs)}
         columns = {own: column([inputs[place] for place in leaves])
                    for own, leaves in self._each.items() if inputs.keys() >= set(leaves)}
         rest = {own: leaves for own, leaves in self._each.items() if own not in columns}
