@@ -10,6 +10,7 @@ import numpy as np
 from jax._src import core, source_info_util
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
+from probml.jaxpr.memo import memo
 from probml.jaxpr.primitives import Kind, known, named
 
 # the settings that equations are made under; some JAX makes a new object each time it is asked
@@ -97,6 +98,10 @@ def flatten(closed: ClosedJaxpr, calls: Collection[str] = CALLS, idle: bool = Fa
     results = opener.walk(closed, inputs, wanted)
     return Program(opener.lines, tuple(inputs), opener.constants,
                    tuple(place for place in results if place is not None), opener.avals)
+
+
+flat = memo(1024)(flatten)
+"""The same, once for a program that is read again."""
 
 
 def bind(eqn: Any, values: Sequence[Any]) -> Sequence[Any]:

@@ -42,6 +42,53 @@ class Reading(NamedTuple):
     whole: bool  # the array read depends on all entries of a parameter
 
 
+class Look(NamedTuple):
+    """An index of a gather, slice or scatter.
+
+    Attributes:
+        operand: the one that holds it; column: where along its last axis, None for a number.
+        axis: along which the first operand is read or written; size: how many entries at once.
+        free: an index out of bounds has a meaning: it is clipped, or a fill value is stated.
+    """
+
+    operand: int
+    column: int | None
+    axis: int
+    size: int
+    free: bool = False
+
+    def of(self, index: np.ndarray) -> np.ndarray:
+        """Its numbers, or what is known of them, among those of its operand."""
+        return index if self.column is None else index[..., self.column]
+
+
+def looks(eqn: Any) -> list[Look]:
+    """The indices of an equation; none where it has no such."""
+    name, params = name_of(eqn), eqn.params
+    dims = params.get("dimension_numbers")
+    if name == "gather":
+        clips, fill = params["mode"].name == "CLIP", params["fill_value"]
+        stated = params["mode"].name == "FILL_OR_DROP" and fill is not None and not default(
+            fill, eqn.invars[0].aval.dtype)
+        # vmap makes a slice into a gather that clips, whose axis is not collapsed; of one that is,
+        # somebody has asked for it
+        return [Look(1, k, axis, params["slice_sizes"][axis],
+                     stated or clips and axis in dims.collapsed_slice_dims)
+                for k, axis in enumerate(dims.start_index_map)]
+    if name.startswith("scatter"):
+        away = (*dims.inserted_window_dims, *dims.operand_batching_dims)
+        window = dict(zip((a for a in range(len(eqn.invars[0].aval.shape)) if a not in away),
+                          dims.update_window_dims, strict=True))
+        return [Look(1, k, axis, eqn.invars[2].aval.shape[window[axis]] if axis in window else 1,
+                     params["mode"].name == "CLIP")
+                for k, axis in enumerate(dims.scatter_dims_to_operand_dims)]
+    if name not in ("dynamic_slice", "dynamic_update_slice"):
+        return []
+    first = 1 if name == "dynamic_slice" else 2
+    sizes = params["slice_sizes"] if first == 1 else eqn.invars[1].aval.shape
+    return [Look(first + axis, None, axis, size) for axis, size in enumerate(sizes)]
+
+
 def blank(operand: Value) -> Value:
     """An array that is written to: whatever stands there now, its entries have no names of their
     own."""
@@ -69,20 +116,20 @@ def unknown(eqn: Any, values: Iterable[Value]) -> list[Value]:
 # Gathers of indices
 
 
-def stacked(parts: list[np.ndarray]) -> np.ndarray | None:
-    """Scalars as one vector of indices."""
-    if any(part.shape[1] > 1 for part in parts):
-        return None
-    return np.stack(parts, -1)
+def gathered(eqn: Any, operand: Any, found: Sequence[Any], nodes: list) -> np.ndarray | None:
+    """The numbers that a gather, or a slice, finds in an array of numbers.
 
-
-def gathered(eqn: Any, operand: Any, indices: Any, nodes: list) -> np.ndarray | None:
-    """The numbers that a gather, or a slice, finds in an array of numbers."""
+    Args:
+        found: its indices; of a slice one for each axis.
+    """
     dims, sizes, shape = (eqn.invars[0].aval.shape, eqn.params["slice_sizes"],
                           eqn.outvars[0].aval.shape)
-    if operand is None or indices is None or indices.shape[1] > 1 or math.prod(shape) > LARGEST:
+    if operand is None or math.prod(shape) > LARGEST or any(
+            index is None or index.shape[1] > 1 for index in found):
         return None
-    flat = indices[:, 0]  # (6, *batch, components)
+    # (6, *batch, components)
+    flat = (np.stack([index[:, 0] for index in found], -1) if name_of(eqn) == "dynamic_slice"
+            else found[0][:, 0])
     numbers = eqn.params.get("dimension_numbers")
     components = (tuple(range(len(dims))) if name_of(eqn) == "dynamic_slice"
                   else tuple(numbers.start_index_map))

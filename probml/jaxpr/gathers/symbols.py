@@ -85,15 +85,6 @@ def _numeric(value: Any) -> bool:
                                      for kind in (jnp.floating, jnp.integer, jnp.bool_))
 
 
-ELEMENTWISE = frozenset(
-    "abs acos acosh add add_any and asin asinh atan atan2 atanh cbrt ceil clamp "
-    "convert_element_type cos cosh digamma div eq erf erf_inv "
-    "erfc exp exp2 expm1 floor ge gt igamma igammac integer_pow is_finite le lgamma log log1p "
-    "logistic lt max min mul ne neg nextafter "
-    "not or polygamma pow real reduce_precision regularized_incomplete_beta rem round rsqrt "
-    "select_n shift_left shift_right_arithmetic "
-    "shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh xor zeta".split()
-)
 FOLDED: dict[str, Callable] = {
     "div": np.true_divide, "rem": np.fmod, "floor": np.floor, "sign": np.sign, "lt": np.less,
     "gt": np.greater,

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from probml.jaxpr.program import Program, flatten
+from probml.jaxpr.program import Program, flat
 from probml.jaxpr.repeats.patterns import (
     Digests,
     Leaf,
@@ -100,7 +100,7 @@ def alike(closed: ClosedJaxpr, tracked: Collection[int]) -> list[Alike]:
 
     Cost: one pass over the equations of each result; nothing is compiled.
     """
-    program, digests = flatten(closed), Digests()
+    program, digests = flat(closed), Digests()
     makers, told = program.makers(), {program.inputs[i] for i in tracked}
     found: dict[Hashable, dict[int, Work]] = {}
     for output, place in enumerate(program.results):

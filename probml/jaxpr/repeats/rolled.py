@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr
 
-from probml.jaxpr.program import Line, Program, flatten
+from probml.jaxpr.program import Line, Program, flat
 from probml.jaxpr.repeats.patterns import (
     Digests,
     Leaf,
@@ -177,7 +177,7 @@ def recursion(closed: ClosedJaxpr, steps: Sequence[Sequence[int]],
 
     Cost: one pass over the equations of all steps; nothing is compiled.
     """
-    program = flatten(closed)
+    program = flat(closed)
     return _recursion(program, [[program.results[i] for i in step] for step in steps],
                       {program.inputs[i] for i in tracked})
 
@@ -232,7 +232,7 @@ def _slots(works: Sequence[Work], start: int, home: Mapping[Leaf, tuple[int, int
 
 def evaluated(closed: ClosedJaxpr, inputs: Sequence[Any]) -> list[Any]:
     """The results of a program; what stacks the steps of a recursion is computed by a scan."""
-    program = flatten(closed)
+    program = flat(closed)
     return _evaluated(program, program.results, lambda i: inputs[i])
 
 
@@ -259,7 +259,7 @@ def _evaluated(program: Program, wanted: Sequence[int], give: Callable[[int], An
 
 def recursive(closed: ClosedJaxpr) -> bool:
     """Whether a program stacks the steps of a recursion."""
-    program = flatten(closed, idle=True)
+    program = flat(closed, idle=True)
     makers = program.makers()
     return any(_joined(program, line, makers) is not None for line in program.lines)
 
