@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from probml.jaxpr.analysis import Domain
-from probml.jaxpr.gathers.moves import MOVES, Reading, blank, gathered, looks, unknown
+from probml.jaxpr.gathers.moves import (
+    AXES,
+    Reading,
+    blank,
+    counted,
+    gathered,
+    looks,
+    moved,
+    unknown,
+)
 from probml.jaxpr.gathers.symbols import (
     HIGH,
     LOW,
@@ -58,8 +67,9 @@ class Reader(Domain[Value]):
         if len(eqn.outvars) == 1 and (entry := known(eqn)) is not None and (
                 entry.kind is Kind.ELEMENTWISE or name == "reduce_precision"):
             return [elementwise(name, eqn, operands, self.nodes)]
-        move = MOVES.get(name)
-        return unknown(eqn, operands) if move is None else move(eqn, operands)
+        if name == "iota":
+            return [counted(eqn)]
+        return moved(eqn, operands) if name in AXES else unknown(eqn, operands)
 
     def _note(self, numbers: np.ndarray | None, last: int, length: int, operand: Value, axis: int,
               free: Any = False) -> None:
