@@ -66,9 +66,11 @@ def _everything(marks: Marks, end: End) -> np.ndarray:
 
 def _joined(marks: Marks, end: End) -> np.ndarray:
     """Elements at the same place, or numbers that stand for all."""
-    present = [m for m in marks if m is not None]
-    out = present[0]
-    for m in present[1:]:
+    out, *others = [m for m in marks if m is not None]
+    for m in others:
+        if out.size * m.size > LARGEST and math.prod(shape := np.broadcast_shapes(
+                out.shape, m.shape)) > LARGEST:
+            return _everything(marks, end).reshape((1,) * len(shape))
         out = end.join(out, m)
     return out
 
@@ -110,16 +112,17 @@ def _window(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     for axis, (count, places) in enumerate(zip(*shapes, strict=True)):
         size, step, gap, spread = (params[key][axis] for key in (
             "window_dimensions", "window_strides", "window_dilation", "base_dilation"))
-        at = np.arange(places)[:, None] * step + np.arange(size) * gap - params["padding"][axis][0]
-        inside = (at % spread == 0) & (at >= 0) & (at < count * spread)
-        if m.shape[axis] == 1 or np.array_equal(at[:, 0], np.arange(count)) and size == 1:
+        first, wide = params["padding"][axis][0], (-1, *(1,) * (m.ndim - axis - 1))
+        if m.shape[axis] == 1 or (size, step, spread, first, places) == (1, 1, 1, 0, count):
             continue
         if m.size * size > LARGEST:
             m = end.join.reduce(m, axis, keepdims=True, initial=end.blank)
             continue
-        near = np.take(m, np.where(inside, at // spread, 0), axis)
-        wide = inside.reshape(*inside.shape, *(1,) * (m.ndim - axis - 1))
-        m = end.join.reduce(np.where(wide, near, end.blank), axis + 1, initial=end.blank)
+        before, m = m, np.asarray(end.blank)
+        for at in (np.arange(places) * step + i * gap - first for i in range(size)):
+            inside = (at % spread == 0) & (at >= 0) & (at < count * spread)
+            near = np.take(before, np.where(inside, at // spread, 0), axis)
+            m = end.join(m, np.where(inside.reshape(wide), near, end.blank))
     return m
 
 

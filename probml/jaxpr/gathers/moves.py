@@ -206,12 +206,14 @@ def moved(eqn: Any, values: list[Value]) -> list[Value]:
 def _moved(eqn: Any, parts: list[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
     """The numbers of each result, with the alternatives of each operand; those of which nothing is
     known, as a state beside a code in `mean[town, z]`, stay unknown beside the others."""
+    if all(part is None for part in parts) or any(
+            math.prod(var.aval.shape) > LARGEST for var in eqn.outvars) or (
+            PRIMITIVES[name_of(eqn)].kind not in (Kind.JOIN, Kind.MOVE)):
+        return [None] * len(eqn.outvars)
     ends = np.cumsum([math.prod(shape) for shape in shapes])
-    places = None if all(part is None for part in parts) or any(
-        math.prod(var.aval.shape) > LARGEST for var in eqn.outvars) else computed(
-        eqn, [np.arange(end - math.prod(shape), end).reshape(shape)
-              for end, shape in zip(ends, shapes, strict=True)], np.dtype(int))
-    if places is None or PRIMITIVES[name_of(eqn)].kind not in (Kind.JOIN, Kind.MOVE):
+    places = computed(eqn, [np.arange(end - math.prod(shape), end).reshape(shape)
+                            for end, shape in zip(ends, shapes, strict=True)], np.dtype(int))
+    if places is None:
         return [None] * len(eqn.outvars)
     parts = [numbers_of(np.full(shape, float(UNKNOWN)), np.nan, np.nan) if part is None else part
              for part, shape in zip(parts, shapes, strict=True)]
