@@ -9,35 +9,6 @@ import jax
 import numpy as np
 
 from probml.device.rows import Known
-from probml.engines.climbing import training
-from probml.engines.climbing.boundary import (
-    at_boundary,
-    collapsed_scales,
-    equal_entries,
-    find_boundaries,
-    interior,
-    larger_gaps,
-    larger_scale,
-    narrow_scales,
-)
-from probml.engines.climbing.convergence import check_identifiability
-from probml.engines.climbing.maximization import (
-    by_blocks,
-    by_lbfgs,
-    by_newton,
-    has_blocks,
-    newton_pays,
-)
-from probml.engines.climbing.objective import objective, to_coordinates
-from probml.engines.climbing.search import (
-    Maximize,
-    Proposal,
-    first_optimum,
-    higher,
-    improve,
-    moved_from_start,
-    second_looks,
-)
 from probml.engines.em import EM
 from probml.engines.engine import (
     Engine,
@@ -48,6 +19,35 @@ from probml.engines.engine import (
     check_settings,
 )
 from probml.engines.findings import Code, Finding
+from probml.engines.optimization import training
+from probml.engines.optimization.boundary import (
+    at_boundary,
+    collapsed_scales,
+    equal_entries,
+    find_boundaries,
+    interior,
+    larger_gaps,
+    larger_scale,
+    narrow_scales,
+)
+from probml.engines.optimization.convergence import check_identifiability
+from probml.engines.optimization.maximization import (
+    by_blocks,
+    by_lbfgs,
+    by_newton,
+    has_blocks,
+    newton_pays,
+)
+from probml.engines.optimization.objective import objective, to_coordinates
+from probml.engines.optimization.search import (
+    Maximize,
+    Proposal,
+    first_optimum,
+    higher,
+    improve,
+    moved_from_start,
+    second_looks,
+)
 from probml.engines.start.closed import closed_start
 from probml.engines.start.prior import compiled_prior_point, given_start, need_prior
 from probml.engines.start.start import check_distinct, starts, tells_apart

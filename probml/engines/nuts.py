@@ -12,9 +12,9 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Known
-from probml.engines.climbing.objective import unflat
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status, check_settings
 from probml.engines.findings import Code, Finding
+from probml.engines.optimization.objective import unflat
 from probml.engines.progress import Progress
 from probml.engines.sampling import carrying, places
 from probml.engines.sampling.chains import Chains, Limit, Run

@@ -7,14 +7,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax._src import core, source_info_util
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
+from probml.jaxpr.compat import as_written_at, equation_settings
 from probml.jaxpr.memo import memo
 from probml.jaxpr.primitives import Kind, known, named
 
-# the settings that equations are made under; some JAX makes a new object each time it is asked
-_here = getattr(core, "current_jaxpr_eqn_context", lambda: None)
 CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 RULES = frozenset({"custom_jvp_call", "custom_vjp_call"})  # calls with derivatives of their own
 EVERY_CALL = named(Kind.CALL)
@@ -111,8 +109,8 @@ def bind(eqn: Any, values: Sequence[Any]) -> Sequence[Any]:
                   for value in values]
     params = eqn.primitive.get_bind_params(eqn.params)
     functions, params = params if isinstance(params, tuple) else ((), params)  # up to JAX 0.9
-    with source_info_util.user_context(eqn.source_info.traceback):
-        if eqn.ctx is _here():  # as nearly always
+    with as_written_at(eqn.source_info.traceback):
+        if eqn.ctx is equation_settings():  # as nearly always
             found = eqn.primitive.bind(*functions, *values, **params)
         else:
             with eqn.ctx.manager:

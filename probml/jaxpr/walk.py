@@ -5,9 +5,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import core
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
+from probml.jaxpr.compat import is_outside_of_traces
 from probml.jaxpr.primitives import known
 from probml.jaxpr.program import bodies, flat
 
@@ -34,7 +34,7 @@ def jaxpr_of(function: Callable) -> Callable[..., ClosedJaxpr]:
 
 def evaluate(closed: ClosedJaxpr, *values: Any) -> list:
     """The results of a program; inside a trace its calls are opened."""
-    if core.trace_state_clean():
+    if is_outside_of_traces():
         return jaxpr_as_fun(closed)(*values)
     return flat(closed).run(values)
 

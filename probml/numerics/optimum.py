@@ -186,10 +186,8 @@ def chords(hessian: jax.Array, steps: int) -> Newton:
     first gain a constant factor each instead of doubling the digits (Ortega & Rheinboldt 1970,
     "Iterative Solution of Nonlinear Equations", section 7.1).
     """
-    def step(point, gradient, _, damping):
-        return dense_step(point, gradient, hessian, damping)
-
-    return Newton(steps, 1e-16, step=step)
+    return Newton(steps, 1e-16, step=lambda point, gradient, _, damping: dense_step(
+        point, gradient, hessian, damping))
 
 
 def separable(function: Callable) -> Callable:

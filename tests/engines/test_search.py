@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.engines.climbing.search import Proposal, height, highest, improve
 from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
+from probml.engines.optimization.search import Proposal, height, highest, improve
 
 
 def at(value, status=Status.CONVERGED):

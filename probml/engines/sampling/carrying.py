@@ -11,9 +11,9 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device import layout, load
 from probml.device.rows import Known, Resident
-from probml.engines.climbing.objective import unflat
-from probml.engines.climbing.search import highest
 from probml.engines.engine import Problem
+from probml.engines.optimization.objective import unflat
+from probml.engines.optimization.search import highest
 from probml.engines.start.begin import AWAY, STEPS, Begin, Ends
 from probml.engines.start.prior import compiled_prior_point, given_start
 from probml.errors import Refusal, quoted

@@ -12,14 +12,14 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows
-from probml.engines.climbing.identifiability import direction
-from probml.engines.climbing.maximization import newton_pays
-from probml.engines.climbing.objective import unflat
-from probml.engines.climbing.search import highest
 from probml.engines.em import EM
 from probml.engines.engine import Problem, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.map import MAP
+from probml.engines.optimization.identifiability import direction
+from probml.engines.optimization.maximization import newton_pays
+from probml.engines.optimization.objective import unflat
+from probml.engines.optimization.search import highest
 from probml.engines.start.closed import closed_start
 from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import (

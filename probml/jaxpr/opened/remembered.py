@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax._src import config, core
 
+from probml.jaxpr.compat import abstract_value, is_outside_of_traces, trace_settings
 from probml.jaxpr.memo import memo
 from probml.jaxpr.opened.shortened import traced
 
@@ -28,10 +28,10 @@ def remembered(count: int) -> Callable[[Callable], Callable]:
         def call(*args: Any) -> Any:
             made, trees = args[:count], args[count:]
             leaves, tree = jax.tree.flatten(trees)
-            if core.trace_state_clean():
+            if is_outside_of_traces():
                 return function(*args)
-            avals = tuple(map(core.shaped_abstractify, leaves))
-            short, results = program(made, tree, avals, config.trace_context())
+            avals = tuple(map(abstract_value, leaves))
+            short, results = program(made, tree, avals, trace_settings())
             return jax.tree.unflatten(results, short.run(leaves))
 
         return call

@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.engines.climbing.objective import from_coordinates, objective, to_coordinates
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.findings import Code, Finding
+from probml.engines.optimization.objective import from_coordinates, objective, to_coordinates
 from probml.engines.start.prior import (
     UNDRAWABLE,
     given_start,

@@ -11,9 +11,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known
-from probml.engines.climbing.objective import flat, unflat
 from probml.engines.engine import Status
 from probml.engines.findings import Code, Finding
+from probml.engines.optimization.objective import flat, unflat
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import quoted
 from probml.evidence import density
