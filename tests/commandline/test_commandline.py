@@ -189,7 +189,7 @@ def test_a_regression_leaves_out_rows_without_a_target_and_says_so(place):
     answers = pd.read_csv(ask_file(place, "predict", "@torn.probml", "@torn_line.csv"))
     assert len(answers) == 5 and answers["prediction"].is_monotonic_increasing
     told = ask(place, "explain", "@torn.probml").stdout
-    assert "beta[t]" in told and "bias" in told
+    assert "beta[t]" in told and "intercept" in told
 
 
 def test_dates_and_names_are_left_out_by_request(place):
