@@ -149,6 +149,9 @@ def softmax_regression(x, states, weight_scale=1.0, bias_scale=10.0):
 
 softmax_regression.summarized(regression_tables)
 softmax_regression.renames(INTERCEPT)
+softmax_regression.identifies(lambda parameters: {  # differences between classes
+    name: parameters[name] - jnp.mean(parameters[name], -1, keepdims=True)
+    for name in ("intercept", "beta") if name in parameters})
 
 
 @probml.model

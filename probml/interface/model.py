@@ -79,6 +79,7 @@ class Generative:
     key = ()  # as it is written
     summary_tables: Callable | None = None  # see summarized
     former: Callable | None = None  # see renames
+    identified_by: Callable | None = None  # see identifies
 
     def __init__(self, function: Callable, chosen: str | None = None):
         self.chosen = chosen  # a plate of its own that is to be the rows
@@ -126,6 +127,14 @@ class Generative:
             names: old name → the name now; or a function that makes it of the settings.
         """
         self.former = names if callable(names) else lambda settings: names
+
+    def identifies(self, quantities: Callable) -> Callable:
+        """Declare the quantities that the data identify where a symmetry of the model leaves its
+        parameters undetermined: a function of parameters by name that returns arrays by name, such
+        as differences between the coefficients of classes. Where an optimum is one of many, all
+        equally high, and these quantities are the same at all of them, a fit does not warn."""
+        self.identified_by = quantities
+        return quantities
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
