@@ -190,7 +190,7 @@ HARD = np.array([-1.0, -0.4, 0.1, 0.6, 1.2])
 
 
 @new(answers=holed(R.random((60, 5)) < 1 / (1 + np.exp(-1.3 * (Z[:, None] - HARD))), 11, 4))
-def test_answers_with_holes():
+def answers_with_holes():
     """One trait of a row under five answers, some of which are missing."""
     power = sample("power", dist.LogNormal(0, 0.5).expand([5]).to_event(1))
     hard = sample("hard", dist.Normal(0, 1.5).expand([5]).to_event(1))
@@ -199,8 +199,8 @@ def test_answers_with_holes():
         sample("answers", dist.Bernoulli(logits=power * (trait[..., None] - hard)).to_event(1))
 
 
-@summed("test_answers_with_holes")
-def test_answers_with_holes_summed(answers):
+@summed("answers_with_holes")
+def answers_with_holes_summed(answers):
     power = sample("power", dist.LogNormal(0, 0.5).expand([5]).to_event(1))
     hard = sample("hard", dist.Normal(0, 1.5).expand([5]).to_event(1))
     each = dist.Bernoulli(logits=power * (NODES[:, None] - hard)).log_prob(
