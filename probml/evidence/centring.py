@@ -35,8 +35,7 @@ def effects(plan: Plan) -> tuple[str, ...]:
     # one location and one scale, not those of several states, nor of steps about those before
     single = [name for name in names if name not in plan.mixed
               and not ahead(plan.structure, name)]
-    known = {n: sites[n].domain for n in single if sites[n].entry.location_scale is not None}
-    return tuple(n for n, domain in known.items() if domain.unbounded or domain.log_scale)
+    return tuple(n for n in single if sites[n].entry.location_scale is not None)
 
 
 def location_and_scale(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, Any, bool]:
