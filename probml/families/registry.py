@@ -49,25 +49,26 @@ def register(entry: Entry) -> Entry:
 
 def entry(distribution: Any) -> Entry:
     """What is known of a base distribution."""
-    if type(distribution) is dist.TransformedDistribution and _located(distribution):
-        return TRANSFORMED
-    return _found.get(type(distribution), NOTHING)
+    known = _found.get(type(distribution), NOTHING)
+    return TRANSFORMED if known is NOTHING and _located(distribution) else known
 
 
-def _located(transformed: dist.TransformedDistribution) -> bool:
+def _located(transformed: Any) -> bool:
     """Whether it is a location and a scale in unbounded coordinates: numbers that are, moved and
     stretched, and then sent where they lie by the map that their support has anyway."""
-    base, *steps = _base(transformed.base_dist), *transformed.transforms
-    if steps and type(steps[-1]) is type(biject_to(transformed.support)):
+    if not isinstance(transformed, dist.TransformedDistribution):
+        return False
+    base, steps = _base(transformed.base_dist), transformed.transforms
+    if type(steps[-1]) is type(biject_to(transformed.support)):
         steps = steps[:-1]
-    return (transformed.event_dim == 0 and isinstance(base.support, type(constraints.real))
+    return (isinstance(base.support, type(constraints.real))
             and entry(base).location_scale is not None
             and all(isinstance(step, AffineTransform) for step in steps))
 
 
 def _base(distribution: Any) -> Any:
     return _base(distribution.base_dist) if isinstance(
-        distribution, dist.ExpandedDistribution) else distribution
+        distribution, dist.Independent | dist.ExpandedDistribution) else distribution
 
 
 def _location_scale(transformed: Any) -> LocationScale:
@@ -75,7 +76,7 @@ def _location_scale(transformed: Any) -> LocationScale:
     base = _base(transformed.base_dist)
     moments = entry(base).location_scale
     assert moments is not None
-    loc, scale = moments(base)
+    loc, scale = (jnp.broadcast_to(leaf, transformed.base_dist.shape()) for leaf in moments(base))
     for step in transformed.transforms:
         if isinstance(step, AffineTransform):
             loc, scale = step.loc + step.scale * loc, jnp.abs(step.scale) * scale

@@ -38,10 +38,21 @@ def test_a_transformed_number_is_a_location_and_a_scale(steps):
 
 
 @pytest.mark.parametrize("prior", [
+    dist.ZeroSumNormal(0.6, (5,)),
+    dist.TransformedDistribution(dist.Normal(0.5, 2.0).expand([3]).to_event(1),
+                                 transforms.OrderedTransform())])
+def test_so_is_a_vector_by_its_own_coordinates(prior):
+    loc, scale = registry.entry(prior).location_scale(prior)
+    to = biject_to(prior.support)
+    u = jnp.linspace(-1.1, 0.9, loc.size).reshape(loc.shape)
+    value = to(u)
+    np.testing.assert_allclose(prior.log_prob(value) + to.log_abs_det_jacobian(u, value),
+                               dist.Normal(loc, scale).log_prob(u).sum(-1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("prior", [
     dist.TransformedDistribution(dist.Normal(0, 1), [transforms.ExpTransform(), MOVED]),
     dist.TransformedDistribution(dist.Normal(0, 1), [transforms.SigmoidTransform()] * 2),
-    dist.TransformedDistribution(dist.Gamma(2, 1), MOVED),
-    dist.TransformedDistribution(dist.Normal(0, 1).expand([3]).to_event(1),
-                                 transforms.OrderedTransform())])
+    dist.TransformedDistribution(dist.Gamma(2, 1), MOVED)])
 def test_one_that_is_none_is_not_taken_for_it(prior):
     assert registry.entry(prior).location_scale is None
