@@ -939,6 +939,15 @@ def horseshoe_of_six(x, y):
     sample("y", dist.Bernoulli(logits=a + x @ b), obs=y)
 
 
+@summed("horseshoe_of_six")
+def horseshoe_of_six_not_centred(x, y):
+    tau = sample("tau", dist.HalfCauchy(0.5))
+    lam = sample("lam", dist.HalfCauchy(1).expand([6]))
+    b = deterministic("b", tau * lam * sample("raw", dist.Normal(0, 1).expand([6])))
+    a = sample("a", dist.Normal(0, 2))
+    sample("y", dist.Bernoulli(logits=a + x @ b), obs=jnp.asarray(y, int))
+
+
 R = rng(33)
 T = np.linspace(0, 5, 12)
 

@@ -78,8 +78,8 @@ def shapes(name: str) -> dict[str, tuple[int, ...]]:
 
 
 def sampler(name: str) -> Callable[[float], tuple[dict[str, np.ndarray], int]]:
-    """Target acceptance → draws of the latent sites (chains, draws, …), and how many transitions
-    diverged. A chain is one program."""
+    """Target acceptance → draws of the latent and of the deterministic sites (chains, draws, …),
+    and how many transitions diverged. A chain is one program."""
     model, free = plain(name), shapes(name)
     numbers = sum(int(np.prod(shape)) for shape in free.values())
 
@@ -100,14 +100,14 @@ def sampler(name: str) -> Callable[[float], tuple[dict[str, np.ndarray], int]]:
 
         _, (u, diverging) = jax.lax.scan(one, state, None, WARMUP + DRAWS)
         late = {site: value[WARMUP:] for site, value in u.items()}
-        return jax.lax.map(lambda u: constrain_fn(model, (), {}, u), late), diverging[WARMUP:].sum()
+        return jax.lax.map(lambda u: constrain_fn(model, (), {}, u, True), late), diverging[WARMUP:].sum()
 
     def run(accept: float) -> tuple[dict[str, np.ndarray], int]:
         random, found = np.random.default_rng(41), []
         for key in jax.random.split(jax.random.key(41), CHAINS):
             tried = {site: random.uniform(-2, 2, (STARTS, *shape)) for site, shape in free.items()}
             found.append(jax.device_get(chain(key, tried, accept)))
-        return ({site: np.stack([draws[site] for draws, _ in found]) for site in free},
+        return ({site: np.stack([draws[site] for draws, _ in found]) for site in found[0][0]},
                 sum(int(count) for _, count in found))
 
     return run
