@@ -1067,6 +1067,18 @@ def far_from_zero_in_thousands(site, height, yield_kg):
         sample("yield_kg", dist.Normal(a + b * height + u[site], sigma), obs=yield_kg)
 
 
+@summed("far_from_zero_in_thousands")
+def far_from_zero_in_thousands_scaled(site, height, yield_kg):
+    b = deterministic("b", 1e4 * sample("raw_b", dist.Normal(0, 1)))
+    tau = deterministic("tau", 1e4 * sample("raw_tau", dist.HalfCauchy(1)))
+    sigma = deterministic("sigma", 1e4 * sample("raw_sigma", dist.HalfCauchy(1)))
+    level = 1e4 * sample("raw_level", dist.Normal(0, 1).mask(False))
+    a = deterministic("a", level - 1e4 * b)
+    factor("prior", dist.Normal(0, 1e8).log_prob(a))
+    u = deterministic("u", tau * sample("raw_u", dist.Normal(0, 1).expand([5])))
+    sample("yield_kg", dist.Normal(level + b * (height - 10000) + u[site], sigma), obs=yield_kg)
+
+
 R = rng(39)
 G = R.integers(0, 6, 60)
 X = R.normal(size=60)
