@@ -104,6 +104,11 @@ def listed(names: Sequence) -> str:
     return ", ".join(map(shortly, names[:12])) + more
 
 
+def quoted(names: Iterable, between: str = ", ") -> str:
+    """Names in a message, all of them: 'a', 'b'."""
+    return between.join(f"'{name}'" for name in names)
+
+
 def shortly(value: object) -> str:
     """A value in a message, its beginning."""
     said = repr(value)

@@ -18,7 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".cache" / "versions"
-FILES = ("jaxpr", "numerics", "structure/test_structure.py", "engines/test_exact.py",
+FILES = ("jaxpr", "numerics", "structure/test_structure.py", "dataset/test_indices.py",
+         "dataset/test_order_of_labels.py", "engines/test_exact.py",
          "interface/test_functions.py", "interface/test_functions_inside.py",
          "interface/test_python_loops.py", "interface/test_scan_starts.py",
          "interface/test_summed_sites.py")

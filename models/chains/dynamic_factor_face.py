@@ -7,6 +7,7 @@ import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
 from probml.estimators.face import Projection, absent, flat
+from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, parameter, whole
 from probml.estimators.validation import check_is_fitted
 from probml.models.chains.dynamic_factor import dynamic_factor
@@ -125,8 +126,8 @@ class DynamicFactor(Projection, OfSequences):
         seen = ~np.isnan(steps.values)
         log = float(np.sum(self.fit_.log_prob(data, plug_in=True)))
         self.loglik_ = log - float(seen.sum(0) @ np.log(self._unit))
-        self.aic_ = -2 * self.loglik_ + 2 * self.n_parameters_
-        self.bic_ = -2 * self.loglik_ + np.log(len(seen)) * self.n_parameters_
+        found = criteria(self.loglik_, self.n_parameters_, len(seen))
+        self.aic_, self.bic_ = found["aic"], found["bic"]
 
     # Questions
 

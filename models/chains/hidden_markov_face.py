@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from probml import EM, VB, DataError, Fit, ModelError, Refusal
 from probml.estimators.face import goes_on, n_parameters, remember
+from probml.estimators.information_criteria import criteria, lowest
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -276,17 +277,12 @@ class HiddenMarkov(ByName, OfEmissions):
 
     def _choose(self, fits: Mapping[int, Fit], data: Mapping, weights, steps: int) -> None:
         """Keep the best number of states by `criterion`."""
-        import pandas as pd
-
-        records, w = [], 1.0 if weights is None else np.asarray(weights, float)
-        for k, fit in fits.items():
-            log, free = float((w * fit.log_prob(data)).sum()), n_parameters(fit)
-            records.append({"n_states": k, "loglik": log, "parameters": free,
-                            "aic": -2 * log + 2 * free, "bic": -2 * log + free * np.log(steps),
-                            "converged": fit.converged})
-        self.table_, self.fits_ = pd.DataFrame(records), dict(fits)
-        self.n_states_ = int(self.table_.loc[self.table_[self.criterion].idxmin(), "n_states"])
-        self.fit_ = fits[self.n_states_]
+        w = 1.0 if weights is None else np.asarray(weights, float)
+        self.table_, self.n_states_ = lowest([
+            {"n_states": k, **criteria(float((w * fit.log_prob(data)).sum()), n_parameters(fit),
+                                       steps), "converged": fit.converged}
+            for k, fit in fits.items()], self.criterion)
+        self.fits_, self.fit_ = dict(fits), fits[self.n_states_]
 
     def _hyper(self, steps, weights, k):
         """The prior's centre and scale in units of the columns, as data."""
@@ -380,10 +376,10 @@ class HiddenMarkov(ByName, OfEmissions):
 
     def aic(self, X, lengths=None):
         """−2 log p(X) + 2 · parameters (Akaike 1974); the lower the better."""
-        return -2 * self.score(X, lengths) + 2 * self.n_parameters_
+        return criteria(self.score(X, lengths), self.n_parameters_, 1)["aic"]
 
     def bic(self, X, lengths=None):
         """−2 log p(X) + parameters · log n, n the number of steps (Schwarz 1978); the lower the
         better."""
         n = len(self._asked(X, lengths)[0].values)
-        return -2 * self.score(X, lengths) + self.n_parameters_ * np.log(n)
+        return criteria(self.score(X, lengths), self.n_parameters_, n)["bic"]

@@ -8,6 +8,7 @@ import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
 from probml.estimators.face import absent
+from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -242,8 +243,8 @@ class StructuralTimeSeries(OfSequences):
         seen = int((~np.isnan(steps.values)).sum())
         log = float(np.sum(self.fit_.log_prob(data, plug_in=True)))
         self.loglik_ = log - seen * np.log(unit)
-        self.aic_ = -2 * self.loglik_ + 2 * self.n_parameters_
-        self.bic_ = -2 * self.loglik_ + np.log(seen) * self.n_parameters_
+        found = criteria(self.loglik_, self.n_parameters_, seen)
+        self.aic_, self.bic_ = found["aic"], found["bic"]
 
     # Questions
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from probml import Fit
 from probml.estimators.face import n_parameters
+from probml.estimators.information_criteria import criteria
 from probml.estimators.validation import check_is_fitted
 from probml.posteriors.units import Unit, of_rows
 
@@ -121,8 +122,8 @@ class Learnt:
     def bic(self, X, y):
         """−2 Σ log p(y | x) + parameters · log n (Schwarz 1978); the lower the better."""
         log = self.log_prob(X, y)
-        return float(-2 * log.sum() + self.n_parameters_ * np.log(len(log)))
+        return float(criteria(log.sum(), self.n_parameters_, len(log))["bic"])
 
     def aic(self, X, y):
         """−2 Σ log p(y | x) + 2 · parameters (Akaike 1974); the lower the better."""
-        return float(-2 * self.log_prob(X, y).sum() + 2 * self.n_parameters_)
+        return float(criteria(self.log_prob(X, y).sum(), self.n_parameters_, 1)["aic"])

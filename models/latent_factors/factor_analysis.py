@@ -44,6 +44,7 @@ def factor_analysis(k: int, d: int, centre=0.0, mean_scale=1000.0, loading_scale
 
 
 factor_analysis.summarized(factor_tables)
+factor_analysis.identifies(lambda parameters: _without_rotation(**parameters))
 
 
 @probml.model
@@ -55,6 +56,12 @@ def probabilistic_pca(k: int, d: int, centre=0.0, mean_scale=1000.0, loading_sca
 
 
 probabilistic_pca.summarized(factor_tables)
+probabilistic_pca.identifies(lambda parameters: _without_rotation(**parameters))
+
+
+def _without_rotation(loadings, **others):
+    """What a rotation of the factors leaves as it is."""
+    return {**others, "common": loadings @ loadings.T}
 
 
 def _rows(k, d, precision, centre, mean_scale, loading_scale):

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
-from probml.estimators.face import Face, InformationCriteria, Projection, absent, flat
+from probml.estimators.face import Face, Projection, absent, flat
+from probml.estimators.information_criteria import InformationCriteria, criteria, lowest
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -117,26 +118,20 @@ class _Linear(InformationCriteria, Projection, Face):
     @property
     def aic_(self):
         """−2 loglik_ + 2 · parameters (Akaike 1974)."""
-        return -2 * self.loglik_ + 2 * self.n_parameters_
+        return criteria(self.loglik_, self.n_parameters_, self.total_weight_)["aic"]
 
     @property
     def bic_(self):
         """−2 loglik_ + parameters · log n (Schwarz 1978)."""
-        return -2 * self.loglik_ + self.n_parameters_ * np.log(self.total_weight_)
+        return criteria(self.loglik_, self.n_parameters_, self.total_weight_)["bic"]
 
     def _choose(self, X, sample_weight):
         """Fit every number of components, and keep the best by the BIC."""
-        import pandas as pd
-
-        found, records = {}, []
-        for k in sorted({int(k) for k in self.n_components}):
-            found[k] = clone(self).set_params(n_components=k).fit(X, sample_weight=sample_weight)
-            one = found[k]
-            records.append({"n_components": k, "loglik": one.loglik_, "parameters":
-                            one.n_parameters_, "aic": one.aic_, "bic": one.bic_,
-                            "converged": one.converged_})
-        table = pd.DataFrame(records)
-        best = int(table.loc[table["bic"].idxmin(), "n_components"])
+        found = {k: clone(self).set_params(n_components=k).fit(X, sample_weight=sample_weight)
+                 for k in sorted({int(k) for k in self.n_components})}
+        table, best = lowest([
+            {"n_components": k, **criteria(one.loglik_, one.n_parameters_, one.total_weight_),
+             "converged": one.converged_} for k, one in found.items()], "bic")
         chosen = {name: value for name, value in vars(found[best]).items()
                   if name not in self.get_params()}
         vars(self).update(chosen, table_=table, n_components_=best)

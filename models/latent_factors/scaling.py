@@ -60,6 +60,13 @@ def multidimensional_scaling(first, second, points: int, k: int = 2, noise: str 
                else dist.LogNormal(jnp.log(apart), jnp.sqrt(variance)))
 
 
+@multidimensional_scaling.identifies
+def _distances(parameters):
+    """Squared distances, which rotations and shifts of all points leave as they are."""
+    position = parameters["position"]
+    return {**parameters, "position": ((position[:, None] - position) ** 2).sum(-1)}
+
+
 def classical_scaling(distances, k: int = 2) -> np.ndarray:
     """Points (n, k) whose distances are nearest to those given, in the closed form of the module:
     centred, on their principal axes, the widest first.

@@ -146,6 +146,9 @@ def softmax_regression(x, states, weight_scale=1.0, bias_scale=10.0):
 
 
 softmax_regression.summarized(regression_tables)
+softmax_regression.identifies(lambda parameters: {  # differences between classes
+    name: parameters[name] - jnp.mean(parameters[name], -1, keepdims=True)
+    for name in ("bias", "beta") if name in parameters})
 
 
 @probml.model

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import hold, one_of, within
 from probml.estimators.validation import check_is_fitted
 from probml.models.regression.family_functions import (
@@ -67,12 +68,12 @@ class RegressionResults:
     @property
     def aic_(self) -> float:
         """Akaike's information criterion, −2 log L + 2 parameters: smaller is better."""
-        return -2 * self._maximum("aic_") + 2 * self.n_parameters_
+        return criteria(self._maximum("aic_"), self.n_parameters_, 1)["aic"]
 
     @property
     def bic_(self) -> float:
         """The Bayesian information criterion, −2 log L + log(n) parameters: smaller is better."""
-        return -2 * self._maximum("bic_") + np.log(self.n_observations_) * self.n_parameters_
+        return criteria(self._maximum("bic_"), self.n_parameters_, self.n_observations_)["bic"]
 
     def _coefficient_sites(self) -> tuple[str, ...]:
         """The sites of the coefficients, in the order of the table."""

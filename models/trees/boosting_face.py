@@ -207,13 +207,14 @@ class Boosted(Face):
 
     def _constant(self, y: np.ndarray, programs: _Programs) -> float:
         """The best score without any tree, by Newton's steps."""
-        score = 0.0
+        score, far = 0.0, 4.0
         for _ in range(STEPS):
             with jax.enable_x64(True):
                 g, h = (float(np.asarray(part).sum())
                         for part in programs.slopes(np.full(len(y), score), y))
             step = g / h if h > LEAST * len(y) else np.sign(g)
-            score += float(np.clip(step, -4.0, 4.0))
+            score += float(np.clip(step, -far, far))
+            far = 2 * far if abs(step) > far else 4.0  # as of y in grams
             if abs(step) < 1e-12:
                 break
         if not abs(step) < 1e-3:

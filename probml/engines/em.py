@@ -12,13 +12,13 @@ from probml.dataset.dataset import Data
 from probml.device.layout import laid
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.climbing.boundary import find_boundaries
-from probml.engines.climbing.convergence import diagnose, finish, gain_left
-from probml.engines.climbing.identifiability import find_infinite
-from probml.engines.climbing.maximization import OptimizerSettings
-from probml.engines.climbing.search import improve, unequal_states
 from probml.engines.engine import Engine, Outcome, Problem, State, Status, check_settings
 from probml.engines.findings import Code, Finding
+from probml.engines.optimization.boundary import find_boundaries
+from probml.engines.optimization.convergence import diagnose, finish, gain_left
+from probml.engines.optimization.identifiability import find_infinite
+from probml.engines.optimization.maximization import OptimizerSettings
+from probml.engines.optimization.search import improve, unequal_states
 from probml.engines.restarting import batches, slices, stepwise
 from probml.engines.restarting.rest import near, rested
 from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs

@@ -11,7 +11,7 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.conjugate.closed_form import solve, solve_all, sound
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status
-from probml.errors import Refusal
+from probml.errors import Refusal, quoted
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
 from probml.jaxpr.levels import Level
@@ -126,7 +126,7 @@ class Exact(Engine):
                     "form here. Give each output its own variance, Normal(...).to_event(1)",
                     ("EM",))
             if len(scales) > 1 or isinstance(scales[0], tuple):
-                named = ", ".join(repr(s) for s in scales if s)
+                named = quoted(filter(None, scales))
                 raise Refusal(
                     f"{where}: parameter '{block.names[0]}' and the scale {named} of its data are "
                     f"both unknown, but the "

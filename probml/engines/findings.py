@@ -277,6 +277,8 @@ class Code(enum.Enum):
     POINT = ("point", "a point and no posterior, since {reason}", "", ("Laplace()", "NUTS()"), None)
     IMPROVED = ("improved", "a further optimisation from {where} raised the objective by "
                 "{gain:.2g}", "", (), None)
+    SYMMETRY = ("symmetry", "the data determine {names} up to a symmetry of the model, which "
+                "changes no prediction", "", (), None)
     RESTARTS = ("restarts", "best of {starts} random starts{where} ({reached} reached the same "
                 "optimum{others}){then}", "", (), None)
     INTEGRATED = ("integrated", "{names}: integrated out {method}", "", (), None)
@@ -383,11 +385,6 @@ class Finding:
             return cls.of(Code.NOTE, text=str(record["message"]))
         except (KeyError, AttributeError) as error:
             raise TypeError(f"its finding is {record!r:.60}") from error
-
-
-def quoted(names: Any) -> str:
-    """Names as messages list them: 'a', 'b'."""
-    return ", ".join(f"'{name}'" for name in names)
 
 
 def _plain(value: Any) -> Any:

@@ -11,11 +11,11 @@ import numpy as np
 
 from probml.device.rows import Known
 from probml.engines import importance
-from probml.engines.climbing.maximization import newton_pays
 from probml.engines.engine import MOST, Engine, Outcome, Problem, State, Status, check_settings
 from probml.engines.findings import Code, Finding
 from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
+from probml.engines.optimization.maximization import newton_pays
 from probml.engines.sampling.reliance import doubts, improper
 from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin, ridges

@@ -9,35 +9,6 @@ import jax
 import numpy as np
 
 from probml.device.rows import Known
-from probml.engines.climbing import training
-from probml.engines.climbing.boundary import (
-    at_boundary,
-    collapsed_scales,
-    equal_entries,
-    find_boundaries,
-    interior,
-    larger_gaps,
-    larger_scale,
-    narrow_scales,
-)
-from probml.engines.climbing.convergence import check_identifiability
-from probml.engines.climbing.maximization import (
-    by_blocks,
-    by_lbfgs,
-    by_newton,
-    has_blocks,
-    newton_pays,
-)
-from probml.engines.climbing.objective import objective, to_coordinates
-from probml.engines.climbing.search import (
-    Maximize,
-    Proposal,
-    first_optimum,
-    height,
-    improve,
-    moved_from_start,
-    second_looks,
-)
 from probml.engines.em import EM
 from probml.engines.engine import (
     Engine,
@@ -48,6 +19,35 @@ from probml.engines.engine import (
     check_settings,
 )
 from probml.engines.findings import Code, Finding
+from probml.engines.optimization import training
+from probml.engines.optimization.boundary import (
+    at_boundary,
+    collapsed_scales,
+    equal_entries,
+    find_boundaries,
+    interior,
+    larger_gaps,
+    larger_scale,
+    narrow_scales,
+)
+from probml.engines.optimization.convergence import check_identifiability
+from probml.engines.optimization.maximization import (
+    by_blocks,
+    by_lbfgs,
+    by_newton,
+    has_blocks,
+    newton_pays,
+)
+from probml.engines.optimization.objective import objective, to_coordinates
+from probml.engines.optimization.search import (
+    Maximize,
+    Proposal,
+    first_optimum,
+    higher,
+    improve,
+    moved_from_start,
+    second_looks,
+)
 from probml.engines.start.closed import closed_start
 from probml.engines.start.prior import compiled_prior_point, given_start, need_prior
 from probml.engines.start.start import check_distinct, starts, tells_apart
@@ -277,8 +277,8 @@ class MAP(Engine):
 
             found = improve(first_optimum(problem, self.prior, newton, plain, begin),
                             [larger_gaps(problem, self.prior, newton)])
-            return second_looks(problem, self.prior, check_identifiability(self, problem, found),
-                                begin, newton)
+            return improve(check_identifiability(self, problem, found),
+                           second_looks(problem, self.prior, begin, newton))
         # by name it answers at once
         count = STARTS if self.optimizer is None and not problem.asked and tells_apart(
             plan, start) else 1
@@ -305,9 +305,9 @@ class MAP(Engine):
                                 self._from_em(problem, plain),
                                 larger_gaps(problem, self.prior, plain)])
         found = improve(found, [self._from_others(problem, found, others)])
-        return second_looks(problem, self.prior, check_identifiability(self, problem, found),
-                            params, lambda params: by_lbfgs(self._no_longer(found), problem, params,
-                                                            False))
+        return improve(check_identifiability(self, problem, found), second_looks(
+            problem, self.prior, params,
+            lambda params: by_lbfgs(self._no_longer(found), problem, params, False)))
 
     def _from_others(self, problem: Problem, found: Outcome, others: list) -> Proposal:
         """From other labellings of hidden states, where optimisations are cut off that fall behind
@@ -316,7 +316,7 @@ class MAP(Engine):
 
         def climb(params: Mapping) -> Outcome:
             other = by_lbfgs(short, problem, params, False)
-            if other.status is Status.MAX_ITERATIONS and height(other) > height(found):
+            if other.status is Status.MAX_ITERATIONS and higher(other, found):
                 other = by_lbfgs(self, problem, placed_all(dict(other.params))).after(other)
             return other
 

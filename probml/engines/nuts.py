@@ -12,9 +12,9 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Known
-from probml.engines.climbing.objective import unflat
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status, check_settings
-from probml.engines.findings import Code, Finding, quoted
+from probml.engines.findings import Code, Finding
+from probml.engines.optimization.objective import unflat
 from probml.engines.progress import Progress
 from probml.engines.sampling import carrying, places
 from probml.engines.sampling.chains import Chains, Limit, Run
@@ -24,7 +24,7 @@ from probml.engines.sampling.states import with_states
 from probml.engines.sampling.verdict import Verdict, judged
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, quoted
 from probml.evidence import carried, centring, density
 from probml.language import given
 from probml.numerics.curvature import SQUARE, Frame

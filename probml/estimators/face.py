@@ -302,22 +302,6 @@ class Face(Portable, BaseEstimator):
         return bool(getattr(self, "plug_in", self._plug_in))
 
 
-class InformationCriteria:
-    """Criteria of a density of rows, which `score_samples` gives."""
-
-    n_parameters_: int
-    score_samples: Callable[[Any], np.ndarray]
-
-    def bic(self, X):
-        """−2 Σ log p(row) + parameters · log n (Schwarz 1978); the lower the better."""
-        log = self.score_samples(X)
-        return float(-2 * log.sum() + self.n_parameters_ * np.log(len(log)))
-
-    def aic(self, X):
-        """−2 Σ log p(row) + 2 · parameters (Akaike 1974); the lower the better."""
-        return float(-2 * self.score_samples(X).sum() + 2 * self.n_parameters_)
-
-
 class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """A face whose `transform` gives columns of its own, (n, n_components), which `set_output` and
     `get_feature_names_out` name."""

@@ -14,12 +14,12 @@ from probml.errors import DataError, ModelError, Refusal
 from probml.estimators.face import (
     DISTINCT,
     Face,
-    InformationCriteria,
     goes_on,
     n_parameters,
     remember,
     rows,
 )
+from probml.estimators.information_criteria import InformationCriteria, criteria, lowest
 from probml.estimators.rules import check, check_count
 from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.interface.fit import Fit
@@ -101,24 +101,18 @@ class Mixture(InformationCriteria, DensityMixin, Face):
         w = np.ones(int(total)) if weights is None else weights
         for k, fit in fits.items():
             log, q = w * fit.log_prob(data), fit.predict_proba(data, self._target)
-            free = n_parameters(fit)
-            bic = -2 * log.sum() + free * np.log(total)
+            record = {"n_components": k, **criteria(log.sum(), n_parameters(fit), total)}
             doubt = -2 * (w * np.log(q.max(1))).sum()  # of the assignment to components
-            aic = -2 * log.sum() + 2 * free
-            record = {"n_components": k, "loglik": log.sum(), "parameters": free, "aic": aic,
-                      "bic": bic, "icl": bic + doubt}
+            record["icl"] = record["bic"] + doubt
             if fit.bound is not None:
                 record["bound"] = fit.bound + self._labellings(k)
             records.append({**record, "converged": fit.converged})
-        import pandas as pd
-
-        self.table_ = pd.DataFrame(records)
-        if self.criterion not in self.table_:
+        if self.criterion not in records[0]:
             raise ModelError(f"{type(self).__name__}(criterion='bound'): the engine "
                              f"{short(next(iter(fits.values())).engine)} has no lower bound of the "
                              f"evidence: use engine=probml.VB(), or criterion='bic'")
-        score = self.table_[self.criterion] * (-1 if self.criterion == "bound" else 1)
-        self.fits_, self.n_components_ = fits, int(self.table_.loc[score.idxmin(), "n_components"])
+        self.table_, self.n_components_ = lowest(records, self.criterion)
+        self.fits_ = fits
         self._keep(fits[self.n_components_], total)
         if (len(components) > 1 and self.n_components_ in (components[0], components[-1])
             and self.n_components_ > 1):

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.climbing.boundary import LESS, narrow_scales, singular_correlations
 from probml.engines.engine import Outcome, Status
-from probml.engines.findings import Code, Finding, quoted
+from probml.engines.findings import Code, Finding
+from probml.engines.optimization.boundary import LESS, narrow_scales, singular_correlations
+from probml.errors import quoted
 from probml.evidence.effect_modes import gap
 from probml.evidence.passes import log_evidence
 from probml.jaxpr.memo import memo

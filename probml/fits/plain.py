@@ -13,6 +13,7 @@ from probml.errors import ModelError
 
 TYPES = {"float": float, "int": int, "str": str, "bool": bool}
 ROOT = "probml."  # whose dataclasses and named tuples a file may name
+LIBRARY = "probml.models"
 
 Arrays = dict[str, np.ndarray]
 Others = Mapping[str, tuple[type, Callable, Callable]]  # kind → (class, to JSON, from JSON)
@@ -146,7 +147,8 @@ def unpacked(value: Any, arrays: Mapping[str, np.ndarray], others: Others = NONE
 
 
 def named(module: str, name: str) -> Any:
-    """A name of a module of this package.
+    """A name of a module of this package; of a public name of the model library its module does
+    not matter, as it may have moved since a file was written.
 
     Raises:
         ModelError: it is none of this package, or not there.
@@ -154,7 +156,9 @@ def named(module: str, name: str) -> Any:
     if not module.startswith(ROOT) or not all(part.isidentifier() for part in module.split(".")):
         raise ModelError(f"{module}.{name} is no name of probml")
     try:
-        found: Any = importlib.import_module(module)
+        library = importlib.import_module(LIBRARY) if module.startswith(LIBRARY) else None
+        public = library is not None and name in library.__all__
+        found: Any = library if public else importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:

@@ -33,11 +33,11 @@ from probml.dataset.dataset import Data
 from probml.device.load import load
 from probml.device.rows import Known, Rows
 from probml.engines import importance
-from probml.engines.climbing.identifiability import FEW, direction, of_domains
-from probml.engines.climbing.maximization import is_smooth
-from probml.engines.climbing.objective import at_point, flat
 from probml.engines.engine import Engine, planned
 from probml.engines.findings import Code, Finding
+from probml.engines.optimization.identifiability import FEW, direction, of_domains
+from probml.engines.optimization.maximization import is_smooth
+from probml.engines.optimization.objective import at_point, flat
 from probml.engines.progress import Progress
 from probml.evidence import density
 from probml.evidence.effects import means

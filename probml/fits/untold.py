@@ -11,8 +11,8 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
-from probml.engines.findings import Code, Finding, quoted
-from probml.errors import Refusal
+from probml.engines.findings import Code, Finding
+from probml.errors import Refusal, quoted
 from probml.factors.effects import messages
 from probml.factors.effects.messages import Information
 from probml.numerics.compiling import jit

@@ -77,6 +77,7 @@ class Generative:
     batch: int | None = None
     key = ()  # as it is written
     summary_tables: Callable | None = None  # see summarized
+    identified_by: Callable | None = None  # see identifies
 
     def __init__(self, function: Callable, chosen: str | None = None):
         self.chosen = chosen  # a plate of its own that is to be the rows
@@ -116,6 +117,14 @@ class Generative:
         (interface/showing/summaries.py)."""
         self.summary_tables = tables
         return tables
+
+    def identifies(self, quantities: Callable) -> Callable:
+        """Declare the quantities that the data identify where a symmetry of the model leaves its
+        parameters undetermined: a function of parameters by name that returns arrays by name, such
+        as differences between the coefficients of classes. Where an optimum is one of many, all
+        equally high, and these quantities are the same at all of them, a fit does not warn."""
+        self.identified_by = quantities
+        return quantities
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:

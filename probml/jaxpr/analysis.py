@@ -11,9 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from jax.extend.core import ClosedJaxpr
 
-from probml.jaxpr.memo import memo
 from probml.jaxpr.primitives import Kind, known, name_of
-from probml.jaxpr.program import EVERY_CALL, Program, Scan, While, flatten
+from probml.jaxpr.program import EVERY_CALL, Program, Scan, While, flat
 
 V = TypeVar("V")
 PATIENCE = 16  # turns of a loop after which what is found is widened
@@ -74,8 +73,14 @@ class Domain(Generic[V]):
 
 def analyse(closed: ClosedJaxpr, domain: Domain[V], inputs: Iterable[V]) -> list[V]:
     """What is found out about each output of a program, given the same about its inputs."""
-    program = _flat(closed, domain.calls, domain.idle)
-    values: list[Any] = [None] * program.size
+    program = flat(closed, domain.calls, domain.idle)
+    values = values_of(program, domain, inputs)
+    return [values[i] for i in program.results]
+
+
+def values_of(program: Program, domain: Domain[V], inputs: Iterable[V]) -> list[V]:
+    """What is found out about each place of a program."""
+    values: list[Any] = [None] * len(program.avals)
     for place, held in program.constants:
         values[place] = domain.constant(held)
     for place, value in zip(program.inputs, inputs, strict=True):
@@ -84,12 +89,7 @@ def analyse(closed: ClosedJaxpr, domain: Domain[V], inputs: Iterable[V]) -> list
         found = _results(eqn, [values[i] for i in operands], domain)
         for place, value in zip(results, found, strict=True):
             values[place] = value
-    return [values[i] for i in program.results]
-
-
-@memo(1024)
-def _flat(closed: ClosedJaxpr, calls: frozenset[str], idle: bool) -> Program:
-    return flatten(closed, calls, idle)
+    return values
 
 
 def _results(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:

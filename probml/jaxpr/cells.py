@@ -13,7 +13,7 @@ from jax.extend.core import ClosedJaxpr
 
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.program import Scan
-from probml.jaxpr.provenance import ENDS, NONE, sources
+from probml.jaxpr.provenance import ENDS, LARGEST, NONE, sources
 from probml.jaxpr.whole_numbers import folded, whole
 
 SEVERAL = -2  # in the place of a cell
@@ -30,7 +30,8 @@ def cells(closed: ClosedJaxpr, tracked: Mapping[int, str],
           numbers: Mapping[str, np.ndarray] | None = None,
           known: Mapping[int, np.ndarray] | None = None) -> list[dict[str, np.ndarray]]:
     """For each output and tracked input on which it depends, the cell on which every element does:
-    an array of its shape, NONE for no cell, SEVERAL for more than one.
+    an array of its shape (not to be written to), NONE for no cell, SEVERAL for more than one.
+    Of an input of more than 10^7 elements it is SEVERAL.
 
     Args:
         tracked: index of an input → its name.
@@ -45,10 +46,14 @@ def cells(closed: ClosedJaxpr, tracked: Mapping[int, str],
         if i not in tracked:
             inputs.append(_Value({}, np.asarray(known[i], float) if i in known else None))
             continue
-        own = np.arange(var.aval.size).reshape(var.aval.shape)
-        number = numbers.get(tracked[i], own)
+        shape, size = var.aval.shape, var.aval.size
+        if size > LARGEST:
+            inputs.append(_Value({tracked[i]: tuple(np.full((1,) * len(shape), end)
+                                                    for end in (0, size))}))
+            continue
+        number = numbers.get(tracked[i], np.arange(size).reshape(shape))
         inputs.append(_Value({tracked[i]: (number, number)}))
-    return [{name: np.array(np.broadcast_to(_cell(*marks), aval.shape))
+    return [{name: np.broadcast_to(_cell(*marks), aval.shape)
              for name, marks in value.marks.items()}
             for value, aval in zip(analyse(closed, _Cells(), inputs), closed.out_avals,
                                    strict=True)]

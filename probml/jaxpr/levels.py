@@ -115,21 +115,20 @@ def classify(closed_jaxpr: ClosedJaxpr, tracked: Mapping[int, str]) -> list[dict
 def dependencies(closed_jaxpr: ClosedJaxpr) -> list[frozenset[int]]:
     """For each output, the indices of all inputs it depends on: exact through calls and loops, all
     inputs for what is not known."""
-
-    return analyse(closed_jaxpr, _Dependence(), map(frozenset, zip(range(len(
+    return analyse(closed_jaxpr, Dependence(), map(frozenset, zip(range(len(
         closed_jaxpr.jaxpr.invars)))))
 
 
-class _Dependence(Domain[frozenset[int]]):
-    """The inputs on which an array depends."""
+class Dependence(Domain[frozenset]):
+    """The inputs on which an array depends, by what they are called."""
 
-    def constant(self, value: Any) -> frozenset[int]:
+    def constant(self, value: Any) -> frozenset:
         return frozenset()
 
-    def equation(self, eqn: Any, operands: list[frozenset[int]]) -> list[frozenset[int]]:
+    def equation(self, eqn: Any, operands: list[frozenset]) -> list[frozenset]:
         return [frozenset().union(*operands)] * len(eqn.outvars)
 
-    def join(self, one: frozenset[int], other: frozenset[int], eqn: Any) -> frozenset[int]:
+    def join(self, one: frozenset, other: frozenset, eqn: Any) -> frozenset:
         return one | other
 
 

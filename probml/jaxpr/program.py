@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax._src import core, source_info_util
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
+from probml.jaxpr.compat import as_written_at, equation_settings
+from probml.jaxpr.memo import memo
 from probml.jaxpr.primitives import Kind, known, named
 
-# the settings that equations are made under; some JAX makes a new object each time it is asked
-_here = getattr(core, "current_jaxpr_eqn_context", lambda: None)
 CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 RULES = frozenset({"custom_jvp_call", "custom_vjp_call"})  # calls with derivatives of their own
 EVERY_CALL = named(Kind.CALL)
@@ -33,18 +32,22 @@ class Program(NamedTuple):
 
     Attributes:
         inputs, results: the places of arguments and of results. constants: (place, value).
-        size: how many places there are.
+        avals: the shape and type of what each place holds.
     """
 
     lines: list[Line]
     inputs: tuple[int, ...]
     constants: list[tuple[int, Any]]
     results: tuple[int, ...]
-    size: int
+    avals: list[Any]
+
+    def makers(self) -> dict[int, Line]:
+        """Place → the line that computes it."""
+        return {place: line for line in self.lines for place in line.results}
 
     def begun(self, args: Sequence[Any]) -> list[Any]:
         """Values by place: arguments and constants."""
-        values: list[Any] = [None] * self.size
+        values: list[Any] = [None] * len(self.avals)
         for place, value in self.constants:
             values[place] = value
         for place, value in zip(self.inputs, args, strict=True):
@@ -88,12 +91,15 @@ def flatten(closed: ClosedJaxpr, calls: Collection[str] = CALLS, idle: bool = Fa
         idle: keep equations that no result asks for.
     """
     opener = _Opener(calls, idle)
-    inputs = [opener.place() for _ in closed.jaxpr.invars]
-    consts = [opener.constant(value) for value in closed.consts]
+    inputs = [opener.place(var.aval) for var in closed.jaxpr.invars]
     wanted = [True] * len(closed.jaxpr.outvars)
-    results = opener.walk(closed.jaxpr, consts, inputs, wanted)
+    results = opener.walk(closed, inputs, wanted)
     return Program(opener.lines, tuple(inputs), opener.constants,
-                   tuple(place for place in results if place is not None), opener.count)
+                   tuple(place for place in results if place is not None), opener.avals)
+
+
+flat = memo(1024)(flatten)
+"""The same, once for a program that is read again."""
 
 
 def bind(eqn: Any, values: Sequence[Any]) -> Sequence[Any]:
@@ -103,8 +109,8 @@ def bind(eqn: Any, values: Sequence[Any]) -> Sequence[Any]:
                   for value in values]
     params = eqn.primitive.get_bind_params(eqn.params)
     functions, params = params if isinstance(params, tuple) else ((), params)  # up to JAX 0.9
-    with source_info_util.user_context(eqn.source_info.traceback):
-        if eqn.ctx is _here():  # as nearly always
+    with as_written_at(eqn.source_info.traceback):
+        if eqn.ctx is equation_settings():  # as nearly always
             found = eqn.primitive.bind(*functions, *values, **params)
         else:
             with eqn.ctx.manager:
@@ -117,31 +123,34 @@ class _Opener:
         self._calls, self._idle = calls, idle
         self.lines: list[Line] = []
         self.constants: list[tuple[int, Any]] = []
-        self.count = 0
+        self.avals: list[Any] = []
         self._made: dict[tuple, tuple[int, ...]] = {}  # what a line does and takes → its results
         self._known: dict[tuple, int] = {}  # constant → its place
 
-    def place(self) -> int:
-        self.count += 1
-        return self.count - 1
+    def place(self, aval: Any) -> int:
+        self.avals.append(aval)
+        return len(self.avals) - 1
 
-    def constant(self, value: Any, aval: Any = None) -> int:
+    def constant(self, value: Any, aval: Any) -> int:
         """The place of a value; as bytes, since -0.0 is not 0.0, where it is not long."""
-        kind = getattr(value if aval is None else aval, "dtype", None)
+        kind = getattr(aval, "dtype", None)
         if isinstance(value, jax.core.Tracer) or not isinstance(kind, np.dtype) or (
                 np.size(value) > SMALL or not getattr(value, "is_fully_addressable", True)):
             key: tuple = (id(value),)
         else:
-            weak = getattr(value if aval is None else aval, "weak_type", False)
-            key = (kind, weak, np.shape(value), np.asarray(value).tobytes())
+            key = (kind, getattr(aval, "weak_type", False), np.shape(value),
+                   np.asarray(value).tobytes())
         if key not in self._known:
-            self._known[key] = place = self.place()
+            self._known[key] = place = self.place(aval)
             self.constants.append((place, value))  # which keeps it alive, and its id its own
         return self._known[key]
 
-    def walk(self, jaxpr: Any, consts: Sequence[int], args: Sequence[int],
+    def walk(self, closed: ClosedJaxpr, args: Sequence[int],
              wanted: Sequence[bool]) -> list[int | None]:
         """Adds the lines of a program; the places of its wanted results."""
+        jaxpr = closed.jaxpr
+        consts = [self.constant(value, var.aval)
+                  for value, var in zip(closed.consts, jaxpr.constvars, strict=True)]
         at: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args),
                                       strict=True))
 
@@ -152,9 +161,7 @@ class _Opener:
             operands = tuple(map(read, eqn.invars))
             inner, taken = called(eqn) if eqn.primitive.name in self._calls else (None, ())
             if inner is not None:
-                held = [self.constant(value) for value in inner.consts]
-                found: Sequence[int | None] = self.walk(
-                    inner.jaxpr, held, [operands[i] for i in taken], asked)
+                found: Sequence[int | None] = self.walk(inner, [operands[i] for i in taken], asked)
             else:
                 found = self._line(eqn, operands)
             at.update(zip(eqn.outvars, found, strict=True))
@@ -166,7 +173,7 @@ class _Opener:
         key = None if eqn.effects else _key(eqn, operands)
         if key is not None and key in self._made:
             return self._made[key]
-        results = tuple(self.place() for _ in eqn.outvars)
+        results = tuple(self.place(var.aval) for var in eqn.outvars)
         self.lines.append(Line(eqn, operands, results))
         if key is not None:
             self._made[key] = results

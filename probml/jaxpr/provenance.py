@@ -66,9 +66,11 @@ def _everything(marks: Marks, end: End) -> np.ndarray:
 
 def _joined(marks: Marks, end: End) -> np.ndarray:
     """Elements at the same place, or numbers that stand for all."""
-    present = [m for m in marks if m is not None]
-    out = present[0]
-    for m in present[1:]:
+    out, *others = [m for m in marks if m is not None]
+    for m in others:
+        if out.size * m.size > LARGEST and math.prod(shape := np.broadcast_shapes(
+                out.shape, m.shape)) > LARGEST:
+            return _everything(marks, end).reshape((1,) * len(shape))
         out = end.join(out, m)
     return out
 
@@ -104,11 +106,24 @@ def _running(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
 
 
 def _window(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
-    params, joined = eqn.params, _ranked(_joined(marks, end), len(_shape(eqn.invars[0])))
-    axes = tuple(axis for axis in range(joined.ndim) if tuple(params["padding"][axis]) != (0, 0)
-                 or any(params[key][axis] != 1 for key in (
-                     "window_dimensions", "window_strides", "window_dilation", "base_dilation")))
-    return end.join.reduce(joined, axes, keepdims=True, initial=end.blank)
+    """Neighbours, axis after axis; what lies outside is left out."""
+    params, shapes = eqn.params, (_shape(eqn.invars[0]), _shape(eqn.outvars[0]))
+    m = _ranked(_joined(marks, end), len(shapes[0]))
+    for axis, (count, places) in enumerate(zip(*shapes, strict=True)):
+        size, step, gap, spread = (params[key][axis] for key in (
+            "window_dimensions", "window_strides", "window_dilation", "base_dilation"))
+        first, wide = params["padding"][axis][0], (-1, *(1,) * (m.ndim - axis - 1))
+        if m.shape[axis] == 1 or (size, step, spread, first, places) == (1, 1, 1, 0, count):
+            continue
+        if m.size * size > LARGEST:
+            m = end.join.reduce(m, axis, keepdims=True, initial=end.blank)
+            continue
+        before, m = m, np.asarray(end.blank)
+        for at in (np.arange(places) * step + i * gap - first for i in range(size)):
+            inside = (at % spread == 0) & (at >= 0) & (at < count * spread)
+            near = np.take(before, np.where(inside, at // spread, 0), axis)
+            m = end.join(m, np.where(inside.reshape(wide), near, end.blank))
+    return m
 
 
 def _opaque(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | list | None:

@@ -8,18 +8,19 @@ program that uses the state itself (`tau * slope`, `table[tau]`) has no switches
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from probml.jaxpr.program import Line, Program, flatten
+from probml.jaxpr.analysis import values_of
+from probml.jaxpr.levels import Dependence
+from probml.jaxpr.program import Program, flatten
 
 # the key under which a site's environment holds its program with the switches set
 SETTING = object()
-INLINED = ("jit", "pjit", "closed_call")  # calls that are nothing but their equations
 MOST = 4  # switches: 16 settings
 GAIN = 2  # how many times fewer the settings must be than the states
 
@@ -81,24 +82,17 @@ class _Read:
 
     def __init__(self, closed: ClosedJaxpr, takes: Sequence[str], parents: Iterable[str],
                  shared: Iterable[str]):
-        self.program: Program = flatten(closed, INLINED)
+        self.program: Program = flatten(closed)
         self.parents, self.moving = tuple(parents), frozenset(shared)
-        self.inputs = dict(zip(takes, zip(self.program.inputs, closed.in_avals, strict=True),
-                               strict=True))
-        self.made: dict[int, Line] = {}
-        self.avals: dict[int, Any] = {place: aval for place, aval in self.inputs.values()}
-        self.needs = {place: frozenset[str]() for place, _ in self.program.constants}
-        self.needs |= {place: frozenset([name]) for name, (place, _) in self.inputs.items()}
-        for line in self.program.lines:
-            needs = frozenset().union(*(self.needs[i] for i in line.operands))
-            for place, var in zip(line.results, line.eqn.outvars, strict=True):
-                self.made[place], self.needs[place], self.avals[place] = line, needs, var.aval
+        self.inputs = dict(zip(takes, self.program.inputs, strict=True))
+        self.made, self.avals = self.program.makers(), self.program.avals
+        self.needs = values_of(self.program, Dependence(), [frozenset([name]) for name in takes])
 
     def values(self, wanted: Sequence[int], env: Mapping[str, jax.Array],
                held: Mapping[int, jax.Array]) -> list[jax.Array]:
         """The values of places for inputs, where those of others are held."""
-        own = {place: jnp.asarray(env[name], aval.dtype)
-               for name, (place, aval) in self.inputs.items() if name in env}
+        own = {place: jnp.asarray(env[name], self.avals[place].dtype)
+               for name, place in self.inputs.items() if name in env}
         return list(map(jnp.asarray, self.program.at(wanted, own | dict(held))))
 
     def cut(self, places: Iterable[int], parent: str) -> list[int]:

@@ -5,12 +5,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import core
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
-from probml.jaxpr.memo import memo
+from probml.jaxpr.compat import is_outside_of_traces
 from probml.jaxpr.primitives import known
-from probml.jaxpr.program import bodies, flatten
+from probml.jaxpr.program import bodies, flat
 
 __all__ = ["ClosedJaxpr", "Literal", "equations", "evaluate", "jaxpr_of", "one_way"]
 
@@ -35,12 +34,9 @@ def jaxpr_of(function: Callable) -> Callable[..., ClosedJaxpr]:
 
 def evaluate(closed: ClosedJaxpr, *values: Any) -> list:
     """The results of a program; inside a trace its calls are opened."""
-    if core.trace_state_clean():
+    if is_outside_of_traces():
         return jaxpr_as_fun(closed)(*values)
-    return _flat(closed).run(values)
-
-
-_flat = memo(1024)(flatten)
+    return flat(closed).run(values)
 
 
 def equations(closed: ClosedJaxpr) -> Iterator[Any]:

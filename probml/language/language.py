@@ -188,9 +188,14 @@ class Bound:
         self.context = _context(generative.function)
         self.helpers = _helpers(generative.function)
         chosen = getattr(generative, "chosen", None)
-        self.code = fingerprint(generative.function), generative.key if chosen is None else (
-            chosen, *generative.key)
+        self.code = (fingerprint(generative.function), generative.key if chosen is None else (
+            chosen, *generative.key), *map(fingerprint, filter(None, [self.identified_by])))
         self._hash = hash((self.code, settings, interventions, self.context))
+
+    @property
+    def identified_by(self) -> Callable | None:
+        """What data identify, where the model declares it; see Generative.identifies."""
+        return getattr(self.generative, "identified_by", None)
 
     @property
     def name(self) -> str:

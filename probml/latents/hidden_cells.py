@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.elimination.cellwise.by_cells import NONE, Part, Tangled, sum_out
+from probml.errors import quoted
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.memo import memo
 from probml.jaxpr.walk import jaxpr_of
@@ -291,6 +292,6 @@ def why_not(structure: Structure, group: Group) -> str | None:
         jax.eval_shape(lambda: some({name: (jnp.zeros(sites[name].cells, _kind(sites[name])), None)
                                      for name in names}))
     except Tangled as tangled:
-        return (f"each cell of {' and '.join(map(repr, tangled.names))} depends on several cells "
+        return (f"each cell of {quoted(tangled.names, ' and ')} depends on several cells "
                 f"of the others")
     return None

@@ -241,6 +241,10 @@ def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
     lone = near | ~(top.min() > top[best] - NEGLIGIBLE)  # the other is no peak
     alone, both = _about_one(middle[best], wide[best], count), _about_two(middle, wide, count)
     place, share = (jnp.where(lone, one, two) for one, two in zip(alone, both, strict=True))
+    # far out, a rate may be no number in float32 where its density is 0
+    finite = jnp.isfinite(jax.vmap(height)(place))
+    low, high = (bound(jnp.where(finite, place, middle[best])) for bound in (jnp.min, jnp.max))
+    place, share = jnp.clip(place, low, high), jnp.where(finite, share, -jnp.inf)
     return kept(jax.lax.stop_gradient(place)), kept(jax.lax.stop_gradient(share))
 
 

@@ -1,1 +1,1 @@
-"""Arithmetic that knows no model: compiling, climbing, curvature, precision."""
+"""Arithmetic that knows no model: compiling, optimisation, curvature, precision."""

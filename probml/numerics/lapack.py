@@ -15,8 +15,11 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
+
+from probml.jaxpr import compat
 
 CORES = 8  # with more threads than calls that can meet, none blocks
 WORK = 150_000  # multiplications of a batch from which it is taken apart
@@ -30,12 +33,8 @@ def installed() -> bool:
     if jax.default_backend() != "cpu" or (os.cpu_count() or 1) > CORES:
         return False
     try:
-        from jax._src.interpreters import mlir
-        from jax._src.lax import linalg
-
-        table = mlir._platform_specific_lowerings["cpu"]
-        primitives = (linalg.cholesky_p, linalg.triangular_solve_p, linalg.lu_p)
-        entries = [type(table[p])(rule=_looped(p, table[p].rule, mlir), inline=table[p].inline)
+        table, lower, primitives = compat.cpu_lowerings()
+        entries = [type(table[p])(rule=_looped(p, table[p].rule, lower), inline=table[p].inline)
                    for p in primitives]
     except (ImportError, AttributeError, KeyError, TypeError) as error:
         warnings.warn(
@@ -61,7 +60,7 @@ def guarded() -> Iterator[None]:
         _GUARDED.reset(token)
 
 
-def _looped(primitive, rule: Callable, mlir) -> Callable:
+def _looped(primitive: Any, rule: Callable, lower_function: Callable) -> Callable:
     """The lowering of a factorisation: its own rule for one matrix, a loop over a large batch."""
 
     def lower(context, *operands, **parameters):
@@ -76,6 +75,7 @@ def _looped(primitive, rule: Callable, mlir) -> Callable:
             out = jax.lax.map(lambda each: primitive.bind(*each, **parameters), flat)
             return jax.tree.map(lambda leaf: leaf.reshape(*shape[:-2], *leaf.shape[1:]), out)
 
-        return mlir.lower_fun(loop, multiple_results=primitive.multiple_results)(context, *operands)
+        return lower_function(loop, multiple_results=primitive.multiple_results)(
+            context, *operands)
 
     return lower

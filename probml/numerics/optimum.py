@@ -137,14 +137,16 @@ class Newton:
             return jnp.maximum(tolerance * (1 + jnp.abs(value)), self.enough)
 
         def turn(carry):
-            point, value, gradient, hessian, damping, count, values, (step, sound, small, _,
-                                                                      _) = carry
+            (point, value, gradient, hessian, damping, count, values, refused,
+             (step, sound, small, _, _)) = carry
             there = jax.tree.map(lambda p, s: jnp.where(sound, p + s, p), point, step)
             new, slope, bend = evaluate(there)
             low = value - rounding * self.slack * (1 + jnp.abs(value)) if self.slack else value
             taken = sound & jnp.isfinite(new) & (new >= low)
             gain = jnp.where(taken, new - value, jnp.inf)
-            ended = small | (taken & (damping == 0) & (gain <= tolerance * (1 + jnp.abs(value))))
+            # where less damping was refused, and this much gains nothing, the two would alternate
+            least = jnp.where(damping == 0, tolerance * (1 + jnp.abs(value)), 0.0)
+            ended = small | (taken & ((damping == 0) | refused) & (gain <= least))
             damping = jnp.where(taken, jnp.where(damping < 1e-4, 0.0, damping / 10),
                                 jnp.maximum(10 * damping, 1e-3))
             point, value, gradient, hessian = jax.tree.map(
@@ -152,11 +154,11 @@ class Newton:
                 (point, value, gradient, hessian))
             count = count + taken
             values = values.at[jnp.where(taken, count, values.size)].set(value, mode="drop")
-            return (point, value, gradient, hessian, damping, count, values,
+            return (point, value, gradient, hessian, damping, count, values, ~taken,
                     (*ahead(point, value, gradient, hessian, damping), ended))
 
         def more(carry):
-            _, value, _, _, damping, count, _, (*_, last, ended) = carry
+            _, value, _, _, damping, count, _, _, (*_, last, ended) = carry
             going = ~ended & ~last & (damping < STIFF)
             return going & (count < steps) & jnp.isfinite(value)
 
@@ -165,10 +167,10 @@ class Newton:
         # less is rounding
         tolerance = jnp.maximum(self.tolerance, jnp.where(self.tolerance > 0, rounding, 0.0))
         values = jnp.full(self.history + 1, jnp.nan, value.dtype).at[0].set(value)
-        none = jnp.zeros((), value.dtype)
-        carry = (start, value, gradient, first, none, jnp.zeros((), int), values,
-                 (*ahead(start, value, gradient, first, none), jnp.zeros((), bool)))
-        point, value, gradient, hessian, _, count, values, (step, _, _, last, ended) = (
+        none, no = jnp.zeros((), value.dtype), jnp.zeros((), bool)
+        carry = (start, value, gradient, first, none, jnp.zeros((), int), values, no,
+                 (*ahead(start, value, gradient, first, none), no))
+        point, value, gradient, hessian, _, count, values, _, (step, _, _, last, ended) = (
             jax.lax.while_loop(more, turn, carry))
         if self.blind:
             point = jax.tree.map(lambda p, s: jnp.where(last & ~ended & (count < steps), p + s, p),
@@ -184,10 +186,8 @@ def chords(hessian: jax.Array, steps: int) -> Newton:
     first gain a constant factor each instead of doubling the digits (Ortega & Rheinboldt 1970,
     "Iterative Solution of Nonlinear Equations", section 7.1).
     """
-    def step(point, gradient, _, damping):
-        return dense_step(point, gradient, hessian, damping)
-
-    return Newton(steps, 1e-16, step=step)
+    return Newton(steps, 1e-16, step=lambda point, gradient, _, damping: dense_step(
+        point, gradient, hessian, damping))
 
 
 def separable(function: Callable) -> Callable:

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax._src import core
 
+from probml.jaxpr.compat import is_outside_of_traces
 from probml.numerics.outside import forks
 
 THREEFRY = "threefry2x32"
@@ -52,7 +52,7 @@ def as_array(value: Any) -> jax.Array:
     """As jnp.asarray; compiles nothing where nothing is traced."""
     if isinstance(value, jax.Array):
         return value
-    return placed(value) if core.trace_state_clean() else jnp.asarray(value)
+    return placed(value) if is_outside_of_traces() else jnp.asarray(value)
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -1,23 +1,22 @@
 """What was seen + structure → plan: roles, scopes, orders and budget decided."""
 
+import dataclasses
 import math
-from collections.abc import Mapping
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from probml.elimination import orders
-from probml.errors import Refusal
+from probml.errors import Refusal, quoted
 from probml.jaxpr.memo import memo
 from probml.latents import grouping, hidden_cells
 from probml.latents.latent import Group
 from probml.plan.groupings import groupings
 from probml.plan.integrals import ruled
 from probml.plan.plan import BUDGET, TABLE, Plan
+from probml.plan.roles import Request, assign_roles, summed_out
 from probml.plan.variable import Variable
 from probml.structure.site import Site
 from probml.structure.structure import Structure
-
-FEW = 6  # binary digits of the joint states of a site that are summed out as they are
 
 
 def make(
@@ -49,151 +48,143 @@ def make(
         Refusal: an unseen continuous site feeds another and cannot be integrated out, a summed-out
             site has no finite support, a table exceeds the budget.
     """
-    return _make(structure, tuple(sorted(pattern.items())), tuple(given), tuple(targets),
-                 merge_globals, tuple(joints), tuple(holes), tuple(effects), lenient, tuple(flat),
-                 nodes)
+    return _decided(Request(
+        structure, tuple(sorted(pattern.items())), tuple(given), tuple(targets), merge_globals,
+        tuple(joints), tuple(holes), tuple(effects), lenient, tuple(flat), nodes))
 
 
 @memo(512)
-def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tuple,
-          merge_globals: bool, joints: tuple, holes: tuple, effects: tuple,
-          lenient: bool, flat: tuple, nodes: int | None) -> Plan:
-    pattern, sites, name_of = dict(pattern_items), structure.sites, structure.model.name
-    active, barren = _active(structure, pattern, targets), _barren(structure, given)
-    asked = [structure.deterministics[name] for name in targets if name in structure.deterministics]
-    # site → what is asked and computed from it
-    feeds = {parent: site.name for site in reversed(asked) for parent in site.parents}
-    variables: dict[str, Variable] = {}
-    observed, latents, cellwise = [], [], []
-    for name in (name for name in holes if sites[name].discrete):
-        raise Refusal(f"model '{name_of}': the vector '{name}' ({sites[name].kind}) is partially "
-                      f"observed while others depend on it, and it has too many states to be "
-                      f"summed out")
-    for site in sites.values():
-        if (site.name in given or site.name not in active and site.rows or site.factor
-            or site.name in barren):
-            continue
-        state = pattern.get(site.name)
-        has_children = (any(child in active for child in structure.children[site.name])
-                        or site.name in feeds)
-        if not site.discrete:
-            looked = state == "torn" and any(p in latents for p in site.parents)
-            # where nothing is seen and nothing asked, as in a fit that was put at a point, nothing
-            # is integrated, but what a factor looks at; a chain also where it is seen: its steps
-            # are no rows
-            if (site.rows and (pattern or targets or holes or structure.losses)
-                and (state is None and has_children or site.name in holes or looked
-                     or site.chain)):
-                latents.append(site.name)
-            if site.rows and state is not None:
-                observed.append(site.name)
-            continue
-        clamped = site.chain and state == "seen" and not _countable(structure, site)
-        hidden = has_children or site.name in targets or state == "likelihood" or site.chain
-        summed = not site.rows or clamped or (state != "seen" and hidden)
-        if (summed and site.rows and site.name in targets and not has_children and state is None
-            and math.prod(site.cells) > 1):
-            summed = False  # a vector leaf is predicted from its parents, cell by cell
-        if summed and site.rows and site.states is None and not has_children and not any(
-            site.name in joint for joint in joints
-        ):
-            summed = False  # a count, asked for its mean or its probabilities cell by cell
-        if (site.name in targets and not has_children and site.rows and not site.chain
-            and state != "likelihood" and any(p in latents for p in site.parents)):
-            summed = False  # a leaf below a number: averaged over it
-        if summed and _is_spread(structure, site, state, {*active, *targets}, joints):
-            cellwise.append(site.name)
-        elif summed:
-            variables[site.name] = _variable(structure, site)
-        elif state is not None:
-            observed.append(site.name)
-    observed += [name for name in structure.losses if name in active]
-    beside = [name for name in targets if name not in sites
-              or sites[name].discrete and name not in observed]
+def _decided(request: Request) -> Plan:
+    """Roles, then groups, then the sites whose tables pool, then orders and their cost."""
+    structure, roles = request.structure, assign_roles(request)
     # of a fit what a factor depends on is sampled; a question takes whatever integral there is
-    weighing = () if merge_globals else structure.losses
+    weighing = () if request.merge_globals else structure.losses
+    beside = [name for name in request.targets if name not in structure.sites
+              or structure.sites[name].discrete and name not in roles.observed]
     groups, variables = _grouped(
-        structure, latents, [n for n in observed if n not in weighing],
-        [n for n in observed if n in weighing], beside, lenient, cellwise, variables)
-    inside = [v for v in variables if sites[v].rows]
+        structure, roles.latents, [n for n in roles.observed if n not in weighing],
+        [n for n in roles.observed if n in weighing], beside, request.lenient, roles.cellwise,
+        roles.variables)
     _check_switching(structure, groups, variables)
+    parts = ruled(structure, groupings(structure, request.effects, request.flat), request.nodes)
     integrated = {name for group in groups for name in group.sites}
-    integrated |= {child for name in effects for child in structure.children[name]}
-    parts = ruled(structure, groupings(structure, effects, flat), nodes)
+    integrated |= {child for name in request.effects for child in structure.children[name]}
+    pattern = dict(request.pattern)
     pooled, rowwise = [], []
-    for name in (n for n in (*observed, *inside) if n not in integrated):
-        (pooled if _is_pooled(structure, sites[name], pattern, variables) else rowwise).append(name)
-    draft = Plan(structure, pattern, given, targets, variables, tuple(observed), tuple(pooled),
-                 tuple(rowwise), (), (), (), (), 1, 1, 1, groups, parts)
-    _check_supports(draft)
-    local = [v for v in variables if sites[v].time is None and (sites[v].rows or merge_globals)]
-    inner = [v for v in variables if sites[v].time is not None and not sites[v].chain]
-    outer = [v for v in variables if v not in local and sites[v].time is None]
-    sizes = {v: variable.states for v, variable in variables.items()}
-    scopes = [draft.scope(name) for name in (*pooled, *rowwise) if name not in draft.steps] + list(
-        joints
-    )
-    scopes += [draft.reach(group) for group in groups]
-    scopes += [draft.along] if draft.along else []
-    scopes += [draft.scope(site.name) for site in asked if site.time is None]
-    inside = [draft.scope(name) for name in (*pooled, *rowwise) if name in draft.steps]
-    inside += [draft.scope(site.name) for site in asked if site.time is not None]
-    step_order = orders.best_order(inside, sizes, inner)
-    if merge_globals:
-        scopes += [tuple(draft.globals)] * bool(draft.globals)
-    order = orders.best_order(scopes, sizes, local)
-    clique, entries = orders.widest(scopes, sizes, order) if scopes else ((), 1)
-    outer_scopes = [tuple(p for p in sites[v].parents if p in variables) + (v,)
-                    for v in outer] + [draft.touching] * (not merge_globals)
-    outer_scopes += [draft.scope(name) for name in draft.mixed]
-    global_order = orders.best_order(outer_scopes, sizes, outer)
-    wide, many = orders.widest(outer_scopes, sizes, global_order) if outer else ((), 1)
-    step, step_entries = orders.widest(inside, sizes, step_order) if inside else ((), 1)
-    joint = (*draft.along, *draft.chains)  # a chain moves between all pairs of its joint states
-    moves = math.prod(sizes[v] for v in joint) * math.prod(sizes[v] for v in draft.chains)
-    if moves >= step_entries:
-        step, step_entries = (*joint, *draft.chains), moves
-    for names, count in ((clique, entries), (wide, many), (step, step_entries)):
-        if count * 8 > BUDGET:
+    for name in (*roles.observed, *(v for v in variables if structure.sites[v].rows)):
+        if name not in integrated:
+            table = _is_pooled(structure, structure.sites[name], pattern, variables)
+            (pooled if table else rowwise).append(name)
+    plan = Plan(structure, pattern, request.given, request.targets, variables,
+                tuple(roles.observed), tuple(pooled), tuple(rowwise), (), (), (), (), 1, 1, 1,
+                groups, parts)
+    _check_supports(plan)
+    return _ordered(plan, request)
+
+
+class Elimination(NamedTuple):
+    """Variables that are eliminated together: the scopes of their factors, the order, and the
+    variables of the widest table with its entries."""
+
+    scopes: Sequence[tuple[str, ...]]
+    order: tuple[str, ...]
+    clique: Sequence[str]
+    entries: int
+
+
+def _eliminated(scopes: Sequence[tuple[str, ...]], sizes: Mapping[str, int],
+                names: Sequence[str]) -> Elimination:
+    order = tuple(orders.best_order(scopes, sizes, names))
+    return Elimination(scopes, order,
+                       *(orders.widest(scopes, sizes, order) if scopes else ((), 1)))
+
+
+def _ordered(plan: Plan, request: Request) -> Plan:
+    """The plan with the orders in which its variables are eliminated, and their cost.
+
+    Raises:
+        Refusal: a table exceeds the budget.
+    """
+    sites = plan.structure.sites
+    sizes = {name: variable.states for name, variable in plan.variables.items()}
+    local = [v for v in plan.variables
+             if sites[v].time is None and (sites[v].rows or request.merge_globals)]
+    inner = [v for v in plan.variables if sites[v].time is not None and not sites[v].chain]
+    outer = [v for v in plan.variables if v not in local and sites[v].time is None]
+    row = _eliminated(_scopes_of_row(plan, request), sizes, local)
+    step = _with_moves(plan, sizes, _eliminated(_scopes_of_step(plan), sizes, inner))
+    above = _eliminated(_scopes_above(plan, outer, request) if outer else [], sizes, outer)
+    for clique, entries in ((each.clique, each.entries) for each in (row, above, step)):
+        if entries * 8 > BUDGET:
             raise Refusal(
-                f"model '{name_of}': summing out needs a table over "
-                f"{', '.join(repr(n) for n in names)} with {count:.3g} entries, {count * 8:.3g} "
-                f"bytes, above the budget of {BUDGET:.3g}. Observe some of these sites, or remove "
-                f"an edge between them"
+                f"model '{plan.structure.model.name}': summing out needs a table over "
+                f"{quoted(clique)} with {entries:.3g} entries, "
+                f"{entries * 8:.3g} bytes, above the budget of {BUDGET:.3g}. Observe some of these "
+                f"sites, or remove an edge between them"
             )
-    width = max(
-        entries,
-        step_entries if not draft.chains else math.prod(sizes[v] for v in joint),
-        max((math.prod(sites[n].cells or (1,)) * (1 + (sites[n].event or (1,))[0] // 2)
-             for n in (*pooled, *rowwise)), default=1),
-        max((math.prod(sizes[v] for v in draft.scope(n)) for n in (*pooled, *rowwise)), default=1),
-        max((2 * math.prod(sites[n].cells) * math.prod(sizes[v] for v in draft.scope(n))
-             for n in draft.torn), default=1),
-        max((_breadth(draft, group) for group in groups), default=1),
-        _told(draft),
-    )
-    return Plan(
-        structure,
-        pattern,
-        given,
-        targets,
-        variables,
-        tuple(observed),
-        tuple(pooled),
-        tuple(rowwise),
-        tuple(order),
-        tuple(global_order),
-        tuple(step_order),
-        clique if entries >= step_entries else tuple(step),
-        max(entries, step_entries),
-        orders.work(scopes, sizes, order),
-        width,
-        groups,
-        parts,
+    wider = row if row.entries >= step.entries else step
+    return dataclasses.replace(
+        plan, order=row.order, global_order=above.order, step_order=step.order,
+        clique=tuple(wider.clique), entries=wider.entries,
+        work=orders.work(row.scopes, sizes, row.order),
+        width=_width(plan, sizes, row.entries, step.entries))
+
+
+def _asked(plan: Plan) -> list[Site]:
+    """The targets that are computed from sites."""
+    computed = plan.structure.deterministics
+    return [computed[name] for name in plan.targets if name in computed]
+
+
+def _scopes_of_row(plan: Plan, request: Request) -> list[tuple[str, ...]]:
+    scopes = [plan.scope(name) for name in (*plan.pooled, *plan.rowwise) if name not in plan.steps]
+    scopes += [*request.joints, *(plan.reach(group) for group in plan.latents)]
+    scopes += [plan.along] if plan.along else []
+    scopes += [plan.scope(site.name) for site in _asked(plan) if site.time is None]
+    return scopes + [plan.globals] * (request.merge_globals and bool(plan.globals))
+
+
+def _scopes_of_step(plan: Plan) -> list[tuple[str, ...]]:
+    scopes = [plan.scope(name) for name in (*plan.pooled, *plan.rowwise) if name in plan.steps]
+    return scopes + [plan.scope(site.name) for site in _asked(plan) if site.time is not None]
+
+
+def _scopes_above(plan: Plan, outer: Sequence[str], request: Request) -> list[tuple[str, ...]]:
+    """Of the variables outside rows."""
+    parents = {v: plan.structure.sites[v].parents for v in outer}
+    scopes = [(*(p for p in parents[v] if p in plan.variables), v) for v in outer]
+    scopes += [plan.touching] * (not request.merge_globals)
+    return scopes + [plan.scope(name) for name in plan.mixed]
+
+
+def _with_moves(plan: Plan, sizes: Mapping[str, int], step: Elimination) -> Elimination:
+    """A chain moves between all pairs of its joint states."""
+    joint = (*plan.along, *plan.chains)
+    moves = math.prod(sizes[v] for v in joint) * math.prod(sizes[v] for v in plan.chains)
+    return step if moves < step.entries else step._replace(
+        clique=(*joint, *plan.chains), entries=moves)
+
+
+def _width(plan: Plan, sizes: Mapping[str, int], row: int, step: int) -> int:
+    """Numbers that a row touches.
+
+    Args:
+        row, step: entries of the widest tables of a row and of a step.
+    """
+    sites, own = plan.structure.sites, (*plan.pooled, *plan.rowwise)
+    states = {name: math.prod(sizes[v] for v in plan.scope(name)) for name in own}
+    return max(
+        row,
+        math.prod(sizes[v] for v in (*plan.along, *plan.chains)) if plan.chains else step,
+        *(math.prod(sites[n].cells or (1,)) * (1 + (sites[n].event or (1,))[0] // 2) for n in own),
+        *states.values(),
+        *(2 * math.prod(sites[name].cells) * states[name] for name in plan.torn),
+        *(_breadth(plan, group) for group in plan.latents),
+        _touched_by_effects(plan),
     )
 
 
-def _told(plan: Plan) -> int:
+def _touched_by_effects(plan: Plan) -> int:
     """Numbers that what a row says of effects touches."""
     parts, seen = plan.groupings, sum(math.prod(plan.structure.sites[n].cells)
                                       for n in plan.grouped)
@@ -257,43 +248,6 @@ def _check_supports(plan: Plan) -> None:
             )
 
 
-def _active(structure: Structure, pattern: Mapping[str, str], targets: tuple[str, ...]) -> set[str]:
-    """Sites inside rows that matter: data, targets and their ancestors; barren ones sum to one and
-    are dropped."""
-    active, stack = set(), [*pattern, *targets, *structure.losses]
-    while stack:
-        name = stack.pop()
-        if name not in active:
-            active.add(name)
-            stack += [p for p in structure.named[name].parents if structure.sites[p].rows
-                      and pattern.get(p) != "seen"]
-    return active
-
-
-def _barren(structure: Structure, given: tuple[str, ...]) -> set[str]:
-    """Counts without end, outside rows and unseen, on which nothing depends, or nothing but others
-    of the kind: they sum to one."""
-    sites, out = structure.sites, set()
-    used = {parent for site in structure.deterministics.values() for parent in site.parents}
-    for site in reversed(sites.values()):
-        endless = (site.discrete and not site.rows and not site.factor and site.finite is None
-                   and site.name not in given)
-        if endless and site.name not in used and out.issuperset(structure.children[site.name]):
-            out.add(site.name)
-    return out
-
-
-def _countable(structure: Structure, site: Site) -> bool:
-    """Whether a chain that is seen whole is its pair counts: its tables are the same at every step,
-    and no other chain with states looks at it."""
-    sites = structure.sites
-    parents = [sites[p] for p in site.parents if sites[p].rows]
-    plain = all(p.time is None and p.discrete and p.states is not None and math.prod(p.cells) == 1
-                for p in parents)
-    return plain and not site.inputs and not any(c in structure.markov
-                                                 for c in structure.children[site.name])
-
-
 def _grouped(
     structure: Structure, latents: list[str], seen: list[str], losses: list[str],
     asked: list[str], lenient: bool, cellwise: list[str], variables: dict[str, Variable],
@@ -308,7 +262,7 @@ def _grouped(
     joint = {name: f"'{names[0]}' depends on them" for name, names in below.items() if names}
     while True:
         cellwise = [name for name in cellwise if name not in joint]
-        variables = variables | {name: _variable(structure, sites[name], why)
+        variables = variables | {name: summed_out(structure, sites[name], why)
                                  for name, why in joint.items()}
         variables = {name: variables[name] for name in sites if name in variables}
         inside = [name for name in variables if sites[name].rows]
@@ -332,40 +286,6 @@ def _given_numbers(structure: Structure, latents: list[str],
                    and any(p in latents or p in found for p in structure.sites[name].parents)}:
         found |= more
     return found
-
-
-def _is_spread(structure: Structure, site: Site, state: str | None, asked: set[str],
-               joints: tuple[tuple[str, ...], ...]) -> bool:
-    """Whether a hidden site has so many joint states that its cells are to be summed out one by
-    one; it, or what depends on it, is seen or asked for."""
-    return (site.rows and site.time is None and state != "likelihood" and site.finite is not None
-            and math.prod(site.cells) > 1  # of one cell the states are the table
-            and math.prod(site.cells) * math.log2(max(site.finite, 2)) > FEW
-            and not any(site.name in joint for joint in joints)
-            and any(name in asked for name in (site.name, *structure.children[site.name])))
-
-
-def _variable(structure: Structure, site: Site, why: str = "") -> Variable:
-    if site.finite is None:
-        end = "" if site.event else (f", or truncate it: Categorical(logits=dist.{site.kind}(...)"
-                                     f".log_prob(jnp.arange(k)))")
-        raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is latent and has "
-            f"to be summed out, but the model gives no finite list of its values (a total_count or "
-            f"DiscreteUniform bounds that depend on an input or on another site do not give one). "
-            f"Give '{site.name}' in the data{end}"
-        )
-    cells = math.prod(site.cells)
-    # of one cell the states are the table, which has its own budget
-    if cells > 1 and cells * math.log2(max(site.finite, 2)) > 16:
-        raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' has {cells} missing cells of "
-            f"{site.finite} states that are not independent given the "
-            f"rest{' (' * bool(why)}{why}{')' * bool(why)}: {site.finite}^{cells} joint states. "
-            f"Give '{site.name}' in the data or use fewer cells"
-        )
-    grid = np.indices((site.finite,) * cells).reshape(cells, -1).T
-    return Variable(site.name, grid.reshape(-1, *site.cells).astype(np.int32))
 
 
 def _is_pooled(structure: Structure, site: Site, pattern: Mapping[str, str],

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from probml.errors import quoted
 from probml.jaxpr.memo import memo
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
@@ -67,12 +68,12 @@ def _spreads(plan: Plan) -> tuple[Tie, ...]:
                 found |= {p: argument for p in uses
                           if p in plan.free and (alone or p not in direct)}
         if found:
-            unseen = " and ".join(f"'{parent}'" for parent in found)
             words = sorted({argument for argument in found.values()
                             if not argument.startswith("argument")})
             role = f"the {' and '.join(words)} of" if words else "more than the location of"
-            out.append(Tie(name, tuple(found), f"the prior of '{name}' ({site.kind}) has the "
-                                               f"unknown {unseen} as {role} it", "spread"))
+            out.append(Tie(name, tuple(found),
+                           f"the prior of '{name}' ({site.kind}) has the unknown "
+                           f"{quoted(found, ' and ')} as {role} it", "spread"))
     return tuple(out)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from probml.device import layout, load
 from probml.device.rows import Known, Resident
+from probml.errors import quoted
 from probml.evidence import carried
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ASKED
@@ -57,7 +58,7 @@ def within(fit: Fitted, draws: Mapping[str, Any], sampled: Mapping[str, np.ndarr
     cells = sum(math.prod(sites[name].along(held.steps)) for name in names)
     if count * held.table.rows * cells > MOST:
         warnings.warn(
-            f"draws({count}): {', '.join(map(repr, names))} of {held.table.rows} rows are left "
+            f"draws({count}): {quoted(names)} of {held.table.rows} rows are left "
             f"out, {count * held.table.rows * cells:.2g} numbers; ask for fewer draws, or use "
             f"simulate(given=data) for one draw per row", RuntimeWarning, stacklevel=4)
         return {}

@@ -7,8 +7,8 @@ import pytest
 import probml
 from probml.dataset.read import read
 from probml.device.load import load
-from probml.engines.climbing import maximization
 from probml.engines.engine import planned
+from probml.engines.optimization import maximization
 from probml.engines.restarting import slices
 from probml.models import logistic_regression
 from probml.numerics.optimum import HostBFGS, maximize

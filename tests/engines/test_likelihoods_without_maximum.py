@@ -8,6 +8,7 @@ LIMIT (a parameter tends to a limit of its support, as to the Poisson of a negat
 
 import warnings
 from collections.abc import Callable
+from importlib.resources import files
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ from numpyro.distributions import constraints
 
 import probml
 from coded import codes
-from probml.models import GeneralizedLinearModel, MixedModel
+from probml.models import GeneralizedLinearModel, LogisticRegression, MixedModel
 
 DIVERGES, LIMIT, LEVEL, PROPER = "separation", "limit", "not-identified|no-information", ""
 ML, BY_EM = probml.MAP(prior=False), probml.EM(prior=False)
@@ -287,6 +288,13 @@ def test_counts_narrower_than_poisson_ones_are_said_to_have_no_dispersion():
         face = GeneralizedLinearModel("negative binomial").fit(x, narrow)
     assert not face.converged_
     assert GeneralizedLinearModel("negative binomial").fit(x, wide).converged_
+
+
+def test_newton_stops_where_rounding_alone_tells_steps_apart():
+    iris = pd.read_csv(files("probml.data") / "iris.csv")
+    with pytest.warns(probml.ConvergenceWarning, match="separation"):
+        face = LogisticRegression(C=np.inf).fit(iris.drop(columns="Species"), iris["Species"])
+    assert face.n_iter_ < 100  # of at most 10,000
 
 
 @pytest.mark.parametrize("reml", [True, pytest.param(False, marks=pytest.mark.slow)])

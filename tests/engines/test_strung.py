@@ -89,7 +89,7 @@ def test_the_climb_ends_where_lbfgs_does_and_sooner(monkeypatch):
 
     # where rounding stops it on the way, what looks at its end takes it up in few steps of another
     # kind: how soon either is there is a question to the climbs alone
-    monkeypatch.setattr("probml.engines.climbing.maximization._is_refined", lambda *_: False)
+    monkeypatch.setattr("probml.engines.optimization.maximization._is_refined", lambda *_: False)
     plain = model.fit(data, engine)
 
     def arrival(history):

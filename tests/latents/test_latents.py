@@ -509,6 +509,28 @@ def test_float32_keeps_the_digits_of_a_far_and_tight_prior():
                                rtol=2e-3)
 
 
+@pytest.mark.parametrize("scale", [0.3, 2.0, 20.0])
+@pytest.mark.parametrize("seen", [
+    lambda e: dist.Poisson(jnp.exp(1 + e)), lambda e: dist.Gamma(2.0, jnp.exp(-e)),
+    lambda e: dist.Normal(0.0, jnp.exp(e)), lambda e: dist.NegativeBinomial2(jnp.exp(e), 2.0)],
+    ids=["Poisson", "Gamma", "Normal", "NegativeBinomial2"])
+def test_float32_has_the_density_of_float64_where_rates_overflow_far_out(seen, scale):
+    @probml.model
+    def own_rate():
+        sigma = sample("sigma", dist.HalfNormal(1.0))
+        with probml.rows():
+            e = sample("e", dist.Normal(0.0, sigma))
+            sample("y", seen(e))
+
+    y = np.array([1, 2, 7, 40])
+    found = {}
+    for double in (True, False):
+        with jax.enable_x64(double):
+            fit = own_rate().at({"sigma": np.array(scale)})
+            found[double] = np.asarray(fit.log_prob({"y": y}))
+    np.testing.assert_allclose(found[False], found[True], rtol=2e-4)
+
+
 def test_a_number_given_a_row_is_its_posterior_density_where_that_is_no_normal():
     """Of a Gamma rate under counts, a Gamma; of a normal under counts, a grid's."""
     y = np.array([[1.0, nan], [7.0, 3.0]])

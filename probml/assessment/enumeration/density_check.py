@@ -20,7 +20,7 @@ from probml.device import layout, load
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Problem, planned
 from probml.engines.start.prior import compiled_prior_point
-from probml.errors import Refusal
+from probml.errors import Refusal, quoted
 from probml.evidence import carried, density
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
@@ -84,7 +84,7 @@ class DensityCheck:
 
     def __str__(self) -> str:
         steps = "" if self.steps is None else f" of {self.steps} steps"
-        how = [f"{what} {', '.join(map(repr, names))}" for what, names in (
+        how = [f"{what} {quoted(names)}" for what, names in (
             ("summed out:", self.summed), ("integrated out:", self.integrated),
             ("sampled with the parameters:", self.sampled)) if names]
         lines = [f"log density of model '{self.model}' in {self.engine}: "

@@ -15,7 +15,7 @@ import numpy as np
 from probml.dataset.arrays import NUMBERS, Categories, Raw, deny
 from probml.dataset.coding import labels as naming
 from probml.dataset.kinds import refuse_long
-from probml.errors import DataError, ModelError, listed
+from probml.errors import DataError, ModelError, listed, quoted
 from probml.structure.indices import Formula, Index
 from probml.structure.ordering import why_ordered
 from probml.structure.structure import Structure
@@ -143,8 +143,8 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
         return
     base, top = bounds(indices.values())
     if len(indices) > 1 and not alike(indices.values()):
-        raise DataError(f"{_and(indices)} index one axis in different ways, so that labels have no "
-                        f"unique codes: pass integers")
+        raise DataError(f"{quoted(indices, ' and ')} index one axis in different ways, so that "
+                        f"labels have no unique codes: pass integers")
     coded = known is None and asked
     if coded:  # the fit knows codes alone: numbers are codes, text is none
         known = tuple(range(base, (_most(seen.values()) if top is None else top) + 1))
@@ -346,7 +346,3 @@ def _keep(name: str, codes: np.ndarray, number: np.ndarray, low: int, out: Codes
 def _where(bad: np.ndarray) -> tuple[int, str]:
     row, *cell = (int(i) for i in np.argwhere(bad)[0])
     return row, f", cell {cell[0] if len(cell) == 1 else tuple(cell)}" if cell else ""
-
-
-def _and(names: Iterable[str]) -> str:
-    return " and ".join(f"'{name}'" for name in names)

@@ -4,7 +4,7 @@ values of all."""
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from probml.errors import DataError
+from probml.errors import DataError, quoted
 
 NOTHING, NUMBER, TEXT = "nothing", "number", "text"  # kinds of columns
 
@@ -51,9 +51,9 @@ def _compare(file: str, known: Sequence[str], own: Any, schema: Any) -> None:
     beyond = [name for name in own.names if name not in schema.names]
     lacking = [name for name in known if name not in own.names]
     if beyond or lacking:
-        what = (f"has the column{_plural(beyond)} {_listed(beyond)}, which the schema of the "
+        what = (f"has the column{_plural(beyond)} {quoted(beyond)}, which the schema of the "
                 f"dataset does not have" if beyond else
-                f"lacks the column{_plural(lacking)} {_listed(lacking)} of the dataset's schema")
+                f"lacks the column{_plural(lacking)} {quoted(lacking)} of the dataset's schema")
         raise DataError(f"part '{file}' {what}: every file needs the same columns. To read only "
                         f"some columns pass a scanner, dataset.scanner(columns=[...])")
 
@@ -103,7 +103,3 @@ def kind_of(type_: Any) -> str:
 
 def _plural(names: Sequence[str]) -> str:
     return "s" if len(names) > 1 else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)

@@ -27,7 +27,7 @@ from probml.engines.conjugate.settings import Axis, Evidence
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.exact import Exact
 from probml.engines.findings import Code, Finding
-from probml.errors import Refusal
+from probml.errors import Refusal, quoted
 from probml.language import given
 from probml.language.language import Bound
 from probml.numerics.box import Top, search
@@ -128,7 +128,7 @@ class EmpiricalBayes(Engine):
                            self.looks, self.max_iterations, np.random.default_rng(seed))
         if found is None:
             raise Refusal("EmpiricalBayes: nowhere in the range of "
-                          f"{', '.join(map(repr, self.names))} is there a log evidence that bears "
+                          f"{quoted(self.names)} is there a log evidence that bears "
                           "its digits: narrow the range, choose={name: (lowest, highest)}")
         chosen = evidence.values(axes, found.point)
         # scalars stay numbers: a model is known by the kinds of its settings

@@ -11,11 +11,12 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device import layout, load
 from probml.device.rows import Known, Resident
-from probml.engines.climbing.objective import unflat
 from probml.engines.engine import Problem
+from probml.engines.optimization.objective import unflat
+from probml.engines.optimization.search import highest
 from probml.engines.start.begin import AWAY, STEPS, Begin, Ends
 from probml.engines.start.prior import compiled_prior_point, given_start
-from probml.errors import Refusal
+from probml.errors import Refusal, quoted
 from probml.evidence import carried, density
 from probml.language import given
 from probml.latents.latent import Group
@@ -69,9 +70,8 @@ def manner(problem: Problem) -> str:
     names, sites = problem.plan.carried, problem.plan.structure.sites
     if not names:
         return ""
-    named = ", ".join(f"'{name}'" for name in names)
     each = sum(int(np.prod(sites[name].cells, dtype=int)) for name in names)
-    return f"sampling {named}, {each} number{'s' * (each > 1)} a row, with the parameters"
+    return f"sampling {quoted(names)}, {each} number{'s' * (each > 1)} a row, with the parameters"
 
 
 def check(problem: Problem, engine: str, draws: int) -> None:
@@ -127,7 +127,7 @@ def _begun(plan: Plan, params: Mapping, known: Known, rows: Resident, noise: jax
         return found.point, found.value, found.history, found.gradient
 
     tops, values, trails, slopes = jax.lax.map(climb, start + noise.astype(start.dtype))
-    best = jnp.argmax(jnp.where(jnp.isfinite(values), values, -jnp.inf))
+    best = highest(values, jnp.isfinite(values))
     top = jnp.where(jnp.isfinite(values[best]), tops[best], start)
     widest = _widest(plan, known, len(top)).astype(top.dtype)
     frame, hessian, starts = curvature.measure(both, top, spread.astype(top.dtype),

@@ -12,13 +12,14 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows
-from probml.engines.climbing.identifiability import direction
-from probml.engines.climbing.maximization import newton_pays
-from probml.engines.climbing.objective import unflat
 from probml.engines.em import EM
 from probml.engines.engine import Problem, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.map import MAP
+from probml.engines.optimization.identifiability import direction
+from probml.engines.optimization.maximization import newton_pays
+from probml.engines.optimization.objective import unflat
+from probml.engines.optimization.search import highest
 from probml.engines.start.closed import closed_start
 from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import (
@@ -204,11 +205,7 @@ def climb_and_measure(
                              {name: others[name] for name in free})
         tops = jax.lax.map(climb, every)
         ends = Ends(jax.vmap(lambda top: ravel_pytree({**top, **still})[0])(tops[0]), *tops[1:3])
-        first = jnp.arange(len(tops[1])) == 0
-        worth = jnp.where(first | (tops[2] & jnp.isfinite(tops[1])), tops[1], -jnp.inf)
-        best = jnp.argmax(
-            jnp.where(jnp.isnan(worth), -jnp.inf, worth) + jnp.where(first, NEAR, 0.0)
-        )
+        best = highest(tops[1], tops[2], NEAR)
         free, value, climbed, trail, slope = jax.tree.map(lambda leaf: leaf[best], tops)
     whole, sites = {**free, **still}, plan.structure.sites
     u = ravel_pytree(whole)[0]

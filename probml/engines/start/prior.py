@@ -9,7 +9,7 @@ import numpy as np
 
 from probml.device.rows import Known
 from probml.engines.start.draws import Noise, Source, draw
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, quoted
 from probml.evidence.density import to_free
 from probml.factors.prior import log_prior
 from probml.families import domains
@@ -125,7 +125,7 @@ def impossible(plan: Plan, params: Mapping, known: Known, engine: str, value: fl
         f"the prior of '{bad}' is {logs[bad]} at {np.asarray(params[bad]).tolist()}"
         if bad is not None
         else f"the priors are finite, so the likelihood of "
-        f"{', '.join(repr(s) for s in plan.observed)} is not"
+        f"{quoted(plan.observed)} is not"
     )
     raise ModelError(
         f"{engine} cannot start on model '{plan.structure.model.name}': the log density is {value} "

@@ -11,7 +11,7 @@ import numpy as np
 from numpyro.distributions.distribution import validation_enabled
 
 from probml.dataset import arrays
-from probml.errors import DataError, ModelError, listed
+from probml.errors import DataError, ModelError, listed, quoted
 from probml.interface.functions import unseen
 from probml.interface.functions.given.column import different
 from probml.interface.functions.met import Met, bound, named, traced
@@ -158,7 +158,7 @@ def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, bake
         why += "; missing cells are left out"
     arrays = [name for name in baked if np.ndim(arguments[name])]
     verb = "is" if len(arrays) == 1 else "are"
-    inside = f"; {', '.join(map(repr, arrays))} {verb} baked into it" if arrays else ""
+    inside = f"; {quoted(arrays)} {verb} baked into it" if arrays else ""
     return Met(read, data, f"one joint density without rows: {why}{inside}. For rows write `with "
                            f"probml.rows():` instead of their "
                            f"plate{reading.steps.words(integrated)}", shown.begin)

@@ -15,7 +15,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.elimination.semiring import MAX, SUM, Semiring
-from probml.errors import Refusal
+from probml.errors import Refusal, quoted
 from probml.families.finite import Shifted
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
@@ -88,7 +88,7 @@ def words(structure: Structure, inputs: Mapping[str, Any]) -> str:
     """What is said of sites of alike steps that are summed out together."""
     out = []
     for sites, along in told(structure, inputs).together:
-        names = ", ".join(map(repr, sites)) if len(sites) < 4 else f"'{sites[0]}' … '{sites[-1]}'"
+        names = quoted(sites) if len(sites) < 4 else f"'{sites[0]}' … '{sites[-1]}'"
         how = "along their chain, by the forward algorithm" if along else "cell by cell"
         out.append(f". The {len(sites)} sites {names} form identical steps and are summed out "
                    f"{how}")

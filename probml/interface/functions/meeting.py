@@ -13,7 +13,7 @@ from numpyro.distributions import constraints
 from probml.dataset import frames
 from probml.dataset.frames import near
 from probml.dataset.ragged import padded
-from probml.errors import DataError, ModelError, listed
+from probml.errors import DataError, ModelError, listed, quoted
 from probml.interface.functions.as_density import baking, summed_of, whole
 from probml.interface.functions.as_rows import candidates, crowded, rowed, translated
 from probml.interface.functions.given.held import Ragged
@@ -279,7 +279,7 @@ def _check(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> N
     if not shown.seen and not any(site.factor for site in shown.sites.values()):
         free = [name for name, value in model.bound.items() if value is None
                 and name not in arguments]
-        advice = f"give {' or '.join(map(repr, free))}, or one of" if free else "give one of"
+        advice = f"give {quoted(free, ' or ')}, or one of" if free else "give one of"
         raise DataError(f"{model.name}: every cell of the data is missing, so nothing can be "
                         f"learnt: {advice} its sites, {list(shown.sites)}")
     for site in shown.seen:

@@ -20,7 +20,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 
 from probml.elimination.cellwise.by_cells import Part, Tangled, sum_out
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, quoted
 from probml.interface.functions.cell_tables import (
     LEAST,
     Variables,
@@ -149,7 +149,7 @@ def _evidence(seen: _Seen, values: Mapping, leaning: Leaning | None) -> jax.Arra
                                  in variables.joined.items()]
         return total
     raise ModelError(
-        f"the discrete sites {', '.join(map(repr, failure.names))} cannot be summed out cell by "
+        f"the discrete sites {quoted(failure.names)} cannot be summed out cell by "
         f"cell: each has a cell that depends on several cells of another, or their joint tables "
         f"are too large. Give one of them in the data"
     )

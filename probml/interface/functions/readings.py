@@ -55,6 +55,7 @@ class Reading:
         self.generative, self.inputs, self.params = generative, dict(arguments), dict(params)
         self.function = generative.function
         self.summary_tables = generative.summary_tables
+        self.identified_by = generative.identified_by
         self.__name__, self.__qualname__ = generative.__name__, generative.__qualname__
         self.__module__, self.__doc__ = generative.__module__, generative.__doc__
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from probml.jaxpr.analysis import Domain, analyse
-from probml.jaxpr.gathers.moves import default
+from probml.jaxpr.gathers.moves import looks
 from probml.jaxpr.primitives import computed, name_of
 
 WHOLE = "biu"  # types of what is computed
@@ -75,27 +75,10 @@ class _Constants(Domain[_Array]):
 
 
 def _indexed(eqn: Any, values: list[np.ndarray | None]) -> Iterator[Beyond]:
-    """What an equation indexes by constants, axis by axis."""
+    """What an equation indexes by constants, axis by axis; a slice of several entries is moved
+    inside, and a write by a slice."""
     name = name_of(eqn)
-    if name == "gather" and values[1] is not None:
-        numbers, dims, sizes = (eqn.params["dimension_numbers"], eqn.invars[0].aval.shape,
-                                eqn.params["slice_sizes"])
-        mode, fill = eqn.params["mode"].name, eqn.params["fill_value"]
-        if mode == "FILL_OR_DROP" and fill is not None and not default(
-            fill, eqn.invars[0].aval.dtype
-        ):
-            return
-        for k, axis in enumerate(numbers.start_index_map):
-            if mode != "CLIP" or axis not in numbers.collapsed_slice_dims:
-                yield Beyond(values[1][..., k], dims[axis], dims[axis] - sizes[axis])
-    elif name.startswith("scatter") and values[1] is not None:
-        numbers, dims = eqn.params["dimension_numbers"], eqn.invars[0].aval.shape
-        inserted = numbers.inserted_window_dims
-        for k, axis in enumerate(numbers.scatter_dims_to_operand_dims):
-            if axis in inserted and eqn.params["mode"].name != "CLIP":
-                yield Beyond(values[1][..., k], dims[axis], dims[axis] - 1)
-    elif name == "dynamic_slice":
-        dims, sizes = eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
-        for start, dim, size in zip(values[1:], dims, sizes, strict=True):
-            if start is not None and size == 1:
-                yield Beyond(start, dim, dim - 1)
+    for look in looks(eqn) if name != "dynamic_update_slice" else ():
+        index, length = values[look.operand], eqn.invars[0].aval.shape[look.axis]
+        if index is not None and not look.free and (look.size == 1 or name == "gather"):
+            yield Beyond(look.of(index), length, length - look.size)

@@ -11,16 +11,16 @@ import numpy as np
 
 from probml.jaxpr.analysis import Domain
 from probml.jaxpr.gathers.moves import (
-    MOVES,
+    AXES,
     Reading,
     blank,
-    default,
+    counted,
     gathered,
-    stacked,
+    looks,
+    moved,
     unknown,
 )
 from probml.jaxpr.gathers.symbols import (
-    ELEMENTWISE,
     HIGH,
     LOW,
     NODE,
@@ -33,7 +33,10 @@ from probml.jaxpr.gathers.symbols import (
     elementwise,
     sources_of,
 )
+from probml.jaxpr.primitives import Kind, known, name_of
 from probml.jaxpr.program import Scan
+
+READS = ("gather", "dynamic_slice")
 
 
 class Reader(Domain[Value]):
@@ -52,22 +55,21 @@ class Reader(Domain[Value]):
         return constant(value)
 
     def equation(self, eqn: Any, operands: list[Value]) -> list[Value]:
-        values = operands
-        name = eqn.primitive.name.replace("-", "_")
-        if name == "gather":
-            return [self._gather(eqn, *values)]
-        if name == "dynamic_slice":
-            return [self._slice(eqn, values[0], values[1:])]
-        if name.startswith("scatter"):
-            self._scatter(eqn, *values)
-        if name == "dynamic_update_slice":
-            for axis, start in enumerate(values[2:]):
-                size, length = eqn.invars[1].aval.shape[axis], eqn.invars[0].aval.shape[axis]
-                self._note(start.numbers, length - size, length, blank(values[0]), axis)
-        if name in ELEMENTWISE:
-            return [elementwise(name, eqn, values, self.nodes)]
-        move = MOVES.get(name)
-        return unknown(eqn, values) if move is None else move(eqn, values)
+        name = name_of(eqn)
+        for look in looks(eqn):
+            index, operand = operands[look.operand].numbers, operands[0]
+            length = eqn.invars[0].aval.shape[look.axis]
+            if index is not None and not (look.column is None and look.size == length):
+                self._note(look.of(index), length - look.size, length,
+                           operand if name in READS else blank(operand), look.axis, look.free)
+        if name in READS:
+            return [self._read(eqn, operands)]
+        if len(eqn.outvars) == 1 and (entry := known(eqn)) is not None and (
+                entry.kind is Kind.ELEMENTWISE or name == "reduce_precision"):
+            return [elementwise(name, eqn, operands, self.nodes)]
+        if name == "iota":
+            return [counted(eqn)]
+        return moved(eqn, operands) if name in AXES else unknown(eqn, operands)
 
     def _note(self, numbers: np.ndarray | None, last: int, length: int, operand: Value, axis: int,
               free: Any = False) -> None:
@@ -86,63 +88,26 @@ class Reader(Domain[Value]):
             if own[NODE] and not free and not 0 <= own[LOW] <= own[HIGH] <= last:
                 self.formulas.append((own, last, operand.axes[axis]))
 
-    def _gather(self, eqn: Any, operand: Value, indices: Value) -> Value:
-        numbers, dims, sizes = (eqn.params["dimension_numbers"], eqn.invars[0].aval.shape,
-                                eqn.params["slice_sizes"])
-        mode, fill = eqn.params["mode"].name, eqn.params["fill_value"]
-        stated = mode == "FILL_OR_DROP" and fill is not None and not default(
-            fill, eqn.invars[0].aval.dtype
-        )
-        for k, axis in enumerate(numbers.start_index_map):
-            own = None if indices.numbers is None else indices.numbers[..., k]
-            # vmap makes a slice into a gather that clips, whose axis is not collapsed; of one that
-            # is, somebody has asked for it
-            clips = mode == "CLIP" and axis in numbers.collapsed_slice_dims
-            self._note(own, dims[axis] - sizes[axis], dims[axis], operand, axis,
-                       free=stated or clips)
-        away = (*numbers.collapsed_slice_dims, *getattr(numbers, "operand_batching_dims", ()))
+    def _read(self, eqn: Any, operands: list[Value]) -> Value:
+        """What a gather, or a slice, finds: an axis that is read in full stands along its own."""
+        operand, dims, sizes = operands[0], eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
+        by, numbers = {look.axis: look for look in looks(eqn)}, eqn.params.get("dimension_numbers")
+        away = () if numbers is None else (*numbers.collapsed_slice_dims,
+                                           *numbers.operand_batching_dims)
         window = [axis for axis in range(len(dims)) if axis not in away]
-        axes = [frozenset()] * len(eqn.outvars[0].aval.shape)
+        places = dict(zip(window, window if numbers is None else numbers.offset_dims, strict=True))
+        axes = [frozenset[Label]()] * len(eqn.outvars[0].aval.shape)
         loose = set(operand.loose)
-        for axis, place in zip(window, numbers.offset_dims, strict=True):
-            if sizes[axis] == dims[axis]:
-                axes[place] = operand.axes[axis]
-        for axis in range(len(dims)):
-            at = numbers.start_index_map.index(axis) if axis in numbers.start_index_map else None
-            full = axis in window and sizes[axis] == dims[axis]
-            if not full and not (at is not None and indices.numbers is not None
-                                 and (indices.numbers[SOURCE, ..., at] >= 0).all()):
-                loose |= {label[:2] for label in operand.axes[axis]}
-        found = gathered(eqn, operand.numbers, indices.numbers, self.nodes)
-        return Value(found, tuple(axes), frozenset(loose))
-
-    def _slice(self, eqn: Any, operand: Value, starts: Sequence[Value]) -> Value:
-        dims, sizes = eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
-        axes, loose = [], set(operand.loose)
-        for axis, (start, dim, size) in enumerate(zip(starts, dims, sizes, strict=True)):
-            if dim == size:
-                axes.append(operand.axes[axis])
+        for axis, labels in enumerate(operand.axes):
+            if axis in window and sizes[axis] == dims[axis]:
+                axes[places[axis]] = labels
                 continue
-            self._note(start.numbers, dim - size, dim, operand, axis)
-            axes.append(frozenset())
-            if start.numbers is None or not (start.numbers[SOURCE] >= 0).all():
-                loose |= {label[:2] for label in operand.axes[axis]}
-        known = [s.numbers for s in starts if s.numbers is not None]
-        indices = stacked(known) if len(known) == len(starts) else None
-        found = gathered(eqn, operand.numbers, indices, self.nodes)
+            index = operands[by[axis].operand].numbers if axis in by else None
+            if index is None or not (by[axis].of(index)[SOURCE] >= 0).all():
+                loose |= {label[:2] for label in labels}
+        found = gathered(eqn, operand.numbers, [value.numbers for value in operands[1:]],
+                         self.nodes)
         return Value(found, tuple(axes), frozenset(loose))
-
-    def _scatter(self, eqn: Any, operand: Value, indices: Value, updates: Value) -> None:
-        numbers, dims = eqn.params["dimension_numbers"], eqn.invars[0].aval.shape
-        away = (*numbers.inserted_window_dims, *getattr(numbers, "operand_batching_dims", ()))
-        window = dict(zip((a for a in range(len(dims)) if a not in away),
-                          numbers.update_window_dims, strict=True))
-        for k, axis in enumerate(numbers.scatter_dims_to_operand_dims):
-            size = eqn.invars[2].aval.shape[window[axis]] if axis in window else 1
-            free = eqn.params["mode"].name == "CLIP"
-            if indices.numbers is not None:
-                self._note(indices.numbers[..., k], dims[axis] - size, dims[axis], blank(operand),
-                           axis, free=free)
 
     def entering(self, value: Value, turn: int | None, scan: Scan) -> Value:
         return Value(None if value.numbers is None or turn is None else value.numbers[:, :, turn],

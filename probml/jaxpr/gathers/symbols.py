@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from probml.jaxpr.primitives import computed
+
 # of a number: clip(scale · code + offset, low, high), the code of which cell
 SOURCE, SCALE, OFFSET, LOW, HIGH, NODE = range(6)
 KNOWN, UNKNOWN = -1, -2  # in the place of a cell: the number is its offset; nothing is known
@@ -85,26 +87,11 @@ def _numeric(value: Any) -> bool:
                                      for kind in (jnp.floating, jnp.integer, jnp.bool_))
 
 
-ELEMENTWISE = frozenset(
-    "abs acos acosh add add_any and asin asinh atan atan2 atanh cbrt ceil clamp "
-    "convert_element_type cos cosh digamma div eq erf erf_inv "
-    "erfc exp exp2 expm1 floor ge gt igamma igammac integer_pow is_finite le lgamma log log1p "
-    "logistic lt max min mul ne neg nextafter "
-    "not or polygamma pow real reduce_precision regularized_incomplete_beta rem round rsqrt "
-    "select_n shift_left shift_right_arithmetic "
-    "shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh xor zeta".split()
-)
-FOLDED: dict[str, Callable] = {
-    "div": np.true_divide, "rem": np.fmod, "floor": np.floor, "sign": np.sign, "lt": np.less,
-    "gt": np.greater,
-}
-FOLDED |= {"le": np.less_equal, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
-           "and": np.logical_and, "or": np.logical_or}
-
-
 OPERATIONS: dict[str, Callable | None] = {
-    **FOLDED, "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative,
-    "max": np.maximum, "min": np.minimum,
+    "add": np.add, "and": np.logical_and, "div": np.true_divide, "eq": np.equal,
+    "floor": np.floor, "ge": np.greater_equal, "gt": np.greater, "le": np.less_equal,
+    "lt": np.less, "max": np.maximum, "min": np.minimum, "mul": np.multiply, "ne": np.not_equal,
+    "neg": np.negative, "or": np.logical_or, "rem": np.fmod, "sign": np.sign, "sub": np.subtract,
 }
 OPERATIONS |= {"abs": np.abs, "ceil": np.ceil, "round": np.round,
                "convert_element_type": np.asarray, "integer_pow": None, "table": None}
@@ -157,13 +144,12 @@ def elementwise(name: str, eqn: Any, values: list[Value], nodes: list[Node]) -> 
             numbers, negative = opaque(parts), parts[0]
         case "select_n" if len(parts) == 3:
             numbers = _selected(*parts)
-        case _ if name in FOLDED and all((p[SOURCE] == KNOWN).all() for p in parts):
-            whole = jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.integer)
-            with np.errstate(all="ignore"):
-                folded = np.asarray(FOLDED[name](*(p[OFFSET] for p in parts)), float)
-            numbers = _known(np.trunc(folded) if whole else folded)
         case _:
-            numbers = opaque(parts)
+            held = [p[OFFSET].astype(atom.aval.dtype) for p, atom in zip(
+                parts, eqn.invars, strict=True)] if all(
+                (p[SOURCE] == KNOWN).all() for p in parts) else None
+            folded = None if held is None else computed(eqn, held)
+            numbers = opaque(parts) if folded is None else _known(folded[0].astype(float))
     write(nodes, numbers, parts, name, not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating),
           eqn.params.get("y"))
     return Value(numbers, axes, loose, negative)

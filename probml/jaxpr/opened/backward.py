@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from probml.jaxpr.program import Line, Program, bind, flatten
+from probml.jaxpr.opened.shortened import traced
+from probml.jaxpr.program import Line, Program, bind
 
 # whose gradient is 0
 FLAT = frozenset({"stop_gradient", "sign", "floor", "ceil", "round", "argmax", "argmin"})
@@ -32,8 +33,7 @@ def pulled(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def both(*args: Any) -> tuple[Any, Callable]:
-        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
-        program, tree = flatten(closed), jax.tree.structure(shapes)
+        program, tree = traced(function, *args)
         leaves, taken = jax.tree.flatten(args)
         leaves = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf, jnp.result_type(leaf))
                   for leaf in leaves]

@@ -2,17 +2,16 @@
 what they take, whoever asks, and then are a list of equations."""
 
 import functools
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax._src import config, core
 
-from probml.jaxpr.memo import kept_by
-from probml.jaxpr.program import flatten
+from probml.jaxpr.compat import abstract_value, is_outside_of_traces, trace_settings
+from probml.jaxpr.memo import memo
+from probml.jaxpr.opened.shortened import traced
 
-MOST = 512  # programs
+MOST = 512  # programs of a function
 
 
 def remembered(count: int) -> Callable[[Callable], Callable]:
@@ -21,31 +20,19 @@ def remembered(count: int) -> Callable[[Callable], Callable]:
     again."""
 
     def decorated(function: Callable) -> Callable:
-        held: OrderedDict[tuple, tuple] = OrderedDict()  # last used, last
-
-        def forget() -> None:
-            """Let go of the half that was used longest ago."""
-            for _ in range(len(held) // 2):
-                held.popitem(last=False)
-
-        kept_by(forget)
+        @memo(MOST)
+        def program(made: tuple, tree: Any, avals: tuple, context: Any) -> tuple:
+            return traced(functools.partial(function, *made), *jax.tree.unflatten(tree, avals))
 
         @functools.wraps(function)
         def call(*args: Any) -> Any:
             made, trees = args[:count], args[count:]
             leaves, tree = jax.tree.flatten(trees)
-            if core.trace_state_clean():
+            if is_outside_of_traces():
                 return function(*args)
-            key = (made, tree, tuple(map(core.shaped_abstractify, leaves)), config.trace_context())
-            found = held.get(key)
-            if found is None:
-                closed, shapes = jax.make_jaxpr(functools.partial(function, *made),
-                                                return_shape=True)(*trees)
-                found = held[key] = flatten(closed), jax.tree.structure(shapes)
-                if len(held) > MOST:
-                    held.popitem(last=False)
-            program, results = found
-            return jax.tree.unflatten(results, program.run(leaves))
+            avals = tuple(map(abstract_value, leaves))
+            short, results = program(made, tree, avals, trace_settings())
+            return jax.tree.unflatten(results, short.run(leaves))
 
         return call
 

@@ -13,7 +13,13 @@ from typing import Any
 
 import jax
 
-from probml.jaxpr.program import CALLS, RULES, flatten
+from probml.jaxpr.program import CALLS, RULES, Program, flatten
+
+
+def traced(function: Callable, *args: Any, calls: frozenset[str] = CALLS) -> tuple[Program, Any]:
+    """The flat program of a function of trees of arrays, and the tree of its results."""
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+    return flatten(closed, calls), jax.tree.structure(shapes)
 
 
 def shortened(function: Callable, last: bool = False) -> Callable:
@@ -25,8 +31,7 @@ def shortened(function: Callable, last: bool = False) -> Callable:
 
     @functools.wraps(function)
     def short(*args: Any) -> Any:
-        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
-        found = flatten(closed, CALLS | RULES if last else CALLS).run(jax.tree.leaves(args))
-        return jax.tree.unflatten(jax.tree.structure(shapes), found)
+        program, results = traced(function, *args, calls=CALLS | RULES if last else CALLS)
+        return jax.tree.unflatten(results, program.run(jax.tree.leaves(args)))
 
     return short

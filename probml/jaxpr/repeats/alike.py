@@ -16,22 +16,35 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from probml.jaxpr.repeats.patterns import Digests, Work, needed, number, pattern, result_of, stacked
+from probml.jaxpr.program import Program, flat
+from probml.jaxpr.repeats.patterns import (
+    Digests,
+    Leaf,
+    Work,
+    computed,
+    needed,
+    number,
+    pattern,
+    stacked,
+)
 
 
 class Alike:
     """Results of one program that are alike.
 
-    Args:
+    Attributes:
         outputs: which; tracked: for each the inputs to be told apart, in the places where the
             equations take them.
     """
 
-    def __init__(self, outputs: Sequence[int], tracked: Sequence[tuple[int, ...]],
-                 works: Sequence[Work], inputs: dict, constants: dict, places: Sequence[int]):
-        self.outputs, self.tracked = tuple(outputs), tuple(tracked)
-        self._works, self._inputs, self._constants = works, inputs, constants
-        self._places = list(places)
+    def __init__(self, program: Program, outputs: Sequence[int], works: Sequence[Work],
+                 tracked: Collection[int]):
+        self._works, self._constants, self._avals = works, dict(program.constants), program.avals
+        self._inputs: dict[Leaf, int] = {place: i for i, place in enumerate(program.inputs)}
+        self._places = [own for own, leaf in works[0].leaves.items() if leaf in tracked]
+        self.outputs = tuple(outputs)
+        self.tracked = tuple(tuple(self._inputs[work.leaves[i]] for i in self._places)
+                             for work in works)
 
     def __call__(self, inputs: Sequence[Any], states: Sequence[jax.Array]) -> jax.Array:
         """All of them, (results, *shape of one).
@@ -52,38 +65,30 @@ class Alike:
 
     def _over(self, inputs: Sequence[Any], fixed: dict[int, Any],
               varied: dict[int, jax.Array]) -> jax.Array:
-        fixed, varied = dict(fixed), dict(varied)
-        for leaf in range(len(self._works[0].leaves)):
-            if leaf not in fixed and leaf not in varied:
-                same, values = self._values(leaf, inputs)
-                if same:
-                    fixed[leaf] = values[0]
-                else:
-                    varied[leaf] = stacked(values)
-        work = self._works[0]
-        if not varied:  # the same numbers for all
-            one = result_of(work, fixed, ())
-            return jnp.broadcast_to(one, (len(self.outputs), *jnp.shape(one)))
-        return jax.vmap(lambda own: result_of(work, fixed | own, tuple(varied)))(varied)
-
-    def _values(self, leaf: int, inputs: Sequence[Any]) -> tuple[bool, list[Any]]:
-        """Whether a leaf is the same for all, and what it is for each."""
-        found: list[Any] = []
-        marks: set[Hashable] = set()
-        for work in self._works:
-            own = work.leaves[leaf]
-            if own.number is not None:
-                marks.add((own.number.dtype, own.number.tobytes()))
-                found.append(own.number)
-            elif own.variable in self._inputs:
-                marks.add(self._inputs[own.variable])
-                found.append(inputs[self._inputs[own.variable]])
+        work, fixed, varied = self._works[0], dict(fixed), dict(varied)
+        for own in work.leaves.keys() - self._places:
+            leaves = [each.leaves[own] for each in self._works]
+            values = [self._value(leaf, inputs) for leaf in leaves]
+            if len(set(leaves)) == 1:
+                fixed[own] = values[0]
             else:
-                value = number(self._constants[own.variable])
-                marks.add((value.dtype, value.tobytes()) if isinstance(value, np.ndarray)
-                          else id(value))
-                found.append(value)
-        return len(marks) == 1, found
+                varied[own] = stacked(values)
+
+        def result(own: dict[int, Any]) -> jax.Array:
+            held = fixed | own
+            return jnp.asarray((held | computed(work.lines, held))[work.results[0]])
+
+        if not varied:  # the same numbers for all
+            one = result({})
+            return jnp.broadcast_to(one, (len(self.outputs), *jnp.shape(one)))
+        return jax.vmap(result)(varied)
+
+    def _value(self, leaf: Leaf, inputs: Sequence[Any]) -> Any:
+        if isinstance(leaf, tuple):
+            return np.array(leaf, np.int32)
+        if leaf in self._inputs:
+            return inputs[self._inputs[leaf]]
+        return number(self._constants[leaf], self._avals[leaf])
 
 
 def alike(closed: ClosedJaxpr, tracked: Collection[int]) -> list[Alike]:
@@ -95,22 +100,10 @@ def alike(closed: ClosedJaxpr, tracked: Collection[int]) -> list[Alike]:
 
     Cost: one pass over the equations of each result; nothing is compiled.
     """
-    jaxpr = closed.jaxpr
-    made = {var: i for i, eqn in enumerate(jaxpr.eqns) for var in eqn.outvars}
-    inputs = {var: i for i, var in enumerate(jaxpr.invars)}
-    constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
-    digests = Digests()
-    told = {var for var, i in inputs.items() if i in tracked}
-    found: dict[Hashable, list] = {}
-    for output, atom in enumerate(jaxpr.outvars):
-        eqns = [jaxpr.eqns[i] for i in needed(jaxpr, [atom], made)]
-        key, work = pattern(eqns, [atom], digests, told)
-        found.setdefault(key, []).append((output, work))
-    out = []
-    for members in found.values():
-        works = [work for _, work in members]
-        places = [i for i, leaf in enumerate(works[0].leaves)
-                  if inputs.get(leaf.variable) in tracked]
-        own = [tuple(inputs[work.leaves[i].variable] for i in places) for work in works]
-        out.append(Alike([output for output, _ in members], own, works, inputs, constants, places))
-    return out
+    program, digests = flat(closed), Digests()
+    makers, told = program.makers(), {program.inputs[i] for i in tracked}
+    found: dict[Hashable, dict[int, Work]] = {}
+    for output, place in enumerate(program.results):
+        key, work = pattern(program, needed(makers, [place]), [place], digests, told)
+        found.setdefault(key, {})[output] = work
+    return [Alike(program, [*works], [*works.values()], told) for works in found.values()]

@@ -1,49 +1,39 @@
-"""Equations of a program as a pattern: what two results share that are computed by the same
-primitives, parameters and shapes, from operands in the same places; and what tells them apart, the
-leaves with which they begin."""
+"""Lines of a program as a pattern: what two results share that are computed by the same primitives,
+parameters and shapes, from operands in the same places; and the leaves with which they begin, which
+differ."""
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from probml.jaxpr.program import bind
+from probml.jaxpr.program import RULES, Line, Program, bind, flatten
 
-_RULES = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")  # derivatives of their own
-
-
-class Leaf(NamedTuple):
-    """Where a result's equations begin: a variable (an input or a constant), or numbers."""
-
-    variable: Any = None
-    number: np.ndarray | None = None
+Leaf = int | tuple[int, ...]  # a place of the program, or where a slice begins
 
 
 class Work(NamedTuple):
-    """The equations of some results, in order, and what they begin with.
+    """The lines of some results, in order, at places of their own, which are counted as they come.
 
     Attributes:
-        refs: for each equation (and, last, for the results) its operands: ("made", equation,
-            which) or ("leaf", number).
-        starts: equation → the leaf that says where its slice begins.
+        leaves: own place → what is there at the beginning. results: own places.
     """
 
-    eqns: tuple[Any, ...]
-    refs: tuple[tuple[tuple, ...], ...]
-    leaves: tuple[Leaf, ...]
-    starts: dict[int, int]
+    lines: tuple[Line, ...]
+    leaves: dict[int, Leaf]
+    results: tuple[int, ...]
 
 
-def number(value: Any) -> Any:
+def number(value: Any, aval: Any) -> Any:
     """A constant as an array of NumPy's, where it is known."""
-    if isinstance(value, jax.core.Tracer) or jnp.issubdtype(jnp.result_type(value),
-                                                           jax.dtypes.extended):
+    if isinstance(value, jax.core.Tracer) or jnp.issubdtype(aval.dtype, jax.dtypes.extended):
         return value
-    return np.asarray(value)
+    return np.asarray(value, aval.dtype)
 
 
 def stacked(values: Sequence[Any]) -> jax.Array:
@@ -53,104 +43,92 @@ def stacked(values: Sequence[Any]) -> jax.Array:
     return jnp.stack(values)
 
 
-def needed(jaxpr: Jaxpr, atoms: Sequence[Any], made: Mapping[Any, int],
-           done: set[int] | None = None) -> list[int]:
-    """The equations that results ask for, each behind those that it asks for itself: the order in
-    which operands ask for them, whatever else the program computes between.
+def needed(makers: Mapping[int, Line], places: Sequence[int],
+           done: set[tuple[int, ...]] | None = None) -> list[Line]:
+    """The lines that places ask for, each behind those that it asks for itself: the order in which
+    operands ask for them, whatever else the program computes between.
 
     Args:
-        made: variable → the equation that makes it.
-        done: equations that are there already, to which those found are added.
+        makers: place → the line that computes it.
+        done: lines that are there already, to which those found are added.
     """
     done = set() if done is None else done
-    out: list[int] = []
-    left = [(atom, False) for atom in reversed(atoms)]
+    out: list[Line] = []
+    left = [(place, False) for place in reversed(places)]
     while left:
-        own, ready = left.pop()
-        i = None if isinstance(own, Literal) else made.get(own)
-        if i is None or i in done:
+        place, ready = left.pop()
+        line = makers.get(place)
+        if line is None or line.results in done:
             continue
         if ready:
-            done.add(i)
-            out.append(i)
+            done.add(line.results)
+            out.append(line)
         else:
-            left.append((own, True))
-            left += [(operand, False) for operand in reversed(jaxpr.eqns[i].invars)]
+            left.append((place, True))
+            left += [(operand, False) for operand in reversed(line.operands)]
     return out
 
 
-def pattern(eqns: Sequence[Any], outs: Sequence[Any], digests: "Digests",
-            tracked: Collection[Any]) -> tuple[Hashable, Work]:
-    """What alike results share, and where one's operands are: `outs` by these equations.
+def pattern(program: Program, lines: Sequence[Line], results: Sequence[int], digests: "Digests",
+            tracked: Collection[int]) -> tuple[Hashable, Work]:
+    """What alike results share, and their lines.
 
     Args:
-        tracked: inputs that are told from others.
+        tracked: places of inputs that are told from others.
     """
-    leaves: list[Leaf] = []
-    places: dict[Any, tuple] = {}
-    starts: dict[int, int] = {}
-    key, refs = [], []
+    constants, count = {place for place, _ in program.constants}, itertools.count()
+    own: dict[int, int] = {}
+    leaves: dict[int, Leaf] = {}
+    key: list[Hashable] = []
+    out = []
 
-    def ref(atom: Any) -> tuple:
-        if isinstance(atom, Literal):
-            leaves.append(Leaf(number=np.asarray(atom.val, atom.aval.dtype)))
-            return "leaf", len(leaves) - 1
-        if atom not in places:
-            leaves.append(Leaf(variable=atom))
-            places[atom] = "leaf", len(leaves) - 1
-        return places[atom]
+    def of(place: int) -> int:
+        if place in own:
+            return own[place]
+        here = next(count)
+        leaves[here] = place
+        key.append((place in tracked, _shape(program.avals[place])))
+        if place not in constants:  # two constants may be equal in one result alone
+            own[place] = here
+        return here
 
-    def said(atom: Any) -> tuple:
-        own = not isinstance(atom, Literal) and atom in tracked
-        return own, atom.aval.shape, atom.aval.dtype
-
-    for i, eqn in enumerate(eqns):
-        params = dict(eqn.params)
-        if eqn.primitive.name == "slice" and params.get("strides") is None:
-            starts[i] = len(leaves)
-            leaves.append(Leaf(number=np.array(params.pop("start_indices"), np.int32)))
-            params.pop("limit_indices")  # what is cut out is as large as the result
-        operands = tuple(map(ref, eqn.invars))
-        refs.append(operands)
-        key.append((eqn.primitive.name, digests.of_params(eqn.primitive.name, params), operands,
-                    tuple(map(said, eqn.invars)),
-                    tuple((var.aval.shape, var.aval.dtype) for var in eqn.outvars)))
-        places |= {var: ("made", i, j) for j, var in enumerate(eqn.outvars)}
-    refs.append(tuple(map(ref, outs)))
-    work = Work(tuple(eqns), tuple(refs), tuple(leaves), starts)
-    return (tuple(key), refs[-1], tuple(map(said, outs))), work
+    for eqn, operands, gives in lines:
+        name, params, takes = eqn.primitive.name, eqn.params, [*map(of, operands)]
+        if name == "slice" and params.get("strides") is None:
+            takes.append(next(count))
+            leaves[takes[-1]] = tuple(params["start_indices"])
+            params = {}  # what is cut out is as large as the result
+        own |= {place: next(count) for place in gives}
+        key.append((name, digests.of_params(name, params), *takes,
+                    *(_shape(program.avals[place]) for place in gives)))
+        out.append(Line(eqn, tuple(takes), tuple(own[place] for place in gives)))
+    found = tuple(map(of, results))
+    return (*key, found), Work(tuple(out), leaves, found)
 
 
-def at(ref: tuple, leaves: Mapping[int, Any], made: Mapping[int, Sequence[Any]]) -> Any:
-    """The value at which an operand looks."""
-    return leaves[ref[1]] if ref[0] == "leaf" else made[ref[1]][ref[2]]
+def _shape(aval: Any) -> Hashable:
+    return aval.shape, aval.dtype
 
 
-def computed(work: Work, some: Iterable[int], leaves: Mapping[int, Any], varied: Collection[int],
-             made: Mapping[int, Sequence[Any]]) -> dict[int, Sequence[Any]]:
-    """The results of some equations, in order: equation → its results.
+def computed(lines: Sequence[Line], values: Mapping[int, Any]) -> dict[int, Any]:
+    """What lines of a pattern compute: own place → value.
 
     Args:
-        varied: leaves that are not the same for all, so that no slice begins there by a number.
-        made: those of equations before.
+        values: of what they begin with. Where a slice begins is told by NumPy's numbers if it is
+            the same for all.
     """
-    made, out = dict(made), {}
-    for i in some:
-        eqn = work.eqns[i]
-        values = [at(ref, leaves, made) for ref in work.refs[i]]
-        if work.starts.get(i) in varied:
-            start = leaves[work.starts[i]]
-            made[i] = [lax.dynamic_slice(values[0], list(start), eqn.outvars[0].aval.shape)]
+    held, out = dict(values), {}
+    for eqn, operands, results in lines:
+        ins = [held[i] for i in operands]
+        if len(ins) == len(eqn.invars):
+            found = bind(eqn, ins)
+        elif isinstance(ins[-1], np.ndarray):
+            found = bind(eqn, ins[:-1])
         else:
-            made[i] = bind(eqn, values)
-        out[i] = made[i]
+            found = [lax.dynamic_slice(ins[0], list(ins[1]), eqn.outvars[0].aval.shape)]
+        out |= zip(results, found, strict=True)
+        held |= zip(results, found, strict=True)
     return out
-
-
-def result_of(work: Work, leaves: Mapping[int, Any], varied: Collection[int]) -> jax.Array:
-    """The first result of a pattern."""
-    made = computed(work, range(len(work.eqns)), leaves, varied, {})
-    return jnp.asarray(at(work.refs[-1][0], leaves, made))
 
 
 class Digests:
@@ -159,11 +137,10 @@ class Digests:
     def __init__(self) -> None:
         self.held: dict[int, tuple[Any, Hashable]] = {}  # the program is kept, or ids would return
 
-    def of_params(self, name: str, params: dict[str, Any]) -> Hashable:
+    def of_params(self, name: str, params: Mapping[str, Any]) -> Hashable:
         """Derivatives of its own are told by where the function is written (its program is part of
         the key): JAX makes them anew at every call."""
-        return tuple((key, self._of(value, name in _RULES)) for key, value
-                     in sorted(params.items()))
+        return tuple((key, self._of(value, name in RULES)) for key, value in sorted(params.items()))
 
     def _of(self, value: Any, loose: bool) -> Hashable:
         if isinstance(value, ClosedJaxpr | Jaxpr):
@@ -182,23 +159,16 @@ class Digests:
             return id(value)
         return type(value), value
 
-    def _program(self, program: Any, loose: bool) -> Hashable:
-        jaxpr = program.jaxpr if isinstance(program, ClosedJaxpr) else program
-        constants = program.consts if isinstance(program, ClosedJaxpr) else ()
-        places = {var: i for i, var in enumerate((*jaxpr.constvars, *jaxpr.invars))}
-        key: list[Hashable] = [str(jaxpr.debug_info.func_src_info) if loose else ""]
-        key += [self._of(own, False) if isinstance(own := number(value), np.ndarray)
-                else id(value) for value in constants]
-
-        def read(atom: Any) -> Hashable:
-            if isinstance(atom, Literal):
-                return "number", atom.aval.dtype, np.asarray(atom.val).tobytes()
-            return places[atom]
-
-        for eqn in jaxpr.eqns:
-            key.append((eqn.primitive.name, self.of_params(eqn.primitive.name, eqn.params),
-                        tuple(map(read, eqn.invars)),
-                        tuple((var.aval.shape, var.aval.dtype) for var in eqn.outvars)))
-            places |= {var: len(places) + j for j, var in enumerate(eqn.outvars)}
-        return (*key, *map(read, jaxpr.outvars), *(var.aval.shape for var in jaxpr.invars))
-
+    def _program(self, value: Any, loose: bool) -> Hashable:
+        """Places are counted as they come: equal programs have the same."""
+        closed = value if isinstance(value, ClosedJaxpr) else ClosedJaxpr(value, ())
+        program = flatten(closed)
+        constants = [(place, number(held, program.avals[place]))
+                     for place, held in program.constants]
+        return (str(closed.jaxpr.debug_info.func_src_info) if loose else "", program.results,
+                *((place, self._of(own, False) if isinstance(own, np.ndarray) else id(own))
+                  for place, own in constants),
+                *map(_shape, closed.in_avals),
+                *((eqn.primitive.name, self.of_params(eqn.primitive.name, eqn.params), operands,
+                   *(_shape(var.aval) for var in eqn.outvars))
+                  for eqn, operands, _ in program.lines))

@@ -16,24 +16,17 @@ CLIP, DROP, PROMISED = "CLIP", "FILL_OR_DROP", "PROMISE_IN_BOUNDS"
 def _broadcast(ins: Avals, outs: Avals, broadcast_dimensions: Sequence[int]) -> Callable:
     if len(ins) > 1:
         raise Untold("shapes that depend on operands")
-    shape, own = outs[0].shape, [1] * len(outs[0].shape)
+    (shape, dtype), own = outs[0], [1] * len(outs[0].shape)
     for axis, place in enumerate(broadcast_dimensions):
         own[place] = ins[0].shape[axis]
     if tuple(own) == shape:
         return lambda x: x.reshape(shape)
-    spread = _widened(ins, outs)
-    return lambda x: spread(x.reshape(own))
-
-
-def _widened(ins: Avals, outs: Avals) -> Callable:
-    """An array at all places of the shape that it stands for, by NumPy's rules."""
-    shape, dtype = outs[0]
     if outs[0].size > FEW:
-        return lambda x: np.broadcast_to(x, shape)
+        return lambda x: np.broadcast_to(x.reshape(own), shape)
 
     def filled(x):
         out = np.empty(shape, dtype)
-        out[...] = x
+        out[...] = x.reshape(own)
         return out
 
     return filled
@@ -297,7 +290,6 @@ OPERATIONS: dict[str, Operation] = {
     "transpose": Operation(lambda ins, outs, permutation: lambda x: x.transpose(permutation),
                            ("permutation",)),
     "unstack": Operation(_unstacked, ("axis",), True),
-    "widened": Operation(_widened),  # of thin.py alone
 }
 OPERATIONS |= {name: Operation(_scattered(write), ("dimension_numbers", "mode"), cost=_by_index,
                                fixed=1)

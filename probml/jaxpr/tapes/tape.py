@@ -22,7 +22,6 @@ from probml.jaxpr.primitives import OPERATIONS, name_of
 from probml.jaxpr.program import EVERY_CALL, Scan, While, flatten
 from probml.jaxpr.tapes import randoms
 from probml.jaxpr.tapes.operation import CALL, Aval, Operation, Step, TooLong, Untold
-from probml.jaxpr.tapes.thin import thinned
 
 KINDS = "biuf"  # of types: truths, integers, floats
 TURNS = 10  # of a loop of unknown length, as it is taken to be
@@ -221,7 +220,6 @@ class _Recorder:
         steps = self._asked(results)
         seconds = sum(_operation(step).cost(step.ins, step.outs, **step.params) for step in steps)
         known, keys = tuple(map(self._known, results)), tuple(r in self.keys for r in results)
-        steps, results = thinned(steps, self._known, self._fresh, self.constants, results)
         used = {place for step in steps for place in step.operands} | {*results}
         inputs = [(place, None if place in self.keys else self._known(place).dtype)
                   if place in used else None for place in places]
@@ -239,11 +237,6 @@ class _Recorder:
         if isinstance(dtype, np.dtype) and dtype.kind in KINDS and shape is not None:
             known = Aval(tuple(shape), dtype)
         self.avals.append(known)
-        return len(self.avals) - 1
-
-    def _fresh(self, aval: Aval) -> int:
-        """A new place."""
-        self.avals.append(aval)
         return len(self.avals) - 1
 
     def _known(self, place: int) -> Aval:

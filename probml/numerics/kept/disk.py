@@ -28,6 +28,8 @@ from pathlib import Path
 import jax
 import jaxlib
 
+from probml.jaxpr import compat
+
 SWITCH = "PROBML_CACHE"
 OFF = ("0", "off", "no", "false")
 MOST = 2**29  # bytes of all files
@@ -142,16 +144,11 @@ def _folder() -> Folder | None:
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
     """Programs that are compiled inside are looked for in the folder first, and kept there."""
-    try:
-        from jax._src import compilation_cache
-        from jax._src.config import persistent_cache_min_compile_time_secs as least
-    except ImportError:
+    own, found = folder(), compat.compilation_cache()
+    if own is None or found is None:
         yield
         return
-    own = folder()
-    if own is None or not hasattr(compilation_cache, "_cache"):
-        yield
-        return
+    compilation_cache, least = found
     with _LOCK:
         _INSIDE.append(_INSIDE[0] if _INSIDE else compilation_cache._cache)
         compilation_cache._cache = own

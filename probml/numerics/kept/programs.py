@@ -24,10 +24,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import numpy as np
 from jax.api_util import shaped_abstractify
 from jax.experimental import serialize_executable
 
+from probml.jaxpr.compat import start_lapack, trace_settings
 from probml.jaxpr.tapes.operation import TooLong
 from probml.jaxpr.tapes.tape import Tape, record
 from probml.numerics import identity
@@ -135,7 +135,7 @@ class Shelf:
         fixed = [value for i, value in enumerate(args) if i in self.static]
         leaves, tree = jax.tree.flatten((tuple(dynamic), {}))
         avals = tuple(map(shaped_abstractify, leaves))
-        key = (tuple(fixed), tree, avals, _settings())
+        key = (tuple(fixed), tree, avals, trace_settings())
         if key in self._held:
             with contextlib.suppress(KeyError):  # another thread has let it go
                 self._held.move_to_end(key)
@@ -239,7 +239,7 @@ class Shelf:
 
     def _name(self, fixed: list, tree: Any, avals: tuple, options: dict | None) -> str:
         own = f"{self._function.__module__}.{self._function.__qualname__}"
-        told = [*map(str, avals), *map(_words, _settings()), repr(jax.config.values)]
+        told = [*map(str, avals), *map(_words, trace_settings()), repr(jax.config.values)]
         ours = own.startswith("probml.") and "<locals>" not in own and not _shuffled(tree)
         if not ours or any(" at 0x" in text for text in told):
             raise identity.Nameless(own)
@@ -247,13 +247,6 @@ class Shelf:
         return identity.digest(FORMAT, identity.surroundings(), own, fixed, tree, told,
                                [a.weak_type for a in avals], options, kind.platform,
                                kind.device_kind, jax.device_count())
-
-
-def _settings() -> tuple:
-    """JAX's settings as they are here, that a trace depends on."""
-    from jax._src import config
-
-    return config.trace_context()
 
 
 def _words(setting: Any) -> str:
@@ -300,7 +293,7 @@ def _read(folder: disk.Folder, name: str, tree: Any) -> tuple | None:
             return replace(program, outputs=tuple([program.outputs[i] for i in places]),
                            keys=tuple([program.keys[i] for i in places])), results
         if _LAPACK in program:
-            _start_lapack()
+            start_lapack()
         kept = places == sorted(places)
         loaded = serialize_executable.deserialize_and_load(
             program, tree, results if kept else jax.tree.structure(tuple(places)))
@@ -314,8 +307,3 @@ def _ordered(program: Callable, places: Sequence[int], results: Any, *args: Any)
     return jax.tree.unflatten(results, [found[i] for i in places])
 
 
-def _start_lapack() -> None:
-    """Lowering does this; without it LAPACK's functions have no addresses."""
-    from jax._src.lib import lapack
-
-    lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float64))

@@ -4,17 +4,9 @@ it computes waits for them for ever."""
 import os
 
 from probml.errors import ModelError
+from probml.jaxpr.compat import has_started
 
 _FORKED: list[int] = []  # the process, where it is one
-
-
-def _begun() -> bool:
-    """Whether JAX has started its threads."""
-    try:
-        from jax._src.xla_bridge import backends_are_initialized
-    except ImportError:
-        return False
-    return bool(backends_are_initialized())
 
 
 _BEFORE = [False]  # whether they ran when the fork came: its child must not ask, it would wait
@@ -26,7 +18,7 @@ def _mark() -> None:
 
 
 def _ask() -> None:
-    _BEFORE[0] = _begun()
+    _BEFORE[0] = has_started()
 
 
 if hasattr(os, "register_at_fork"):

@@ -5,7 +5,7 @@ own: of a leapfrog in ten coordinates the calls take five sixths. Loops that pas
 kilobyte it compiles whole, with all loops and branches inside; how small is an option, but one in a
 map, `xla_backend_extra_options`, which jax.jit cannot be given. So the options that JAX has made
 are written out and read again with one more entry. The numbers of its fields and where JAX makes
-options are not public: this is the one file that knows them, and where they are not found loops
+options are not public (jaxpr/compat.py): where they are not found loops
 stay as they were (tests/numerics/test_one_piece.py fails then).
 
 Loops with sorts, scatters or calls of LAPACK inside are left by XLA as they are. It computes the
@@ -14,6 +14,8 @@ same either way, operation by operation.
 
 import functools
 from typing import Any
+
+from probml.jaxpr import compat
 
 WHOLE = "probml_whole_loops"  # an option beside XLA's own: bytes up to which a loop is one piece
 _OPTION = b"xla_cpu_small_while_loop_byte_threshold"
@@ -25,12 +27,10 @@ _FIELDS = (3, 3, 500)
 def known() -> bool:
     """Whether options may have WHOLE; from now on JAX's own compilations take it."""
     try:
-        from jax._src import compiler
-        from jax._src.lib import xla_client
-
+        compiler, made = compat.compile_options()
         own = compiler.get_compile_options
-        entered = _entered(xla_client.CompileOptions().SerializeAsString(), 1)
-        found = xla_client.CompileOptions.ParseFromString(entered).SerializeAsString()
+        entered = _entered(made().SerializeAsString(), 1)
+        found = made.ParseFromString(entered).SerializeAsString()
         if found.count(_OPTION) != 1 or len(found) > 2 * len(entered):
             return False
     except Exception:  # of another build
@@ -45,7 +45,7 @@ def known() -> bool:
         held = own(*args, **keywords).SerializeAsString()
         if _OPTION not in held:  # else the user has said it
             held = _entered(held, told[WHOLE])
-        return xla_client.CompileOptions.ParseFromString(held)
+        return made.ParseFromString(held)
 
     compiler.get_compile_options = options
     return True

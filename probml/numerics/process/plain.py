@@ -6,8 +6,8 @@ looked up by its arguments, traced where it is new, made an equation, and opened
 derivative around it does all of that once more. JAX's own switch for it, `jax.disable_jit`, turns
 loops into Python's too, so that a scan would be as many copies of its body as it has steps. Here
 calls alone are meant: their compiled dispatcher is told of a switch of ours. That is not public:
-this is the one file that knows it, and where it is not found nothing is changed
-(tests/numerics/test_plain.py fails then).
+where it is not found nothing is changed (jaxpr/compat.py;
+tests/numerics/test_plain.py fails then).
 """
 
 import contextlib
@@ -18,23 +18,10 @@ from typing import Any
 
 import jax
 
+from probml.jaxpr.compat import call_switch
+
 _LOCK = threading.Lock()
 _INSIDE = [0]
-
-
-@functools.cache
-def _switch() -> Any:
-    """Ours, JAX's own, and what tells the dispatcher which of them it follows; None: unknown."""
-    try:
-        from jax._src import config
-        from jax._src.lib import jax_jit
-
-        own = config.config_ext.Config("probml_plain", False, include_in_jit_key=False,
-                                       include_in_trace_context=False)
-        own.set_local(own.swap_local(True))  # as it will be used
-        return own, config.disable_jit, jax_jit.set_disable_jit_state, config.eager_constant_folding
-    except (ImportError, AttributeError, TypeError):
-        return None
 
 
 @contextlib.contextmanager
@@ -49,8 +36,8 @@ def evaluated() -> Iterator[None]:
 def plain(on: bool = True) -> Iterator[None]:
     """Inside, calls of compiled functions in this thread are calls of the functions; or, within
     such, calls of compiled ones again. Only to be entered where all is traced."""
-    found = _switch()
-    if found is None or on and found[3].value:  # what computes numbers at once needs its calls
+    found = call_switch()
+    if found is None or on and found.folding.value:  # what computes numbers at once needs its calls
         yield
         return
     own, others, follow, _ = found

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.errors import Refusal
+from probml.errors import Refusal, quoted
 from probml.queries import asking
 from probml.queries.fitted import Fitted
 from probml.queries.weighting.weighted_values import evaluate, without
@@ -57,12 +57,12 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
                                    [mass / mass.sum() for mass in masses], shares[:, i],
                                    not site.discrete))
     if several or None in found:
-        named = ", ".join(f"'{name}'" for name in constant)
         raise Refusal(
-            f"model '{fit.model.name}': factor {named} depends on the parameters of '{site.name}' "
-            f"({site.kind}) and not on its value, and raises the density of every row, like the "
-            f"normalisation of a truncated distribution. The observable values cannot be derived "
-            f"from it: write them in the factor, as a condition on the value of the site, such as "
+            f"model '{fit.model.name}': factor {quoted(constant)} depends on the parameters of "
+            f"'{site.name}' ({site.kind}) and not on its value, and raises the density of every "
+            f"row, like the normalisation of a truncated distribution. The observable values "
+            f"cannot be derived from it: write them in the factor, as a condition on the value of "
+            f"the site, such as "
             f"factor(\"{constant[0]}\", jnp.where({site.name} > 0, value, -jnp.inf))")
     return tuple(np.array(found, float).T)  # type: ignore[return-value]
 

@@ -120,8 +120,7 @@ class Program(NamedTuple):
         for together in (own for way in ways for own in way):
             if not gone.isdisjoint(i for own in together for i in own):
                 continue
-            own = recursion(part, [[part.jaxpr.outvars[i] for i in step]
-                                   for step in zip(*together, strict=True)], tracked)
+            own = recursion(part, list(zip(*together, strict=True)), tracked)
             if own is not None:
                 for which, array in zip(together, own.values(give, column), strict=True):
                     found.append((tuple(outputs[i] for i in which), array))

@@ -8,15 +8,17 @@ the straight way between them, as of anything convex; and two spellings of one w
 high and all that the function computes from them by name (numpyro.deterministic) is the same.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from probml.engines.climbing.objective import from_coordinates, objective, to_coordinates
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.findings import Code, Finding
+from probml.engines.optimization.objective import from_coordinates, objective, to_coordinates
 from probml.engines.start.prior import (
     UNDRAWABLE,
     given_start,
@@ -43,14 +45,18 @@ class Proposal(NamedTuple):
 
     Attributes:
         name: the points, as the record of a fit calls them. points: an optimum → the points; none
-            where the proposal does not apply to it. maximize: from each of them.
+            where the proposal does not apply to it. maximize: from each of them; None: what it
+            ends at is no optimum that can be compared.
         rounds: how often it may be made again from what it found.
+        compare: the higher of two optima, the other → a finding, where there is something to be
+            said of both; by default nothing.
     """
 
     name: str
     points: Callable[[Outcome], Iterable[Mapping]]
-    maximize: Maximize
+    maximize: Callable[[Mapping], Outcome | None]
     rounds: int = 1
+    compare: Callable[[Outcome, Outcome], Finding | None] = lambda best, rest: None
 
 
 def height(outcome: Outcome) -> float:
@@ -66,6 +72,14 @@ def higher(one: Outcome, other: Outcome, slack: float = 0.0) -> bool:
     return height(one) > low + max(slack, ROUNDING * (1 + abs(low)) if np.isfinite(low) else 0.0)
 
 
+def highest(values: jax.Array, allowed: jax.Array, slack: float = 0.0) -> jax.Array:
+    """The number of the highest optimum, of several that one program found: the first, unless
+    another that is `allowed` is higher than it by more than `slack`. Pure JAX."""
+    first = jnp.arange(len(values)) == 0
+    worth = jnp.where((first | allowed) & jnp.isfinite(values), values, -jnp.inf)
+    return jnp.argmax(worth + jnp.where(first, slack, 0.0))
+
+
 def improve(outcome: Outcome, proposals: Iterable[Proposal], slack: float = 0.0) -> Outcome:
     """The highest optimum that is reached from one and from what is proposed, one proposal after
     another.
@@ -75,12 +89,17 @@ def improve(outcome: Outcome, proposals: Iterable[Proposal], slack: float = 0.0)
     """
     for proposal in proposals:
         for _ in range(proposal.rounds):
-            best = max(map(proposal.maximize, proposal.points(outcome)), key=height, default=None)
-            if best is None or not higher(best, outcome, slack):
+            found = filter(None, map(proposal.maximize, proposal.points(outcome)))
+            best = max(found, key=height, default=None)
+            if best is None:
+                break
+            if not higher(best, outcome, slack):
+                outcome = outcome.noting(proposal.compare(outcome, best))
                 break
             low = height(outcome)
             gain = height(best) - low if np.isfinite(low) else np.inf
-            outcome = best.noting(Finding.of(Code.IMPROVED, where=proposal.name, gain=gain))
+            outcome = best.noting(Finding.of(Code.IMPROVED, where=proposal.name, gain=gain),
+                                  proposal.compare(best, outcome))
     return outcome
 
 
@@ -128,15 +147,15 @@ def first_optimum(problem: Problem, prior: bool, climb: Maximize, plain: Maximiz
     if nowhere and not others:
         impossible(plan, params, known, "MAP", outcome.history[0])
     stalled = outcome
-    ways = [] if nowhere else [Proposal("where it stalled", lambda _: [here],
-                                        lambda point: plain(point).after(stalled))]
-    ways += [Proposal("a draw of the prior", lambda _, point=point: [point], plain)
-             for point in others]
-    for way in ways:
-        outcome = improve(outcome, [way])
-        if outcome.status is Status.CONVERGED:
-            return outcome
-    if outcome.iterations == 0:
+
+    def until_converged(point: Mapping) -> Callable[[Outcome], list[Mapping]]:
+        return lambda found: [] if found.status is Status.CONVERGED else [point]
+
+    outcome = improve(outcome, [
+        *([] if nowhere else [Proposal("where it stalled", until_converged(here),
+                                       lambda point: plain(point).after(stalled))]),
+        *(Proposal("a draw of the prior", until_converged(point), plain) for point in others)])
+    if outcome.status is not Status.CONVERGED and outcome.iterations == 0:
         raise Refusal(
             f"MAP of {problem} found no way up from its start, nor from draws of the prior, though "
             f"the gradient is not zero: the log density is {outcome.history[-1]:.6g} there. Give "
@@ -238,71 +257,70 @@ HEAVY = ("Cauchy", "StudentT")
 Coordinates = dict[str, np.ndarray]
 
 
-def second_looks(problem: Problem, prior: bool, outcome: Outcome, begun: Mapping,
-                 climb: Maximize) -> Outcome:
-    """The highest of a climb's end and where climbs from elsewhere end: from its mirror image about
-    the start, in what has no bounds and then also in logits, which exchanges what a chance is of;
-    with a finding where there are two.
-
-    Of few coordinates and rows, where rows do not read one number that is affine in them.
+def second_looks(problem: Problem, prior: bool, begun: Mapping, climb: Maximize) -> list[Proposal]:
+    """Further optimisations that end at the same optimum, or at another, which is a finding: from
+    the mirror image of the optimum about the start, in what has no bounds and then also in logits,
+    which exchanges what a chance is of; and, where nobody asked for a mode, from draws of the
+    prior. Of few coordinates and rows, where rows do not read one number that is affine in them.
 
     Args:
         begun: the point where it started. climb: parameters → what is found from there.
     """
-    if not _worth_a_second_look(problem, prior, outcome):
-        return outcome
-    start = _coordinates(problem, begun)
-    for point in _second_starts(problem, outcome, start):
-        other = climb(from_coordinates(problem.plan, placed_all(point), problem.known))
-        found = _compare(problem, prior, outcome, other, start)
-        if found.warned:
-            return found
-        outcome = found
-    return outcome
+    plan, known = problem.plan, problem.known
+
+    def converged(params: Mapping) -> Outcome | None:
+        other = climb(params)
+        return other if other.status is Status.CONVERGED and np.isfinite(height(other)) else None
+
+    def look(name: str, place: Callable[[Coordinates], Coordinates | None]) -> Proposal:
+        def points(outcome: Outcome) -> list[Mapping]:
+            point = (place(_coordinates(problem, outcome.params))
+                     if _worth_a_second_look(problem, prior, outcome) else None)
+            return [] if point is None else [from_coordinates(plan, placed_all(point), known)]
+
+        return Proposal(name, points, converged, 1, lambda best, rest: _several(
+            problem, prior, best, rest, _coordinates(problem, begun)))
+
+    def mirrored(names: tuple[str, ...], end: Coordinates) -> Coordinates | None:
+        start = _coordinates(problem, begun)
+        moved = {name: 2 * start[name] - end[name] for name in names}
+        return {**end, **moved} if any(np.any(end[name] != start[name]) for name in names) else None
+
+    def drawn(number: int, _: Coordinates) -> Coordinates | None:
+        try:
+            found = jax.device_get(prior_draws(plan, known, noise_of(plan, SECOND, problem.seed)))
+        except UNDRAWABLE:
+            return None
+        return {name: value[number] for name, value in found.items()}
+
+    return [*(look("the mirror image about the start", functools.partial(mirrored, names))
+              for names in dict.fromkeys(_mirrored_names(plan))),
+            *(look("a draw of the prior", functools.partial(drawn, number))
+              for number in range(0 if problem.asked else SECOND))]
 
 
 def _coordinates(problem: Problem, params: Mapping) -> Coordinates:
     return jax.device_get(to_coordinates(problem.plan, placed_all(dict(params)), problem.known))
 
 
-def _second_starts(problem: Problem, outcome: Outcome, start: Coordinates) -> Iterator[Coordinates]:
-    """Points to climb from, each once it is wanted."""
-    end = _coordinates(problem, outcome.params)
-    for names in dict.fromkeys(_mirrored_names(problem.plan)):
-        if any(np.any(end[name] != start[name]) for name in names):
-            yield {**end, **{name: 2 * start[name] - end[name] for name in names}}
-    if problem.asked:
-        return
-    try:
-        drawn = jax.device_get(prior_draws(problem.plan, problem.known,
-                                           noise_of(problem.plan, SECOND, problem.seed)))
-    except UNDRAWABLE:
-        return
-    yield from ({name: value[i] for name, value in drawn.items()} for i in range(SECOND))
-
-
-def _compare(problem: Problem, prior: bool, outcome: Outcome, other: Outcome,
-             start: Coordinates) -> Outcome:
-    """The higher of two ends, with a finding where both are maxima."""
-    if other.status is not Status.CONVERGED or not np.isfinite(other.history[-1]):
-        return outcome
-    rises = other.history[-1] - outcome.history[-1]
-    best, rest = (other, outcome) if higher(other, outcome) else (outcome, other)
+def _several(problem: Problem, prior: bool, best: Outcome, rest: Outcome,
+             start: Coordinates) -> Finding | None:
+    """That two optima are maxima apart, hardly of different height."""
     here, there = (_coordinates(problem, one.params) for one in (best, rest))
     apart = {name: np.abs(here[name] - there[name]) for name in here}
     far = {name: float(np.max(gap, initial=0.0)) for name, gap in apart.items()
            if np.max(gap, initial=0.0) > NEAR * np.max(np.abs(here[name] - start[name]),
                                                        initial=0.0)}
-    if (not far or abs(rises) > LOWER or _is_respelled(problem, best, rest, far)
+    lower = height(best) - height(rest)
+    if (not far or lower > LOWER or _is_respelled(problem, best, rest, far)
             or _is_joined(problem, prior, best, rest)):
-        return best
+        return None
     name = max(far, key=far.__getitem__)
     values = [np.asarray(one.params[name]) for one in (best, rest)]
     index = np.unravel_index(int(np.argmax(np.abs(values[0] - values[1]))), values[0].shape)
-    lower = best.history[-1] - rest.history[-1]
-    height = f"at a value lower by {lower:.2g}" if lower > EQUAL else "at the same value"
-    return best.noting(Finding.of(Code.SEVERAL_OPTIMA, name, index, height=height,
-                                  here=values[0][index], there=values[1][index]))
+    by = f"at a value lower by {lower:.2g}" if lower > EQUAL else "at the same value"
+    return Finding.of(Code.SEVERAL_OPTIMA, name, index, height=by, here=values[0][index],
+                      there=values[1][index])
 
 
 def _is_respelled(problem: Problem, best: Outcome, rest: Outcome, far: Collection[str]) -> bool:

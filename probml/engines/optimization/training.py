@@ -11,8 +11,8 @@ import numpy as np
 
 from probml.device.held_out import divided
 from probml.device.rows import Known, Rows
-from probml.engines.climbing.objective import from_coordinates, objective, to_coordinates
 from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.optimization.objective import from_coordinates, objective, to_coordinates
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.errors import ModelError
 from probml.evidence.density import climbed, from_free

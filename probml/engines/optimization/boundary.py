@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.climbing.maximization import height_of, newton_pays
-from probml.engines.climbing.objective import to_coordinates
-from probml.engines.climbing.search import CLIMBED, Maximize, Proposal, prior_points
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.findings import Code, Finding
+from probml.engines.optimization.maximization import height_of, newton_pays
+from probml.engines.optimization.objective import to_coordinates
+from probml.engines.optimization.search import CLIMBED, Maximize, Proposal, prior_points
 from probml.engines.start.prior import compiled_prior_point, given_start
 from probml.evidence.density import climbed
 from probml.factors.digits import collapsed

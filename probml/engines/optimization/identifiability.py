@@ -8,12 +8,14 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known
-from probml.engines.climbing.objective import flat, unflat
 from probml.engines.engine import Status
-from probml.engines.findings import Code, Finding, quoted
+from probml.engines.findings import Code, Finding
+from probml.engines.optimization.objective import flat, unflat
 from probml.engines.start.prior import compiled_prior_point
+from probml.errors import quoted
 from probml.evidence import density
 from probml.numerics.curvature import scaled, units
 from probml.numerics.optimum import Optimum
@@ -62,18 +64,48 @@ def along_the_flattest(plan: Plan, known: Known, top: Optimum, steps: int) -> Fo
         return (), None
     unit = units(some)
     curvature, axes = np.linalg.eigh(scaled(some, unit))
-    low = int(np.argmin(np.abs(curvature)))
-    if abs(curvature[low]) > SUSPECT[np.dtype(end.dtype)]:
-        return (), None
-    way, within = np.zeros(len(end)), np.ones(len(end))
-    way[kept], within[kept] = AWAY * unit * axes[:, low], unit
+    limit = SUSPECT[np.dtype(end.dtype)]
+    level = np.abs(curvature) <= limit
+    ways, within = np.zeros((len(end), len(kept))), np.ones(len(end))
+    ways[kept], within[kept] = unit[:, None] * axes, unit
+    same, told = _symmetries(plan, known, top, ways, level, limit)
+    symmetry = tuple(Finding.of(Code.SYMMETRY, names=quoted(_named(plan, known, top, np.linalg.norm(
+        ways[:, level] @ same, axis=1)))) for _ in same.T[:1])
+    if not told.size:
+        return symmetry, None
+    bent, turned = np.linalg.eigh(told.T @ (curvature[level, None] * told))
+    way = AWAY * ways[:, level] @ told @ turned[:, np.argmin(np.abs(bent))]
     found = along(top, lambda times: end + times * way, within, steps)
     if found is Along.MAXIMUM:
-        return (), None
+        return symmetry, None
     if found is Along.ENDLESS:
         return (separation(_named(plan, known, top, way)),), Status.RUNAWAY
     named = direction(way, np.abs(np.diagonal(hessian)), density.owners(plan, known))
-    return (Finding.of(Code.NOT_IDENTIFIED, direction=f"the direction {named}"),), None
+    return (Finding.of(Code.NOT_IDENTIFIED, direction=f"the direction {named}"), *symmetry), None
+
+
+def _symmetries(plan: Plan, known: Known, top: Optimum, ways: np.ndarray, level: np.ndarray,
+                limit: float) -> tuple[np.ndarray, np.ndarray]:
+    """Combinations of level directions, (level, some) and (level, others), that leave alone what
+    the model declares to be identified (`model.identifies`), and that do not.
+
+    Args:
+        ways: (d, directions), of width 1 each. level: which of them may be level, of curvatures up
+            to `limit`: so their shares in others are below its root.
+    """
+    count = int(level.sum())
+    quantities = plan.structure.model.identified_by
+    if quantities is None or not count:
+        return np.zeros((count, 0)), np.eye(count)
+
+    def identified(u):
+        return ravel_pytree(quantities({**known.given, **unflat(plan, u, known)}))[0]
+
+    moved = np.asarray(jax.vmap(lambda way: jax.jvp(identified, (placed(top.point),), (way,))[1])(
+        placed(ways.T.astype(top.point.dtype))), float)
+    squares, mix = np.linalg.eigh(moved[level] @ moved[level].T)
+    told = squares > limit * (moved**2).sum(1).max()
+    return mix[:, ~told], mix[:, told]
 
 
 def along_the_way(plan: Plan, known: Known, top: Optimum, steps: int) -> Found:

@@ -7,13 +7,15 @@ Where EM's steps shrink so slowly that each gains less than the tolerance long b
 
 import numpy as np
 
-from probml.engines.climbing.identifiability import (
+from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.findings import Code, Finding
+from probml.engines.optimization.identifiability import (
     along_coordinates,
     along_the_flattest,
     along_the_way,
     find_infinite,
 )
-from probml.engines.climbing.maximization import (
+from probml.engines.optimization.maximization import (
     BLOCK,
     OptimizerSettings,
     by_lbfgs,
@@ -21,9 +23,7 @@ from probml.engines.climbing.maximization import (
     lacks_prior,
     optimum_of,
 )
-from probml.engines.climbing.objective import to_coordinates
-from probml.engines.engine import Outcome, Problem, Status
-from probml.engines.findings import Code, Finding
+from probml.engines.optimization.objective import to_coordinates
 from probml.engines.restarting.indifferent import indifferent
 from probml.engines.start.start import Start
 from probml.numerics.transfer import placed_all
@@ -53,7 +53,8 @@ def check_identifiability(engine: OptimizerSettings, problem: Problem, outcome: 
     if gone is None and not top.sampled:
         more, gone = along_coordinates(plan, known, top)
         found = (*found, *more)
-    adrift = outcome.state.adrift or bool(found) and top.point.dtype == np.float32
+    adrift = outcome.state.adrift or any(
+        finding.warns for finding in found) and top.point.dtype == np.float32
     return outcome.noting(*found)._replace(status=gone or outcome.status).with_state(
         optimum=top, adrift=adrift)
 

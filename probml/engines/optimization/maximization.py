@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.climbing import identifiability
-from probml.engines.climbing.identifiability import find_separation
-from probml.engines.climbing.objective import flat, from_coordinates, to_coordinates, unflat
 from probml.engines.engine import Outcome, Problem, State, Status
+from probml.engines.optimization import identifiability
+from probml.engines.optimization.identifiability import find_separation
+from probml.engines.optimization.objective import flat, from_coordinates, to_coordinates, unflat
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.restarting import slices
 from probml.evidence import density

@@ -1,0 +1,50 @@
+"""Information criteria, and the number of components or states that has the lowest.
+
+Sources: Akaike (1974), "A new look at the statistical model identification"; Schwarz (1978),
+"Estimating the dimension of a model".
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def criteria(loglik: float, parameters: int, rows: float) -> dict[str, float]:
+    """What models of the same rows are compared by: the log-likelihood, the number of parameters,
+    AIC and BIC, both the lower the better."""
+    return {"loglik": loglik, "parameters": parameters, "aic": -2 * loglik + 2 * parameters,
+            "bic": -2 * loglik + parameters * np.log(rows)}
+
+
+def lowest(records: list[dict[str, Any]], criterion: str) -> tuple[Any, int]:
+    """A table of models of several sizes, and the best size.
+
+    Args:
+        records: of each model its size first, and its criteria. criterion: "bound" is the greater
+            the better, any other the lower.
+    """
+    import pandas as pd
+
+    table = pd.DataFrame(records)
+    score = table[criterion] * (-1 if criterion == "bound" else 1)
+    return table, int(table.loc[score.idxmin(), table.columns[0]])
+
+
+class InformationCriteria:
+    """Criteria of a density of rows, which `score_samples` gives."""
+
+    n_parameters_: int
+    score_samples: Callable[[Any], np.ndarray]
+
+    def _criteria(self, X) -> dict[str, float]:
+        log = self.score_samples(X)
+        return criteria(float(log.sum()), self.n_parameters_, len(log))
+
+    def bic(self, X):
+        """−2 Σ log p(row) + parameters · log n (Schwarz 1978); the lower the better."""
+        return float(self._criteria(X)["bic"])
+
+    def aic(self, X):
+        """−2 Σ log p(row) + 2 · parameters (Akaike 1974); the lower the better."""
+        return float(self._criteria(X)["aic"])

@@ -1,0 +1,110 @@
+"""The private parts of JAX that probml uses, what each is for, and what is lost where a version has
+none: no other file imports from `jax._src`.
+
+The first four have to be there. The others are looked up when they are first asked for, and answer
+None (or False) where JAX has changed: programs are then the same, but slower to start.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax._src import config, core, source_info_util
+
+is_outside_of_traces: Callable[[], bool] = core.trace_state_clean
+abstract_value: Callable[[Any], Any] = core.shaped_abstractify
+trace_settings: Callable[[], tuple] = config.trace_context
+as_written_at: Callable[[Any], Any] = source_info_util.user_context
+"""A context in which equations are said to come from such a traceback."""
+
+# the settings that equations are made under; some JAX makes a new object each time it is asked
+equation_settings: Callable[[], Any] = getattr(core, "current_jaxpr_eqn_context", lambda: None)
+
+
+def compilation_cache() -> tuple[Any, Any] | None:
+    """JAX's module of kept programs, whose `_cache` is the folder in use, and the setting of the
+    least seconds of compiling that are worth keeping; None: programs are not kept on disk."""
+    try:
+        from jax._src import compilation_cache
+        from jax._src.config import persistent_cache_min_compile_time_secs
+    except ImportError:
+        return None
+    if not hasattr(compilation_cache, "_cache"):
+        return None
+    return compilation_cache, persistent_cache_min_compile_time_secs
+
+
+def start_lapack() -> None:
+    """Give LAPACK's functions their addresses, as lowering does."""
+    from jax._src.lib import lapack
+
+    lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float64))
+
+
+def has_started() -> bool:
+    """Whether JAX has started its threads."""
+    try:
+        from jax._src.xla_bridge import backends_are_initialized
+    except ImportError:
+        return False
+    return bool(backends_are_initialized())
+
+
+class Lowerings(NamedTuple):
+    """How the CPU's programs are made: primitive → its rule, and the function that makes a rule of
+    a traceable function; the primitives of Cholesky's, triangular and LU factors."""
+
+    table: dict[Any, Any]
+    lower: Callable[..., Callable]
+    factorisations: tuple[Any, ...]
+
+
+def cpu_lowerings() -> Lowerings:
+    """
+    Raises:
+        ImportError, AttributeError, KeyError: this JAX has them elsewhere.
+    """
+    from jax._src.interpreters import mlir
+    from jax._src.lax import linalg
+
+    return Lowerings(mlir._platform_specific_lowerings["cpu"], mlir.lower_fun,
+                     (linalg.cholesky_p, linalg.triangular_solve_p, linalg.lu_p))
+
+
+def compile_options() -> tuple[Any, Any]:
+    """JAX's module that makes XLA's options, by `get_compile_options`, and their class.
+
+    Raises:
+        ImportError, AttributeError: this JAX has them elsewhere.
+    """
+    from jax._src import compiler
+    from jax._src.lib import xla_client
+
+    return compiler, xla_client.CompileOptions
+
+
+class CallSwitch(NamedTuple):
+    """What decides whether a call of a compiled function is one: `own`, a switch of ours;
+    `jax_own`, that of jax.disable_jit; `follow`, which tells the dispatcher which of them it
+    follows; `folding`, whether numbers are being computed at once."""
+
+    own: Any
+    jax_own: Any
+    follow: Callable[[Any], None]
+    folding: Any
+
+
+@functools.cache
+def call_switch() -> CallSwitch | None:
+    """None: calls within a trace stay calls."""
+    try:
+        from jax._src.lib import jax_jit
+
+        own = config.config_ext.Config("probml_plain", False, include_in_jit_key=False,
+                                       include_in_trace_context=False)
+        own.set_local(own.swap_local(True))  # as it will be used
+        return CallSwitch(own, config.disable_jit, jax_jit.set_disable_jit_state,
+                          config.eager_constant_folding)
+    except (ImportError, AttributeError, TypeError):
+        return None
