@@ -1027,6 +1027,19 @@ def wards_in_hospitals(ward):
         sample("x", dist.StudentT(4, level[ward], sigma))
 
 
+@summed("wards_in_hospitals")
+def wards_in_hospitals_not_centred(ward, x):
+    mu = sample("mu", dist.Normal(0, 3))
+    between = sample("between", dist.HalfNormal(2))
+    within = sample("within", dist.HalfNormal(2))
+    sigma = sample("sigma", dist.HalfNormal(2))
+    hospital = mu + between * sample("raw", dist.Normal(0, 1).expand([4]))
+    deterministic("hospital", hospital)
+    level = hospital[HOSPITAL] + within * sample("raw_ward", dist.Normal(0, 1).expand([10]))
+    deterministic("level", level)
+    sample("x", dist.StudentT(4, level[ward], sigma), obs=x)
+
+
 # ---- units, handlers, transformed and improper ----------------------------------------------------
 
 R = rng(37)
@@ -1311,6 +1324,18 @@ def lengths_to_the_millimetre(kind, rounded):
     law = dist.Normal(mean[kind], sd[kind])
     with plate("leaves", 40):
         factor("rounded", jnp.log(law.cdf(rounded + 0.5) - law.cdf(rounded - 0.5)))
+
+
+@summed("lengths_to_the_millimetre")
+def lengths_to_the_millimetre_in_logarithms(kind, rounded):
+    m = sample("m", dist.Normal(10, 5))
+    between = sample("between", dist.HalfNormal(2))
+    mean = deterministic("mean", m + between * sample("raw", dist.Normal(0, 1).expand([4])))
+    sd = sample("sd", dist.LogNormal(0, 0.5).expand([4]))
+    ends = (rounded + jnp.array([[-0.5], [0.5]]) - mean[kind]) / sd[kind]
+    low, high = jnp.where(ends[0] > 0, -ends[::-1], ends)  # of the lower tail
+    log = log_ndtr(high)
+    factor("rounded", (log + jnp.log1p(-jnp.exp(log_ndtr(low) - log))).sum())
 
 
 R = rng(51)
