@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.latents.coordinates import own_shape
 from probml.plan import hierarchy
 from probml.plan.plan import Plan
 from probml.structure.densities import ahead
@@ -35,8 +36,7 @@ def effects(plan: Plan) -> tuple[str, ...]:
     # one location and one scale, not those of several states, nor of steps about those before
     single = [name for name in names if name not in plan.mixed
               and not ahead(plan.structure, name)]
-    known = {n: sites[n].domain for n in single if sites[n].entry.location_scale is not None}
-    return tuple(n for n, domain in known.items() if domain.unbounded or domain.log_scale)
+    return tuple(n for n in single if sites[n].entry.location_scale is not None)
 
 
 def location_and_scale(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, Any, bool]:
@@ -45,8 +45,9 @@ def location_and_scale(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, 
     site = plan.structure.sites[name]
     loc, scale = site.entry.location_scale(plan.structure.distribution(name, env))
     matrix = site.entry.coupled
-    return (jnp.broadcast_to(loc, site.shape),
-            scale if matrix else jnp.broadcast_to(scale, site.shape), matrix)
+    shape = own_shape(site)
+    return (jnp.broadcast_to(loc, shape),
+            scale if matrix else jnp.broadcast_to(scale, shape), matrix)
 
 
 def leave(v: jax.Array, centring: jax.Array, loc: jax.Array, scale: Any,
@@ -72,7 +73,7 @@ def none(plan: Plan) -> dict[str, np.ndarray]:
     """c = 0 for all effects."""
     sites, dtype = plan.structure.sites, jnp.result_type(float)
     cells = {name: (*sites[name].shape[:-1], 1) if sites[name].entry.coupled
-             else sites[name].shape for name in effects(plan)}
+             else own_shape(sites[name]) for name in effects(plan)}
     return {name: np.zeros(shape, dtype) for name, shape in cells.items()}
 
 
@@ -95,8 +96,8 @@ def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray
     sites, out = plan.structure.sites, dict(known.centring)
     env = {**known.given, **params}
     ties = [tie for tie in hierarchy.ties(plan) if tie.kind == "spread"]
-    for tie in (tie for tie in ties if tie.name in out and sites[tie.name].domain.unbounded):
-        name, shape = tie.name, sites[tie.name].shape
+    for tie in (tie for tie in ties if tie.name in out and not sites[tie.name].domain.log_scale):
+        name, shape = tie.name, own_shape(sites[tie.name])
         _, scale, matrix = location_and_scale(plan, name, env)
         own = np.asarray(scale.whole() if matrix else scale, float)
         told = np.maximum(_information(np.asarray(hessian[name], float), own, shape, matrix), 0.0)

@@ -13,11 +13,14 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from numpyro.distributions import biject_to, constraints
+from numpyro.distributions.transforms import AffineTransform
 
 from probml.errors import ModelError
 from probml.families import domains
 from probml.families.densities import accurate
 from probml.families.entry import NOTHING, Entry
+from probml.families.location_scale import LocationScale
 
 FOLDERS = ("probml.families.forms", "probml.families.likelihoods")
 _found: dict[type, Entry] = {}
@@ -46,7 +49,41 @@ def register(entry: Entry) -> Entry:
 
 def entry(distribution: Any) -> Entry:
     """What is known of a base distribution."""
-    return _found.get(type(distribution), NOTHING)
+    known = _found.get(type(distribution), NOTHING)
+    return TRANSFORMED if known is NOTHING and _located(distribution) else known
+
+
+def _located(transformed: Any) -> bool:
+    """Whether it is a location and a scale in unbounded coordinates: numbers that are, moved and
+    stretched, and then sent where they lie by the map that their support has anyway."""
+    if not isinstance(transformed, dist.TransformedDistribution):
+        return False
+    base, steps = _base(transformed.base_dist), transformed.transforms
+    if type(steps[-1]) is type(biject_to(transformed.support)):
+        steps = steps[:-1]
+    return (isinstance(base.support, type(constraints.real))
+            and entry(base).location_scale is not None
+            and all(isinstance(step, AffineTransform) for step in steps))
+
+
+def _base(distribution: Any) -> Any:
+    return _base(distribution.base_dist) if isinstance(
+        distribution, dist.Independent | dist.ExpandedDistribution) else distribution
+
+
+def _location_scale(transformed: Any) -> LocationScale:
+    """See location_scale.py; the support's own map, which comes last, is no affine one."""
+    base = _base(transformed.base_dist)
+    moments = entry(base).location_scale
+    assert moments is not None
+    loc, scale = (jnp.broadcast_to(leaf, transformed.base_dist.shape()) for leaf in moments(base))
+    for step in transformed.transforms:
+        if isinstance(step, AffineTransform):
+            loc, scale = step.loc + step.scale * loc, jnp.abs(step.scale) * scale
+    return loc, scale
+
+
+TRANSFORMED = Entry(location_scale=_location_scale)
 
 
 def sharp(distribution: dist.Distribution) -> dist.Distribution:

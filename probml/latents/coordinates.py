@@ -29,8 +29,7 @@ def standard(site: Site, seen: jax.Array | None) -> bool:
     """Whether a latent is taken in units of its own prior: not a vector of which some cells may be
     seen, which these would move."""
     entry = site.entry
-    return entry.location_scale is not None and not (entry.coupled and seen is not None) and (
-        site.domain.unbounded or site.domain.log_scale)
+    return entry.location_scale is not None and not (entry.coupled and seen is not None)
 
 
 def shapes(structure: Structure, group: Group) -> dict[str, tuple[int, ...]]:

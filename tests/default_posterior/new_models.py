@@ -3,19 +3,13 @@
 Half are in the project's own form (`with probml.rows():`), half are NumPyro functions with `obs=` and
 plates of their own. They were written before the default engine was changed, and are not tuned to its
 answers. `new_truths.py` computes the references of `new_truths.json`.
-
-MODELS: name -> (function, data). BY_HAND: name -> the same function with its discrete latent sites
-summed out by hand. LABELS: names whose labels are exchangeable, so that posterior means of single labels
-mean nothing. HOPELESS: name -> why there is no posterior mean that an honest method could report.
 """
-
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from collection import Collection
 from jax.scipy.special import gammaln, logsumexp
 from jax.scipy.stats import norm
 from numpyro import factor, plate, sample
@@ -23,31 +17,8 @@ from numpyro.distributions import constraints
 
 import probml
 
-MODELS: dict[str, tuple[Callable, dict[str, Any]]] = {}
-BY_HAND: dict[str, Callable] = {}
-LABELS: set[str] = set()
-HOPELESS: dict[str, str] = {}
-
-
-def new(labels: bool = False, hopeless: str = "", **data: Any) -> Callable:
-    """A decorator that puts a function and its data into the tables above."""
-    def add(function: Callable) -> Callable:
-        name = function.__name__
-        MODELS[name] = (function, {key: np.asarray(value) for key, value in data.items()})
-        if labels:
-            LABELS.add(name)
-        if hopeless:
-            HOPELESS[name] = hopeless
-        return function
-    return add
-
-
-def summed(name: str) -> Callable:
-    """A decorator: the function has the density of the model of that name without discrete sites."""
-    def add(function: Callable) -> Callable:
-        BY_HAND[name] = function
-        return function
-    return add
+NEW = Collection()
+new, summed = NEW.new, NEW.summed
 
 
 def rng(seed: int) -> np.random.Generator:

@@ -1,10 +1,9 @@
-"""References of the sixty new models: long runs of NumPyro's own NUTS on the plain functions.
+"""References of the sixty new models, and of the fifty more: long runs of NumPyro's own NUTS on the plain functions.
 
     python tests/default_posterior/new_truths.py            # what is not stored yet
     python tests/default_posterior/new_truths.py NAME …     # these, again
 
-Nothing here calls an engine of probml. Discrete latent sites are summed out by hand (BY_HAND). Where
-"labels" is true, numbers are those of a site's entries in ascending order; sites of one number, which
+Nothing here calls an engine of probml. Discrete latent sites are summed out by hand. Where "labels" is true, numbers are those of a site's entries in ascending order; sites of one number, which
 change with the labels, are left out.
 """
 
@@ -20,7 +19,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from new_models import BY_HAND, HOPELESS, LABELS, MODELS
+from collection import Collection
+from more_models import MORE
+from new_models import NEW
 from numpyro import handlers
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.distributions import biject_to
@@ -31,21 +32,28 @@ from truths import waited
 
 import probml
 
-STORED = Path(__file__).with_name("new_truths.json")
-CHAINS, WARMUP, DRAWS = 4, 1000, 2000
-ACCEPT = (0.9, 0.99)  # the second where the first run diverges or its chains disagree
+COLLECTIONS = {"new": NEW, "more": MORE}  # NAME_truths.json → its models
+CHAINS, WARMUP, DRAWS = 4, 500, 1000
+ACCEPT = (0.9, 0.99)  # the second where more of the first run diverges or its chains disagree
 DENSE = 20  # numbers at most whose covariance is adapted as a whole
 DISAGREE = 1.02  # R-hat of any number
+DIVERGED = 20  # transitions of all chains, at most
 STARTS = 10  # random places, of which a chain begins at the best
-SECONDS = 150.0  # of a model at most
+SECONDS = 300.0  # of a model at most
+
+
+def collection(name: str) -> Collection:
+    """The one that has the model of that name."""
+    return next(own for own in COLLECTIONS.values() if name in own.models)
 
 
 def plain(name: str) -> Callable[[], Any]:
     """The model of that name as a function of nothing, its data observed, for any tool of NumPyro."""
-    function = MODELS[name][0]
-    data = {key: jnp.asarray(value) for key, value in MODELS[name][1].items()}
-    if name in BY_HAND:
-        return lambda: BY_HAND[name](**data)
+    own = collection(name)
+    function, held = own.models[name]
+    data = {key: jnp.asarray(value) for key, value in held.items()}
+    if name in own.by_hand:
+        return lambda: own.by_hand[name](**data)
     inputs = {key: data[key] for key in inspect.signature(function).parameters}
     outcomes = {key: data[key] for key in data if key not in inputs}
     if not outcomes:
@@ -70,8 +78,8 @@ def shapes(name: str) -> dict[str, tuple[int, ...]]:
 
 
 def sampler(name: str) -> Callable[[float], tuple[dict[str, np.ndarray], int]]:
-    """Target acceptance → draws of the latent sites (chains, draws, …), and how many transitions
-    diverged. A chain is one program."""
+    """Target acceptance → draws of the latent and of the deterministic sites (chains, draws, …),
+    and how many transitions diverged. A chain is one program."""
     model, free = plain(name), shapes(name)
     numbers = sum(int(np.prod(shape)) for shape in free.values())
 
@@ -92,14 +100,14 @@ def sampler(name: str) -> Callable[[float], tuple[dict[str, np.ndarray], int]]:
 
         _, (u, diverging) = jax.lax.scan(one, state, None, WARMUP + DRAWS)
         late = {site: value[WARMUP:] for site, value in u.items()}
-        return jax.lax.map(lambda u: constrain_fn(model, (), {}, u), late), diverging[WARMUP:].sum()
+        return jax.lax.map(lambda u: constrain_fn(model, (), {}, u, True), late), diverging[WARMUP:].sum()
 
     def run(accept: float) -> tuple[dict[str, np.ndarray], int]:
         random, found = np.random.default_rng(41), []
         for key in jax.random.split(jax.random.key(41), CHAINS):
             tried = {site: random.uniform(-2, 2, (STARTS, *shape)) for site, shape in free.items()}
             found.append(jax.device_get(chain(key, tried, accept)))
-        return ({site: np.stack([draws[site] for draws, _ in found]) for site in free},
+        return ({site: np.stack([draws[site] for draws, _ in found]) for site in found[0][0]},
                 sum(int(count) for _, count in found))
 
     return run
@@ -107,16 +115,16 @@ def sampler(name: str) -> Callable[[float], tuple[dict[str, np.ndarray], int]]:
 
 def truth(name: str) -> dict[str, Any]:
     """The entry of a model: means, standard deviations, Monte Carlo errors, and diagnostics."""
-    run = sampler(name)
-    for accept in ACCEPT[:1] if name in HOPELESS else ACCEPT:
+    run, own = sampler(name), collection(name)
+    for accept in ACCEPT[:1] if name in own.hopeless else ACCEPT:
         draws, divergences = run(accept)
-        if name in LABELS:  # as judge.py compares them
+        if name in own.labels:  # as judge.py compares them
             draws = {site: np.sort(values.reshape(*values.shape[:2], -1), -1)
                      for site, values in draws.items() if values.ndim > 2}
         with np.errstate(all="ignore"):
             hats = {site: np.asarray(split_gelman_rubin(values)) for site, values in draws.items()}
         hat = max(float(np.nanmax(values)) for values in hats.values())
-        if not divergences and hat <= DISAGREE:
+        if divergences <= DIVERGED and hat <= DISAGREE:
             break
     found: dict[str, Any] = {"mean": {}, "sd": {}, "error": {}, "sd_error": {}}
     for site, values in draws.items():
@@ -128,10 +136,10 @@ def truth(name: str) -> dict[str, Any]:
                            ("sd_error", error_of_sd(values))):
             found[key][site] = rounded(value)
     found.update(r_hat=rounded(hat), divergences=divergences, target_accept=accept)
-    if name in LABELS:
+    if name in own.labels:
         found["labels"] = True
-    if name in HOPELESS:
-        found["hopeless"] = HOPELESS[name]
+    if name in own.hopeless:
+        found["hopeless"] = own.hopeless[name]
     return found
 
 
@@ -147,15 +155,17 @@ def rounded(value: Any) -> Any:
             else [rounded(each) for each in np.asarray(value)])
 
 
-def stored() -> dict[str, Any]:
-    return json.loads(STORED.read_text()) if STORED.exists() else {}
+def stored(source: str) -> dict[str, Any]:
+    path = Path(__file__).with_name(f"{source}_truths.json")
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def store(name: str, found: dict[str, Any]) -> None:
     """The file is written anew, a line a case."""
-    table = {**stored(), name: found}
-    lines = [f"{json.dumps(key)}: {json.dumps(table[key])}" for key in MODELS if key in table]
-    STORED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    source, own = next(pair for pair in COLLECTIONS.items() if name in pair[1].models)
+    table = {**stored(source), name: found}
+    lines = [f"{json.dumps(key)}: {json.dumps(table[key])}" for key in own.models if key in table]
+    Path(__file__).with_name(f"{source}_truths.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def work(names: Any, answers: Any) -> None:
@@ -172,7 +182,9 @@ def work(names: Any, answers: Any) -> None:
 
 def main() -> None:
     context, worker = multiprocessing.get_context("spawn"), None
-    for name in sys.argv[1:] or [name for name in MODELS if name not in stored()]:
+    missing = [name for source, own in COLLECTIONS.items() for name in own.models
+               if name not in stored(source)]
+    for name in sys.argv[1:] or missing:
         if worker is None:
             names, answers = context.Queue(), context.Queue()
             worker = context.Process(target=work, args=(names, answers), daemon=True)

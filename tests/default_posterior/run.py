@@ -31,10 +31,11 @@ LARGEST = 2000  # entries of a site whose moments are kept
 
 def stored() -> dict:
     """The truths of all cases by name, also those that new_truths.py keeps."""
-    own = HERE / "new_truths.json"
-    new = json.loads(own.read_text()) if own.exists() else {}
-    return json.loads((HERE / "truths.json").read_text()) | {
-        f"new/{name}": truth for name, truth in new.items()}
+    found = json.loads((HERE / "truths.json").read_text())
+    for source in ("new", "more"):
+        own = json.loads((HERE / f"{source}_truths.json").read_text())
+        found |= {f"{source}/{name}": truth for name, truth in own.items()}
+    return found
 
 
 def measured(case: tabled_models.Case, warm: bool) -> dict:

@@ -3,12 +3,11 @@ density of the plain function that a long run of NumPyro's NUTS samples.
 
 A name is its table and the function: "stan_guide/change_point". Tables: tests/user_models.py
 ("users"), the lists of models written elsewhere in tests/interface, tests/engines/hierarchy_models.py
-("hierarchies"), and new_models.py of this folder ("new"), where it is there.
+("hierarchies"), and new_models.py and more_models.py of this folder ("new", "more").
 """
 
 import functools
 import importlib
-import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -23,6 +22,8 @@ for folder in (HERE, HERE.parent / "engines", HERE.parent / "interface", HERE.pa
 
 import hierarchy_models  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
+import more_models  # noqa: E402
+import new_models  # noqa: E402
 import numpy as np  # noqa: E402
 import written_elsewhere  # noqa: E402
 from numpyro import handlers  # noqa: E402
@@ -66,10 +67,9 @@ def every() -> dict[str, Case]:
                 if not case.refused]
     out += [_of_a_function("hierarchies", name, *pair, hierarchy_models.BY_HAND.get(name))
             for name, pair in hierarchy_models.MODELS.items()]
-    if importlib.util.find_spec("new_models") is not None:
-        new = importlib.import_module("new_models")
-        out += [Case(f"new/{name}", functools.partial(_bound, pair[0]),
-                     functools.partial(dict, pair[1]), None) for name, pair in new.MODELS.items()]
+    for source, own in (("new", new_models.NEW), ("more", more_models.MORE)):
+        out += [Case(f"{source}/{name}", functools.partial(_bound, pair[0]),
+                     functools.partial(dict, pair[1]), None) for name, pair in own.models.items()]
     return {case.name: case for case in out}
 
 

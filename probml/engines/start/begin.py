@@ -341,11 +341,11 @@ def balanced(
     centre, found = jax.device_get((begun.frame.centre, begun.hessian))
     if found.size == 0:  # too many for their curvature: standardised, they are safe if not quick
         return known, begun
-    parts, start = {}, 0
-    for name, spec in sorted(density.shapes(plan, known).items()):
+    parts, start, specs = {}, 0, density.shapes(plan, known)
+    for name, spec in sorted(specs.items()):
         parts[name], start = slice(start, start + spec.size), start + spec.size
     mode = unflat(plan, centre, known)
-    u = {name: centre[part].reshape(np.shape(mode[name])) for name, part in parts.items()
+    u = {name: centre[part].reshape(specs[name].shape) for name, part in parts.items()
          if name in known.centring}
     chosen = centring.balanced(plan, mode, known, u,
                                {name: found[parts[name], parts[name]] for name in u})
