@@ -109,6 +109,11 @@ class MetaAnalysis(RegressionResults, Face):
         self._names, self.n_features_in_ = list(table), len(table)
         return numbers_of(table, self._names)
 
+    def _figures(self) -> dict[str, Any]:
+        found = {name: value for name, value in super()._figures().items()
+                 if name != "observations"}  # of REML less than there are studies
+        return {"studies": len(self.studies_), "Q": float(self.Q_), "I2": float(self.I2_), **found}
+
     def _coefficient_sites(self) -> tuple[str, ...]:
         return ("intercept", "beta")[: 1 + bool(self._names)]
 

@@ -45,6 +45,7 @@ def test_heterogeneity_and_prediction_are_as_printed(bcg):
     assert (round(ours.I2_, 2), round(ours.H2_, 2), ours.Q_df_) == (92.22, 12.86, 12)
     assert round(ours.aic_, 4) == 28.4047 and round(ours.bic_, 4) == 29.3746
     assert ours.Q_p_ < 1e-4 and ours.effects_.index[0] == "t1"
+    assert "studies: 13   Q: 152.233   I2: 92.2" in str(ours.summary())
     np.testing.assert_allclose(ours.confint().to_numpy()[0], [-1.0669, -0.3622], atol=5e-5)
     np.testing.assert_allclose(np.ravel(ours.predict(interval=0.95)), [-0.7145, -1.8667, 0.4376],
                                atol=5e-5)
