@@ -168,6 +168,8 @@ class Problem:
             return "it takes its rows in batches"
         if not held.keys().isdisjoint(plan.free):
             return "it has parameters of numpyro.param, which are optimised"
+        if plan.free and all(plan.structure.sites[name].entry.improper for name in plan.free):
+            return "all priors are flat, so that the maximum of the likelihood is asked for"
         return ""
 
     def __str__(self) -> str:

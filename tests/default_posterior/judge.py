@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from probml.engines.findings import Code
+
 MEAN, SD = 0.2, 0.15  # posterior standard deviations; share of one
 NOISE = 3.0  # Monte Carlo errors
 DRAWS = 4000
@@ -63,8 +65,9 @@ def refused(error: Exception) -> str:
 
 
 def said(fit: Any) -> bool:
-    """Whether the fit warns."""
-    return not fit.converged or bool(fit.warnings)
+    """Whether the fit warns, or says that it is a point and no posterior."""
+    return (not fit.converged or bool(fit.warnings)
+            or any(finding.code is Code.POINT for finding in fit.findings))
 
 
 def compared(found: Mapping[str, Moments], truth: Mapping[str, Any], doubted: bool) -> Judgement:
