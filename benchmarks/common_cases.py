@@ -335,8 +335,8 @@ def choosing(dtype, quick):
     def loop():
         return [Peer(k, n_init=10, tol=1e-3, reg_covar=0, random_state=0).fit(x) for k in sizes]
 
-    cold, warm, peer, face, peers = race(lambda: ours.fit(x), loop, 1)
-    scores = [[fit.score({"x": x}) for fit in face.fits_.values()],
+    cold, warm, peer, estimator, peers = race(lambda: ours.fit(x), loop, 1)
+    scores = [[fit.score({"x": x}) for fit in estimator.fits_.values()],
               [peer.score(x) for peer in peers]]
     quality = [float(np.mean(side)) for side in scores]
     yield row(f"k = 1 … 10 × 10 restarts, {n:,} × {d}", cold, warm, peer, *quality,

@@ -73,7 +73,7 @@ def references(quick: bool):
             peer = theirs if shape in ("full", "tied", "diag", "spherical") else None
             yield f"{name} {entry['model']}{k}", len(X), entry["loglik"], False, ours, peer
 
-    def face(name, rows, best, bounded, make, *data, score=None):
+    def estimator(name, rows, best, bounded, make, *data, score=None):
         def ours(seed):
             found = make(seed).fit(*data)
             return float(score(found)) if score else found.score(*data) * rows
@@ -86,13 +86,13 @@ def references(quick: bool):
     counts = read(reported)[["count"]]
     for k in (2, 3, 4):
         make = lambda s, k=k: PoissonMixture(k, random_state=s, **search)  # noqa: E731
-        yield face(f"earthquakes k={k}", 107, reported[f"K{k}"]["loglik"], True, make, counts)
+        yield estimator(f"earthquakes k={k}", 107, reported[f"K{k}"]["loglik"], True, make, counts)
     for name in ("polca_carcinoma", "polca_values", "housevotes84_missing"):
         reported = fits(f"lca_{name}")
         items = read(reported).drop(columns="Class", errors="ignore").astype("category")
         for k in (k for k in (2, 3, 4) if f"K{k}" in reported):
             make = lambda s, k=k: LatentClass(k, random_state=s, **search)  # noqa: E731
-            yield face(f"{name} k={k}", len(items), reported[f"K{k}"]["loglik"], True, make, items)
+            yield estimator(f"{name} k={k}", len(items), reported[f"K{k}"]["loglik"], True, make, items)
     for name, k, gate in (("moe_npreg", 2, True), ("mixreg_npreg", 2, False),
                           ("mixreg_tonedata", 2, False), ("moe_mcycle", 3, True)):
         reported = fits(name)
@@ -106,7 +106,7 @@ def references(quick: bool):
         best = max(reported["loglik"], reported.get("mixtools", reported)["loglik"])
         score = lambda f, x=x, y=y: f.log_prob(x, y).sum()  # noqa: E731
         make = lambda s, k=k, g=gate: MixtureOfExperts(k, gate=g, random_state=s, **search)  # noqa: E731
-        yield face(name, len(y), best, False, make, x, y, score=score)
+        yield estimator(name, len(y), best, False, make, x, y, score=score)
 
     def chain(name, X, best, bounded, make, lengths=None):
         def ours(seed):

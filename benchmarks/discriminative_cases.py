@@ -39,7 +39,7 @@ def million(dtype, quick):
     x = random.normal(size=(n, 50)).astype(dtype)
     y = (random.random(n) < 1 / (1 + np.exp(-x @ (0.3 * random.normal(size=50))))).astype(int)
     peers = {s: lambda s=s: Peer(solver=s).fit(x, y) for s in ("lbfgs", "newton-cholesky")}
-    yield from _against(f"logistic {n:,} × 50, face", x, y, lambda: LogisticRegression().fit(x, y), peers)
+    yield from _against(f"logistic {n:,} × 50, estimator", x, y, lambda: LogisticRegression().fit(x, y), peers)
 
 
 def digits(dtype, quick):
@@ -53,7 +53,7 @@ def digits(dtype, quick):
     x = x.astype(dtype)
     peers = {s: lambda s=s: Peer(solver=s, max_iter=10_000).fit(x, y) for s in ("lbfgs", "newton-cg")}
     peers["lbfgs, tol 1e-6"] = lambda: Peer(tol=1e-6, max_iter=10_000).fit(x, y)
-    yield from _against("softmax on digits, face", x, y, lambda: LogisticRegression().fit(x, y), peers)
+    yield from _against("softmax on digits, estimator", x, y, lambda: LogisticRegression().fit(x, y), peers)
 
 
 def machine(dtype, quick):
@@ -79,8 +79,8 @@ def experts(dtype, quick):
     x = random.normal(size=(n, 5))
     y = np.where(x[:, 0] + 0.3 * random.normal(size=n) > 0, x @ np.arange(5), -x @ np.ones(5)) + random.normal(size=n)
     cold, _ = clock(lambda: MixtureOfExperts(2, n_init=1, random_state=0).fit(x, y))
-    warm, face = clock(lambda: MixtureOfExperts(2, n_init=1, random_state=0).fit(x, y))
-    yield row(f"two experts, {n:,} × 5, by EM", cold, warm, note=f"{face.n_iter_} evaluations, {warm / face.n_iter_ * 1e3:.3g} ms each")
+    warm, estimator = clock(lambda: MixtureOfExperts(2, n_init=1, random_state=0).fit(x, y))
+    yield row(f"two experts, {n:,} × 5, by EM", cold, warm, note=f"{estimator.n_iter_} evaluations, {warm / estimator.n_iter_ * 1e3:.3g} ms each")
 
 
 def squares(dtype, quick):

@@ -1,7 +1,7 @@
-"""First answers of every face beside their peers': default arguments on data as a newcomer has
+"""First answers of every estimator beside their peers': default arguments on data as a newcomer has
 them, a third of the rows held out.
 
-A row is a face, a data set and a score: the median over the seeds of the held-out log density a row
+A row is an estimator, a data set and a score: the median over the seeds of the held-out log density a row
 (a step), log score of the classes, share of hits, or R², ours and the best peer's median. A seed is
 both the split and `random_state`. The note says how many seeds warned, ours and theirs, and by how
 much ours falls short: `below`, or `BELOW` where that is more than 0.001 and the mean difference
@@ -10,7 +10,7 @@ brackets are models of another kind, not judged.
 
 `PEERS=/path/to/python` names one that has hmmlearn, pgmpy, pomegranate and statsmodels besides
 scikit-learn (its absent peers are skipped with a word); `ONLY=word,word` takes the questions whose
-"face | data" has one of the words; `VERBOSE=1` shows warnings and failures; `ANSWERS=folder` keeps
+"estimator | data" has one of the words; `VERBOSE=1` shows warnings and failures; `ANSWERS=folder` keeps
 what both sides answered there, and asks again only what is not there.
 """
 
@@ -32,7 +32,7 @@ NOISE, WORTH = 2.0, 1e-3
 
 
 def makers():
-    """Face → (words, seed) → an unfitted estimator with its defaults."""
+    """Estimator → (words, seed) → an unfitted estimator with its defaults."""
     from probml import models as m
 
     return {
@@ -83,30 +83,30 @@ def _network(train, test):
     return {"log density": bayesian_network(graph, states=states).fit(train["X"]).score(test["X"])}
 
 
-def _plain(face, train, test):
-    """The generative functions without a face; standardised columns, since their penalties are in
+def _plain(estimator, train, test):
+    """The generative functions without an estimator; standardised columns, since their penalties are in
     units of X as they are written."""
     from probml import models
 
     centre, spread = train["X"].mean(0), train["X"].std(0)
     mean = train["y"].mean()
-    fit = getattr(models, face)().fit({"x": (train["X"] - centre) / spread, "y": train["y"] - mean})
+    fit = getattr(models, estimator)().fit({"x": (train["X"] - centre) / spread, "y": train["y"] - mean})
     return numbers(test["y"], np.asarray(fit.predict({"x": (test["X"] - centre) / spread})) + mean)
 
 
-def ours(make, face, words, seed, train, test):
-    if face == "network":
+def ours(make, estimator, words, seed, train, test):
+    if estimator == "network":
         return _network(train, test)
-    if face in ("ridge", "lasso"):
-        return _plain(face, train, test)
-    found = make[face](words, seed)
-    if face == "PoissonMixture":
+    if estimator in ("ridge", "lasso"):
+        return _plain(estimator, train, test)
+    found = make[estimator](words, seed)
+    if estimator == "PoissonMixture":
         return {"log density": found.fit(train["y"][:, None]).score(test["y"][:, None])}
-    if face == "HiddenMarkov":
+    if estimator == "HiddenMarkov":
         return {"log density": found.fit(train["X"]).score(test["X"]) / len(test["X"])}
-    if test["y"] is None or any(word in face for word in ("Mixture", "KernelDensity",
+    if test["y"] is None or any(word in estimator for word in ("Mixture", "KernelDensity",
                                                           "FactorAnalysis", "PCA", "LatentClass")):
-        if not any(word in face for word in ("Discriminant", "Experts")):
+        if not any(word in estimator for word in ("Discriminant", "Experts")):
             return {"log density": float(np.mean(found.fit(train["X"]).score_samples(test["X"])))}
     found.fit(train["X"], train["y"])
     if not hasattr(found, "classes_"):
@@ -148,31 +148,31 @@ def peers(quick):
     return found
 
 
-def asked(make, i, face, name, words, quick):
+def asked(make, i, estimator, name, words, quick):
     """Our record of a question: scores, seconds and warnings of every seed."""
     record = dict(question=i, scores=[], times=[], said=0, failed=0)
     verbose = "VERBOSE" in os.environ
-    for seed in seeds(face, name, quick):
+    for seed in seeds(estimator, name, quick):
         train, test = parts(name, seed)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             began = time.perf_counter()
             try:
-                record["scores"].append(ours(make, face, words, seed, train, test))
+                record["scores"].append(ours(make, estimator, words, seed, train, test))
             except Exception as error:
                 record["scores"].append(None)
                 record["failed"] += 1
                 if verbose:
-                    print(f"# {face} {name} seed {seed}: {type(error).__name__}: {error}"[:500],
+                    print(f"# {estimator} {name} seed {seed}: {type(error).__name__}: {error}"[:500],
                           file=sys.stderr, flush=True)
             record["times"].append(time.perf_counter() - began)
         record["said"] += bool(caught)
         for text in sorted({str(w.message)[:400] for w in caught}) if verbose else ():
-            print(f"# {face} {name} seed {seed} warns: {text}", file=sys.stderr, flush=True)
+            print(f"# {estimator} {name} seed {seed} warns: {text}", file=sys.stderr, flush=True)
     return record
 
 
-def _row(face, name, words, key, mine, rivals, share):
+def _row(estimator, name, words, key, mine, rivals, share):
     """Ours and the best peer's median, and how far apart in standard errors."""
     values = np.array([np.nan if s is None else s[key] for s in mine["scores"]])
     medians = {}
@@ -183,7 +183,7 @@ def _row(face, name, words, key, mine, rivals, share):
         if len(theirs) and not np.isnan(theirs).all():
             medians[record["peer"]] = (np.nanmedian(theirs), theirs, record)
     median = np.nanmedian(values) if not np.isnan(values).all() else np.nan
-    case = f"{face}{''.join(f' {v}' for v in words.values())}, {name}, {key}"
+    case = f"{estimator}{''.join(f' {v}' for v in words.values())}, {name}, {key}"
     note = f"warned {mine['said']} of {len(values)}" + (f", failed {mine['failed']}"
                                                         if mine["failed"] else "")
     judged = {n: v for n, v in medians.items() if not n.startswith("(")}
@@ -217,14 +217,14 @@ def first_answers(dtype, quick):
     and WORTH."""
     rivals, own, make = peers(quick), kept("ours.jsonl"), makers()
     below = noise = total = 0
-    for i, face, name, words in chosen():
+    for i, estimator, name, words in chosen():
         mine = own.get(i, {}).get(None)
         if mine is None:
-            mine = asked(make, i, face, name, words, quick)
+            mine = asked(make, i, estimator, name, words, quick)
             keep("ours.jsonl", [json.dumps(mine)])
         train, test = parts(name, 0)
         for key in next((list(s) for s in mine["scores"] if s), ["failed"]):
-            record = _row(face, name, words, key, mine, list(rivals.get(i, {}).values()),
+            record = _row(estimator, name, words, key, mine, list(rivals.get(i, {}).values()),
                           len(test["X"]) / len(train["X"]))
             below += "BELOW" in record["note"]
             noise += " below by" in record["note"]

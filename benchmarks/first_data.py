@@ -200,7 +200,7 @@ def parts(name, seed):
                        y=None if y is None else found.get("truth", y)[held])
 
 
-# face, data, further words for both sides
+# estimator, data, further words for both sides
 QUESTIONS = [
     *[("GaussianMixture", d, dict(k=k))
       for d, k in dict(faithful=2, iris=3, reaven=3, wine=3, galaxies=4, torn=3).items()],
@@ -262,12 +262,12 @@ SLOW = {"network", "NeuralNetworkClassifier", "NeuralNetworkRegressor", "Mixture
 SLOW |= {"SupportVectorMachine"}
 
 
-def seeds(face, name, quick):
-    return range(2 if quick else FEW if face in SLOW or name == "digits" else SEEDS)
+def seeds(estimator, name, quick):
+    return range(2 if quick else FEW if estimator in SLOW or name == "digits" else SEEDS)
 
 
 def chosen():
-    """(number, face, data, words) of the questions that ONLY names, as a face, as data or both; all
+    """(number, estimator, data, words) of the questions that ONLY names, as an estimator, as data or both; all
     without it."""
     only = os.environ.get("ONLY", "")
     return [(i, *q) for i, q in enumerate(QUESTIONS) if not only

@@ -210,8 +210,8 @@ def table_peers():
 
 
 def peers():
-    """Face → name → (train, test, seed, words) → scores. Names in brackets are shown and not
-    judged: another model than the face's."""
+    """Estimator → name → (train, test, seed, words) → scores. Names in brackets are shown and not
+    judged: another model than the estimator's."""
     from sklearn import linear_model as linear
     from sklearn import naive_bayes
     from sklearn.decomposition import PCA, FactorAnalysis
@@ -298,10 +298,10 @@ def _diagonal(seed, words):
 def main():
     logging.disable(logging.CRITICAL)
     rivals = peers()
-    for i, face, name, words in chosen():
-        for rival, answer in rivals.get(face, {}).items():
+    for i, estimator, name, words in chosen():
+        for rival, answer in rivals.get(estimator, {}).items():
             scores, times, said, failed = [], [], 0, ""
-            for seed in seeds(face, name, "--quick" in sys.argv):
+            for seed in seeds(estimator, name, "--quick" in sys.argv):
                 train, test = parts(name, seed)
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always")

@@ -149,7 +149,7 @@ WORKS = (
          ("probml", "sklearn", "sklearn torch", "ours products"),
          lambda quick: mixture_data(quick, "float32"), "3 times torch", operations=e_steps,
          dtype="float32"),
-    Work("full mixture by the face, 15 iterations", "mixture", "face", ("probml", "sklearn"),
+    Work("full mixture by the estimator, 15 iterations", "mixture", "estimator", ("probml", "sklearn"),
          lambda quick: mixture_data(quick, iterations=(15, 15)), "as the function",
          operations=e_steps),
     Work("full mixture, a fifth unseen", "mixture", "unseen", ("probml", "ours complete"),

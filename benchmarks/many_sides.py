@@ -35,7 +35,7 @@ def mixtures(work, data, size):
         return lambda: GaussianMixture(range(1, k + 1), n_init=10, prior=False, tol=1e-3,
                                        max_iter=100, random_state=0).fit(x)
     start = begun(data["complete"] if work == "unseen" else x, k)
-    if work == "face":
+    if work == "estimator":
         return lambda: GaussianMixture(
             k, max_iter=count, tol=0, prior=False, accelerate=False, random_state=0,
             weights_init=start["weights"], means_init=start["mean"],

@@ -6,7 +6,7 @@ is the first call, compile included; "warm" the median of later ones, which take
 on the same data. Discriminative models are `million`, `digits`, `machine`, `experts`. Posteriors
 (`schools`, `linear`, `logistic`, `labels`, `states`, `conjugate`, `spline`) give effective draws a
 second, or an error, as quality. `defaults` gives how far the first answers fall short of known
-likelihoods, nats a row, and then held-out scores of every face's first answer beside its peers'.
+likelihoods, nats a row, and then held-out scores of every estimator's first answer beside its peers'.
 `first` is a table of its own: the stages of first answers, by the clock, each the median of five
 processes (about 7 minutes; with PEERS also beside hmmlearn and pgmpy). `process` is from process
 start to the answer, in seconds of processor.

@@ -36,56 +36,56 @@ if TYPE_CHECKING:  # for editors
     )
     from probml.models.chains.casino import dishonest_casino as dishonest_casino
     from probml.models.chains.dynamic_factor import dynamic_factor as dynamic_factor
-    from probml.models.chains.dynamic_factor_face import DynamicFactor  # noqa: F401
+    from probml.models.chains.dynamic_factor_estimator import DynamicFactor  # noqa: F401
     from probml.models.chains.hidden_markov import hidden_markov as hidden_markov
     from probml.models.chains.hidden_markov import markov_chain as markov_chain
-    from probml.models.chains.hidden_markov_face import HiddenMarkov  # noqa: F401
+    from probml.models.chains.hidden_markov_estimator import HiddenMarkov  # noqa: F401
     from probml.models.chains.structural import local_level as local_level
     from probml.models.chains.structural import local_trend as local_trend
     from probml.models.chains.structural import seasonal as seasonal
     from probml.models.chains.structural import structural_time_series as structural_time_series
-    from probml.models.chains.structural_face import StructuralTimeSeries  # noqa: F401
+    from probml.models.chains.structural_estimator import StructuralTimeSeries  # noqa: F401
     from probml.models.chains.structural_parts import autoregressive_part as autoregressive_part
     from probml.models.chains.structural_parts import cycle_part as cycle_part
     from probml.models.chains.structural_parts import level_part as level_part
     from probml.models.chains.structural_parts import seasonal_part as seasonal_part
     from probml.models.chains.structural_parts import trend_part as trend_part
-    from probml.models.classifiers.discriminant_faces import (
+    from probml.models.classifiers.discriminant_estimators import (
         GaussianDiscriminant,  # noqa: F401
         MixtureDiscriminant,  # noqa: F401
     )
-    from probml.models.classifiers.fisher_face import FisherDiscriminant  # noqa: F401
-    from probml.models.classifiers.least_squares_face import LeastSquaresClassifier  # noqa: F401
+    from probml.models.classifiers.fisher_estimator import FisherDiscriminant  # noqa: F401
+    from probml.models.classifiers.least_squares_estimator import LeastSquaresClassifier  # noqa: F401
     from probml.models.classifiers.linear_classification import (
         linear_support_vector_machine as linear_support_vector_machine,
     )
-    from probml.models.classifiers.linear_svm_face import LinearSVM  # noqa: F401
-    from probml.models.classifiers.logistic_face import LogisticRegression  # noqa: F401
-    from probml.models.classifiers.naive_bayes_face import NaiveBayes  # noqa: F401
+    from probml.models.classifiers.linear_svm_estimator import LinearSVM  # noqa: F401
+    from probml.models.classifiers.logistic_estimator import LogisticRegression  # noqa: F401
+    from probml.models.classifiers.naive_bayes_estimator import NaiveBayes  # noqa: F401
     from probml.models.classifiers.perceptron import perceptron as perceptron
-    from probml.models.classifiers.perceptron_face import Perceptron  # noqa: F401
+    from probml.models.classifiers.perceptron_estimator import Perceptron  # noqa: F401
     from probml.models.experts.experts import (
         hierarchical_mixture_of_experts as hierarchical_mixture_of_experts,
     )
     from probml.models.experts.experts import mixture_of_experts as mixture_of_experts
-    from probml.models.experts.experts_classifier_face import (
+    from probml.models.experts.experts_classifier_estimator import (
         MixtureOfExpertsClassifier,  # noqa: F401
     )
-    from probml.models.experts.experts_face import MixtureOfExperts  # noqa: F401
+    from probml.models.experts.experts_estimator import MixtureOfExperts  # noqa: F401
     from probml.models.hypotheses.rules import association_rules  # noqa: F401
     from probml.models.hypotheses.samples import two_samples  # noqa: F401
     from probml.models.hypotheses.screening import screen  # noqa: F401
     from probml.models.hypotheses.tables import dependence  # noqa: F401
     from probml.models.kernels.gaussian_process import gaussian_process as gaussian_process
-    from probml.models.kernels.gaussian_process_face import GaussianProcess  # noqa: F401
+    from probml.models.kernels.gaussian_process_estimator import GaussianProcess  # noqa: F401
     from probml.models.kernels.kernel_density import kernel_density as kernel_density
     from probml.models.kernels.kernel_density import parzen_classifier as parzen_classifier
-    from probml.models.kernels.kernel_density_faces import (
+    from probml.models.kernels.kernel_density_estimators import (
         KernelDensity,  # noqa: F401
         ParzenClassifier,  # noqa: F401
     )
-    from probml.models.kernels.neighbours_face import NearestNeighbours  # noqa: F401
-    from probml.models.kernels.support_vector_faces import (
+    from probml.models.kernels.neighbours_estimator import NearestNeighbours  # noqa: F401
+    from probml.models.kernels.support_vector_estimators import (
         SupportVectorMachine,  # noqa: F401
         SupportVectorRegression,  # noqa: F401
     )
@@ -95,48 +95,48 @@ if TYPE_CHECKING:  # for editors
     from probml.models.kernels.support_vectors import (
         support_vector_regression as support_vector_regression,
     )
-    from probml.models.latent_factors.count_factors_face import PoissonFactors  # noqa: F401
+    from probml.models.latent_factors.count_factors_estimator import PoissonFactors  # noqa: F401
     from probml.models.latent_factors.factor_analysers import (
         mixture_of_factor_analysers as mixture_of_factor_analysers,
     )
     from probml.models.latent_factors.factor_analysis import factor_analysis as factor_analysis
     from probml.models.latent_factors.factor_analysis import probabilistic_pca as probabilistic_pca
-    from probml.models.latent_factors.factor_analysis_faces import (
+    from probml.models.latent_factors.factor_analysis_estimators import (
         FactorAnalysis,  # noqa: F401
         ProbabilisticPCA,  # noqa: F401
     )
     from probml.models.latent_factors.item_response import item_response as item_response
-    from probml.models.latent_factors.item_response_face import ItemResponse  # noqa: F401
+    from probml.models.latent_factors.item_response_estimator import ItemResponse  # noqa: F401
     from probml.models.latent_factors.scaling import (
         classical_scaling,  # noqa: F401
         multidimensional_scaling,  # noqa: F401
     )
-    from probml.models.latent_factors.scaling_face import MultidimensionalScaling  # noqa: F401
-    from probml.models.latent_factors.sparse_coding_face import SparseCoding  # noqa: F401
-    from probml.models.mixtures.column_faces import (
+    from probml.models.latent_factors.scaling_estimator import MultidimensionalScaling  # noqa: F401
+    from probml.models.latent_factors.sparse_coding_estimator import SparseCoding  # noqa: F401
+    from probml.models.mixtures.column_estimators import (
         LatentClass,  # noqa: F401
         MixedMixture,  # noqa: F401
         PoissonMixture,  # noqa: F401
     )
     from probml.models.mixtures.counting import how_many  # noqa: F401
-    from probml.models.mixtures.gaussian_face import GaussianMixture  # noqa: F401
+    from probml.models.mixtures.gaussian_estimator import GaussianMixture  # noqa: F401
     from probml.models.mixtures.gaussian_mixture import gaussian_mixture as gaussian_mixture
     from probml.models.mixtures.mixture_of_mixtures import (
         mixture_of_mixtures as mixture_of_mixtures,
     )
     from probml.models.mixtures.naive_bayes import naive_bayes as naive_bayes
-    from probml.models.mixtures.prototype_faces import (
+    from probml.models.mixtures.prototype_estimators import (
         FuzzyCMeans,  # noqa: F401
         KMedoids,  # noqa: F401
     )
     from probml.models.mixtures.topics import latent_dirichlet as latent_dirichlet
-    from probml.models.mixtures.topics_face import TopicModel  # noqa: F401
+    from probml.models.mixtures.topics_estimator import TopicModel  # noqa: F401
     from probml.models.neural_networks.neural_network import neural_network as neural_network
-    from probml.models.neural_networks.neural_network_faces import (
+    from probml.models.neural_networks.neural_network_estimators import (
         NeuralNetworkClassifier,  # noqa: F401
         NeuralNetworkRegressor,  # noqa: F401
     )
-    from probml.models.regression.bayesian_regression_face import (
+    from probml.models.regression.bayesian_regression_estimator import (
         BayesianLinearRegression,  # noqa: F401
     )
     from probml.models.regression.formulas import formula  # noqa: F401
@@ -145,7 +145,7 @@ if TYPE_CHECKING:  # for editors
         logistic_regression as logistic_regression,
     )
     from probml.models.regression.generalized_linear import softmax_regression as softmax_regression
-    from probml.models.regression.generalized_linear_faces import (
+    from probml.models.regression.generalized_linear_estimators import (
         GeneralizedLinearModel,  # noqa: F401
         RobustRegression,  # noqa: F401
     )
@@ -159,7 +159,7 @@ if TYPE_CHECKING:  # for editors
     from probml.models.regression.meta_analysis import meta_analysis as meta_analysis
     from probml.models.regression.meta_analysis_estimator import MetaAnalysis  # noqa: F401
     from probml.models.regression.mixed_model import mixed_model as mixed_model
-    from probml.models.regression.mixed_model_face import MixedModel  # noqa: F401
+    from probml.models.regression.mixed_model_estimator import MixedModel  # noqa: F401
     from probml.models.regression.ordinal_regression import ordinal_regression as ordinal_regression
     from probml.models.regression.ordinal_regression_estimator import (
         OrdinalRegression,  # noqa: F401
@@ -168,16 +168,16 @@ if TYPE_CHECKING:  # for editors
     from probml.models.regression.robust_regression import robust_regression as robust_regression
     from probml.models.regression.smoothing import bspline_basis as bspline_basis
     from probml.models.regression.smoothing import smoothing as smoothing
-    from probml.models.regression.smoothing_face import SmoothingSpline  # noqa: F401
+    from probml.models.regression.smoothing_estimator import SmoothingSpline  # noqa: F401
     from probml.models.regression.survival_regression import (
         survival_regression as survival_regression,
     )
     from probml.models.regression.survival_regression_estimator import (
         SurvivalRegression,  # noqa: F401
     )
-    from probml.models.trees.boosting_face import Boosted  # noqa: F401
-    from probml.models.trees.evidence_tree_face import EvidenceTree  # noqa: F401
-    from probml.models.trees.sampled_tree_face import SampledTree  # noqa: F401
+    from probml.models.trees.boosting_estimator import Boosted  # noqa: F401
+    from probml.models.trees.evidence_tree_estimator import EvidenceTree  # noqa: F401
+    from probml.models.trees.sampled_tree_estimator import SampledTree  # noqa: F401
 
 _LATE = {
     "bayesian_network": "bayesian_networks.bayesian_network",
@@ -240,44 +240,44 @@ _LATE = {
     "screen": "hypotheses.screening",
     "two_samples": "hypotheses.samples",
     "how_many": "mixtures.counting",
-    "FuzzyCMeans": "mixtures.prototype_faces",
-    "KMedoids": "mixtures.prototype_faces",
-    "GaussianMixture": "mixtures.gaussian_face",
-    "TopicModel": "mixtures.topics_face",
-    "LatentClass": "mixtures.column_faces",
-    "MixedMixture": "mixtures.column_faces",
-    "PoissonMixture": "mixtures.column_faces",
-    "GaussianDiscriminant": "classifiers.discriminant_faces",
-    "MixtureDiscriminant": "classifiers.discriminant_faces",
-    "NaiveBayes": "classifiers.naive_bayes_face",
-    "MixtureOfExperts": "experts.experts_face",
-    "MixtureOfExpertsClassifier": "experts.experts_classifier_face",
-    "FactorAnalysis": "latent_factors.factor_analysis_faces",
-    "ProbabilisticPCA": "latent_factors.factor_analysis_faces",
-    "PoissonFactors": "latent_factors.count_factors_face",
-    "MultidimensionalScaling": "latent_factors.scaling_face",
-    "SparseCoding": "latent_factors.sparse_coding_face",
+    "FuzzyCMeans": "mixtures.prototype_estimators",
+    "KMedoids": "mixtures.prototype_estimators",
+    "GaussianMixture": "mixtures.gaussian_estimator",
+    "TopicModel": "mixtures.topics_estimator",
+    "LatentClass": "mixtures.column_estimators",
+    "MixedMixture": "mixtures.column_estimators",
+    "PoissonMixture": "mixtures.column_estimators",
+    "GaussianDiscriminant": "classifiers.discriminant_estimators",
+    "MixtureDiscriminant": "classifiers.discriminant_estimators",
+    "NaiveBayes": "classifiers.naive_bayes_estimator",
+    "MixtureOfExperts": "experts.experts_estimator",
+    "MixtureOfExpertsClassifier": "experts.experts_classifier_estimator",
+    "FactorAnalysis": "latent_factors.factor_analysis_estimators",
+    "ProbabilisticPCA": "latent_factors.factor_analysis_estimators",
+    "PoissonFactors": "latent_factors.count_factors_estimator",
+    "MultidimensionalScaling": "latent_factors.scaling_estimator",
+    "SparseCoding": "latent_factors.sparse_coding_estimator",
     "classical_scaling": "latent_factors.scaling",
     "multidimensional_scaling": "latent_factors.scaling",
-    "ItemResponse": "latent_factors.item_response_face",
-    "DynamicFactor": "chains.dynamic_factor_face",
-    "HiddenMarkov": "chains.hidden_markov_face",
-    "StructuralTimeSeries": "chains.structural_face",
-    "GaussianProcess": "kernels.gaussian_process_face",
-    "KernelDensity": "kernels.kernel_density_faces",
-    "NearestNeighbours": "kernels.neighbours_face",
-    "ParzenClassifier": "kernels.kernel_density_faces",
-    "GeneralizedLinearModel": "regression.generalized_linear_faces",
-    "RobustRegression": "regression.generalized_linear_faces",
-    "FisherDiscriminant": "classifiers.fisher_face",
-    "LeastSquaresClassifier": "classifiers.least_squares_face",
-    "LinearSVM": "classifiers.linear_svm_face",
-    "LogisticRegression": "classifiers.logistic_face",
-    "NeuralNetworkClassifier": "neural_networks.neural_network_faces",
-    "NeuralNetworkRegressor": "neural_networks.neural_network_faces",
-    "Perceptron": "classifiers.perceptron_face",
+    "ItemResponse": "latent_factors.item_response_estimator",
+    "DynamicFactor": "chains.dynamic_factor_estimator",
+    "HiddenMarkov": "chains.hidden_markov_estimator",
+    "StructuralTimeSeries": "chains.structural_estimator",
+    "GaussianProcess": "kernels.gaussian_process_estimator",
+    "KernelDensity": "kernels.kernel_density_estimators",
+    "NearestNeighbours": "kernels.neighbours_estimator",
+    "ParzenClassifier": "kernels.kernel_density_estimators",
+    "GeneralizedLinearModel": "regression.generalized_linear_estimators",
+    "RobustRegression": "regression.generalized_linear_estimators",
+    "FisherDiscriminant": "classifiers.fisher_estimator",
+    "LeastSquaresClassifier": "classifiers.least_squares_estimator",
+    "LinearSVM": "classifiers.linear_svm_estimator",
+    "LogisticRegression": "classifiers.logistic_estimator",
+    "NeuralNetworkClassifier": "neural_networks.neural_network_estimators",
+    "NeuralNetworkRegressor": "neural_networks.neural_network_estimators",
+    "Perceptron": "classifiers.perceptron_estimator",
     "MetaAnalysis": "regression.meta_analysis_estimator",
-    "MixedModel": "regression.mixed_model_face",
+    "MixedModel": "regression.mixed_model_estimator",
     "meta_analysis": "regression.meta_analysis",
     "ordinal_regression": "regression.ordinal_regression",
     "survival_regression": "regression.survival_regression",
@@ -285,13 +285,13 @@ _LATE = {
     "SurvivalRegression": "regression.survival_regression_estimator",
     "likelihood_ratio_test": "regression.results",
     "formula": "regression.formulas",
-    "BayesianLinearRegression": "regression.bayesian_regression_face",
-    "SmoothingSpline": "regression.smoothing_face",
-    "Boosted": "trees.boosting_face",
-    "EvidenceTree": "trees.evidence_tree_face",
-    "SampledTree": "trees.sampled_tree_face",
-    "SupportVectorMachine": "kernels.support_vector_faces",
-    "SupportVectorRegression": "kernels.support_vector_faces",
+    "BayesianLinearRegression": "regression.bayesian_regression_estimator",
+    "SmoothingSpline": "regression.smoothing_estimator",
+    "Boosted": "trees.boosting_estimator",
+    "EvidenceTree": "trees.evidence_tree_estimator",
+    "SampledTree": "trees.sampled_tree_estimator",
+    "SupportVectorMachine": "kernels.support_vector_estimators",
+    "SupportVectorRegression": "kernels.support_vector_estimators",
 }
 _ELSEWHERE = {  # what other libraries call it → what does it here
     "KMeans": "GaussianMixture(k, covariance_type='tied spherical')",

@@ -17,8 +17,8 @@ SITES = {"categorical": ("probs",), "bernoulli": ("probs",), "poisson": ("rate",
 
 
 class ByName:
-    """Attributes that are read from `fit_`; one that is set begins the next fit, and of a face that
-    is not fitted all together are its parameters, as known ones."""
+    """Attributes that are read from `fit_`; one that is set begins the next fit, and of an
+    estimator that is not fitted all together are its parameters, as known ones."""
 
     def _set(self, site: str, value: Any) -> None:
         try:

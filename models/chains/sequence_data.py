@@ -1,5 +1,5 @@
-"""What faces of sequences read: numbers or symbols, and states where they are known, as the data of
-the model."""
+"""What estimators of sequences read: numbers or symbols, and states where they are known, as the
+data of the model."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -8,15 +8,15 @@ import numpy as np
 
 from probml import DataError
 from probml.errors import listed
-from probml.estimators.face import Face, n_parameters
+from probml.estimators.estimator import Estimator, n_parameters
 from probml.estimators.validation import check_feature_names, check_is_fitted
 from probml.models.chains.sequences import Steps, is_list, read, together
 
 SYMBOLS = 1000  # up to which numbers of symbols make an alphabet, seen or not
 
 
-class OfSequences(Face):
-    """A face of sequences: X, lengths and y as data, checked."""
+class OfSequences(Estimator):
+    """An estimator of sequences: X, lengths and y as data, checked."""
 
     lists: ClassVar[bool] = True
     _row: ClassVar[str] = "time step"
@@ -36,7 +36,7 @@ class OfSequences(Face):
         return steps
 
     def _judge(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
-        """Refuse cells that the face does not take, saying where they are."""
+        """Refuse cells that the estimator does not take, saying where they are."""
         d = values.shape[1]
         if reset:
             self.n_features_in_ = d

@@ -1,4 +1,4 @@
-"""Sequences as the faces take them: one array of all steps with lengths, or a list of arrays;
+"""Sequences as the estimators take them: one array of all steps with lengths, or a list of arrays;
 answers go back as they came."""
 
 from collections.abc import Iterable, Sequence

@@ -1,5 +1,5 @@
-"""What the faces share that part classes by planes: the scale of their weights, decision values,
-answers in labels."""
+"""What the estimators share that part classes by planes: the scale of their weights, decision
+values, answers in labels."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ COST = ("a number above 0, inf for no penalty",
 
 
 class Planes(Framed, Margin):
-    """What faces of planes share: the scale of the weights, decision values."""
+    """What estimators of planes share: the scale of the weights, decision values."""
 
     def _scale(self) -> np.ndarray:
         """Prior standard deviations of the weights, in units of the frame: √C in those of the

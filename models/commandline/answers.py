@@ -1,4 +1,4 @@
-"""The questions of the command line, asked of a face or of a Fit: tables in, tables out."""
+"""The questions of the command line, asked of an estimator or of a Fit: tables in, tables out."""
 
 import inspect
 import warnings
@@ -26,7 +26,7 @@ def title(found: Any) -> str:
 
 
 def fit_of(found: Any) -> Fit:
-    """The Fit, of a face its own."""
+    """The Fit, of an estimator its own."""
     return found if isinstance(found, Fit) else found.fit_
 
 
@@ -44,11 +44,11 @@ def summary_of(found: Any) -> str:
 
 
 def columns_of(found: Any, table: pd.DataFrame) -> pd.DataFrame:
-    """The columns that a face was learnt from; others of the table are left alone. One that takes
-    unseen cells takes a column that is absent as unseen, and warns.
+    """The columns that an estimator was learnt from; others of the table are left alone. One that
+    takes unseen cells takes a column that is absent as unseen, and warns.
 
     Raises:
-        DataError: none of them is there; or one, of a face that takes no unseen cell.
+        DataError: none of them is there; or one, of an estimator that takes no unseen cell.
     """
     wanted = getattr(found, "feature_names_in_", None)
     if wanted is None:
@@ -87,13 +87,13 @@ def predict(found: Any, table: pd.DataFrame, site: str | None, proba: bool,
     return out.assign(**{f"p({label})": p[:, i] for i, label in enumerate(labels)})
 
 
-def _asked(face: Any, verb: Callable, table: pd.DataFrame, layout: Layout) -> np.ndarray:
-    """What a face answers for the rows of the table."""
-    rows = columns_of(face, table)
+def _asked(estimator: Any, verb: Callable, table: pd.DataFrame, layout: Layout) -> np.ndarray:
+    """What an estimator answers for the rows of the table."""
+    rows = columns_of(estimator, table)
     if layout.by is None:
         return np.asarray(_by_table(verb, rows))
-    if not getattr(face, "lists", False):
-        raise ModelError(f"--by {layout.by}: {type(face).__name__} takes rows, not sequences")
+    if not getattr(estimator, "lists", False):
+        raise ModelError(f"--by {layout.by}: {type(estimator).__name__} takes rows, not sequences")
     return together(verb(sequences(rows, table, layout.by)), table, layout.by)
 
 
@@ -156,8 +156,8 @@ def impute(found: Any, table: pd.DataFrame, layout: Layout = PLAIN) -> pd.DataFr
 
 def simulate(found: Any, rows: int, seed: int, inputs: pd.DataFrame | None = None,
              layout: Layout = PLAIN) -> pd.DataFrame:
-    """New rows, a column a site; of a face its columns; of a model with inputs beside these; of
-    chains the steps of one sequence.
+    """New rows, a column a site; of an estimator its columns; of a model with inputs beside these;
+    of chains the steps of one sequence.
 
     Raises:
         ModelError: the model has inputs, and no table gives them. DataError: it lacks one.
@@ -250,7 +250,7 @@ def score(found: Any, table: pd.DataFrame, target: str | None,
 
 
 def _judged(found: Any) -> bool:
-    """Whether a face's score is that of predictions, beside the truth."""
+    """Whether an estimator's score is that of predictions, beside the truth."""
     y = inspect.signature(found.score).parameters.get("y")
     return y is not None and y.default is inspect.Parameter.empty
 
@@ -258,12 +258,12 @@ def _judged(found: Any) -> bool:
 def compared(files: dict[str, Any], table: pd.DataFrame, target: str | None, folds: int | None,
              layout: Layout = PLAIN) -> pd.DataFrame:
     """Several of them on one table, each by the columns that it was learnt from: see
-    probml.compare; faces need a target, and are fitted again."""
+    probml.compare; estimators need a target, and are fitted again."""
     if target is None:
-        faces = [name for name, found in files.items() if not isinstance(found, Fit)]
-        if faces:
-            raise ModelError(f"'{faces[0]}' contains a {type(files[faces[0]]).__name__}: use "
-                             f"--target NAME to compare the predictions")
+        estimators = [name for name, found in files.items() if not isinstance(found, Fit)]
+        if estimators:
+            raise ModelError(f"'{estimators[0]}' contains a {type(files[estimators[0]]).__name__}: "
+                             f"use --target NAME to compare the predictions")
         rows = {name: of_fit(found, table, layout).data for name, found in files.items()}
         return compare(files, rows, folds=folds).reset_index()
     target_of(table, target)

@@ -124,7 +124,7 @@ def plain(value: Any) -> Any:
 
 
 def open_fit(path: str, model: str | None = None, settings: dict[str, Any] | None = None) -> Any:
-    """A Fit or a face from its file.
+    """A Fit or an estimator from its file.
 
     Args:
         model: FILE.py:name of a model of the user's own; its file is run, as Python runs a script.
@@ -139,7 +139,7 @@ def open_fit(path: str, model: str | None = None, settings: dict[str, Any] | Non
 
 
 def open_any(path: str, models: Sequence[str]) -> Any:
-    """A Fit or a face from its file, by the first of a user's models whose fit it is.
+    """A Fit or an estimator from its file, by the first of a user's models whose fit it is.
 
     Raises:
         ModelError: it is of none of them.
@@ -191,5 +191,5 @@ def own_model(spec: str, settings: dict[str, Any]) -> Model:
 
 
 def is_fit(found: Any) -> bool:
-    """Whether what a file holds is a Fit, no face."""
+    """Whether what a file holds is a Fit, no estimator."""
     return isinstance(found, Fit)

@@ -38,7 +38,8 @@ def forecast(found: Any, table: pd.DataFrame, steps: int, interval: float | None
         raise ModelError(f"model '{fit.model.name}' has no chain along time, so it cannot "
                          f"forecast: use predict")
     table = dated(table)
-    ahead = (_of_fit if isinstance(found, Fit) else _of_face)(found, table, steps, interval, layout)
+    of = _of_fit if isinstance(found, Fit) else _of_estimator
+    ahead = of(found, table, steps, interval, layout)
     names = names_of(table, layout.by)
     head = {} if layout.by is None else {layout.by: np.repeat(names, steps)}
     if isinstance(table.index, pd.DatetimeIndex):
@@ -68,15 +69,16 @@ def _of_fit(fit: Fit, table: pd.DataFrame, steps: int, interval: float | None,
     return out
 
 
-def _of_face(face: Any, table: pd.DataFrame, steps: int, interval: float | None,
+def _of_estimator(estimator: Any, table: pd.DataFrame, steps: int, interval: float | None,
              layout: Layout) -> dict[str, np.ndarray]:
-    rows, settings = columns_of(face, table), {}
+    rows, settings = columns_of(estimator, table), {}
     if interval is not None:
-        if "interval" not in inspect.signature(face.forecast).parameters:
-            raise ModelError(f"--interval {interval}: {type(face).__name__} forecasts means only")
+        if "interval" not in inspect.signature(estimator.forecast).parameters:
+            raise ModelError(f"--interval {interval}: {type(estimator).__name__} forecasts means "
+                             f"only")
         settings["interval"] = interval
     X = rows if layout.by is None else sequences(rows, table, layout.by)
-    found = face.forecast(X, steps, **settings)
+    found = estimator.forecast(X, steps, **settings)
     parts = found if isinstance(found, list) else [found]
     names = tuple(map(str, rows.columns))
     if interval is not None:

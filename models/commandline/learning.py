@@ -46,7 +46,7 @@ class Wish(NamedTuple):
 
 
 def learn(model: str, table: pd.DataFrame, wish: Wish) -> Any:
-    """A face or a Fit.
+    """An estimator or a Fit.
 
     Raises:
         ModelError: an unknown name, a target that is missing or not wanted.
@@ -169,7 +169,7 @@ def divided(table: pd.DataFrame, wish: Wish) -> tuple[pd.DataFrame, pd.Series]:
 
 
 def _made(kind: type, wish: Wish, **given: Any) -> Any:
-    """A face with what the options say, and the settings of the user, which come first.
+    """An estimator with what the options say, and the settings of the user, which come first.
 
     Raises:
         ModelError: it has no such setting.
@@ -183,8 +183,8 @@ def _made(kind: type, wish: Wish, **given: Any) -> Any:
 
 def _naive_bayes(table: pd.DataFrame, wish: Wish) -> Any:
     X, y = divided(table, wish)
-    face = _made(NaiveBayes, wish, random_state=wish.seed, engine=wish.engine)
-    return face.fit(X, y.astype(object).where(y.notna(), None).to_numpy())
+    estimator = _made(NaiveBayes, wish, random_state=wish.seed, engine=wish.engine)
+    return estimator.fit(X, y.astype(object).where(y.notna(), None).to_numpy())
 
 
 def _components(kind: type) -> Callable[[pd.DataFrame, Wish], Any]:
@@ -258,9 +258,9 @@ def _meta(table: pd.DataFrame, wish: Wish) -> Any:
         raise DataError(f"columns '{text[0]}' and '{text[1]}' are text, and one names the studies: "
                         f"drop the others, --drop '{text[1]}', or give each 0/1 columns")
     moderators = others.drop(columns=text)
-    face = _made(MetaAnalysis, wish._replace(settings=said), random_state=wish.seed,
+    estimator = _made(MetaAnalysis, wish._replace(settings=said), random_state=wish.seed,
                  engine=wish.engine)
-    return face.fit(y, X[error], moderators if len(moderators.columns) else None,
+    return estimator.fit(y, X[error], moderators if len(moderators.columns) else None,
                     list(others[text[0]]) if text else None)
 
 
@@ -307,9 +307,9 @@ def _hidden_markov(table: pd.DataFrame, wish: Wish) -> Any:
     if text:
         raise DataError(f"column '{text[0]}' is text: a sequence needs numbers, one row per step; "
                         f"drop it, --drop '{text[0]}', or use it to identify sequences, --by")
-    face = _made(HiddenMarkov, wish, n_states=2 if wish.sizes is None else wish.sizes,
+    estimator = _made(HiddenMarkov, wish, n_states=2 if wish.sizes is None else wish.sizes,
                  random_state=wish.seed, engine=wish.engine)
-    return face.fit(numbers if by is None else sequences(numbers, table, by))
+    return estimator.fit(numbers if by is None else sequences(numbers, table, by))
 
 
 def _series(table: pd.DataFrame, wish: Wish) -> Any:
@@ -323,8 +323,8 @@ def _series(table: pd.DataFrame, wish: Wish) -> Any:
                         f"{listed(list(table.columns))}")
     if name not in numbers:
         raise DataError(f"column '{name}' is text: a series needs numbers, one row per step")
-    face, by = _made(StructuralTimeSeries, wish, engine=wish.engine), wish.layout.by
-    return face.fit(table[[name]] if by is None else sequences(table[[name]], table, by))
+    estimator, by = _made(StructuralTimeSeries, wish, engine=wish.engine), wish.layout.by
+    return estimator.fit(table[[name]] if by is None else sequences(table[[name]], table, by))
 
 
 LEARN: dict[str, Callable[[pd.DataFrame, Wish], Any]] = {

@@ -1,11 +1,11 @@
-"""What the faces of experts share: standardised columns, and the tree."""
+"""What the estimators of experts share: standardised columns, and the tree."""
 
 import math
 
 import numpy as np
 
 from probml import DataError, ModelError
-from probml.estimators.face import Face, flat
+from probml.estimators.estimator import Estimator, flat
 from probml.estimators.rules import Rule, whole
 from probml.models.experts.experts import hierarchical_mixture_of_experts, mixture_of_experts
 from probml.models.experts.learnt import Learnt
@@ -21,7 +21,7 @@ def _is_branches(value) -> bool:
 BRANCHES: Rule = ("None or a tuple of integers of at least 2, such as (2, 2)", _is_branches)
 
 
-class ExpertsFace(Learnt, Complete, Face):
+class ExpertsEstimator(Learnt, Complete, Estimator):
     """Settings, standardised columns, and the model that they make."""
 
     _target = "y"

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 
 from probml import Fit
-from probml.estimators.face import n_parameters
+from probml.estimators.estimator import n_parameters
 from probml.estimators.information_criteria import criteria
 from probml.estimators.validation import check_is_fitted
 from probml.posteriors.units import Unit, of_rows
 
 
 class Learnt:
-    """Coefficients, shares and criteria of a face of experts whose `fit_` is of standardised
+    """Coefficients, shares and criteria of an estimator of experts whose `fit_` is of standardised
     columns: `_centre` and `_unit` of X, `_answer_centre` and `_answer_unit` of y."""
 
     _answer_unit, _answer_centre = 1.0, 0.0

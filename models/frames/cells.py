@@ -5,7 +5,7 @@ from numbers import Number
 import numpy as np
 
 from probml.errors import DataError, KindError, shortly
-from probml.estimators.face import missing
+from probml.estimators.estimator import missing
 from probml.models.frames.kinds import refuse_dates, usual
 
 

@@ -1,5 +1,5 @@
-"""Clusters of rows from which a face guesses the spread inside a component before it is fitted:
-k-means from a start without chance.
+"""Clusters of rows from which an estimator guesses the spread inside a component before it is
+fitted: k-means from a start without chance.
 
 The start parts the cluster of the largest sum of squares at its mean, across its widest direction,
 until there are k (Su & Dy 2007, "In search of deterministic methods for initializing k-means and

@@ -1,4 +1,4 @@
-"""What faces share whose rows must be seen whole, and those that have no probabilities."""
+"""What estimators share whose rows must be seen whole, and those that have no probabilities."""
 
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from probml.estimators.validation import (
 
 
 class Complete:
-    """A face whose rows, and answers where there are any, must be seen whole."""
+    """An estimator whose rows, and answers where there are any, must be seen whole."""
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -72,7 +72,7 @@ class Numbered(Complete):
 
 
 class Unsure:
-    """A face without probabilities of classes."""
+    """An estimator without probabilities of classes."""
 
     _why: ClassVar[str] = "its loss is not a likelihood. LogisticRegression has one"
 

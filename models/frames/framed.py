@@ -1,12 +1,12 @@
-"""What faces of regressions share: rows in units in which they can be climbed, numbers as targets,
-coefficients in the user's units."""
+"""What estimators of regressions share: rows in units in which they can be climbed, numbers as
+targets, coefficients in the user's units."""
 
 import dataclasses
 
 import numpy as np
 
 from probml import Fit
-from probml.estimators.face import Face
+from probml.estimators.estimator import Estimator
 from probml.estimators.validation import RegressorMixin, check_is_fitted
 from probml.models.frames.complete import Complete, Numbered, Unsure
 from probml.posteriors.units import Unit, of_rows, plane
@@ -18,8 +18,8 @@ OFF, WIDE = 10.0, 1e3
 
 
 class Framed(Complete):
-    """A face of planes x β + b: columns about a centre, in units of their own, where they need
-    it."""
+    """An estimator of planes x β + b: columns about a centre, in units of their own, where they
+    need it."""
 
     def _frame(self, X, weights, always: bool = False) -> np.ndarray:
         """Learn where columns are centred, and their units; X in these. Columns that are well are
@@ -92,8 +92,8 @@ class Framed(Complete):
         return (np.asarray(y, float) - self._level) / self._spread if moved else np.asarray(y)
 
 
-class Numeric(Framed, Numbered, Unsure, RegressorMixin, Face):
-    """A face of y, a number."""
+class Numeric(Framed, Numbered, Unsure, RegressorMixin, Estimator):
+    """An estimator of y, a number."""
 
     _why = "it predicts a number"
 

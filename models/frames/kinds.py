@@ -1,4 +1,4 @@
-"""Which kind a column of data is, where nobody said: one rule for every face and for learning
+"""Which kind a column of data is, where nobody said: one rule for every estimator and for learning
 structure.
 
 | values | kind |

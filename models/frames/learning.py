@@ -6,46 +6,46 @@ from typing import Any
 import numpy as np
 
 from probml import DataError, ModelError
-from probml.estimators.face import Face, missing
+from probml.estimators.estimator import Estimator, missing
 from probml.estimators.validation import validate_data
 from probml.models.frames.cells import column_of, labels_of, usual_of
 from probml.models.frames.columns import KINDS, Columns
 from probml.models.frames.kinds import refuse_dates
 
 
-def take(face: Face, X, reset: bool, frames: tuple) -> Any:
-    """X as the face's columns are read from it: floats where every column is a number, else an
+def take(estimator: Estimator, X, reset: bool, frames: tuple) -> Any:
+    """X as the estimator's columns are read from it: floats where every column is a number, else an
     array or DataFrame as it is.
 
     Args:
-        frames: (categorical, kinds), the settings of the face.
+        frames: (categorical, kinds), the settings of the estimator.
     """
     categorical, kinds = frames
     if hasattr(X, "iloc"):
-        X = validate_data(face, X, reset=reset, skip_check_array=True)
+        X = validate_data(estimator, X, reset=reset, skip_check_array=True)
         if 0 in X.shape:
             raise DataError(f"X is empty: it has the shape {X.shape}, at least 1 sample and 1 "
                             f"feature are needed")
     elif categorical is None and kinds != "categorical" and "categorical" not in getattr(
         kinds, "values", tuple
     )():
-        return face._numbers(X, reset)
+        return estimator._numbers(X, reset)
     else:  # a list of rows with text and NaN stays as it is
         X = np.array(X, dtype=object) if isinstance(X, list | tuple) else X
-        X = validate_data(face, X, reset=reset, dtype=None, ensure_all_finite=False)
+        X = validate_data(estimator, X, reset=reset, dtype=None, ensure_all_finite=False)
     if reset:
         columns = [column_of(X, j) for j in range(X.shape[1])]
-        face._refuse_missing(np.array(
+        estimator._refuse_missing(np.array(
             [missing(c.to_numpy() if hasattr(c, "to_numpy") else c).all() for c in columns]
         ))
     return X
 
 
-def learn_for(face: Face, X, categorical: Any, kinds: Any) -> Columns:
-    """`learn` with the other settings of a face, those it has."""
-    names = getattr(face, "feature_names_in_", None)
-    spare = getattr(face, "unknown", "refuse") == "prior"
-    return learn(X, categorical, kinds, getattr(face, "categories", None), spare,
+def learn_for(estimator: Estimator, X, categorical: Any, kinds: Any) -> Columns:
+    """`learn` with the other settings of an estimator, those it has."""
+    names = getattr(estimator, "feature_names_in_", None)
+    spare = getattr(estimator, "unknown", "refuse") == "prior"
+    return learn(X, categorical, kinds, getattr(estimator, "categories", None), spare,
                  None if names is None else names.tolist())
 
 

@@ -1,5 +1,5 @@
-"""What faces share that part classes by planes and have no probabilities: reading rows and labels,
-classes by decision values."""
+"""What estimators share that part classes by planes and have no probabilities: reading rows and
+labels, classes by decision values."""
 
 import numpy as np
 

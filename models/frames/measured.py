@@ -32,8 +32,8 @@ def from_data(name: str, value, d: int, support=constraints.positive):
     """A setting of a prior as (d,): one number or d of them; "each" makes it a site `name` (d,),
     whose value stands in the data.
 
-    A face computes it from its rows: the prior is then in units of their spread, and no value of it
-    is compiled into the program.
+    An estimator computes it from its rows: the prior is then in units of their spread, and no value
+    of it is compiled into the program.
 
     Raises:
         ModelError: another word.

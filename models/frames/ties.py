@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from probml import DataError
-from probml.estimators.face import flat
+from probml.estimators.estimator import flat
 from probml.models.frames.columns import Columns
 from probml.models.frames.kinds import tied
 

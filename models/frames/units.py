@@ -1,5 +1,5 @@
-"""The data's own units: moments of columns by which a face sets its priors, so that no unit of
-measurement matters.
+"""The data's own units: moments of columns by which an estimator sets its priors, so that no unit
+of measurement matters.
 
 They add up over parts of the rows (Chan, Golub & LeVeque 1983), so that a prior set by parts is
 that of the whole.
@@ -115,7 +115,7 @@ def rates(mean: np.ndarray, shape: float, waits: bool = False) -> np.ndarray:
 
 
 class InUnits:
-    """A face whose prior is in units of its columns where the settings `centre`, `scale` and
+    """An estimator whose prior is in units of its columns where the settings `centre`, `scale` and
     `rate`, those it has, are None.
 
     The scale of a normal is then a column's standard deviation within what has a normal of its
@@ -181,7 +181,7 @@ class InUnits:
         return out
 
     def _together(self, others) -> dict[str, np.ndarray]:
-        """As `_hyper`, of the rows of this face and of others."""
+        """As `_hyper`, of the rows of this estimator and of others."""
         total = dict(self._moments)
         for other in others:
             total = {site: value + other._moments[site] for site, value in total.items()}

@@ -79,9 +79,9 @@ class PartlyLabelled:
 class _Judge:
     """Fits to parts of the rows, and the log scores of the labels that were held out."""
 
-    def __init__(self, face, model, data: Mapping[str, Any], weights, start: Mapping):
-        self.face, self.model, self.data, self.start = face, model, data, start
-        self.codes = np.asarray(data[face._target], float)
+    def __init__(self, estimator, model, data: Mapping[str, Any], weights, start: Mapping):
+        self.estimator, self.model, self.data, self.start = estimator, model, data, start
+        self.codes = np.asarray(data[estimator._target], float)
         self.rows, self.hidden = len(self.codes), np.isnan(self.codes)
         self.weights = np.ones(self.rows) if weights is None else np.asarray(weights, float)
         self.weighted = weights is not None
@@ -95,10 +95,11 @@ class _Judge:
         mine, complete = codes[rows], not np.isnan(codes[rows]).any()
         data = {name: np.asarray(value)[rows] if name in self.within else value
                 for name, value in self.data.items()}
-        data[self.face._target] = mine.astype(int) if complete else mine
+        data[self.estimator._target] = mine.astype(int) if complete else mine
         weights = self.weights[rows] * np.where(np.isnan(mine), weight, 1.0)
         plain = not self.weighted and (weight == 1 or complete)
-        return self.face._infer(self.model, data, None if plain else weights, self.start, complete)
+        return self.estimator._infer(self.model, data, None if plain else weights, self.start,
+                                     complete)
 
     def score(self, weight: float) -> np.ndarray | None:
         """log p(label | columns) of the labelled rows, each predicted by a fit without its label;
@@ -113,9 +114,9 @@ class _Judge:
 
     def _score(self, weight: float) -> np.ndarray | None:
         counts = np.bincount(self.codes[~self.hidden].astype(int),
-                             minlength=len(self.face.classes_))
+                             minlength=len(self.estimator.classes_))
         parts = min(FOLDS, int(counts.min()))
-        engine = self.face.engine
+        engine = self.estimator.engine
         if parts < 2 or engine is not None and engine.finds != "point":
             return None
         random = np.random.default_rng(0)
@@ -139,8 +140,9 @@ class _Judge:
                 kept = some if weight > 0 else np.setdiff1d(some, test)
                 fit = self.fit(kept, codes, weight)
                 asked = {name: np.asarray(self.data[name])[test]
-                         for name in self.within & set(self.data) if name != self.face._target}
-                p = fit.predict_proba(asked, self.face._target, plug_in=self.face._averages())
+                         for name in self.within & set(self.data) if name != self.estimator._target}
+                p = fit.predict_proba(asked, self.estimator._target,
+                                      plug_in=self.estimator._averages())
                 out[part == i] = np.log(
                     np.maximum(p[np.arange(len(test)), self.codes[test].astype(int)], 1e-12)
                 )

@@ -1,6 +1,6 @@
 """Support vector machines: the generative functions of their losses, and kernels.
 
-The dual is solved by LIBSVM, which scikit-learn brings along: see support_vector_faces.py. In
+The dual is solved by LIBSVM, which scikit-learn brings along: see support_vector_estimators.py. In
 signed coordinates β = y α, f(x) = Σ_i β_i K(x_i, x) + b.
 
 Sources: Vapnik (1995); Chang & Lin (2011), "LIBSVM: a library for support vector machines".

@@ -34,7 +34,7 @@ from probml import VB, DataError, ModelError, Refusal
 from probml.estimators.rules import FLAG, hold, whole
 from probml.language.language import whole_seed
 from probml.models.frames.covariances import canonical
-from probml.models.mixtures.gaussian_face import GaussianMixture
+from probml.models.mixtures.gaussian_estimator import GaussianMixture
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,12 +116,12 @@ def _description(fit: "pd.Series", weights: np.ndarray, n: int, d: int, covarian
 
 def _bounds(X, sizes: list[int], covariance: str, seed: int) -> list[float]:
     """`bound` of every size."""
-    face = GaussianMixture(sizes, covariance_type=covariance, random_state=seed, engine=VB(),
+    estimator = GaussianMixture(sizes, covariance_type=covariance, random_state=seed, engine=VB(),
                            criterion="bound")
     try:
         with warnings.catch_warnings():  # the sizes of the other criteria end where these do
             warnings.filterwarnings("ignore", ".*the largest tried", UserWarning)
-            return face.fit(X).table_["bound"].tolist()
+            return estimator.fit(X).table_["bound"].tolist()
     except Refusal:
         return [np.nan] * len(sizes)
 

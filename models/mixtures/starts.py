@@ -1,5 +1,5 @@
-"""Where EM begins in a face: rows far from each other as means, and precisions from the rows near
-them, in any unit."""
+"""Where EM begins in an estimator: rows far from each other as means, and precisions from the rows
+near them, in any unit."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def spread(X) -> np.ndarray:
 def far_rows(X, k: int, random: np.random.RandomState) -> np.ndarray:
     """k rows of complete X by k-means++ (Arthur & Vassilvitskii 2007) on standardised columns, (k,
     d)."""
-    from sklearn.cluster import kmeans_plusplus  # slow to import, and few faces need it
+    from sklearn.cluster import kmeans_plusplus  # slow to import, and few estimators need it
 
     return X[kmeans_plusplus((X - X.mean(0)) / spread(X), k, random_state=random)[1]]
 

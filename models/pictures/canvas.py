@@ -49,10 +49,10 @@ def axes_of(ax, size=(6.4, 4.2)):
 
 
 def fit_of(call: str, fitted: Any) -> Fit:
-    """A Fit, or that of a face.
+    """A Fit, or that of an estimator.
 
     Raises:
-        ModelError: neither, or a face that has not learnt.
+        ModelError: neither, or an estimator that has not learnt.
     """
     fit = fitted if isinstance(fitted, Fit) else getattr(fitted, "fit_", None)
     if not isinstance(fit, Fit):

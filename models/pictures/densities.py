@@ -1,8 +1,8 @@
 """Pictures of fitted mixtures and classifiers: densities, ellipses, responsibilities, profiles.
 
-Each function takes a face, or a probml Fit with its data as a mapping, draws on `ax` (by default on
-a new figure, which is pyplot's where pyplot is loaded) and returns the Axes, whose `figure` shows
-or saves it. Components bear their number or name beside their colour."""
+Each function takes an estimator, or a probml Fit with its data as a mapping, draws on `ax` (by
+default on a new figure, which is pyplot's where pyplot is loaded) and returns the Axes, whose
+`figure` shows or saves it. Components bear their number or name beside their colour."""
 
 import numpy as np
 
@@ -22,8 +22,8 @@ def density(fitted, X, column=0, *, bins=None, ax=None):
     """The density of a mixture along one column over a histogram of it, with its components.
 
     Args:
-        fitted: a face, or a Fit of a model with one discrete site in its rows.
-        X: rows (n, d) as the face takes them, or the mapping {site: (n,) or (n, d)} of a Fit;
+        fitted: an estimator, or a Fit of a model with one discrete site in its rows.
+        X: rows (n, d) as the estimator takes them, or the mapping {site: (n,) or (n, d)} of a Fit;
             unseen cells are left out.
         column: name or index; with more columns than one the others are integrated out.
         bins: of the histogram, as numpy.histogram takes them; counts have a bin each.
@@ -74,7 +74,7 @@ def ellipses(fitted, X, columns=(0, 1), *, sd=(1, 2), ax=None):
     A row that sees one of the two columns only is a tick at the edge.
 
     Args:
-        fitted: a face or Fit with normal components: GaussianMixture, GaussianDiscriminant,
+        fitted: an estimator or Fit with normal components: GaussianMixture, GaussianDiscriminant,
             MixtureDiscriminant (whose ellipses have the colours of the classes), gaussian_mixture.
         X: rows (n, d), or the mapping {site: (n, d)} of a Fit.
         columns: two, by name or index; the others are left out of the ellipses, not of the
@@ -127,8 +127,8 @@ def responsibilities(fitted, X, *, ax=None):
     how sure it is.
 
     Args:
-        fitted, X: a face and its rows, or a Fit and its data; of many rows every so-and-so-many-th
-            is drawn.
+        fitted, X: an estimator and its rows, or a Fit and its data; of many rows every
+            so-and-so-many-th is drawn.
     """
     if X is None:
         raise ModelError("responsibilities(X=None): expected rows, in the form that the estimator "

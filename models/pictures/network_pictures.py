@@ -158,10 +158,10 @@ def _dot(node: Shown) -> tuple[float, float]:
 def _draw_box(ax, node: Shown, at, width, height, scale) -> None:
     from matplotlib.patches import FancyBboxPatch, Rectangle
 
-    (x, y), (edge, face, colour) = at, STYLES[node.kind]
+    (x, y), (edge, estimator, colour) = at, STYLES[node.kind]
     heavy = scale * (1.0 if node.kind == "unseen" else 2.0)
     box = f"round,pad=0,rounding_size={PAD}"
-    frame = FancyBboxPatch((x, y - height), width, height, boxstyle=box, facecolor=face,
+    frame = FancyBboxPatch((x, y - height), width, height, boxstyle=box, facecolor=estimator,
                            edgecolor=edge, linewidth=heavy, zorder=3)
     frame.set_gid(node.name)
     ax.add_patch(frame)
@@ -192,8 +192,8 @@ def _percent(chance: float) -> str:
 def _draw_dot(ax, node: Shown, at, width, height, scale) -> None:
     from matplotlib.patches import Circle
 
-    (x, y), (edge, face, colour) = at, STYLES[node.kind]
-    fill = colour if node.kind in ("seen", "done") else face
+    (x, y), (edge, estimator, colour) = at, STYLES[node.kind]
+    fill = colour if node.kind in ("seen", "done") else estimator
     circle = Circle((x + width / 2, y - DOT / 2), DOT / 2, facecolor=fill, edgecolor=edge,
                     linewidth=1.2 * scale, zorder=3)
     circle.set_gid(node.name)

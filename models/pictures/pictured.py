@@ -29,7 +29,7 @@ class Asked(NamedTuple):
 
 
 def ask(fitted, X, numbers=True) -> Asked:
-    """A face and its rows, or a Fit and its mapping, as what can be drawn.
+    """An estimator and its rows, or a Fit and its mapping, as what can be drawn.
 
     Args:
         X: None where the parameters alone are drawn.
@@ -46,9 +46,9 @@ def ask(fitted, X, numbers=True) -> Asked:
             f"{fitted if isinstance(fitted, str) else type(fitted).__name__}: fit it first"
         )
     sites = [site for site in fit.structure.sites.values() if site.rows]
-    face = None if fit is fitted else fitted
-    if face is not None:
-        target = face._target
+    estimator = None if fit is fitted else fitted
+    if estimator is not None:
+        target = estimator._target
     else:
         unseen = [site.name for site in sites if site.states
                   and (not isinstance(X, Mapping) or site.name not in X)]
@@ -56,10 +56,10 @@ def ask(fitted, X, numbers=True) -> Asked:
         if target is None:
             raise ModelError(f"model '{fit.model.name}' has no latent discrete site, so it has no "
                              f"components to draw")
-    classes = [str(label) for label in getattr(face, "classes_", fit.labels(target))]
-    title = "class" if hasattr(face, "classes_") or target == "class" else "component"
+    classes = [str(label) for label in getattr(estimator, "classes_", fit.labels(target))]
+    title = "class" if hasattr(estimator, "classes_") or target == "class" else "component"
     names, values, data = [], None, None
-    if X is not None and face is not None:
+    if X is not None and estimator is not None:
         if hasattr(X, "columns"):
             names = list(map(str, X.columns))
         elif (shape := np.asarray(X, object).shape)[1:2]:
@@ -72,7 +72,7 @@ def ask(fitted, X, numbers=True) -> Asked:
         columns = getattr(X, "columns", None)
 
         def data(rows):
-            return face._asked(rows if columns is None or hasattr(rows, "columns")
+            return estimator._asked(rows if columns is None or hasattr(rows, "columns")
                                else type(X)(rows, columns=columns))
 
     elif X is not None:
@@ -138,20 +138,20 @@ def normals(asked: Asked):
     return mean.reshape(-1, d), covariance, owners
 
 
-def tables(face, asked: Asked):
+def tables(estimator, asked: Asked):
     """Names of the rows of a profile, means (rows, k), variances (rows, k), and whether each is a
     probability.
 
     Raises:
         ModelError: a model whose columns have no parameters of their own in every component.
     """
-    fit, columns, found = asked.fit, getattr(face, "columns_", None), []
+    fit, columns, found = asked.fit, getattr(estimator, "columns_", None), []
     if np.ndim(fit.params.get("mean")) > 2:
         raise ModelError(f"model '{fit.model.name}' has several components in a class: draw its "
                          f"ellipses instead")
     for site in fit.structure.sites.values():
         if site.rows and site.name != asked.target:
-            found += _site_rows(face, asked, site)
+            found += _site_rows(estimator, asked, site)
     if columns is not None:  # sites group columns by kind: back into their order
         place = {str(name): i for i, name in enumerate(columns.names)}
         found.sort(key=lambda row: place[row[0]])
@@ -160,16 +160,16 @@ def tables(face, asked: Asked):
             [row[4] for row in found])
 
 
-def _site_rows(face, asked: Asked, site) -> list[tuple]:
+def _site_rows(estimator, asked: Asked, site) -> list[tuple]:
     """(column, category or None, means (k,), variances (k,), a probability?) for each row of the
     profile that a site has."""
     params, width, columns = (asked.fit.params, int(np.prod(site.cells, dtype=int)),
-                              getattr(face, "columns_", None))
+                              getattr(estimator, "columns_", None))
     labels = [asked.fit.labels(site.name) if site.states else ()] * width
     if columns is not None:
         js = columns.groups[site.name][1]
         names, labels = [str(columns.names[j]) for j in js], [columns.labels[j] for j in js]
-    elif (learnt := getattr(face, "feature_names_in_", None)) is not None:
+    elif (learnt := getattr(estimator, "feature_names_in_", None)) is not None:
         names = list(map(str, learnt))
     else:
         names = [site.name] if not site.cells else [f"{site.name}[{j}]" for j in range(width)]

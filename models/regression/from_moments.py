@@ -1,6 +1,6 @@
-"""What the faces of Gaussian regression share: rows read once, into their moments; predictions in
-float64 whatever JAX's precision; and `fit_`, the Fit by Exact() of the generative function at the
-chosen scales on a few rows that have the same moments."""
+"""What the estimators of Gaussian regression share: rows read once, into their moments; predictions
+in float64 whatever JAX's precision; and `fit_`, the Fit by Exact() of the generative function at
+the chosen scales on a few rows that have the same moments."""
 
 import jax
 import numpy as np
@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 from probml import Fit
 from probml.assessment.intervals import Interval
-from probml.estimators.face import Face
+from probml.estimators.estimator import Estimator
 from probml.estimators.rules import (
     check,
     hold,
@@ -41,8 +41,9 @@ def is_scale(value) -> bool:
     )
 
 
-class FromMoments(RegressionResults, RegressorMixin, Complete, Unsure, Face):
-    """What the faces of regression share: reading rows, and the Fit when it is first asked for."""
+class FromMoments(RegressionResults, RegressorMixin, Complete, Unsure, Estimator):
+    """What the estimators of regression share: reading rows, and the Fit when it is first asked
+    for."""
 
     _several = False
     _why = "predict(X, return_std=True) gives mean and standard deviation"

@@ -8,7 +8,7 @@ from scipy.stats import chi2, norm
 
 from probml import MAP, DataError
 from probml.assessment.intervals import Interval
-from probml.estimators.face import Face, absent
+from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
 from probml.language.given import labels
@@ -22,7 +22,7 @@ from probml.posteriors.units import Unit, of_rows, plane
 
 
 @dataclass(eq=False, repr=False)
-class MetaAnalysis(RegressionResults, Face):
+class MetaAnalysis(RegressionResults, Estimator):
     """Random-effects meta-analysis and meta-regression of estimates with known standard errors; R's
     metafor::rma.
 

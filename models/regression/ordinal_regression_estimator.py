@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
-from probml.estimators.face import absent
+from probml.estimators.estimator import absent
 from probml.estimators.rules import ANY, SEED, one_of, parameter
 from probml.estimators.validation import check_is_fitted
 from probml.models.frames.framed import Framed, counted

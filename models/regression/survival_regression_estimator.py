@@ -9,7 +9,7 @@ import numpy as np
 
 from probml import MAP, DataError, Fit
 from probml.assessment.intervals import Interval
-from probml.estimators.face import absent
+from probml.estimators.estimator import absent
 from probml.estimators.rules import FLAG, SEED, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
 from probml.models.frames.framed import Numeric, counted

@@ -1,4 +1,5 @@
-"""What y, offsets and trials may be, by the family of y: asked by every face that has families."""
+"""What y, offsets and trials may be, by the family of y: asked by every estimator that has
+families."""
 
 import numpy as np
 

@@ -83,8 +83,8 @@ class _Fitted:
 
 @dataclass(frozen=True)
 class _Estimator:
-    """An estimator of scikit-learn, or a face: cloned, and fitted to the labelled rows of each
-    training part."""
+    """An estimator, scikit-learn's or ours: cloned, and fitted to the labelled rows of
+    each training part."""
 
     name: str
     estimator: Any
@@ -107,19 +107,19 @@ class _Estimator:
 
         what = type(self.estimator).__name__
         try:
-            face = clone(self.estimator).fit(at(train), np.array(self.truth[train].tolist()))
-            value = np.asarray(face.predict(at(test)))
+            estimator = clone(self.estimator).fit(at(train), np.array(self.truth[train].tolist()))
+            value = np.asarray(estimator.predict(at(test)))
         except ValueError as error:
             raise ModelError(f"{what} cannot take these rows: {error}") from error
         if not self.discrete:
-            if not hasattr(face, "log_prob"):
+            if not hasattr(estimator, "log_prob"):
                 return Answer(value, why=f"{what} has no density: it has no log_prob(X, y)")
-            return Answer(
-                value, density=np.asarray(face.log_prob(at(test), self.truth[test].astype(float)))
-            )
-        if not hasattr(face, "predict_proba"):
+            found = estimator.log_prob(at(test), self.truth[test].astype(float))
+            return Answer(value, density=np.asarray(found))
+        if not hasattr(estimator, "predict_proba"):
             return Answer(value, why=f"{what} has no probabilities: it has no predict_proba")
-        return Answer(value, np.asarray(face.predict_proba(at(test)), float), face.classes_)
+        probabilities = np.asarray(estimator.predict_proba(at(test)), float)
+        return Answer(value, probabilities, estimator.classes_)
 
 
 def predictions(

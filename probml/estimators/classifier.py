@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from probml.errors import DataError, ModelError
-from probml.estimators.face import Face, goes_on, missing, regiven, remember, rows
+from probml.estimators.estimator import Estimator, goes_on, missing, regiven, remember, rows
 from probml.estimators.rules import check
 from probml.estimators.validation import (
     ClassifierMixin,
@@ -23,9 +23,9 @@ SLACK = 1e-6  # by which the sum of probabilities may be off
 MANY = 2**12  # labels from which counting them saves more than it costs
 
 
-class Classifier(ClassifierMixin, Face):
-    """A face whose target is seen, in part at least: rows whose y is None or NaN are learnt from
-    without their label."""
+class Classifier(ClassifierMixin, Estimator):
+    """An estimator whose target is seen, in part at least: rows whose y is None or NaN are learnt
+    from without their label."""
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,); missing cells and missing labels are NaN or
@@ -74,7 +74,7 @@ class Classifier(ClassifierMixin, Face):
         return self._infer(model, data, weights, start, complete)
 
     def _remember(self, fit: Fit, X, codes, weights) -> None:
-        """Hold on to what further rows go on from, in a face that takes them."""
+        """Hold on to what further rows go on from, in an estimator that takes them."""
 
     def _batch(self, X, y, sample_weight, classes, reset: bool) -> tuple:
         """(X, codes, weights) of one batch, checked; `reset`: columns and classes are learnt from

@@ -1,4 +1,4 @@
-"""A face as one file: its parameters and what it learnt, arrays and JSON, no pickle."""
+"""An estimator as one file: its parameters and what it learnt, arrays and JSON, no pickle."""
 
 import inspect
 import io
@@ -21,7 +21,7 @@ ROWS = ("_first", "_fitted_rows")  # what holds rows, which are in no file and n
 
 
 class Portable:
-    """What can be saved of a face."""
+    """What can be saved of an estimator."""
 
     def save(self, path: str | os.PathLike) -> None:
         """Write one file (arrays and JSON, no pickle), atomically; `probml.load(path)` reads it.
@@ -106,27 +106,27 @@ class Portable:
 
     @classmethod
     def _restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
-        """The face that `save` wrote.
+        """The estimator that `save` wrote.
 
         Raises:
             TypeError: no `fit_` is a Fit, or the columns are not so many names.
         """
-        face = cls()
+        estimator = cls()
         for name, value in meta["state"].items():
-            setattr(face, name, unpacked(value, arrays, FITS))
-        if not isinstance(getattr(face, "fit_", None), Fit):
-            raise TypeError(f"its fit_ is {getattr(face, 'fit_', None)!r:.60}")
-        count, names = (getattr(face, name, None) for name in ("n_features_in_",
+            setattr(estimator, name, unpacked(value, arrays, FITS))
+        if not isinstance(getattr(estimator, "fit_", None), Fit):
+            raise TypeError(f"its fit_ is {getattr(estimator, 'fit_', None)!r:.60}")
+        count, names = (getattr(estimator, name, None) for name in ("n_features_in_",
                                                                "feature_names_in_"))
         if not isinstance(count, int | None) or names is not None and (
                 np.shape(names) != (count,) or not all(isinstance(name, str) for name in names)):
             raise TypeError(f"its columns are {count!r:.60} of names {names!r:.60}")
-        return face
+        return estimator
 
 
-def _why_not(face: Any) -> str:
-    """Why a face has no Fit, and what to do."""
-    if any(name.endswith("_") and not name.startswith("_") for name in vars(face)):
+def _why_not(estimator: Any) -> str:
+    """Why an estimator has no Fit, and what to do."""
+    if any(name.endswith("_") and not name.startswith("_") for name in vars(estimator)):
         return "has no Fit of probml: save it with pickle or joblib"
     return "is not fitted yet: call fit first"
 

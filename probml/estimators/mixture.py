@@ -11,9 +11,9 @@ from scipy.special import gammaln
 
 from probml.engines.engine import short
 from probml.errors import DataError, ModelError, Refusal
-from probml.estimators.face import (
+from probml.estimators.estimator import (
     DISTINCT,
-    Face,
+    Estimator,
     goes_on,
     n_parameters,
     remember,
@@ -27,8 +27,8 @@ from probml.interface.sizes import grid
 from probml.language.language import whole_seed
 
 
-class Mixture(InformationCriteria, DensityMixin, Face):
-    """A face whose target is never seen: components, densities, new rows."""
+class Mixture(InformationCriteria, DensityMixin, Estimator):
+    """An estimator whose target is never seen: components, densities, new rows."""
 
     def fit(self, X, y=None, sample_weight=None):
         """Learn from rows X (n, d), missing cells NaN or None; y is ignored, present for

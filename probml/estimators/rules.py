@@ -1,10 +1,10 @@
-"""What a parameter of a face must be, in words and as a test: constraints as data, one form of
-message.
+"""What a parameter of an estimator must be, in words and as a test: constraints as data, one form
+of message.
 
-A face is a dataclass, and says each parameter once, with its default and its rule:
+An estimator is a dataclass, and says each parameter once, with its default and its rule:
 
     @dataclass(eq=False, repr=False)
-    class Face(...):
+    class Estimator(...):
         k: int = parameter(2, whole(1))
         _: KW_ONLY
         prior: bool = parameter(True, FLAG)
@@ -26,19 +26,19 @@ Rule = tuple[str, Callable[[Any], bool]]
 
 
 def parameter(default: Any, rule: Rule) -> Any:
-    """A field of a face: a parameter, its default, and what it must be."""
+    """A field of an estimator: a parameter, its default, and what it must be."""
     return field(default=default, metadata={"rule": rule})
 
 
 def fixed(value: Any) -> Any:
-    """A field of a face that its base has as a parameter, and for which it has settled on a
+    """A field of an estimator that its base has as a parameter, and for which it has settled on a
     value."""
     return field(default=value, init=False)
 
 
-def rules(face: Any) -> dict[str, Rule]:
-    """Parameter → rule of a face, in the order of its constructor's fields."""
-    parameters = fields(face) if is_dataclass(face) else ()
+def rules(estimator: Any) -> dict[str, Rule]:
+    """Parameter → rule of an estimator, in the order of its constructor's fields."""
+    parameters = fields(estimator) if is_dataclass(estimator) else ()
     return {each.name: each.metadata["rule"] for each in parameters if "rule" in each.metadata}
 
 
@@ -134,16 +134,16 @@ def one_of(*names: Any) -> Rule:
             lambda value: isinstance(value, str) and value in names)
 
 
-def check(face: Any) -> None:
-    """Hold the parameters of a face against their rules.
+def check(estimator: Any) -> None:
+    """Hold the parameters of an estimator against their rules.
 
     Raises:
         ModelError: naming the parameter, expected and got.
     """
-    for name, (words, valid) in rules(face).items():
-        value = getattr(face, name)
+    for name, (words, valid) in rules(estimator).items():
+        value = getattr(estimator, name)
         if not valid(value):
-            raise ModelError(f"{type(face).__name__}({name}={value!r}): expected {words}, got "
+            raise ModelError(f"{type(estimator).__name__}({name}={value!r}): expected {words}, got "
                              f"{value!r}")
 
 

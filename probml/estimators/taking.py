@@ -27,10 +27,10 @@ FLAGS = ("return_std",)
 OURS = "probml."  # the modules whose verbs these are
 
 
-def take_tables(face: type) -> None:
+def take_tables(estimator: type) -> None:
     """Let the verbs of a class of ours, those whose first argument is X, take any table; also those
-    that it has from classes beside Face, where they stand: what hides them goes on to."""
-    for owner in face.__mro__:
+    that it has from classes beside Estimator, where they stand: what hides them goes on to."""
+    for owner in estimator.__mro__:
         for name, found in list(vars(owner).items()):
             ours = isinstance(found, FunctionType) and found.__module__.startswith(OURS)
             if ours and not name.startswith("_") and not hasattr(found, "takes_tables"):
@@ -98,7 +98,7 @@ def _together(X: Any, y: Any, where: str) -> None:
                         f"has {sizes[0]} rows, y has {sizes[1]}")
 
 
-def _rows(value: Any, name: str, face: Any, where: str) -> Any:
+def _rows(value: Any, name: str, estimator: Any, where: str) -> Any:
     """An argument of a verb, tables as pandas.
 
     Raises:
@@ -116,13 +116,13 @@ def _rows(value: Any, name: str, face: Any, where: str) -> Any:
         value = value.toarray()
     # a list of sequences may be of unequal lengths
     if isinstance(value, list | tuple):
-        if face.lists and name in ("X", "y"):
+        if estimator.lists and name in ("X", "y"):
             tables = len(value) > 0 and hasattr(value[0], "shape")
             return [as_pandas(part) for part in value] if tables else value
         _listed(value, name, where)
     if name == "y" and np.asarray(value).ndim == 0:
         raise DataError(f"{where}: expected one y for each row of X, got {reprlib.repr(value)}")
-    if name in NUMBERS or name == "y" and isinstance(face, RegressorMixin):
+    if name in NUMBERS or name == "y" and isinstance(estimator, RegressorMixin):
         return _numbers(value, name, where)
     return value
 

@@ -1,4 +1,4 @@
-"""The checks of scikit-learn on which the faces stand, those of tables in our words."""
+"""The checks of scikit-learn on which the estimators stand, those of tables in our words."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ class ConvergenceWarning(errors.ConvergenceWarning, exceptions.ConvergenceWarnin
 errors.ConvergenceWarning.kind = ConvergenceWarning
 
 
-def validate_data(face: Any, X: Any, **settings: Any) -> Any:
+def validate_data(estimator: Any, X: Any, **settings: Any) -> Any:
     """scikit-learn's `validate_data` of X, which it keeps the names of.
 
     Raises:
@@ -93,7 +93,8 @@ def validate_data(face: Any, X: Any, **settings: Any) -> Any:
     holes = settings.get("ensure_all_finite") == "allow-nan"
     try:
         # one look by all cores in the place of one by one
-        found = check_data(face, X, **settings | ({"ensure_all_finite": False} if holes else {}))
+        found = check_data(estimator, X, **settings | (
+            {"ensure_all_finite": False} if holes else {}))
         if holes and found.dtype.kind == "f" and not finite(found):
             assert_all_finite(found, allow_nan=True, input_name="X")
         return found

@@ -88,7 +88,7 @@ def opened(raw: IO[bytes], path: Any) -> tuple[dict[str, Any], dict[str, np.ndar
     if meta["format"] != 1:
         raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by "
                          f"another version of probml")
-    kinds = "biufUS" if "face" in meta else "biuf"  # faces hold names of columns and classes
+    kinds = "biufUS" if "face" in meta else "biuf"  # estimators hold names of columns and classes
     odd = [name for name, value in arrays.items() if not name.startswith("plain/")
            and (value.dtype.kind not in kinds or value.dtype.kind == "f" and value.itemsize > 8
                 or name.startswith(NUMBERS) and np.isnan(value).any())]

@@ -23,7 +23,7 @@ HANG = 60  # seconds of processor
 WAITS = 600  # seconds by the clock, of a machine that does other things
 UNKNOWN = "NaN returned without a warning"
 OURS = (ModelError, DataError, Refusal)
-# of what a face hands on to scikit-learn's checks, whose words users know
+# of what an estimator hands on to scikit-learn's checks, whose words users know
 THEIRS = ("sklearn.utils.validation", "sklearn.utils._param_validation", "sklearn.utils.multiclass",
           "sklearn.utils.class_weight", "sklearn.base", "sklearn.utils._array_api",
           "sklearn.utils._tags", "sklearn.metrics")

@@ -98,9 +98,9 @@ def test_all_kinds_of_contestants_stand_in_one_table(table):
 def test_an_estimators_scores_are_those_of_cross_validation(table):
     x, y = spots()
     folds = StratifiedKFold(4, shuffle=True, random_state=0)
-    faces = {"peer": make_pipeline(StandardScaler(), LogisticRegression()), "bayes": GaussianNB()}
-    p = {name: cross_val_predict(face, x, y, cv=folds, method="predict_proba")
-         for name, face in faces.items()}
+    estimators = {"peer": make_pipeline(StandardScaler(), LogisticRegression()), "bayes": GaussianNB()}
+    p = {name: cross_val_predict(estimator, x, y, cv=folds, method="predict_proba")
+         for name, estimator in estimators.items()}
     log = {name: np.log(each[np.arange(80), y]) for name, each in p.items()}
     for name, each in p.items():
         brier, right = ((each - np.eye(2)[y]) ** 2).sum(1), each.argmax(1) == y
@@ -108,7 +108,7 @@ def test_an_estimators_scores_are_those_of_cross_validation(table):
         np.testing.assert_allclose(table.loc[name, "se_log_score"], log[name].std() / 80**0.5)
         np.testing.assert_allclose(table.loc[name, ["accuracy", "brier"]].astype(float),
                                    [right.mean(), brier.mean()])
-    alone = probml.compare(faces, {"x": x, "y": y}, target="y", folds=4)
+    alone = probml.compare(estimators, {"x": x, "y": y}, target="y", folds=4)
     best, other = alone.index
     away = log[other] - log[best]
     wanted = [away.mean(), away.std() / 80**0.5]
@@ -160,15 +160,15 @@ def test_numbers_are_predicted_with_density_or_without():
 
 
 @pytest.mark.slow
-def test_faces_tell_their_density_in_units_of_the_answer():
+def test_estimators_tell_their_density_in_units_of_the_answer():
     from probml.models import BayesianLinearRegression, RobustRegression, SmoothingSpline
 
     rng = np.random.default_rng(3)
     x = rng.normal(size=(80, 1))
     y = 500 + 30 * x[:, 0] + 20 * rng.normal(size=80)
-    faces = {"normal": BayesianLinearRegression(), "curve": SmoothingSpline(5),
+    estimators = {"normal": BayesianLinearRegression(), "curve": SmoothingSpline(5),
              "robust": RobustRegression(df=5.0)}
-    table = probml.compare(faces, {"x": x, "y": y}, target="y", folds=3)
+    table = probml.compare(estimators, {"x": x, "y": y}, target="y", folds=3)
     logs = np.empty(80)
     for train, test in KFold(3, shuffle=True, random_state=0).split(x):
         mean, std = BayesianLinearRegression().fit(x[train], y[train]).predict(x[test],

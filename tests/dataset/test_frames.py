@@ -115,16 +115,16 @@ def test_categories_keep_their_order():
     assert fit.impute(table)["kind"].cat.categories.tolist() == ["q", "p"]
 
 
-def test_arrow_tables_go_into_faces_and_impute_answers_in_kind():
+def test_arrow_tables_go_into_estimators_and_impute_answers_in_kind():
     from probml.models import MixedMixture
 
     table = pd.DataFrame({"a": [1.0, 1.2, np.nan, 5.0, 5.2, 4.9, 1.1, 5.3],
                           "b": ["x", "x", "x", "y", "y", None, "x", "y"]}, index=range(8, 16))
     arrow = pa.Table.from_pandas(table, preserve_index=False)
     y = ["l", "l", "l", "h", "h", "h", "l", "h"]
-    face = NaiveBayes().fit(arrow, y)
-    assert face.feature_names_in_.tolist() == ["a", "b"]
-    np.testing.assert_array_equal(face.predict(arrow), face.predict(table))
+    estimator = NaiveBayes().fit(arrow, y)
+    assert estimator.feature_names_in_.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(estimator.predict(arrow), estimator.predict(table))
     mixture = MixedMixture(2, random_state=0, n_init=2).fit(table)
     filled = mixture.impute(table)
     assert isinstance(filled, pd.DataFrame) and filled["a"].dtype == float

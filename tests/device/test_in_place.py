@@ -77,9 +77,9 @@ def test_a_fit_to_rows_where_they_lie_is_that_to_a_copy(monkeypatch):
     assert isinstance(seen[0], in_place.Lying)
     # the curvature is that of other samples, so that the ends differ by what the tolerance leaves
 
-    def height(face) -> float:
-        logits = x @ face.coef_[0] + face.intercept_
-        return np.logaddexp(0, np.where(y, -logits, logits)).sum() + 0.5 * (face.coef_**2).sum()
+    def height(estimator) -> float:
+        logits = x @ estimator.coef_[0] + estimator.intercept_
+        return np.logaddexp(0, np.where(y, -logits, logits)).sum() + 0.5 * (estimator.coef_**2).sum()
 
     np.testing.assert_allclose(height(lain), height(copied), 1e-9)
     np.testing.assert_allclose(lain.coef_, copied.coef_, 1e-3, 1e-4)

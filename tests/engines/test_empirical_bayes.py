@@ -142,8 +142,8 @@ def test_scale_and_noise_of_a_regression_are_at_the_maximum_of_its_evidence():
     found = [fit.model.bound["weight_scale"], fit.model.bound["noise"]]
     np.testing.assert_allclose(found, np.exp(best.x), rtol=1e-4)
     np.testing.assert_allclose(fit.log_evidence, -best.fun, atol=1e-7)
-    face = BayesianLinearRegression(fit_intercept=False).fit(x, y)  # its own way, by moments
-    np.testing.assert_allclose(found, [face.lambda_**-0.5, face.alpha_**-0.5], rtol=1e-4)
+    estimator = BayesianLinearRegression(fit_intercept=False).fit(x, y)  # its own way, by moments
+    np.testing.assert_allclose(found, [estimator.lambda_**-0.5, estimator.alpha_**-0.5], rtol=1e-4)
     s, noise = found
     mean = np.linalg.solve(x.T @ x + (noise / s) ** 2 * np.eye(3), x.T @ y)
     np.testing.assert_allclose(fit.params["beta"], mean, rtol=1e-8)

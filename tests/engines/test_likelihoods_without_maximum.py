@@ -275,9 +275,9 @@ def separated_rows(order):
 def test_a_mixed_model_of_separated_rows_says_so_in_any_order(order):
     rows = separated_rows(order)
     with pytest.warns(probml.ConvergenceWarning, match="separation"):
-        face = MixedModel({"id": ["1"]}, family="bernoulli").fit(rows[["id", "second", "third"]],
+        estimator = MixedModel({"id": ["1"]}, family="bernoulli").fit(rows[["id", "second", "third"]],
                                                                rows["y"].to_numpy())
-    assert not face.converged_
+    assert not estimator.converged_
 
 
 def test_counts_narrower_than_poisson_ones_are_said_to_have_no_dispersion():
@@ -285,16 +285,16 @@ def test_counts_narrower_than_poisson_ones_are_said_to_have_no_dispersion():
     x = random.normal(size=(200, 1))
     narrow, wide = random.binomial(6, 1 / (1 + np.exp(-x[:, 0]))), random.negative_binomial(2, 0.4, 200)
     with pytest.warns(probml.ConvergenceWarning, match="'concentration'.*Poisson"):
-        face = GeneralizedLinearModel("negative binomial").fit(x, narrow)
-    assert not face.converged_
+        estimator = GeneralizedLinearModel("negative binomial").fit(x, narrow)
+    assert not estimator.converged_
     assert GeneralizedLinearModel("negative binomial").fit(x, wide).converged_
 
 
 def test_newton_stops_where_rounding_alone_tells_steps_apart():
     iris = pd.read_csv(files("probml.data") / "iris.csv")
     with pytest.warns(probml.ConvergenceWarning, match="separation"):
-        face = LogisticRegression(C=np.inf).fit(iris.drop(columns="Species"), iris["Species"])
-    assert face.n_iter_ < 100  # of at most 10,000
+        estimator = LogisticRegression(C=np.inf).fit(iris.drop(columns="Species"), iris["Species"])
+    assert estimator.n_iter_ < 100  # of at most 10,000
 
 
 @pytest.mark.parametrize("reml", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -302,5 +302,5 @@ def test_a_mixed_model_of_as_many_groups_as_rows_says_that_spread_and_noise_are_
     random = np.random.default_rng(0)
     x = random.normal(size=60)
     table = pd.DataFrame({"x": x, "g": [f"g{i}" for i in range(60)]})
-    face = MixedModel({"g": ["1"]}, reml=reml).fit(table, 1 + 2 * x + random.normal(size=60))
-    assert "not-identified" in codes(face.fit_)
+    estimator = MixedModel({"g": ["1"]}, reml=reml).fit(table, 1 + 2 * x + random.normal(size=60))
+    assert "not-identified" in codes(estimator.fit_)

@@ -34,21 +34,21 @@ def plain_em(weights, rates, iterations=20_000):
 def test_on_a_ridge_em_ends_where_plain_em_stands_still():
     """Four Poisson states of these counts: steps shrink by 0.4 % each, and EM's last ones gained
     less than its tolerance 2 % before the top."""
-    face = PoissonMixture(4).fit(QUAKES[:, None])
-    weights, rates = plain_em(face.weights_, face.rates_[:, 0])
-    assert face.converged_
-    np.testing.assert_allclose(face.weights_, weights, rtol=1e-3)
-    np.testing.assert_allclose(face.rates_[:, 0], rates, rtol=1e-3)
+    estimator = PoissonMixture(4).fit(QUAKES[:, None])
+    weights, rates = plain_em(estimator.weights_, estimator.rates_[:, 0])
+    assert estimator.converged_
+    np.testing.assert_allclose(estimator.weights_, weights, rtol=1e-3)
+    np.testing.assert_allclose(estimator.rates_[:, 0], rates, rtol=1e-3)
 
 
 @pytest.mark.slow
 def test_where_float32_hides_the_way_along_a_ridge_the_fit_is_made_in_double_and_it_is_said():
     with jax.enable_x64(False):
-        face = PoissonMixture(4).fit(QUAKES[:, None])
-        assert "in double, since in float32 it ended on a ridge" in face.fit_.status
-    weights, rates = plain_em(face.weights_, face.rates_[:, 0])
-    np.testing.assert_allclose(face.weights_, weights, rtol=1e-3)
-    np.testing.assert_allclose(face.rates_[:, 0], rates, rtol=1e-3)
+        estimator = PoissonMixture(4).fit(QUAKES[:, None])
+        assert "in double, since in float32 it ended on a ridge" in estimator.fit_.status
+    weights, rates = plain_em(estimator.weights_, estimator.rates_[:, 0])
+    np.testing.assert_allclose(estimator.weights_, weights, rtol=1e-3)
+    np.testing.assert_allclose(estimator.rates_[:, 0], rates, rtol=1e-3)
 
 
 def test_a_coarse_tolerance_is_a_users_own_and_asks_no_more_of_the_parameters():
@@ -68,8 +68,8 @@ def test_parameters_that_creep_for_ever_cost_no_more_than_twice_the_climb_itself
 
 
 def test_no_iterations_beyond_those_allowed_are_made_on_a_ridge():
-    face = PoissonMixture(4, max_iter=60, engine=probml.EM(max_iterations=60)).fit(QUAKES[:, None])
-    assert face.n_iter_ <= 60
+    estimator = PoissonMixture(4, max_iter=60, engine=probml.EM(max_iterations=60)).fit(QUAKES[:, None])
+    assert estimator.n_iter_ <= 60
 
 
 @pytest.mark.slow
@@ -78,9 +78,9 @@ def test_a_climb_within_an_m_step_keeps_the_digits_of_its_gain_in_float32(seed):
     """The transitions of a stationary chain have no closed form: beside the counts' terms of
     thousands of nats the last hundredths of their gain were rounding (−327.849 for −327.8316)."""
     with jax.enable_x64(False):
-        face = HiddenMarkov(4, emission="poisson", initial="stationary", prior=False,
+        estimator = HiddenMarkov(4, emission="poisson", initial="stationary", prior=False,
                             random_state=seed).fit(QUAKES[:, None])
-    assert face.score(QUAKES[:, None]) > -327.8316 - 0.005
+    assert estimator.score(QUAKES[:, None]) > -327.8316 - 0.005
 
 
 @probml.model

@@ -40,10 +40,10 @@ def test_slices_of_runs_find_what_all_at_once_do(monkeypatch):
 
 
 def test_sizes_side_by_side_find_in_slices_what_they_do_at_once(monkeypatch):
-    face = GaussianMixture(range(1, 4), n_init=2, max_iter=8, tol=1e-9, prior=False)
-    whole = face.fit(X).table_
+    estimator = GaussianMixture(range(1, 4), n_init=2, max_iter=8, tol=1e-9, prior=False)
+    whole = estimator.fit(X).table_
     monkeypatch.setattr(slices, "NUMBERS", 1)
-    np.testing.assert_allclose(face.fit(X).table_["loglik"], whole["loglik"], rtol=1e-10)
+    np.testing.assert_allclose(estimator.fit(X).table_["loglik"], whole["loglik"], rtol=1e-10)
 
 
 @pytest.mark.parametrize("x", (X, HOLES), ids=("complete", "with holes"))

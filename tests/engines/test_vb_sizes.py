@@ -42,9 +42,9 @@ def symbols(k: int):
 
 def rolls():
     random = np.random.default_rng(5)
-    faces = np.array([[0.8, 0.15, 0.05], [0.1, 0.1, 0.8]])
+    estimators = np.array([[0.8, 0.15, 0.05], [0.1, 0.1, 0.8]])
     z = np.repeat(np.tile([0, 1], 6), 10)
-    return np.array([[random.choice(3, p=faces[j]) for j in z] for _ in range(3)])
+    return np.array([[random.choice(3, p=estimators[j]) for j in z] for _ in range(3)])
 
 
 def sides(models, data, site):

@@ -1,5 +1,5 @@
 """What a process has one of: whether something changes it. `python tests/faults/global_state.py`, in a process of its
-own, prints what the import of probml, then of its zoo, then fits of each engine and of faces, changed of it; nothing,
+own, prints what the import of probml, then of its zoo, then fits of each engine and of estimators, changed of it; nothing,
 as it should be."""
 
 import gc
@@ -45,7 +45,7 @@ def differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
 
 
 def fits() -> None:
-    """Of each engine, and of faces; with answers."""
+    """Of each engine, and of estimators; with answers."""
     from faults import ENGINES, X, clusters
     from probml import Exact, models
 

@@ -211,7 +211,7 @@ def inside_arrays(words: str, seal: Callable[[dict, dict], None] | None = None) 
 
 
 def _inner(array: np.ndarray) -> bytes | None:
-    """A file of arrays within an array, as a face holds its fit."""
+    """A file of arrays within an array, as an estimator holds its fit."""
     content = array.tobytes() if array.dtype == np.uint8 else b""
     return content if zipfile.is_zipfile(io.BytesIO(content)) else None
 

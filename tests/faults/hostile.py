@@ -74,12 +74,12 @@ def readers(folder: Path) -> dict[str, Callable[[], Reader]]:
     frame = pd.DataFrame({"x": x[:, 0], "word": np.array(["no", "yes"])[random.integers(2, size=40)]})
     arrays, files = guided.inside_arrays("meta"), ("interface/loading", "fits/saving", "fits/plain", "posteriors/",
                                                    "interface/known", "structure/possible")
-    faces, tables = (*files, "estimators/keeping", "probml/language/"), ("commandline/files", "probml/dataset/")
+    estimators, tables = (*files, "estimators/keeping", "probml/language/"), ("commandline/files", "probml/dataset/")
     made = {
         "fit": lambda: Reader([_written(folder, fit.save) for fit in _fits(x)],
                               lambda path: probml.load(path, clusters()), lambda fit: _asked(fit, x), arrays, files),
         "zoo": lambda: Reader([_written(folder, fit.save) for fit in _zoo(x)], probml.load, _told,
-                              guided.inside_arrays("meta", guided.identified), faces),
+                              guided.inside_arrays("meta", guided.identified), estimators),
         "bif": lambda: Reader(_networks(folder), models.read_bif, lambda fit: fit.simulate(2), guided.inside_gzip,
                               ("bayesian_networks/",)),
         **{name: functools.partial(_checkpoints, folder, x, engine) for name, engine in CHECKPOINTS.items()},
@@ -107,7 +107,7 @@ def _fits(x: np.ndarray) -> list[probml.Fit]:
 
 
 def _zoo(x: np.ndarray) -> list[Any]:
-    """Fits of the zoo's functions, and faces."""
+    """Fits of the zoo's functions, and estimators."""
     y = x @ [1.0, -1.0]
     return [models.ridge().fit({"x": x, "y": y}, probml.Exact()),
             models.gaussian_mixture(k=2).at({"weights": POINT["weights"], "mean": POINT["mean"],
@@ -191,10 +191,10 @@ def _asked(fit: Any, x: np.ndarray) -> None:
     fit.log_prob({"x": x}), str(fit.status), fit.summary(), repr(fit)
 
 
-def _told(face: Any) -> None:
-    """A fit, or that of a face, says what it is."""
-    fit = face if isinstance(face, probml.Fit) else face.fit_
-    repr(face), fit.summary(), str(fit.status), [fit.posterior(name) for name in fit.params]
+def _told(estimator: Any) -> None:
+    """A fit, or that of an estimator, says what it is."""
+    fit = estimator if isinstance(estimator, probml.Fit) else estimator.fit_
+    repr(estimator), fit.summary(), str(fit.status), [fit.posterior(name) for name in fit.params]
 
 
 def _table(path: Path, ending: str) -> Path:

@@ -3,7 +3,7 @@ mappings are printed, and what a million fits would have of each by the last hal
 
 Most fits are of other data, by Exact; every `--fresh`-th is of other shapes, whose programs are made
 anew: mappings grow by these alone, up to `--most`, at which programs are let go (numerics/kept/holding).
-Every twentieth is a mixture by EM, and every twentieth a face, fitted and asked.
+Every twentieth is a mixture by EM, and every twentieth an estimator, fitted and asked.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def mixed(random: np.random.Generator) -> None:
 
 
 def faced(random: np.random.Generator) -> None:
-    """A face that tells classes far from each other apart."""
+    """An estimator that tells classes far from each other apart."""
     x = random.normal(size=(16, 2)) + np.repeat([[-5.0], [5.0]], 8, 0)
     y = np.repeat([0, 1], 8)
     np.testing.assert_array_equal(NaiveBayes().fit(x, y).predict(x), y)

@@ -1,4 +1,4 @@
-"""What is shared: one fit asked by several threads, faces in threads, fits in processes that share one cache
+"""What is shared: one fit asked by several threads, estimators in threads, fits in processes that share one cache
 (whole, torn, read-only), a stream that does not end. Faults as those of faults.py, which has them among its own."""
 
 import json
@@ -94,8 +94,8 @@ def asked_by_threads(folder, random):
         np.testing.assert_array_equal(found, np.asarray(verbs[name](steps().at(point))), err_msg=name)
 
 
-def faces_in_threads(folder, random):
-    """Faces that are fitted and asked in several threads give what they give alone."""
+def estimators_in_threads(folder, random):
+    """Estimators that are fitted and asked in several threads give what they give alone."""
     rows = int(random.integers(20, 31))
     kinds = {
         "mixture": lambda: models.GaussianMixture(2, n_init=1).fit(X[:rows]).predict_proba(X),
@@ -221,5 +221,5 @@ def streamed_for_long(folder, random):
     np.testing.assert_allclose(np.sort(fit.params["mean"]), [0.0, 6.0], atol=0.3)
 
 
-SHARING = (asked_by_threads, faces_in_threads, processes_that_share_a_cache, saved_where_nothing_may_be_written,
+SHARING = (asked_by_threads, estimators_in_threads, processes_that_share_a_cache, saved_where_nothing_may_be_written,
            streamed_for_long)

@@ -59,7 +59,7 @@ asked = {name: lambda engine=engine: clusters().fit({"x": X}, engine, seed=3).pa
 asked |= {
     "batches": lambda: clusters().fit({"x": X}, probml.SVI(steps=50, batch_rows=10), seed=3).params,
     "simulate": lambda: known.simulate(7, seed=5), "given": lambda: known.simulate(given={"x": holes}, seed=5),
-    "face": lambda: {"proba": models.GaussianMixture(2, random_state=4).fit(X).predict_proba(X)},
+    "estimator": lambda: {"proba": models.GaussianMixture(2, random_state=4).fit(X).predict_proba(X)},
     "check": lambda: {"levels": models.ridge().check(
         data={"x": X[:8]}, engine=probml.Exact(), simulations=20, seed=2).levels},
 }

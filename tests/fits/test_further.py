@@ -120,14 +120,14 @@ def test_what_takes_no_steps_is_refused_by_name(begun):
         one.partial_fit(X[:, None])
 
 
-@pytest.mark.parametrize("face", [PoissonMixture(2, n_init=1), HiddenMarkov(2, emission="poisson", n_init=1)],
+@pytest.mark.parametrize("estimator", [PoissonMixture(2, n_init=1), HiddenMarkov(2, emission="poisson", n_init=1)],
                          ids=["mixture", "hidden Markov"])
-def test_rows_behind_a_fit_are_a_step_from_it_as_behind_the_first_rows(face):
+def test_rows_behind_a_fit_are_a_step_from_it_as_behind_the_first_rows(estimator):
     """They move what was fitted (60/120)^0.6 of the way to a fit of them alone."""
     random = np.random.default_rng(5)
     first, more = (random.poisson(np.repeat(rates, 30)).astype(float)[:, None] for rates in ((2.0, 20.0), (4.0, 28.0)))
-    alone, fitted = (clone(face).fit(rows) for rows in (more, first))
-    before, chunks = rates_of(fitted), clone(face).partial_fit(first).partial_fit(more)
+    alone, fitted = (clone(estimator).fit(rows) for rows in (more, first))
+    before, chunks = rates_of(fitted), clone(estimator).partial_fit(first).partial_fit(more)
     with pytest.raises(DataError, match="comes from a file"):
         pickle.loads(pickle.dumps(fitted)).partial_fit(more)
     fitted.partial_fit(more)
@@ -136,8 +136,8 @@ def test_rows_behind_a_fit_are_a_step_from_it_as_behind_the_first_rows(face):
     np.testing.assert_allclose(share, 0.5**0.6, atol=0.1)
 
 
-def rates_of(face):
-    return np.sort(face.fit_.params["rate" if isinstance(face, HiddenMarkov) else "poisson_rate"].ravel())
+def rates_of(estimator):
+    return np.sort(estimator.fit_.params["rate" if isinstance(estimator, HiddenMarkov) else "poisson_rate"].ravel())
 
 
 @pytest.mark.slow
@@ -192,8 +192,8 @@ def test_chunks_whose_labels_are_unseen_in_part_are_learnt_from():
         chunks.partial_fit(table[rows], names[rows], classes=["no", "yes"])
     full = NaiveBayes().fit(table, names)
 
-    def right(face):
-        return np.log(face.predict_proba(table)[np.arange(1200), y]).mean()
+    def right(estimator):
+        return np.log(estimator.predict_proba(table)[np.arange(1200), y]).mean()
 
     assert right(chunks) > right(full) - 0.02 and right(chunks) > right(few)
     assert chunks.fit_.kept.running and chunks.total_weight_ == 1200

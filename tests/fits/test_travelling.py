@@ -54,14 +54,14 @@ def test_a_fit_of_every_engine_pickles_and_copies(name, tmp_path):
         assert again.summary().equals(told) and again.seed == 0
 
 
-def _same(face, again, X):
-    assert type(again) is type(face)
+def _same(estimator, again, X):
+    assert type(again) is type(estimator)
     assert {k: repr(v) for k, v in again.get_params().items()} == {
-        k: repr(v) for k, v in face.get_params().items()}
-    np.testing.assert_array_equal(again.predict(X), face.predict(X))
+        k: repr(v) for k, v in estimator.get_params().items()}
+    np.testing.assert_array_equal(again.predict(X), estimator.predict(X))
 
 
-FACES = {
+ESTIMATORS = {
     "bayes": lambda: NaiveBayes().fit(X, LABELS),
     "mixture": lambda: GaussianMixture(range(1, 3), n_init=1, random_state=0).fit(X),
     "logistic": lambda: LogisticRegression().fit(X, LABELS),
@@ -71,12 +71,12 @@ FACES = {
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # two components, the most that were tried
-@pytest.mark.parametrize("name", FACES)
-def test_a_face_comes_back_from_its_file(name, tmp_path):
-    face = FACES[name]()
-    face.save(tmp_path / "face.probml")
-    _same(face, probml.load(tmp_path / "face.probml"), X)
-    _same(face, pickle.loads(pickle.dumps(face)), X)
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_an_estimator_comes_back_from_its_file(name, tmp_path):
+    estimator = ESTIMATORS[name]()
+    estimator.save(tmp_path / "estimator.probml")
+    _same(estimator, probml.load(tmp_path / "estimator.probml"), X)
+    _same(estimator, pickle.loads(pickle.dumps(estimator)), X)
 
 
 def test_the_zoo_is_loaded_without_its_model(tmp_path):

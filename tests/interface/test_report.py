@@ -121,8 +121,8 @@ def test_the_page_of_an_estimator_is_about_it_and_the_table(tmp_path):
     table = pd.DataFrame({"colour": ["red", None, "blue", "red"], "size": [1.0, 2.0, 1.5, np.nan]})
     table.attrs["name"] = "toys.csv"
     y = pd.Series(["a", "b", "b", "a"], name="kind")
-    face = NaiveBayes().fit(table, y)
-    page = checked(face.report(tmp_path / "report.html", table, y))
+    estimator = NaiveBayes().fit(table, y)
+    page = checked(estimator.report(tmp_path / "report.html", table, y))
     text = " ".join(page.text)
     for said in ("Naive Bayes of toys.csv", "4 rows, 3 columns.", "kind (target)", "25.0%",
                  "blue, red", "1 to 2", "Profile", "Confusion matrix"):
@@ -133,13 +133,13 @@ def test_the_page_of_an_estimator_is_about_it_and_the_table(tmp_path):
         words = " ".join(checked(path).text)
         return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", words)
 
-    same = told(face.report(tmp_path / "a.html", table, y))
-    assert same == told(face.fit_.report(tmp_path / "b.html", table, y))
-    assert same == told(face.report(tmp_path / "c.html"))  # with the rows that it still has
-    assert "toys.csv" not in told(face.report(tmp_path / "d.html", table, y, name="of mine"))
+    same = told(estimator.report(tmp_path / "a.html", table, y))
+    assert same == told(estimator.fit_.report(tmp_path / "b.html", table, y))
+    assert same == told(estimator.report(tmp_path / "c.html"))  # with the rows that it still has
+    assert "toys.csv" not in told(estimator.report(tmp_path / "d.html", table, y, name="of mine"))
     with pytest.raises(probml.ModelError, match="report.name=3"):
-        face.report(tmp_path / "e.html", table, y, name=3)
-    copy = pickle.loads(pickle.dumps(face))  # which has none
+        estimator.report(tmp_path / "e.html", table, y, name=3)
+    copy = pickle.loads(pickle.dumps(estimator))  # which has none
     assert "This fit holds no rows" in told(copy.report(tmp_path / "f.html"))
 
 
@@ -148,8 +148,8 @@ def test_a_series_has_time_steps_and_a_long_table_an_expander(tmp_path):
 
     series = pd.Series(np.r_[np.zeros(30), np.full(30, 5.0), 1.0] + RANDOM.normal(size=61),
                        pd.date_range("2020-01-01", periods=61), name="load")
-    face = HiddenMarkov(2, n_init=2).fit(series)
-    text = " ".join(checked(face.report(tmp_path / "report.html")).text)
+    estimator = HiddenMarkov(2, n_init=2).fit(series)
+    text = " ".join(checked(estimator.report(tmp_path / "report.html")).text)
     assert "Hidden Markov model" in text and "61 time steps, 1 column." in text
     assert "load" in text and "y[0]" not in text and "1 rows" not in text and "date" in text
 
@@ -163,11 +163,11 @@ def test_a_series_has_time_steps_and_a_long_table_an_expander(tmp_path):
 def test_a_mapping_of_sites_of_an_estimators_fit_is_read_as_the_function_reads_it(tmp_path):
     from probml.models import GaussianMixture
 
-    face = GaussianMixture(2, n_init=1).fit(X)
-    text = " ".join(checked(face.fit_.report(tmp_path / "a.html", {"x": X})).text)
+    estimator = GaussianMixture(2, n_init=1).fit(X)
+    text = " ".join(checked(estimator.fit_.report(tmp_path / "a.html", {"x": X})).text)
     assert "Gaussian mixture" in text and "x[0]" in text
     with pytest.raises(probml.ModelError, match=r"report\(y=...\): the target"):
-        face.fit_.report(tmp_path / "a.html", {"x": X}, X[:, 0])
+        estimator.fit_.report(tmp_path / "a.html", {"x": X}, X[:, 0])
 
 
 def test_what_is_cited_is_what_was_used():

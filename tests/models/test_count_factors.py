@@ -65,31 +65,31 @@ def test_the_bound_is_the_mean_over_every_division_of_the_counts():
 def test_without_priors_and_with_large_counts_it_is_scikit_learns():
     X = 1e5 * np.random.default_rng(2).gamma(2.0, size=(12, 3)) @ np.random.default_rng(3).gamma(
         0.5, size=(3, 8))
-    face = PoissonFactors(3, shape=1e-9, rate=1e-12, component_shape=1e-9, component_rate=1e-12,
+    estimator = PoissonFactors(3, shape=1e-9, rate=1e-12, component_shape=1e-9, component_rate=1e-12,
                           tol=1e-7, max_iter=2000, n_init=1).fit(X)
     peer = NMF(3, beta_loss="kullback-leibler", solver="mu", max_iter=10_000, tol=1e-11,
                init="nndsvda", random_state=0).fit(X)
-    ours, theirs = face.amounts_ @ face.components_, peer.transform(X) @ peer.components_
+    ours, theirs = estimator.amounts_ @ estimator.components_, peer.transform(X) @ peer.components_
     assert np.abs(ours - theirs).max() < 0.02 * X.max() and np.abs(ours / X - 1).max() < 0.05
 
 
 def test_planted_parts_are_found_and_others_stay_empty():
     X, _, parts = planted()
-    face = PoissonFactors(6).fit(X)
-    explained = face.amounts_.sum(0) * face.components_.sum(1)
+    estimator = PoissonFactors(6).fit(X)
+    explained = estimator.amounts_.sum(0) * estimator.components_.sum(1)
     assert (explained[:3] > 100).all() and (explained[3:] < 0.05 * X.sum()).all()
-    found = face.components_[:3] / face.components_[:3].sum(1, keepdims=True)
+    found = estimator.components_[:3] / estimator.components_[:3].sum(1, keepdims=True)
     truth = parts / parts.sum(1, keepdims=True)
     assert min(np.abs(found[list(order)] - truth).sum(1).max()
                for order in itertools.permutations(range(3))) < 0.25
-    np.testing.assert_allclose(face.transform(X), face.amounts_, rtol=2e-2, atol=2e-2)
+    np.testing.assert_allclose(estimator.transform(X), estimator.amounts_, rtol=2e-2, atol=2e-2)
 
 
 def test_unseen_cells_say_nothing_and_are_filled():
     X, amounts, parts = planted(80, seed=1)
     hidden = np.random.default_rng(4).random(X.shape) < 0.2
-    face = PoissonFactors(3).fit(np.where(hidden, np.nan, X))
-    filled = face.impute(np.where(hidden, np.nan, X))
+    estimator = PoissonFactors(3).fit(np.where(hidden, np.nan, X))
+    filled = estimator.impute(np.where(hidden, np.nan, X))
     np.testing.assert_array_equal(filled[~hidden], X[~hidden])
     error = np.mean((filled - amounts @ parts)[hidden] ** 2)
     assert error < 0.4 * np.mean((X.mean(0) - amounts @ parts)[hidden] ** 2)

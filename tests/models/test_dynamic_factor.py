@@ -37,38 +37,38 @@ def test_the_function_is_the_joint_normal_of_its_series():
 
 
 @pytest.fixture(scope="module")
-def face():
+def estimator():
     return DynamicFactor().fit(series())
 
 
-def test_the_likelihood_of_statsmodels_is_reached(face):
+def test_the_likelihood_of_statsmodels_is_reached(estimator):
     """DynamicFactor(k_factors=1, factor_order=1) of 0.15, which has no means."""
-    assert -365.01297 <= face.loglik_ < -364.9
-    np.testing.assert_allclose(face.loadings_[:, 0], [0.8202, -0.4177, 0.7973, 0.1778], atol=5e-3)
-    np.testing.assert_allclose(face.noise_**2, [0.3427, 0.4176, 0.1202, 0.9034], atol=5e-3)
-    assert face.ar_[0, 0] == pytest.approx(0.7040, abs=5e-3) and face.converged_
+    assert -365.01297 <= estimator.loglik_ < -364.9
+    np.testing.assert_allclose(estimator.loadings_[:, 0], [0.8202, -0.4177, 0.7973, 0.1778], atol=5e-3)
+    np.testing.assert_allclose(estimator.noise_**2, [0.3427, 0.4176, 0.1202, 0.9034], atol=5e-3)
+    assert estimator.ar_[0, 0] == pytest.approx(0.7040, abs=5e-3) and estimator.converged_
 
 
-def test_answers_have_the_units_and_the_shape_of_the_series(face):
+def test_answers_have_the_units_and_the_shape_of_the_series(estimator):
     y = series()
-    factors, errors = face.transform(y), face.standard_errors(y)
+    factors, errors = estimator.transform(y), estimator.standard_errors(y)
     assert factors.shape == errors.shape == (80, 1) and errors[40] > errors[39]
-    filled = face.impute(y)
-    np.testing.assert_allclose(filled[40], face.mean_ + face.loadings_ @ factors[40], atol=1e-6)
+    filled = estimator.impute(y)
+    np.testing.assert_allclose(filled[40], estimator.mean_ + estimator.loadings_ @ factors[40], atol=1e-6)
     np.testing.assert_array_equal(filled[0], y[0])
-    ahead = face.forecast(y, 2)
-    want = face.mean_ + face.loadings_[:, 0] * face.ar_[0, 0] ** 2 * factors[-1, 0]
+    ahead = estimator.forecast(y, 2)
+    want = estimator.mean_ + estimator.loadings_[:, 0] * estimator.ar_[0, 0] ** 2 * factors[-1, 0]
     np.testing.assert_allclose(ahead[1], want, atol=1e-6)
-    assert face.score(y) == pytest.approx(face.loglik_)
-    other = face.transform([y[:40], y[41:]])
+    assert estimator.score(y) == pytest.approx(estimator.loglik_)
+    other = estimator.transform([y[:40], y[41:]])
     assert [part.shape for part in other] == [(40, 1), (39, 1)]
 
 
 @pytest.mark.slow
 def test_a_second_order_reaches_it_too():
-    face = DynamicFactor(order=2).fit(series())
-    assert -364.20828 <= face.loglik_ < -364.1
-    np.testing.assert_allclose(face.ar_[0], [0.5715, 0.1673], atol=5e-3)
+    estimator = DynamicFactor(order=2).fit(series())
+    assert -364.20828 <= estimator.loglik_ < -364.1
+    np.testing.assert_allclose(estimator.ar_[0], [0.5715, 0.1673], atol=5e-3)
 
 
 def test_what_cannot_be_used_is_refused_by_name():

@@ -44,8 +44,8 @@ REASON = ("the start draws rows, and a row twice is drawn otherwise than one of 
 
 @SLOW
 @parametrize_with_checks([MixtureOfExperts(), MixtureOfExpertsClassifier()],
-                         expected_failed_checks=lambda face: {WEIGHTS: REASON})
-def test_the_faces_keep_the_contract_of_scikit_learn(estimator, check):
+                         expected_failed_checks=lambda estimator: {WEIGHTS: REASON})
+def test_the_estimators_keep_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
 
@@ -171,10 +171,10 @@ def test_gates_recover_a_planted_partition(hard):
     part = (x @ [1.0, -1.0] > 0.1).astype(int)
     y = (np.array([3.0, -3.0])[part] + (x * np.array([[1.0, 2.0], [-2.0, 0.0]])[part]).sum(1) + 0.05
          * rng.normal(size=300))
-    face = MixtureOfExperts(2, engine=probml.EM(hard=True, restarts=10) if hard else None).fit(x, y)
-    found = face.gates(x).argmax(1)
+    estimator = MixtureOfExperts(2, engine=probml.EM(hard=True, restarts=10) if hard else None).fit(x, y)
+    found = estimator.gates(x).argmax(1)
     assert max((found == part).mean(), (found != part).mean()) > 0.98
-    np.testing.assert_allclose(face.coef_[np.argsort(face.coef_[:, 0])], [[-2, 0], [1, 2]],
+    np.testing.assert_allclose(estimator.coef_[np.argsort(estimator.coef_[:, 0])], [[-2, 0], [1, 2]],
                                atol=0.05)
 
 
@@ -199,25 +199,25 @@ def test_softmax_experts_learn_what_one_cannot():
     label[:4] = label[5]  # not separable
     y = label.astype(object)
     y[10:20] = None
-    face = MixtureOfExpertsClassifier(2, n_init=1).fit(x, y)
-    assert face.score(x, label) > 0.9  # one can tell two thirds
-    assert (np.diff(face.history_) >= -1e-9).all() and list(face.classes_) == ["inner", "outer"]
-    assert face.coef_.shape == (2, 1, 1) and face.intercept_.shape == (2, 1)
-    p = 1 / (1 + np.exp(-(x @ face.coef_[:, 0].T + face.intercept_[:, 0])))
-    np.testing.assert_allclose(face.predict_proba(x)[:, 1], (face.gates(x) * p).sum(1), atol=1e-9)
+    estimator = MixtureOfExpertsClassifier(2, n_init=1).fit(x, y)
+    assert estimator.score(x, label) > 0.9  # one can tell two thirds
+    assert (np.diff(estimator.history_) >= -1e-9).all() and list(estimator.classes_) == ["inner", "outer"]
+    assert estimator.coef_.shape == (2, 1, 1) and estimator.intercept_.shape == (2, 1)
+    p = 1 / (1 + np.exp(-(x @ estimator.coef_[:, 0].T + estimator.intercept_[:, 0])))
+    np.testing.assert_allclose(estimator.predict_proba(x)[:, 1], (estimator.gates(x) * p).sum(1), atol=1e-9)
     chosen = np.where(label == "outer", 1, 0)
-    np.testing.assert_allclose(face.log_prob(x, label),
-                               np.log(face.predict_proba(x)[np.arange(200), chosen]), atol=1e-9)
-    np.testing.assert_allclose(face.responsibilities(x, label).sum(1), 1.0)
+    np.testing.assert_allclose(estimator.log_prob(x, label),
+                               np.log(estimator.predict_proba(x)[np.arange(200), chosen]), atol=1e-9)
+    np.testing.assert_allclose(estimator.responsibilities(x, label).sum(1), 1.0)
 
 
 @SLOW
 def test_experts_of_classes_do_not_learn_noise_by_heart():
     random = np.random.default_rng(8)
     x, y = random.normal(size=(300, 2)), random.integers(0, 2, 300)
-    face = MixtureOfExpertsClassifier(2, n_init=1).fit(x[:40], y[:40])
-    assert face.log_prob(x[40:], y[40:]).mean() > np.log(0.5) - 0.1
-    assert face.gate_scale == face.weight_scale == 1.0
+    estimator = MixtureOfExpertsClassifier(2, n_init=1).fit(x[:40], y[:40])
+    assert estimator.log_prob(x[40:], y[40:]).mean() > np.log(0.5) - 0.1
+    assert estimator.gate_scale == estimator.weight_scale == 1.0
 
 
 @SLOW
@@ -230,7 +230,7 @@ def test_one_softmax_expert_is_logistic_regression():
 
 
 @SLOW
-def test_a_face_works_in_pipelines_and_searches_and_survives_pickling(two):
+def test_an_estimator_works_in_pipelines_and_searches_and_survives_pickling(two):
     search = GridSearchCV(make_pipeline(StandardScaler(), MixtureOfExperts()),
                           {"mixtureofexperts__n_experts": [1, 2]}, cv=3).fit(X, Y)
     assert search.best_params_ == {"mixtureofexperts__n_experts": 2}
@@ -254,27 +254,27 @@ REFERENCES = {
                                   else pytest.param(name, marks=SLOW) for name in REFERENCES])
 def test_the_likelihoods_of_flexmix_and_mixtools_are_reached(shared_data, name):
     reported = json.loads((shared_data / "fits" / f"{name}.json").read_text())
-    face, columns = REFERENCES[name]
+    estimator, columns = REFERENCES[name]
     x, y = columns(pd.read_csv(shared_data / reported["dataset"]))
-    face.fit(x, y)
+    estimator.fit(x, y)
     best = max(reported["loglik"], reported.get("mixtools", reported)["loglik"])
-    found = face.log_prob(x, y).sum()
-    assert face.converged_ and found >= best - 1e-5, f"{found} < {best}"
-    np.testing.assert_allclose(face.history_[-1], found, rtol=1e-9)
-    assert face.n_parameters_ == reported.get("df", face.n_parameters_)
+    found = estimator.log_prob(x, y).sum()
+    assert estimator.converged_ and found >= best - 1e-5, f"{found} < {best}"
+    np.testing.assert_allclose(estimator.history_[-1], found, rtol=1e-9)
+    assert estimator.n_parameters_ == reported.get("df", estimator.n_parameters_)
     if name == "mixreg_tonedata":  # the one maximum, as printed by mixtools
-        order, peer = np.argsort(face.shares_)[::-1], reported["mixtools"]
-        np.testing.assert_allclose(face.shares_[order], peer["lambda"], atol=1e-4)
-        np.testing.assert_allclose(np.c_[face.intercept_, face.coef_][order].T,
+        order, peer = np.argsort(estimator.shares_)[::-1], reported["mixtools"]
+        np.testing.assert_allclose(estimator.shares_[order], peer["lambda"], atol=1e-4)
+        np.testing.assert_allclose(np.c_[estimator.intercept_, estimator.coef_][order].T,
                                    peer["beta_columns_are_components"], atol=1e-4)
-        np.testing.assert_allclose(face.scale_[order], peer["sigma"], rtol=1e-3)
+        np.testing.assert_allclose(estimator.scale_[order], peer["sigma"], rtol=1e-3)
 
 
 # Bad input
 
 
 @pytest.mark.parametrize(
-    ("face", "x", "y", "words"),
+    ("estimator", "x", "y", "words"),
     [
         (MixtureOfExperts(0), X, Y, "n_experts=0.*at least 1"),
         (MixtureOfExperts(branches=(2, 1)), X, Y, r"branches=\(2, 1\).*at least 2"),
@@ -301,9 +301,9 @@ def test_the_likelihoods_of_flexmix_and_mixtools_are_reached(shared_data, name):
          "n_experts=5.*only 4 distinct rows"),
     ],
 )
-def test_bad_input_is_refused_by_name(face, x, y, words):
+def test_bad_input_is_refused_by_name(estimator, x, y, words):
     with pytest.raises(ValueError, match=words):
-        face.fit(x, y)
+        estimator.fit(x, y)
 
 
 def test_an_expert_without_noise_is_refused_where_the_likelihood_has_no_maximum():
@@ -314,11 +314,11 @@ def test_an_expert_without_noise_is_refused_where_the_likelihood_has_no_maximum(
 
 @SLOW
 def test_experts_that_collapse_onto_a_few_rows_are_discarded_and_reported():
-    face = MixtureOfExperts(2, prior=False).fit(X[:7], Y[:7])
-    assert face.scale_.min() > 1e-3 and "collapsed and were discarded" in face.fit_.status
+    estimator = MixtureOfExperts(2, prior=False).fit(X[:7], Y[:7])
+    assert estimator.scale_.min() > 1e-3 and "collapsed and were discarded" in estimator.fit_.status
 
 
-def test_what_a_face_has_not_is_said(two):
+def test_what_an_estimator_has_not_is_said(two):
     with pytest.raises(AttributeError, match="shares.*gates"):
         two.shares_  # noqa: B018
     with pytest.raises(AttributeError, match="responsibilities"):
@@ -327,6 +327,6 @@ def test_what_a_face_has_not_is_said(two):
 
 def test_constant_and_collinear_columns_change_nothing_under_a_prior(two):
     for other in (np.full((300, 1), 7.0), 2 * X):
-        face = MixtureOfExperts(2).fit(np.c_[X, other], Y)
-        np.testing.assert_allclose(face.predict(np.c_[X, other]), two.predict(X), atol=0.02)
-    assert np.ptp(face.coef_ @ [1.0, 2.0] - two.coef_[:, 0]) < 0.02
+        estimator = MixtureOfExperts(2).fit(np.c_[X, other], Y)
+        np.testing.assert_allclose(estimator.predict(np.c_[X, other]), two.predict(X), atol=0.02)
+    assert np.ptp(estimator.coef_ @ [1.0, 2.0] - two.coef_[:, 0]) < 0.02

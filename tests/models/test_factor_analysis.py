@@ -39,9 +39,9 @@ WEIGHTS = {"check_sample_weight_equivalence_on_dense_data":
 
 @SLOW
 @parametrize_with_checks([ProbabilisticPCA(), FactorAnalysis()],
-                         expected_failed_checks=lambda face: WEIGHTS if isinstance(
-                             face, FactorAnalysis) else {})
-def test_the_faces_keep_the_contract_of_scikit_learn(estimator, check):
+                         expected_failed_checks=lambda estimator: WEIGHTS if isinstance(
+                             estimator, FactorAnalysis) else {})
+def test_the_estimators_keep_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
 
@@ -182,17 +182,17 @@ def test_a_fit_repeats_pickles_samples_and_names_its_features(holed):
     np.testing.assert_allclose(holed.bic(X) - holed.aic(X), holed.n_parameters_ * (np.log(150) - 2))
 
 
-@pytest.mark.parametrize("face", [ProbabilisticPCA, pytest.param(FactorAnalysis, marks=SLOW)])
-def test_a_weight_of_three_is_a_row_thrice_and_offsets_do_not_matter(face):
-    thrice = face(2, prior=False).fit(np.r_[X[:50], X[:50], X[:50]])
-    ours = face(2, prior=False).fit(X + 1e6,
+@pytest.mark.parametrize("estimator", [ProbabilisticPCA, pytest.param(FactorAnalysis, marks=SLOW)])
+def test_a_weight_of_three_is_a_row_thrice_and_offsets_do_not_matter(estimator):
+    thrice = estimator(2, prior=False).fit(np.r_[X[:50], X[:50], X[:50]])
+    ours = estimator(2, prior=False).fit(X + 1e6,
                                     sample_weight=np.r_[np.full(50, 3.0), np.full(100, 1e-9)])
     np.testing.assert_allclose(ours.get_covariance(), thrice.get_covariance(), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(ours.mean_ - 1e6, thrice.mean_, atol=1e-6)
 
 
 @SLOW
-def test_faces_work_in_pipelines_and_searches():
+def test_estimators_work_in_pipelines_and_searches():
     y = X[:, 2]  # of the second factor alone
     search = GridSearchCV(make_pipeline(FactorAnalysis(), LinearRegression()),
                           {"factoranalysis__n_components": [1, 2]}, cv=3).fit(X, y)
@@ -207,7 +207,7 @@ def constant(column):
     return out
 
 
-@pytest.mark.parametrize("face", BOTH)
+@pytest.mark.parametrize("estimator", BOTH)
 @pytest.mark.parametrize(
     ("settings", "x", "words"),
     [
@@ -222,9 +222,9 @@ def constant(column):
         ({}, np.where(X > 8, np.inf, X), "infinity"),
     ],
 )
-def test_bad_input_is_refused_by_name(face, settings, x, words):
+def test_bad_input_is_refused_by_name(estimator, settings, x, words):
     with pytest.raises(ValueError, match=words):
-        face(**settings).fit(x)
+        estimator(**settings).fit(x)
 
 
 def test_a_constant_column_is_refused_where_its_noise_has_no_maximum():

@@ -26,8 +26,8 @@ def test_terms_are_columns_and_new_rows_are_coded_as_the_old():
     np.testing.assert_allclose(new.to_numpy(float), [[0.0, 0.0]])
     assert found.data["x"].shape == (30, 2) and found.effects is None
     assert not formula("y ~ 0 + dose", TABLE).intercept
-    face = BayesianLinearRegression().fit(found.X, found.y)
-    assert face.predict(new).shape == (1,)
+    estimator = BayesianLinearRegression().fit(found.X, found.y)
+    assert estimator.predict(new).shape == (1,)
 
 
 @pytest.mark.parametrize(("text", "effects", "correlated"), [
@@ -93,11 +93,11 @@ def test_a_point_is_all_other_columns_but_those_of_groupings():
                                                          marks=pytest.mark.slow)])
 def test_a_formula_is_fitted_by_its_estimator(text, kind):
     found = formula(text, TABLE)
-    face = found.fit(engine="bayes")
-    assert type(face).__name__ == kind and face.engine == "bayes"
-    assert list(face.table().index) == ["intercept"] * found.intercept + ["dose"]
+    estimator = found.fit(engine="bayes")
+    assert type(estimator).__name__ == kind and estimator.engine == "bayes"
+    assert list(estimator.table().index) == ["intercept"] * found.intercept + ["dose"]
     new = pd.DataFrame({"dose": [1.0, 2.0], "ward": ["a", "z"]})
-    assert np.isfinite(face.predict(found.of(new))).all()
+    assert np.isfinite(estimator.predict(found.of(new))).all()
 
 
 def test_a_formula_that_cannot_be_fitted_says_why():

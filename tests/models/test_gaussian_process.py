@@ -45,19 +45,19 @@ def test_the_density_is_that_of_the_joint_normal(kernel):
 
 
 def test_predictions_are_those_of_the_joint_normal():
-    face = GaussianProcess(n_starts=1, separate=False).fit(X, Y)
+    estimator = GaussianProcess(n_starts=1, separate=False).fit(X, Y)
     new = RNG.normal(size=(3, 2))
     whole = np.concatenate([X, new])
-    covariance = face.variance_ * BY_HAND["rbf"](cdist(whole, whole) / face.length_)
-    covariance += face.noise_**2 * np.eye(12)
+    covariance = estimator.variance_ * BY_HAND["rbf"](cdist(whole, whole) / estimator.length_)
+    covariance += estimator.noise_**2 * np.eye(12)
     gain = np.linalg.solve(covariance[:9, :9], covariance[:9, 9:]).T
-    mean, spread = face.predict(new, return_std=True)
+    mean, spread = estimator.predict(new, return_std=True)
     np.testing.assert_allclose(mean, Y.mean() + gain @ (Y - Y.mean()), rtol=1e-7)
     left = covariance[9:, 9:] - gain @ covariance[:9, 9:]
     np.testing.assert_allclose(spread, np.sqrt(np.diag(left)), rtol=1e-7)
     want = stats.multivariate_normal(np.full(9, Y.mean()), covariance[:9, :9]).logpdf(Y)
-    assert face.log_marginal_likelihood_ == pytest.approx(want, abs=1e-7)
-    assert face.fit_.history[-1] - 9 * np.log(Y.std()) == pytest.approx(want, abs=1e-6)
+    assert estimator.log_marginal_likelihood_ == pytest.approx(want, abs=1e-7)
+    assert estimator.fit_.history[-1] - 9 * np.log(Y.std()) == pytest.approx(want, abs=1e-6)
 
 
 def test_what_is_no_kernel_or_has_weights_is_refused_by_name():
@@ -80,9 +80,9 @@ def test_real_data_have_scikit_learns_fits(shared_data, name):
         columns = ["Agriculture", "Examination", "Education", "Catholic", "Infant.Mortality"]
         x, y = table[columns].to_numpy(), table["Fertility"].to_numpy()
     want = found["fits"]["rbf_optimised"]
-    face = GaussianProcess().fit(x, y)
-    assert face.log_marginal_likelihood_ >= want["log_marginal_likelihood"] - 1e-4
-    mean, spread = face.predict(np.array(found["test_points"], float), return_std=True)
+    estimator = GaussianProcess().fit(x, y)
+    assert estimator.log_marginal_likelihood_ >= want["log_marginal_likelihood"] - 1e-4
+    mean, spread = estimator.predict(np.array(found["test_points"], float), return_std=True)
     np.testing.assert_allclose(mean - y.mean(), want["predictive_mean"], rtol=2e-2, atol=0.05)
     np.testing.assert_allclose(spread, want["predictive_sd_observation"], rtol=2e-2)
 
@@ -129,9 +129,9 @@ def test_seasons_are_learnt_as_well_as_by_scikit_learn(shared_data):
         - 0.5 * (gap / p["length"]) ** 2) + p["noise"] ** 2 * np.eye(len(y))
     assert fit.history[-1] == pytest.approx(
         stats.multivariate_normal(np.zeros(len(y)), covariance).logpdf(y), abs=1e-6)
-    face = GaussianProcess("periodic", separate=False, period=1.0).fit(x, y)
-    assert face.log_marginal_likelihood_ >= want["log_marginal_likelihood"] - 1e-4
-    assert face.parameters_["period"] == pytest.approx(1.0, abs=0.01)
-    mean, spread = face.predict(np.array(found["test_points"], float), return_std=True)
+    estimator = GaussianProcess("periodic", separate=False, period=1.0).fit(x, y)
+    assert estimator.log_marginal_likelihood_ >= want["log_marginal_likelihood"] - 1e-4
+    assert estimator.parameters_["period"] == pytest.approx(1.0, abs=0.01)
+    mean, spread = estimator.predict(np.array(found["test_points"], float), return_std=True)
     np.testing.assert_allclose(mean, want["predictive_mean"], atol=0.02)
     np.testing.assert_allclose(spread, want["predictive_sd_observation"], rtol=0.05)

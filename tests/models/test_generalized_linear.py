@@ -36,9 +36,9 @@ EXPECTED = {
 @pytest.mark.slow
 @parametrize_with_checks(
     [GeneralizedLinearModel(), RobustRegression()],
-    expected_failed_checks=lambda face: EXPECTED.get(type(face).__name__, {})
+    expected_failed_checks=lambda estimator: EXPECTED.get(type(estimator).__name__, {})
 )
-def test_faces_keep_the_contract_of_scikit_learn(estimator, check):
+def test_estimators_keep_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
 
@@ -175,17 +175,17 @@ def test_overdispersed_counts_have_a_concentration():
 def test_a_posterior_of_coefficients_is_averaged_over():
     rng, x, mean = rows(80)
     y = rng.poisson(mean)
-    face = GeneralizedLinearModel("poisson", penalty=0.1, engine=probml.Laplace()).fit(x, y)
-    spread = np.std(face.fit_.draws(4000)["beta"], axis=0)
-    np.testing.assert_allclose(spread, face.standard_errors_[1:], rtol=0.1)
-    np.testing.assert_allclose(face.predict(x), np.exp(face.intercept_ + x @ face.coef_), rtol=0.1)
+    estimator = GeneralizedLinearModel("poisson", penalty=0.1, engine=probml.Laplace()).fit(x, y)
+    spread = np.std(estimator.fit_.draws(4000)["beta"], axis=0)
+    np.testing.assert_allclose(spread, estimator.standard_errors_[1:], rtol=0.1)
+    np.testing.assert_allclose(estimator.predict(x), np.exp(estimator.intercept_ + x @ estimator.coef_), rtol=0.1)
     model = generalized_linear(family="poisson", offset=0.0, trials=1, weight_scale=1.0,
                                bias_scale=5.0)
     assert model.fit({"x": x, "y": y}).converged
 
 
 @pytest.mark.parametrize(
-    ("face", "y", "more", "words"),
+    ("estimator", "y", "more", "words"),
     [
         (GeneralizedLinearModel("poisson"), [1, -2, 3], {}, "row 1.*integer"),
         (GeneralizedLinearModel("gamma"), [1.0, 2.0, 0.0], {}, "row 2.*above 0"),
@@ -199,9 +199,9 @@ def test_a_posterior_of_coefficients_is_averaged_over():
         (RobustRegression(df=0), [0.0, 1.0, 2.0], {}, "df"),
     ],
 )
-def test_answers_outside_a_family_are_named_by_row(face, y, more, words):
+def test_answers_outside_a_family_are_named_by_row(estimator, y, more, words):
     with pytest.raises(ValueError, match=words):
-        face.fit(np.array([[0.0, 1.0], [1.0, 3.0], [2.0, 0.0]]), y, **more)
+        estimator.fit(np.array([[0.0, 1.0], [1.0, 3.0], [2.0, 0.0]]), y, **more)
 
 
 # Robust regression
@@ -217,23 +217,23 @@ def heavy(n=200):
 
 def test_robust_regression_lets_outliers_be_in_any_units():
     x, y = heavy()
-    face = RobustRegression().fit(x, y)
-    np.testing.assert_allclose([face.intercept_, *face.coef_], [3, 1, 2], atol=0.35)
-    assert face.row_weights(x, y)[:10].max() < 0.01 and np.median(face.row_weights(x, y)) > 0.5
-    assert (np.diff(face.history_) >= -1e-9).all()
+    estimator = RobustRegression().fit(x, y)
+    np.testing.assert_allclose([estimator.intercept_, *estimator.coef_], [3, 1, 2], atol=0.35)
+    assert estimator.row_weights(x, y)[:10].max() < 0.01 and np.median(estimator.row_weights(x, y)) > 0.5
+    assert (np.diff(estimator.history_) >= -1e-9).all()
     moved = RobustRegression().fit(x * 1e-3 + 1e6, y * 1e5 + 1e9)
-    np.testing.assert_allclose(moved.coef_ * 1e-8, face.coef_, rtol=1e-5)
-    np.testing.assert_allclose(moved.scale_ * 1e-5, face.scale_, rtol=1e-5)
+    np.testing.assert_allclose(moved.coef_ * 1e-8, estimator.coef_, rtol=1e-5)
+    np.testing.assert_allclose(moved.scale_ * 1e-5, estimator.scale_, rtol=1e-5)
 
 
 def test_robust_regression_is_at_the_top_of_the_likelihood():
     x, y = heavy()
     for df in (4.0, None):
-        face = RobustRegression(df=df).fit(x, y)
+        estimator = RobustRegression(df=df).fit(x, y)
 
-        def loglik(shift=0.0, factor=1.0, tails=1.0, face=face):
-            residual = y - face.intercept_ - x @ face.coef_ - shift
-            return stats.t.logpdf(residual, face.df_ * tails, 0, face.scale_ * factor).sum()
+        def loglik(shift=0.0, factor=1.0, tails=1.0, estimator=estimator):
+            residual = y - estimator.intercept_ - x @ estimator.coef_ - shift
+            return stats.t.logpdf(residual, estimator.df_ * tails, 0, estimator.scale_ * factor).sum()
 
         top = loglik()
         steps = [loglik(shift=0.02), loglik(shift=-0.02), loglik(factor=1.01), loglik(factor=0.99)]
@@ -245,7 +245,7 @@ def test_weights_are_repetitions():
     x, y = heavy(60)
     weights = np.where(np.arange(60) < 20, 2.0, 1.0)
     twice = np.concatenate([np.arange(20), np.arange(60)])
-    for face in (RobustRegression(), GeneralizedLinearModel()):
-        ours, theirs = clone(face).fit(x, y, sample_weight=weights), clone(face).fit(x[twice],
+    for estimator in (RobustRegression(), GeneralizedLinearModel()):
+        ours, theirs = clone(estimator).fit(x, y, sample_weight=weights), clone(estimator).fit(x[twice],
                                                                                      y[twice])
         np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)

@@ -1,4 +1,4 @@
-"""The hidden Markov models of the zoo and their face: published fits, textbooks, parameters
+"""The hidden Markov models of the zoo and their estimator: published fits, textbooks, parameters
 recovered, sequences of any form, refusals.
 
 Likelihoods that EM climbs are reached or beaten: those of depmixS4, of R's optim and of Zucchini &
@@ -42,20 +42,20 @@ def some(quick, params):
 # Published fits
 
 
-def reached(face, X, fit, lengths=None):
-    found = face.score(X, lengths)
-    assert face.converged_ and found >= fit["loglik"] - SHORT, f"{found} < {fit['loglik']}"
+def reached(estimator, X, fit, lengths=None):
+    found = estimator.score(X, lengths)
+    assert estimator.converged_ and found >= fit["loglik"] - SHORT, f"{found} < {fit['loglik']}"
     if "n_free_parameters" in fit:
-        assert face.n_parameters_ == fit["n_free_parameters"]
+        assert estimator.n_parameters_ == fit["n_free_parameters"]
     if found < fit["loglik"] + SHORT and "aic" in fit:  # the same maximum
-        np.testing.assert_allclose([face.aic(X, lengths), face.bic(X, lengths)],
+        np.testing.assert_allclose([estimator.aic(X, lengths), estimator.bic(X, lengths)],
                                    [fit["aic"], fit["bic"]], atol=2 * SHORT)
 
 
-def same_states(face, X, order, fit, lengths=None):
+def same_states(estimator, X, order, fit, lengths=None):
     """The paths and the first posteriors of the reference, in its order of the states."""
-    np.testing.assert_array_equal(order[face.predict(X, lengths)] + 1, fit["viterbi"])
-    np.testing.assert_allclose(face.predict_proba(X, lengths)[:10][:, np.argsort(order)],
+    np.testing.assert_array_equal(order[estimator.predict(X, lengths)] + 1, fit["viterbi"])
+    np.testing.assert_allclose(estimator.predict_proba(X, lengths)[:10][:, np.argsort(order)],
                                fit["smoothed_first10"], atol=1e-3)
 
 
@@ -68,29 +68,29 @@ def earthquakes(shared_data):
 @pytest.mark.parametrize("k", some({3}, (1, 2, 3, 4)))
 def test_earthquakes_with_a_stationary_start_are_those_of_zucchini_and_macdonald(earthquakes, k):
     reported, counts = earthquakes
-    face = HiddenMarkov(k, emission="poisson", initial="stationary", **SEARCH).fit(counts)
+    estimator = HiddenMarkov(k, emission="poisson", initial="stationary", **SEARCH).fit(counts)
     fit = reported["K1" if k == 1 else f"K{k}_stationary"]
-    reached(face, counts, fit)
-    np.testing.assert_allclose(-face.score(counts), reported["published"][f"m{k}"], atol=1e-4)
-    assert face.n_parameters_ == k**2
-    order = np.argsort(face.lambdas_[:, 0])
-    np.testing.assert_allclose(face.lambdas_[order, 0], fit.get("rates", fit.get("rate")),
+    reached(estimator, counts, fit)
+    np.testing.assert_allclose(-estimator.score(counts), reported["published"][f"m{k}"], atol=1e-4)
+    assert estimator.n_parameters_ == k**2
+    order = np.argsort(estimator.lambdas_[:, 0])
+    np.testing.assert_allclose(estimator.lambdas_[order, 0], fit.get("rates", fit.get("rate")),
                                rtol=1e-3)
     if k in (2, 3):
-        np.testing.assert_allclose(face.startprob_[order], fit["stationary"], atol=1e-3)
-        same_states(face, counts, np.argsort(order), fit)
+        np.testing.assert_allclose(estimator.startprob_[order], fit["stationary"], atol=1e-3)
+        same_states(estimator, counts, np.argsort(order), fit)
 
 
 @pytest.mark.parametrize("k", some({2}, (2, 3, 4)))
 def test_earthquakes_with_a_free_start_are_those_of_depmix(earthquakes, k):
     reported, counts = earthquakes
     fit = reported[f"K{k}_free_initial"]
-    face = HiddenMarkov(k, emission="poisson", **SEARCH).fit(counts)
-    reached(face, counts, fit)
+    estimator = HiddenMarkov(k, emission="poisson", **SEARCH).fit(counts)
+    reached(estimator, counts, fit)
     if k == 2:
         order = np.array([np.argmin(abs(np.array(fit["rates"]) - rate))
-                          for rate in face.lambdas_[:, 0]])
-        same_states(face, counts, order, fit)
+                          for rate in estimator.lambdas_[:, 0]])
+        same_states(estimator, counts, order, fit)
 
 
 @pytest.mark.parametrize("name", some({"K2_stationary"},
@@ -100,29 +100,29 @@ def test_long_and_short_eruptions_are_those_published(shared_data, name, emissio
     reported = reference(shared_data, "hmm_geyser_binary")
     X = pd.read_csv(shared_data / reported["dataset"])["long"]
     initial = "stationary" if "stationary" in name else "free"
-    face = HiddenMarkov(int(name[1]), emission=emission, initial=initial, **SEARCH).fit(X)
-    reached(face, X, reported[name])
-    assert face.emissionprob_.shape == (int(name[1]), 1 if emission == "bernoulli" else 2)
+    estimator = HiddenMarkov(int(name[1]), emission=emission, initial=initial, **SEARCH).fit(X)
+    reached(estimator, X, reported[name])
+    assert estimator.emissionprob_.shape == (int(name[1]), 1 if emission == "bernoulli" else 2)
 
 
 def test_the_flow_of_the_nile_changes_once(shared_data):
     reported = reference(shared_data, "hmm_nile")
     X = pd.read_csv(shared_data / reported["dataset"])["volume"]
-    face = HiddenMarkov(2, **SEARCH).fit(X)
-    reached(face, X, reported["K2"])
-    order = np.argsort(np.argsort(-face.means_[:, 0]))
-    same_states(face, X, order, reported["K2"])
-    assert (np.diff(face.predict(X)) != 0).sum() == 1
+    estimator = HiddenMarkov(2, **SEARCH).fit(X)
+    reached(estimator, X, reported["K2"])
+    order = np.argsort(np.argsort(-estimator.means_[:, 0]))
+    same_states(estimator, X, order, reported["K2"])
+    assert (np.diff(estimator.predict(X)) != 0).sum() == 1
 
 
 @pytest.mark.parametrize("k", some((), (2, 3)))
 def test_reaction_times_in_three_sequences_are_those_of_depmix(shared_data, k):
     reported = reference(shared_data, "hmm_speed")
     X, lengths = pd.read_csv(shared_data / reported["dataset"])["rt"].to_numpy(), [168, 134, 137]
-    face = HiddenMarkov(k, **SEARCH).fit(X, lengths=lengths)
-    reached(face, X, reported[f"rt_K{k}"], lengths)
+    estimator = HiddenMarkov(k, **SEARCH).fit(X, lengths=lengths)
+    reached(estimator, X, reported[f"rt_K{k}"], lengths)
     if k == 2:
-        same_states(face, X, np.argsort(np.argsort(face.means_[:, 0])), reported["rt_K2"], lengths)
+        same_states(estimator, X, np.argsort(np.argsort(estimator.means_[:, 0])), reported["rt_K2"], lengths)
 
 
 @probml.model
@@ -155,16 +155,16 @@ def test_the_federal_funds_rate_is_that_of_stata(shared_data):
     reported = reference(shared_data, "hmm_stata_fedfunds", "peer")
     rates = pd.read_csv(shared_data / reported["dataset"].split()[0])
     X = rates.select_dtypes("number").iloc[:, -1].to_numpy()
-    face = HiddenMarkov(2, emission="tied spherical", initial="stationary", **SEARCH).fit(X)
-    reached(face, X, reported)
-    order = np.argsort(face.means_[:, 0])
-    np.testing.assert_allclose(face.means_[order, 0], reported["means"], atol=1e-3)
-    np.testing.assert_allclose(face.transmat_[np.ix_(order, order)], reported["transition"],
+    estimator = HiddenMarkov(2, emission="tied spherical", initial="stationary", **SEARCH).fit(X)
+    reached(estimator, X, reported)
+    order = np.argsort(estimator.means_[:, 0])
+    np.testing.assert_allclose(estimator.means_[order, 0], reported["means"], atol=1e-3)
+    np.testing.assert_allclose(estimator.transmat_[np.ix_(order, order)], reported["transition"],
                                atol=1e-4)
-    np.testing.assert_allclose(np.sqrt(face.covars_), reported["sd"], atol=1e-4)
-    np.testing.assert_allclose(face.predict_proba(X)[:, order[0]], reported["smoothed_state1"],
+    np.testing.assert_allclose(np.sqrt(estimator.covars_), reported["sd"], atol=1e-4)
+    np.testing.assert_allclose(estimator.predict_proba(X)[:, order[0]], reported["smoothed_state1"],
                                atol=1e-4)
-    np.testing.assert_allclose(face.filter(X)[:, order[0]], reported["filtered_state1"], atol=1e-4)
+    np.testing.assert_allclose(estimator.filter(X)[:, order[0]], reported["filtered_state1"], atol=1e-4)
 
 
 # The casino and other textbooks
@@ -191,10 +191,10 @@ def test_em_of_the_casino_ends_where_hmmlearns_does(shared_data):
     expected, rolls = (book["em_both_sequences_from_book_parameters"],
                        [np.array(list(book[f"rolls{i}"]), int) - 1 for i in (1, 2)])
     start = dishonest_casino().params
-    face = HiddenMarkov(2, emission="categorical", prior=False, start=start, tol=1e-12).fit(rolls)
-    np.testing.assert_allclose(face.score(rolls), expected["loglik"], atol=1e-6)
-    np.testing.assert_allclose(face.transmat_, expected["transition"], atol=1e-4)
-    np.testing.assert_allclose(face.emissionprob_, expected["emission"], atol=1e-4)
+    estimator = HiddenMarkov(2, emission="categorical", prior=False, start=start, tol=1e-12).fit(rolls)
+    np.testing.assert_allclose(estimator.score(rolls), expected["loglik"], atol=1e-6)
+    np.testing.assert_allclose(estimator.transmat_, expected["transition"], atol=1e-4)
+    np.testing.assert_allclose(estimator.emissionprob_, expected["emission"], atol=1e-4)
 
 
 def test_known_dice_are_counted(shared_data):
@@ -206,10 +206,10 @@ def test_known_dice_are_counted(shared_data):
     np.testing.assert_allclose(fit.posterior("transition").concentration, counts + 1)
     np.testing.assert_allclose(fit.posterior("initial").concentration, [2.0, 1.0])
     rolls = np.array(list(book["rolls1"]), int) - 1
-    face = HiddenMarkov(2, emission="categorical", prior=False).fit(rolls, die[0].astype(int))
-    np.testing.assert_allclose(face.transmat_, book["supervised_ml_rolls1"]["transition"],
+    estimator = HiddenMarkov(2, emission="categorical", prior=False).fit(rolls, die[0].astype(int))
+    np.testing.assert_allclose(estimator.transmat_, book["supervised_ml_rolls1"]["transition"],
                                atol=1e-8)
-    np.testing.assert_allclose(face.emissionprob_, book["supervised_ml_rolls1"]["emission"],
+    np.testing.assert_allclose(estimator.emissionprob_, book["supervised_ml_rolls1"]["emission"],
                                atol=1e-8)
 
 
@@ -272,11 +272,11 @@ def test_every_emission_recovers_what_made_the_data(emission):
 
 @pytest.mark.slow
 def test_counts_to_come_are_forecast_by_their_means():
-    face = HiddenMarkov(2, emission="poisson", start={"rate": [[2.0], [9.0]]}).fit(
+    estimator = HiddenMarkov(2, emission="poisson", start={"rate": [[2.0], [9.0]]}).fit(
         [2, 1, 3, 2, 9, 8, 11, 9, 2, 1, 2, 8, 10, 9]
     )
-    expected = face.filter([2, 9])[-1] @ face.transmat_ @ face.lambdas_
-    np.testing.assert_allclose(face.forecast([2, 9], 2)[0], expected, rtol=1e-6)
+    expected = estimator.filter([2, 9])[-1] @ estimator.transmat_ @ estimator.lambdas_
+    np.testing.assert_allclose(estimator.forecast([2, 9], 2)[0], expected, rtol=1e-6)
 
 
 def test_unknown_emissions_and_starts_are_refused_by_name():
@@ -315,7 +315,7 @@ def test_one_sequence_does_not_make_its_first_state_sure():
         hidden_markov(k=2, first=0).fit({"y": np.zeros((1, 5, 1))})
 
 
-# The face
+# The estimator
 
 
 def torn(random, sizes=(30, 7, 55, 1)):
@@ -329,86 +329,86 @@ def sequences():
 
 
 @pytest.fixture(scope="module")
-def face(sequences):
+def estimator(sequences):
     return HiddenMarkov(2, random_state=0).fit(sequences)
 
 
 @pytest.mark.slow
-def test_lists_and_lengths_are_the_same_sequences(face, sequences):
+def test_lists_and_lengths_are_the_same_sequences(estimator, sequences):
     X, lengths = np.vstack(sequences), [30, 7, 55, 1]
     other = HiddenMarkov(2, random_state=0).fit(X, lengths=lengths)
-    np.testing.assert_allclose(other.transmat_, face.transmat_, atol=1e-10)
-    assert [part.shape for part in face.predict(sequences)] == [(30,), (7,), (55,), (1,)]
+    np.testing.assert_allclose(other.transmat_, estimator.transmat_, atol=1e-10)
+    assert [part.shape for part in estimator.predict(sequences)] == [(30,), (7,), (55,), (1,)]
     for asked in ("predict", "predict_proba", "filter"):
-        np.testing.assert_allclose(getattr(face, asked)(X, lengths),
-                                   np.concatenate(getattr(face, asked)(sequences)), atol=1e-10)
-    assert face.score(sequences) == pytest.approx(face.score(X, lengths), rel=1e-12)
-    assert face.score(sequences) == pytest.approx(sum(face.score(part) for part in sequences),
+        np.testing.assert_allclose(getattr(estimator, asked)(X, lengths),
+                                   np.concatenate(getattr(estimator, asked)(sequences)), atol=1e-10)
+    assert estimator.score(sequences) == pytest.approx(estimator.score(X, lengths), rel=1e-12)
+    assert estimator.score(sequences) == pytest.approx(sum(estimator.score(part) for part in sequences),
                                                   rel=1e-10)
-    assert face.predict(X).shape == (93,)  # one sequence, not four
-    assert face.score(sequences[0][:, 0]) == pytest.approx(face.score(sequences[0]), rel=1e-12)
+    assert estimator.predict(X).shape == (93,)  # one sequence, not four
+    assert estimator.score(sequences[0][:, 0]) == pytest.approx(estimator.score(sequences[0]), rel=1e-12)
     flat = HiddenMarkov(2, random_state=0).fit([part[:, 0] for part in sequences])
-    assert flat.score(X, lengths) == pytest.approx(face.score(X, lengths))
+    assert flat.score(X, lengths) == pytest.approx(estimator.score(X, lengths))
 
 
-def test_the_face_answers_as_hmmlearn_does(face, sequences):
+def test_the_estimator_answers_as_hmmlearn_does(estimator, sequences):
     X, lengths = np.vstack(sequences), [30, 7, 55, 1]
-    log, path = face.decode(X, lengths)
-    means, deviations = face.means_[:, 0], np.sqrt(face.covars_[:, 0])
+    log, path = estimator.decode(X, lengths)
+    means, deviations = estimator.means_[:, 0], np.sqrt(estimator.covars_[:, 0])
     total = 0.0
     for part, z in zip(sequences, np.split(path, np.cumsum(lengths)[:-1]), strict=True):
-        total += np.log(face.startprob_[z[0]]) + np.log(face.transmat_[z[:-1], z[1:]]).sum()
+        total += np.log(estimator.startprob_[z[0]]) + np.log(estimator.transmat_[z[:-1], z[1:]]).sum()
         total += stats.norm.logpdf(part[:, 0], means[z], deviations[z]).sum()
-    assert log == pytest.approx(total, rel=1e-8) and log < face.score(X, lengths)
-    total, posteriors = face.score_samples(X, lengths)
-    assert total == pytest.approx(face.score(X, lengths)) and posteriors.shape == (93, 2)
+    assert log == pytest.approx(total, rel=1e-8) and log < estimator.score(X, lengths)
+    total, posteriors = estimator.score_samples(X, lengths)
+    assert total == pytest.approx(estimator.score(X, lengths)) and posteriors.shape == (93, 2)
     np.testing.assert_allclose(posteriors.sum(1), 1.0)
-    by_step = clone(face).set_params(algorithm="map")
-    by_step.__dict__.update({name: value for name, value in vars(face).items()
+    by_step = clone(estimator).set_params(algorithm="map")
+    by_step.__dict__.update({name: value for name, value in vars(estimator).items()
                              if name.endswith("_")})
     np.testing.assert_array_equal(by_step.predict(X, lengths), posteriors.argmax(1))
-    assert face.n_parameters_ == 1 + 2 + 2 + 2
-    assert (face.aic(X, lengths) == pytest.approx(-2 * total + 14)
-            and face.bic(X, lengths) == pytest.approx(-2 * total + 7 * np.log(93)))
+    assert estimator.n_parameters_ == 1 + 2 + 2 + 2
+    assert (estimator.aic(X, lengths) == pytest.approx(-2 * total + 14)
+            and estimator.bic(X, lengths) == pytest.approx(-2 * total + 7 * np.log(93)))
     # nothing comes after
-    np.testing.assert_allclose(face.filter(sequences)[0][-1], face.predict_proba(sequences)[0][-1],
+    np.testing.assert_allclose(estimator.filter(sequences)[0][-1], estimator.predict_proba(sequences)[0][-1],
                                atol=1e-10)
-    X, Z = face.sample(200, random_state=3)
+    X, Z = estimator.sample(200, random_state=3)
     assert X.shape == (200, 1) and Z.shape == (200,) and set(Z) == {0, 1}
-    assert (face.sample(5, random_state=3)[0] == face.sample(5, random_state=3)[0]).all()
-    ahead = face.forecast(sequences, 3)
+    assert (estimator.sample(5, random_state=3)[0] == estimator.sample(5, random_state=3)[0]).all()
+    ahead = estimator.forecast(sequences, 3)
     assert len(ahead) == 4 and ahead[0].shape == (3, 1)
     np.testing.assert_allclose(
-        ahead[1][0], face.filter(sequences)[1][-1] @ face.transmat_ @ face.means_, rtol=1e-6
+        ahead[1][0], estimator.filter(sequences)[1][-1] @ estimator.transmat_ @ estimator.means_, rtol=1e-6
     )
-    assert face.forecast(sequences[0], 2).shape == (2, 1)
-    assert (pickle.loads(pickle.dumps(face)).predict(X) == face.predict(X)).all()
-    assert face.history_[-1] >= face.history_[0] and face.n_iter_ > 1 and face.converged_
-    assert not hasattr(face, "lambdas_") and hasattr(face, "means_")
+    assert estimator.forecast(sequences[0], 2).shape == (2, 1)
+    assert (pickle.loads(pickle.dumps(estimator)).predict(X) == estimator.predict(X)).all()
+    assert estimator.history_[-1] >= estimator.history_[0] and estimator.n_iter_ > 1 and estimator.converged_
+    assert not hasattr(estimator, "lambdas_") and hasattr(estimator, "means_")
 
 
 def test_unseen_cells_and_steps_are_summed_out(sequences):
     holes = [part.copy() for part in sequences]
     holes[0][[3, 4, 5]] = holes[2][10:20] = nan
-    face = HiddenMarkov(2, random_state=0).fit(holes)
-    np.testing.assert_allclose(np.sort(face.means_[:, 0]), [0, 5], atol=0.5)
-    assert face.score([np.full((4, 1), nan)]) == pytest.approx(0.0, abs=1e-10)
+    estimator = HiddenMarkov(2, random_state=0).fit(holes)
+    np.testing.assert_allclose(np.sort(estimator.means_[:, 0]), [0, 5], atol=0.5)
+    assert estimator.score([np.full((4, 1), nan)]) == pytest.approx(0.0, abs=1e-10)
     padded = np.vstack([holes[0], np.full((6, 1), nan)])
-    np.testing.assert_allclose(face.predict_proba(padded)[:30], face.predict_proba(holes[0]),
+    np.testing.assert_allclose(estimator.predict_proba(padded)[:30], estimator.predict_proba(holes[0]),
                                atol=1e-10)
-    np.testing.assert_allclose(face.score(padded), face.score(holes[0]), rtol=1e-10)
+    np.testing.assert_allclose(estimator.score(padded), estimator.score(holes[0]), rtol=1e-10)
 
 
 def test_states_known_in_part_name_the_states(sequences):
     known = [np.where(part[:, 0] > 6, 0.0, np.where(part[:, 0] < -1, 1.0, nan))
              for part in sequences]
-    face = HiddenMarkov(2).fit(sequences, known)
-    np.testing.assert_allclose(face.means_[:, 0], [5, 0], atol=0.5)
+    estimator = HiddenMarkov(2).fit(sequences, known)
+    np.testing.assert_allclose(estimator.means_[:, 0], [5, 0], atol=0.5)
 
 
 def test_integers_and_a_single_step_are_data():
-    face = HiddenMarkov(2, scale=1.0).fit(np.array([0, 0, 1, 0, 9, 9, 8, 10, 0, 1]))
-    np.testing.assert_allclose(np.sort(face.means_[:, 0]), [0.4, 9], atol=0.5)
+    estimator = HiddenMarkov(2, scale=1.0).fit(np.array([0, 0, 1, 0, 9, 9, 8, 10, 0, 1]))
+    np.testing.assert_allclose(np.sort(estimator.means_[:, 0]), [0.4, 9], atol=0.5)
     one = HiddenMarkov(1, emission="poisson").fit([[3]])
     assert one.predict([[3]]).tolist() == [0] and one.transmat_.shape == (1, 1)
     # sequences of one step: a mixture
@@ -459,16 +459,16 @@ def test_what_cannot_be_fitted_is_refused_by_name(settings, X, lengths, words):
         HiddenMarkov(**settings).fit(X, lengths=lengths)
 
 
-def test_what_cannot_be_asked_is_refused_by_name(face):
+def test_what_cannot_be_asked_is_refused_by_name(estimator):
     with pytest.raises(ValueError, match="not fitted"):
         HiddenMarkov().predict([[0.0]])
     with pytest.raises(probml.DataError, match="3 features.*1 features"):
-        face.predict(np.zeros((4, 3)))
+        estimator.predict(np.zeros((4, 3)))
     with pytest.raises(probml.DataError, match="by name"):
-        face.fit(np.zeros((4, 1)), [2, 2])  # hmmlearn's second argument
+        estimator.fit(np.zeros((4, 1)), [2, 2])  # hmmlearn's second argument
     with pytest.raises(probml.DataError, match="state in 0 … 1"):
-        face.fit([[0.0], [1.0]], [0, 2])
+        estimator.fit([[0.0], [1.0]], [0, 2])
     with pytest.raises(probml.ModelError, match="n_steps=0"):
-        face.sample(0)
+        estimator.sample(0)
     with pytest.raises(probml.ModelError, match="steps=0"):
-        face.forecast([[0.0]], 0)
+        estimator.forecast([[0.0]], 0)

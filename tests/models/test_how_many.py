@@ -40,30 +40,30 @@ def test_the_bound_is_that_of_each_mixture_and_its_orders(groups, table):
 
 
 def test_the_description_is_as_long_as_its_formula(groups, table):
-    face = GaussianMixture(3, covariance_type="spherical").fit(groups)
-    parts = [np.log(90), *(1.5 * np.log(90 * face.weights_))]  # two weights; two means, a spread
-    expected = sum(map(np.sum, parts)) - face.score_samples(groups).sum()
+    estimator = GaussianMixture(3, covariance_type="spherical").fit(groups)
+    parts = [np.log(90), *(1.5 * np.log(90 * estimator.weights_))]  # two weights; two means, a spread
+    expected = sum(map(np.sum, parts)) - estimator.score_samples(groups).sum()
     assert table.loc[3, "mdl"] == pytest.approx(expected, abs=0.05)
 
 
 def test_a_bound_chooses_only_where_there_is_one(groups):
-    face = GaussianMixture(range(1, 5), covariance_type="spherical", criterion="bound")
+    estimator = GaussianMixture(range(1, 5), covariance_type="spherical", criterion="bound")
     with pytest.raises(ModelError, match="criterion='bound'.*engine=probml.VB"):
-        face.fit(groups)
-    face.set_params(engine=VB()).fit(groups)
-    assert face.n_components_ == 3 and face.table_["bound"].idxmax() == 2
+        estimator.fit(groups)
+    estimator.set_params(engine=VB()).fit(groups)
+    assert estimator.n_components_ == 3 and estimator.table_["bound"].idxmax() == 2
 
 
 def test_so_many_components_have_rows_as_draws_of_them_say():
     """Two rows that belong to either of two with probabilities p and q share one with pq + (1 − p)(1
     − q)."""
-    face = GaussianMixture(2, covariance_type="spherical").fit([[0.0], [0.3], [3.0], [3.4]])
-    p, q = face.predict_proba([[1.5], [1.8]])[:, 0]
-    found = face.occupied([[1.5], [1.8]], draws=4000)
+    estimator = GaussianMixture(2, covariance_type="spherical").fit([[0.0], [0.3], [3.0], [3.4]])
+    p, q = estimator.predict_proba([[1.5], [1.8]])[:, 0]
+    found = estimator.occupied([[1.5], [1.8]], draws=4000)
     assert list(found.index) == [1, 2] and found.sum() == pytest.approx(1.0)
     assert found[1] == pytest.approx(p * q + (1 - p) * (1 - q), abs=0.03)
     with pytest.raises(ModelError, match="draws=0"):
-        face.occupied([[1.5]], draws=0)
+        estimator.occupied([[1.5]], draws=0)
 
 
 def test_distances_are_those_of_scikit_learn(groups, table):

@@ -79,11 +79,11 @@ def test_states_that_are_not_asked_for_empty_themselves(transitions):
     for _ in range(299):
         z.append(z[-1] if random.random() < 0.9 else int(random.integers(3)))
     y = random.normal(np.array([-4.0, 0.0, 4.0])[z], 0.7)
-    face = HiddenMarkov(8, emission="spherical", transitions=transitions, n_init=6).fit(y)
-    steps = np.bincount(face.predict(y), minlength=8)
-    assert (steps > 0).sum() == 3 and isinstance(face.fit_.bound, float)
+    estimator = HiddenMarkov(8, emission="spherical", transitions=transitions, n_init=6).fit(y)
+    steps = np.bincount(estimator.predict(y), minlength=8)
+    assert (steps > 0).sum() == 3 and isinstance(estimator.fit_.bound, float)
     shown = np.argsort(-steps)[:3]
-    np.testing.assert_allclose(np.sort(face.means_[shown, 0]), [-4, 0, 4], atol=0.3)
+    np.testing.assert_allclose(np.sort(estimator.means_[shown, 0]), [-4, 0, 4], atol=0.3)
 
 
 def test_sticks_that_stick_and_emissions_without_a_conjugate_prior_are_refused():

@@ -37,10 +37,10 @@ REASON = ("it puts NaN into rows to fit, since cells may be unseen in rows that 
 @SLOW
 @parametrize_with_checks(
     [KernelDensity(), ParzenClassifier()],
-    expected_failed_checks=lambda face: {PICKLE: REASON} if isinstance(face, ParzenClassifier)
+    expected_failed_checks=lambda estimator: {PICKLE: REASON} if isinstance(estimator, ParzenClassifier)
     else {},
 )
-def test_the_faces_keep_the_contract_of_scikit_learn(estimator, check):
+def test_the_estimators_keep_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
 
@@ -104,11 +104,11 @@ def test_the_leave_one_out_likelihood_is_at_its_maximum():
         logs[np.diag_indices(60)] = -np.inf
         return log_sum(logs, (1,)).sum()
 
-    face = KernelDensity("likelihood").fit(X)
-    best = likelihood(face.bandwidth_)
-    assert all(likelihood(face.bandwidth_ * factor) < best
+    estimator = KernelDensity("likelihood").fit(X)
+    best = likelihood(estimator.bandwidth_)
+    assert all(likelihood(estimator.bandwidth_ * factor) < best
                for factor in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0))
-    np.testing.assert_allclose(face.bandwidth_ / face.bandwidth_[0], X.std(0) / X.std(0)[0])
+    np.testing.assert_allclose(estimator.bandwidth_ / estimator.bandwidth_[0], X.std(0) / X.std(0)[0])
     # rows that repeat do not drive it to 0
     twice = KernelDensity("likelihood").fit(np.r_[X[:50], X[:50]])
     np.testing.assert_allclose(KernelDensity(
@@ -118,8 +118,8 @@ def test_the_leave_one_out_likelihood_is_at_its_maximum():
 
 def test_by_default_kernels_do_not_blur_clusters_that_are_far_apart():
     rows = np.random.default_rng(2).normal(size=(120, 2)) + 8.0 * (np.arange(120) % 2)[:, None]
-    first, scott = (face.fit(rows[:80]).score(rows[80:])
-                    for face in (KernelDensity(), KernelDensity("scott")))
+    first, scott = (estimator.fit(rows[:80]).score(rows[80:])
+                    for estimator in (KernelDensity(), KernelDensity("scott")))
     assert first > scott + 0.2
 
 
@@ -155,14 +155,14 @@ def test_draws_have_the_moments_of_the_density(density):
 @SLOW
 def test_a_hundred_million_pairs_take_no_longer_than_with_scikit_learn():
     rows = np.random.default_rng(2).normal(size=(10_000, 5))
-    face, peer = KernelDensity(0.3).fit(rows), Peer(bandwidth=0.3, rtol=1e-4).fit(rows)
-    face.score_samples(rows)
+    estimator, peer = KernelDensity(0.3).fit(rows), Peer(bandwidth=0.3, rtol=1e-4).fit(rows)
+    estimator.score_samples(rows)
 
     def seconds(function):
         began = time.perf_counter()
         return function(rows[:, ::-1]), time.perf_counter() - began
 
-    (found, ours), (expected, theirs) = seconds(face.score_samples), seconds(peer.score_samples)
+    (found, ours), (expected, theirs) = seconds(estimator.score_samples), seconds(peer.score_samples)
     np.testing.assert_allclose(found, expected, atol=1e-3)
     assert ours < theirs
 
@@ -179,16 +179,16 @@ def test_kernels_may_be_more_than_a_site_of_several_cells_has_states():
 def test_the_classifier_is_bayes_rule_over_densities_of_the_classes():
     labels = np.array(["setosa", "versicolor", "virginica"])[Y].astype(object)
     labels[3] = None
-    face = ParzenClassifier().fit(IRIS, labels)
+    estimator = ParzenClassifier().fit(IRIS, labels)
     asked = np.where(RNG.random(IRIS.shape) < 0.3, nan, IRIS)
-    parts = [KernelDensity().fit(IRIS[labels == c]) for c in face.classes_]
-    np.testing.assert_allclose(face.bandwidth_, [part.bandwidth_ for part in parts])
+    parts = [KernelDensity().fit(IRIS[labels == c]) for c in estimator.classes_]
+    np.testing.assert_allclose(estimator.bandwidth_, [part.bandwidth_ for part in parts])
     joint = np.stack([part.score_samples(asked) for part in parts],
                      1) + np.log(np.array([49, 50, 50]) / 149)
-    np.testing.assert_allclose(face.predict_proba(asked),
+    np.testing.assert_allclose(estimator.predict_proba(asked),
                                np.exp(joint - log_sum(joint, (1,))[:, None]), atol=1e-9)
-    np.testing.assert_allclose(face.score_samples(asked), log_sum(joint, (1,)), atol=1e-9)
-    assert face.score(IRIS, np.array(["setosa", "versicolor", "virginica"])[Y]) > 0.97
+    np.testing.assert_allclose(estimator.score_samples(asked), log_sum(joint, (1,)), atol=1e-9)
+    assert estimator.score(IRIS, np.array(["setosa", "versicolor", "virginica"])[Y]) > 0.97
     tilted = ParzenClassifier(priors=[0.8, 0.1, 0.1]).fit(IRIS, labels)
     joint += np.log([0.8, 0.1, 0.1]) - np.log(np.array([49, 50, 50]) / 149)
     np.testing.assert_allclose(tilted.predict_proba(asked),
@@ -196,7 +196,7 @@ def test_the_classifier_is_bayes_rule_over_densities_of_the_classes():
 
 
 @SLOW
-def test_faces_work_in_pipelines_and_searches():
+def test_estimators_work_in_pipelines_and_searches():
     assert cross_val_score(make_pipeline(StandardScaler(), ParzenClassifier("likelihood")), IRIS, Y,
                            cv=5).mean() > 0.93
     best = (
@@ -220,7 +220,7 @@ def constant(column):
 
 
 @pytest.mark.parametrize(
-    ("face", "x", "words"),
+    ("estimator", "x", "words"),
     [
         (KernelDensity("wide"), X, "bandwidth='wide'.*'scott', 'silverman', 'likelihood'"),
         (KernelDensity(0.0), X, "bandwidth=0.0.*above 0"),
@@ -237,9 +237,9 @@ def constant(column):
         (ParzenClassifier(priors=0.5), X, "priors=0.5"),
     ],
 )
-def test_bad_input_is_refused_by_name(face, x, words):
+def test_bad_input_is_refused_by_name(estimator, x, words):
     with pytest.raises(ValueError, match=words):
-        face.fit(x, np.arange(len(x)) % 2)
+        estimator.fit(x, np.arange(len(x)) % 2)
 
 
 def test_one_row_and_constant_columns_do_with_a_bandwidth_of_their_own():

@@ -70,26 +70,26 @@ def test_a_column_that_repeats_few_values_is_doubted_as_a_normal():
 
 
 def test_the_kinds_that_were_guessed_are_shown_and_overruled_one_by_one(passengers):
-    face = MixedMixture(2, kinds={"Survived": "bernoulli"}).fit(passengers)
-    assert dict(zip(face.columns_.names, face.columns_.kinds, strict=True)) == {
+    estimator = MixedMixture(2, kinds={"Survived": "bernoulli"}).fit(passengers)
+    assert dict(zip(estimator.columns_.names, estimator.columns_.kinds, strict=True)) == {
         "Survived": "bernoulli", "Pclass": "categorical", "Age": "normal", "Fare": "normal",
         "Sex": "categorical", "Alone": "categorical",
     }  # fmt: skip
-    assert ("Pclass: categorical (1.0, 2.0), guessed" in str(face.columns_)
-            and "'Pclass'" in face.status and "'Survived'" not in face.status)
-    assert face.columns_.labels[1] == (1.0, 2.0)
+    assert ("Pclass: categorical (1.0, 2.0), guessed" in str(estimator.columns_)
+            and "'Pclass'" in estimator.status and "'Survived'" not in estimator.status)
+    assert estimator.columns_.labels[1] == (1.0, 2.0)
     with pytest.warns(UserWarning, match="column 'Pclass' has 2 distinct values.*kinds={'Pclass': "
                       "'categorical'}"):
         MixedMixture(1, kinds="normal").fit(passengers[["Pclass", "Fare"]])
 
 
 def test_a_whole_number_that_training_did_not_show_counts_as_unseen(passengers):
-    face = NaiveBayes().fit(passengers[["Pclass", "Fare"]], passengers["Survived"])
+    estimator = NaiveBayes().fit(passengers[["Pclass", "Fare"]], passengers["Survived"])
     new = pd.DataFrame({"Pclass": [3.0], "Fare": [10.0]})
     with pytest.warns(UserWarning,
                       match="column 'Pclass' has 3.0 in row 0.*count as missing.*kinds="):
-        found = face.predict_proba(new)
-    np.testing.assert_allclose(found, face.predict_proba(new.assign(Pclass=np.nan)))
+        found = estimator.predict_proba(new)
+    np.testing.assert_allclose(found, estimator.predict_proba(new.assign(Pclass=np.nan)))
 
 
 def test_dates_are_refused_with_what_to_do(passengers):
@@ -166,13 +166,13 @@ def test_passengers_fall_into_few_groups_of_which_none_collapses(passengers):
     table = passengers.assign(SibSp=np.random.default_rng(1).poisson(0.5, len(passengers)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        face = MixedMixture(range(1, 5)).fit(table)
-    assert (face.n_components_ in (2, 3) and face.weights_.min() > 0.05
-            and "collapsed" not in face.status)
-    assert face.columns_.kinds == ("categorical", "categorical", "normal", "normal", "categorical",
+        estimator = MixedMixture(range(1, 5)).fit(table)
+    assert (estimator.n_components_ in (2, 3) and estimator.weights_.min() > 0.05
+            and "collapsed" not in estimator.status)
+    assert estimator.columns_.kinds == ("categorical", "categorical", "normal", "normal", "categorical",
                                    "categorical", "categorical")
-    gains = np.diff(face.table_["loglik"])
-    assert gains[0] > 20 and (gains[face.n_components_ :] < 60).all()
+    gains = np.diff(estimator.table_["loglik"])
+    assert gains[0] > 20 and (gains[estimator.n_components_ :] < 60).all()
 
 
 @pytest.mark.slow
@@ -190,16 +190,16 @@ def test_a_discrete_column_of_a_gaussian_mixture_and_a_best_size_at_the_end_are_
         MixtureDiscriminant(2, covariance="diag").fit(x, np.arange(80) % 2)
     apart = random.normal(size=(90, 1)) + 20 * np.repeat([0, 1, 2], 30)[:, None]
     with pytest.warns(UserWarning, match="the best n_components by bic is 2, the largest"):
-        face = GaussianMixture([1, 2], covariance_type="diag").fit(apart)
-    assert "n_components=2 is the largest of the range" in face.status
+        estimator = GaussianMixture([1, 2], covariance_type="diag").fit(apart)
+    assert "n_components=2 is the largest of the range" in estimator.status
 
 
 def test_no_time_at_all_is_a_waiting_time():
     waits = np.random.default_rng(0).exponential([1.0, 1e5], (40, 2))
     waits[0] = 0.0
-    face = MixedMixture(1, kinds="exponential").fit(waits)
-    np.testing.assert_allclose(face.tables_[1]["rate"][0], 1 / waits[:, 1].mean(), rtol=0.1)
-    assert np.isfinite(face.score_samples(waits)).all()
+    estimator = MixedMixture(1, kinds="exponential").fit(waits)
+    np.testing.assert_allclose(estimator.tables_[1]["rate"][0], 1 / waits[:, 1].mean(), rtol=0.1)
+    assert np.isfinite(estimator.score_samples(waits)).all()
 
 
 def test_a_zero_is_taken_where_it_has_a_density_and_refused_with_what_to_do_where_it_has_none():

@@ -15,19 +15,19 @@ Y = RANDOM.integers(0, 2, 80)
 
 
 def hidden(code):
-    face = HiddenMarkov(2, emission="categorical", max_iter=20, n_init=2)
-    face.fit([code(part) for part in PARTS])
-    return face.score([code(part) for part in PARTS]), face.emissionprob_
+    estimator = HiddenMarkov(2, emission="categorical", max_iter=20, n_init=2)
+    estimator.fit([code(part) for part in PARTS])
+    return estimator.score([code(part) for part in PARTS]), estimator.emissionprob_
 
 
 def bayes(code):
-    face = NaiveBayes(categorical="all").fit(code(X), Y)
-    return face.predict_proba(code(X)),
+    estimator = NaiveBayes(categorical="all").fit(code(X), Y)
+    return estimator.predict_proba(code(X)),
 
 
 def mixture(code):
-    face = MixedMixture(2, categorical="all", max_iter=20, n_init=2).fit(code(X))
-    return face.score(code(X)),
+    estimator = MixedMixture(2, categorical="all", max_iter=20, n_init=2).fit(code(X))
+    return estimator.score(code(X)),
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -39,17 +39,17 @@ def test_codes_of_eight_digits_are_the_symbols_that_are_seen(fit):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_hidden_markov_model_answers_in_the_codes_and_names_one_that_it_does_not_know():
-    face = HiddenMarkov(2, emission="categorical", max_iter=20, n_init=2).fit(
+    estimator = HiddenMarkov(2, emission="categorical", max_iter=20, n_init=2).fit(
         [CODES[part] for part in PARTS])
-    np.testing.assert_array_equal(face.symbols_, CODES)
-    assert face.n_symbols_ == 5 and np.isin(face.sample(50)[0], CODES).all()
-    assert np.isin(face.forecast(CODES[PARTS[0]], 3), CODES).all()
+    np.testing.assert_array_equal(estimator.symbols_, CODES)
+    assert estimator.n_symbols_ == 5 and np.isin(estimator.sample(50)[0], CODES).all()
+    assert np.isin(estimator.forecast(CODES[PARTS[0]], 3), CODES).all()
     with pytest.raises(probml.DataError, match=f"one of the 5 symbols of the fit, {CODES[0]}"):
-        face.predict([CODES[0] + 1, CODES[0]])
+        estimator.predict([CODES[0] + 1, CODES[0]])
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_an_alphabet_of_small_numbers_keeps_those_that_are_not_seen():
-    face = HiddenMarkov(2, emission="categorical", max_iter=5, n_init=1).fit(
+    estimator = HiddenMarkov(2, emission="categorical", max_iter=5, n_init=1).fit(
         [np.array([0, 5, 7, 5, 0, 7, 7, 5])])
-    assert face.n_symbols_ == 8 and face.emissionprob_.shape == (2, 8)
+    assert estimator.n_symbols_ == 8 and estimator.emissionprob_.shape == (2, 8)

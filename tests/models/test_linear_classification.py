@@ -54,9 +54,9 @@ EXPECTED = {
 @parametrize_with_checks(
     [LogisticRegression(), LinearSVM(), LinearSVM(loss="hinge"), LeastSquaresClassifier(),
      FisherDiscriminant()],
-    expected_failed_checks=lambda face: EXPECTED.get(type(face).__name__, {}),
+    expected_failed_checks=lambda estimator: EXPECTED.get(type(estimator).__name__, {}),
 )
-def test_every_linear_face_keeps_the_contract_of_scikit_learn(estimator, check):
+def test_every_linear_estimator_keeps_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
 
@@ -124,10 +124,10 @@ def test_a_squared_hinge_has_its_minimum_in_any_unit(unit):
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        face = LinearSVM().fit(unit * x, Y[50:])
-    found = np.append(face.coef_[0] * unit * x.std(0),
-                      face.intercept_ + unit * x.mean(0) @ face.coef_[0])
-    assert face.converged_
+        estimator = LinearSVM().fit(unit * x, Y[50:])
+    found = np.append(estimator.coef_[0] * unit * x.std(0),
+                      estimator.intercept_ + unit * x.mean(0) @ estimator.coef_[0])
+    assert estimator.converged_
     words = [str(one.message) for one in said]
     if unit < 1:  # weights next to 0: n rows of loss 1, and no sign is told
         np.testing.assert_allclose(loss(found)[0], len(x), rtol=1e-9)
@@ -152,14 +152,14 @@ def test_nearly_collinear_columns_are_told_apart_by_the_shared_covariance(off, d
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
-def test_the_fit_of_a_linear_machine_decides_as_its_face_does(loss):
+def test_the_fit_of_a_linear_machine_decides_as_its_estimator_does(loss):
     for x, y in ((UNITS, CANCER), (X, Y)):
-        face = LinearSVM(C=0.3, loss=loss).fit(x, y)
-        np.testing.assert_array_equal(face.fit_.predict(face.as_data(x), "y"), face.predict(x))
+        estimator = LinearSVM(C=0.3, loss=loss).fit(x, y)
+        np.testing.assert_array_equal(estimator.fit_.predict(estimator.as_data(x), "y"), estimator.predict(x))
         sides = np.where(np.unique(y) == np.asarray(y)[:, None], 1.0, -1.0)[:, -1]
-        if face.decision_function(x).ndim == 1:  # as it is written: classes alike, and the loss
-            lost = np.maximum(1.0 - sides * face.decision_function(x), 0.0)
-            np.testing.assert_allclose(face.fit_.log_prob(face.as_data(x, y)),
+        if estimator.decision_function(x).ndim == 1:  # as it is written: classes alike, and the loss
+            lost = np.maximum(1.0 - sides * estimator.decision_function(x), 0.0)
+            np.testing.assert_allclose(estimator.fit_.log_prob(estimator.as_data(x, y)),
                                        -np.log(2) - (lost if loss == "hinge" else lost**2),
                                        atol=1e-5)
 
@@ -222,9 +222,9 @@ def test_logistic_regression_and_normal_classes_of_one_covariance_meet_as_rows_g
 
 
 def test_averaging_over_a_posterior_softens_probabilities():
-    face = LogisticRegression(engine=probml.Laplace()).fit(UNITS[:80, :5], CANCER[:80])
-    averaged, plug = (face.predict_proba(UNITS[:, :5]),
-                      face.fit_.predict_proba(face.as_data(UNITS[:, :5]), "y", plug_in=True))
+    estimator = LogisticRegression(engine=probml.Laplace()).fit(UNITS[:80, :5], CANCER[:80])
+    averaged, plug = (estimator.predict_proba(UNITS[:, :5]),
+                      estimator.fit_.predict_proba(estimator.as_data(UNITS[:, :5]), "y", plug_in=True))
     assert (np.abs(averaged - 0.5) <= np.abs(plug - 0.5) + 5e-3).mean() > 0.9
     assert np.abs(averaged - plug).max() > 0.01
 
@@ -232,10 +232,10 @@ def test_averaging_over_a_posterior_softens_probabilities():
 def test_float32_agrees_with_float64():
     import jax
 
-    face = LogisticRegression().fit(RAW + 1e5, CANCER)
+    estimator = LogisticRegression().fit(RAW + 1e5, CANCER)
     with jax.enable_x64(False):
         single = LogisticRegression().fit(RAW + 1e5, CANCER)
-    np.testing.assert_allclose(single.predict_proba(RAW + 1e5), face.predict_proba(RAW + 1e5),
+    np.testing.assert_allclose(single.predict_proba(RAW + 1e5), estimator.predict_proba(RAW + 1e5),
                                atol=2e-3)
 
 
@@ -246,9 +246,9 @@ def reference(shared_data, name):
     return json.loads((shared_data / "fits" / f"{name}.json").read_text())
 
 
-def loglik(face, x, y):
+def loglik(estimator, x, y):
     return float(
-        np.log(face.predict_proba(x)[np.arange(len(y)), np.searchsorted(face.classes_, y)]).sum()
+        np.log(estimator.predict_proba(x)[np.arange(len(y)), np.searchsorted(estimator.classes_, y)]).sum()
     )
 
 
@@ -307,12 +307,12 @@ def test_error_rates_on_vowels_are_the_published_ones(shared_data):
     columns = [name for name in train if name.startswith("x.")]
     softmax = LogisticRegression(C=np.inf).fit(train[columns], train.y)
     assert loglik(softmax, train[columns], train.y) >= fit["softmax"]["loglik_train"] - 1e-4
-    faces = {"softmax": softmax, "lda": FisherDiscriminant(),
+    estimators = {"softmax": softmax, "lda": FisherDiscriminant(),
              "qda": GaussianDiscriminant(prior=False)}
-    for name, face in faces.items():
-        face.fit(train[columns], train.y)
+    for name, estimator in estimators.items():
+        estimator.fit(train[columns], train.y)
         for part, frame in (("train", train), ("test", test)):
-            assert 1 - face.score(
+            assert 1 - estimator.score(
                 frame[columns], frame.y
             ) == pytest.approx(fit[name][f"{part}_error"], abs=1e-9), (name, part)
 
@@ -320,28 +320,28 @@ def test_error_rates_on_vowels_are_the_published_ones(shared_data):
 # Bad input
 
 
-@pytest.mark.parametrize("face", [LogisticRegression(), LinearSVM(), LeastSquaresClassifier(),
+@pytest.mark.parametrize("estimator", [LogisticRegression(), LinearSVM(), LeastSquaresClassifier(),
                                   FisherDiscriminant()])
-def test_one_class_and_labels_that_are_floats_are_refused(face):
+def test_one_class_and_labels_that_are_floats_are_refused(estimator):
     with pytest.raises(ValueError, match="class"):
-        clone(face).fit(UNITS, np.zeros(len(UNITS)))
+        clone(estimator).fit(UNITS, np.zeros(len(UNITS)))
     with pytest.raises(ValueError, match="[Uu]nknown label type|continuous"):
-        clone(face).fit(UNITS, UNITS[:, 0])
+        clone(estimator).fit(UNITS, UNITS[:, 0])
 
 
 def test_a_class_missing_in_a_fold_is_one_that_is_not_predicted():
-    face = LogisticRegression().fit(X[Y < 2], Y[Y < 2])
-    assert face.classes_.tolist() == [0, 1] and face.predict_proba(X).shape == (150, 2)
+    estimator = LogisticRegression().fit(X[Y < 2], Y[Y < 2])
+    assert estimator.classes_.tolist() == [0, 1] and estimator.predict_proba(X).shape == (150, 2)
 
 
 def test_separated_classes_without_a_penalty_are_said_to_diverge():
     with pytest.warns(probml.ConvergenceWarning, match="'beta'.* diverge"):
-        face = LogisticRegression(C=np.inf).fit(X, Y > 0)
-    assert not face.converged_
+        estimator = LogisticRegression(C=np.inf).fit(X, Y > 0)
+    assert not estimator.converged_
 
 
 @pytest.mark.parametrize(
-    ("face", "word"),
+    ("estimator", "word"),
     [
         (LogisticRegression(C=0.0), "C="),
         (LinearSVM(loss="hinges"), "loss"),
@@ -349,9 +349,9 @@ def test_separated_classes_without_a_penalty_are_said_to_diverge():
         (FisherDiscriminant(n_components=3), "n_components=3"),
     ],
 )
-def test_parameters_out_of_range_are_named(face, word):
+def test_parameters_out_of_range_are_named(estimator, word):
     with pytest.raises(ValueError, match=word):
-        face.fit(X, Y)
+        estimator.fit(X, Y)
 
 
 def test_cells_that_are_missing_are_named_by_column_and_row():
@@ -360,18 +360,18 @@ def test_cells_that_are_missing_are_named_by_column_and_row():
     with pytest.raises(probml.DataError, match="column 2.*row 7"):
         LogisticRegression().fit(holes, Y)
     # says how X is distributed: the cell is integrated out
-    face = FisherDiscriminant().fit(holes, Y)
-    assert face.score(X, Y) > 0.95
+    estimator = FisherDiscriminant().fit(holes, Y)
+    assert estimator.score(X, Y) > 0.95
 
 
 def test_constant_and_collinear_columns_and_few_rows_do_no_harm():
     wide = np.column_stack([UNITS[:, :3], UNITS[:, 0], np.full(len(UNITS), 5.0)])
-    face = LogisticRegression().fit(wide, CANCER)
-    assert face.converged_ and np.isfinite(face.coef_).all() and face.coef_[0, -1] == pytest.approx(
+    estimator = LogisticRegression().fit(wide, CANCER)
+    assert estimator.converged_ and np.isfinite(estimator.coef_).all() and estimator.coef_[0, -1] == pytest.approx(
         0, abs=1e-8
     )
-    face = LogisticRegression().fit(UNITS[[0, 20]], CANCER[[0, 20]])  # one row of each
-    assert face.predict(UNITS[[0, 20]]).tolist() == CANCER[[0, 20]].tolist()
+    estimator = LogisticRegression().fit(UNITS[[0, 20]], CANCER[[0, 20]])  # one row of each
+    assert estimator.predict(UNITS[[0, 20]]).tolist() == CANCER[[0, 20]].tolist()
 
 
 def test_a_users_own_functions_say_what_their_priors_penalise():

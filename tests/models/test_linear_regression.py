@@ -1,5 +1,5 @@
 """Linear regression: brute force, quadrature, NIST's certified digits, scales by evidence against
-scikit-learn, its face."""
+scikit-learn, its estimator."""
 
 import functools
 import json
@@ -335,12 +335,12 @@ def test_a_flat_prior_is_least_squares_with_its_standard_errors(shared_data, nam
         data = z.assign(lpsa=data["lpsa"])[data["train"].astype(str).str.upper() == "TRUE"]
     target = {"longley": "Employed", "swiss": "Fertility", "prostate": "lpsa"}[name]
     x = data.drop(columns=target)
-    face = BayesianLinearRegression(1e9).fit(x, data[target])
+    estimator = BayesianLinearRegression(1e9).fit(x, data[target])
     expected = [reference["coefficients"][column] for column in x]
-    np.testing.assert_allclose(face.coef_, expected, rtol=1e-8)
-    np.testing.assert_allclose(face.intercept_, reference["coefficients"]["(Intercept)"], rtol=1e-8)
-    np.testing.assert_allclose(face.alpha_**-0.5, reference["residual_sd"], rtol=1e-6)
-    np.testing.assert_allclose(np.sqrt(np.diag(face.sigma_)),
+    np.testing.assert_allclose(estimator.coef_, expected, rtol=1e-8)
+    np.testing.assert_allclose(estimator.intercept_, reference["coefficients"]["(Intercept)"], rtol=1e-8)
+    np.testing.assert_allclose(estimator.alpha_**-0.5, reference["residual_sd"], rtol=1e-6)
+    np.testing.assert_allclose(np.sqrt(np.diag(estimator.sigma_)),
                                [reference["std_errors"][column] for column in x], rtol=1e-6)
     for penalised in reference.get("ridge", []):
         scale = penalised["lambda"] ** -0.5
@@ -411,9 +411,9 @@ def test_one_prior_scale_for_columns_of_unlike_units_is_told_where_it_holds_a_we
 def test_a_column_that_does_not_help_is_left_out():
     x, y = table()
     noise = np.random.default_rng(4).normal(size=(30, 4))
-    face = BayesianLinearRegression("each").fit(np.column_stack([x, noise]), y)
-    assert (face.coef_[:3] != 0).all() and (face.coef_[3:] == 0).sum() >= 2
-    assert np.isinf(face.lambda_[face.coef_ == 0]).all()
+    estimator = BayesianLinearRegression("each").fit(np.column_stack([x, noise]), y)
+    assert (estimator.coef_[:3] != 0).all() and (estimator.coef_[3:] == 0).sum() >= 2
+    assert np.isinf(estimator.lambda_[estimator.coef_ == 0]).all()
 
 
 def test_one_scale_is_mackays_and_scikit_learns():
@@ -434,13 +434,13 @@ def test_the_evidence_of_diabetes_is_not_below_scikit_learns(shared_data):
     reference = json.loads((shared_data / "fits" / "bayesridge_diabetes.json").read_text())
     x, y = load_diabetes(return_X_y=True)
     x, y = (x - x.mean(0)) / x.std(0), y - y.mean()
-    face, peer = (BayesianLinearRegression(fit_intercept=False).fit(x, y),
+    estimator, peer = (BayesianLinearRegression(fit_intercept=False).fit(x, y),
                   reference["bayesian_ridge"])
-    assert face.log_evidence_ >= peer["score_last"] - 1e-6
-    np.testing.assert_allclose([face.alpha_, face.lambda_], [peer["alpha"], peer["lam"]], rtol=1e-4)
-    np.testing.assert_allclose(face.coef_, peer["coef"], atol=1e-4)
-    np.testing.assert_allclose(np.sqrt(np.diag(face.sigma_)), peer["coef_sd"], rtol=1e-5)
-    given = evidence.problem(face.moments_, 0, 10, centred=False)
+    assert estimator.log_evidence_ >= peer["score_last"] - 1e-6
+    np.testing.assert_allclose([estimator.alpha_, estimator.lambda_], [peer["alpha"], peer["lam"]], rtol=1e-4)
+    np.testing.assert_allclose(estimator.coef_, peer["coef"], atol=1e-4)
+    np.testing.assert_allclose(np.sqrt(np.diag(estimator.sigma_)), peer["coef_sd"], rtol=1e-5)
+    given = evidence.problem(estimator.moments_, 0, 10, centred=False)
     for fixed in reference["log_evidence_fixed"]:
         noise = fixed["noise_precision"]
         found = evidence.evaluate(given, np.full(10, noise / fixed["weight_precision"]),
@@ -483,36 +483,36 @@ def test_parts_and_few_rows_have_the_moments_of_all(monkeypatch):
         np.testing.assert_allclose(found.root.T @ found.root, whole.root.T @ whole.root, rtol=1e-7)
 
 
-# The face
+# The estimator
 
 
-def test_the_fit_answers_as_the_face():
+def test_the_fit_answers_as_the_estimator():
     x, y = table()
-    face = BayesianLinearRegression("each").fit(x, y)
-    fit, (mean, std) = face.fit_, face.predict(x, return_std=True)
-    close(fit.params["beta"], face.coef_)
-    close(fit.posterior("beta").covariance_matrix, face.sigma_)
-    close(fit.log_prob(face.as_data(x, y)), stats.norm(mean, std).logpdf(y))
-    close(fit.predict(face.as_data(x), "y") + y.mean(), mean)
+    estimator = BayesianLinearRegression("each").fit(x, y)
+    fit, (mean, std) = estimator.fit_, estimator.predict(x, return_std=True)
+    close(fit.params["beta"], estimator.coef_)
+    close(fit.posterior("beta").covariance_matrix, estimator.sigma_)
+    close(fit.log_prob(estimator.as_data(x, y)), stats.norm(mean, std).logpdf(y))
+    close(fit.predict(estimator.as_data(x), "y") + y.mean(), mean)
     draws = fit.draws(4000, seed=0)["beta"]
-    np.testing.assert_allclose(draws.std(0), np.sqrt(np.diag(face.sigma_)), rtol=0.1)
-    again = pickle.loads(pickle.dumps(face))
-    close(again.fit_.params["beta"], face.coef_)
+    np.testing.assert_allclose(draws.std(0), np.sqrt(np.diag(estimator.sigma_)), rtol=0.1)
+    again = pickle.loads(pickle.dumps(estimator))
+    close(again.fit_.params["beta"], estimator.coef_)
 
 
 @pytest.mark.slow
-def test_several_outputs_are_faces_of_their_own():
+def test_several_outputs_are_estimators_of_their_own():
     x, y = table()[0], outputs()
-    face = BayesianLinearRegression().fit(x, y)
+    estimator = BayesianLinearRegression().fit(x, y)
     alone = [BayesianLinearRegression().fit(x, y[:, i]) for i in range(2)]
-    mean, std = face.predict(x, return_std=True)
+    mean, std = estimator.predict(x, return_std=True)
     for i, one in enumerate(alone):
-        close(face.coef_[i], one.coef_)
+        close(estimator.coef_[i], one.coef_)
         close(mean[:, i], one.predict(x))
         close(std[:, i], one.predict(x, return_std=True)[1])
-        close([face.alpha_[i], face.lambda_[i], face.intercept_[i]],
+        close([estimator.alpha_[i], estimator.lambda_[i], estimator.intercept_[i]],
               [one.alpha_, one.lambda_, one.intercept_])
-    close(face.fit_.log_prob(face.as_data(x, y)), stats.norm(mean, std).logpdf(y).sum(1))
+    close(estimator.fit_.log_prob(estimator.as_data(x, y)), stats.norm(mean, std).logpdf(y).sum(1))
 
 
 def test_units_and_offsets_do_not_matter_where_every_weight_has_its_scale():
@@ -526,8 +526,8 @@ def test_units_and_offsets_do_not_matter_where_every_weight_has_its_scale():
 def test_collinear_and_constant_columns_and_few_rows_have_a_posterior():
     x, y = table()
     wide = np.column_stack([x, x[:, 0] + x[:, 1], np.full(30, 7.0)])
-    face = BayesianLinearRegression().fit(wide, y)
-    assert np.isfinite(face.coef_).all() and abs(face.coef_[4]) < 1e-12
+    estimator = BayesianLinearRegression().fit(wide, y)
+    assert np.isfinite(estimator.coef_).all() and abs(estimator.coef_[4]) < 1e-12
     short = BayesianLinearRegression().fit(np.random.default_rng(2).normal(size=(5, 12)), y[:5])
     assert np.isfinite(short.coef_).all() and np.isfinite(
         short.predict(np.zeros((1, 12)), return_std=True)[1]
@@ -545,10 +545,10 @@ def test_float32_agrees_with_float64_at_a_large_offset():
         "assert not jax.config.jax_enable_x64\n"
         "rng = np.random.default_rng(0); x = 1e6 + rng.normal(size=(30, 3)); y = x @ [1.0, -2.0, "
         "0.5] + 0.4 * rng.normal(size=30)\n"
-        "face = BayesianLinearRegression().fit(x, y)\n"
-        "assert 0.3 < face.alpha_ ** -0.5 < 0.5\n"
-        "found = face.fit_.params['beta'], face.coef_, "
-        "np.asarray(face.fit_.posterior('beta').covariance_matrix), face.sigma_\n"
+        "estimator = BayesianLinearRegression().fit(x, y)\n"
+        "assert 0.3 < estimator.alpha_ ** -0.5 < 0.5\n"
+        "found = estimator.fit_.params['beta'], estimator.coef_, "
+        "np.asarray(estimator.fit_.posterior('beta').covariance_matrix), estimator.sigma_\n"
         "np.testing.assert_allclose(found[0], found[1], rtol=1e-3)\n"
         "np.testing.assert_allclose(found[2], found[3], rtol=1e-3, atol=1e-3 * found[3].max())\n"
         "print('agrees')"
@@ -558,7 +558,7 @@ def test_float32_agrees_with_float64_at_a_large_offset():
 
 
 @pytest.mark.parametrize(
-    ("face", "change", "words"),
+    ("estimator", "change", "words"),
     [
         (BayesianLinearRegression("both"), {},
          "weight_scale='both'.*'shared', 'each' or numbers above 0"),
@@ -572,7 +572,7 @@ def test_float32_agrees_with_float64_at_a_large_offset():
         (BayesianLinearRegression(), {"rows": 1}, "n_samples=1.*noise"),
     ],
 )
-def test_what_cannot_be_fitted_is_refused_by_name(face, change, words):
+def test_what_cannot_be_fitted_is_refused_by_name(estimator, change, words):
     x, y = (value.copy() for value in table())
     if "x" in change:
         row, column, value = change["x"]
@@ -581,7 +581,7 @@ def test_what_cannot_be_fitted_is_refused_by_name(face, change, words):
         y[change["y"][0]] = change["y"][1]
     rows = change.get("rows", 30)
     with pytest.raises(ValueError, match=words):
-        face.fit(x[:rows], y[:rows])
+        estimator.fit(x[:rows], y[:rows])
 
 
 # some of these checks have fewer rows than columns

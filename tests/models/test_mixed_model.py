@@ -1,4 +1,4 @@
-"""Mixed models' face: held to the normal of all rows written down densely, and to lme4's fits."""
+"""Mixed models' estimator: held to the normal of all rows written down densely, and to lme4's fits."""
 
 import json
 
@@ -23,62 +23,62 @@ def table(seed=0):
 
 
 @pytest.fixture(scope="module", params=[(True, True), (False, False)], ids=["REML", "ML apart"])
-def face(request):
+def estimator(request):
     reml, correlated = request.param
     X, y = table()
     return MixedModel(effects={"who": ["1", "day"]}, reml=reml, correlated=correlated).fit(X, y)
 
 
-def dense(face, X):
+def dense(estimator, X):
     """Design, covariance of y and of effects with y, at what was found."""
     who = pd.get_dummies(X["who"]).to_numpy(float)
     z = np.stack([who, who * X["day"].to_numpy()[:, None]], -1).reshape(len(X), -1)
-    root = np.diag(face.spreads_["who"])
-    if "who" in face.correlations_:
-        root = root @ np.linalg.cholesky(face.correlations_["who"])
+    root = np.diag(estimator.spreads_["who"])
+    if "who" in estimator.correlations_:
+        root = root @ np.linalg.cholesky(estimator.correlations_["who"])
     cross = np.kron(np.eye(6), root @ root.T) @ z.T
     design = np.column_stack([np.ones(len(X)), X[["day", "x"]]])
-    return design, z @ cross + face.noise_**2 * np.eye(len(X)), cross
+    return design, z @ cross + estimator.noise_**2 * np.eye(len(X)), cross
 
 
-def test_likelihood_errors_and_modes_are_those_of_the_dense_normal(face):
+def test_likelihood_errors_and_modes_are_those_of_the_dense_normal(estimator):
     X, y = table()
-    design, covariance, cross = dense(face, X)
+    design, covariance, cross = dense(estimator, X)
     inverse = np.linalg.inv(covariance)
     information = design.T @ inverse @ design
     beta = np.linalg.solve(information, design.T @ inverse @ y)
-    left, free = y - design @ beta, N - 3 * face.reml
+    left, free = y - design @ beta, N - 3 * estimator.reml
     want = -0.5 * (free * np.log(2 * np.pi) + np.linalg.slogdet(covariance)[1]
                    + left @ inverse @ left
-                   + face.reml * np.linalg.slogdet(information)[1])
-    assert face.converged_ and face.loglik_ == pytest.approx(want, abs=1e-6)
-    np.testing.assert_allclose([face.intercept_, *face.coef_], beta, rtol=1e-5)
-    np.testing.assert_allclose(face.covariance_, np.linalg.inv(information), rtol=1e-6)
-    np.testing.assert_allclose(face.effects_["who"].to_numpy().ravel(), cross @ inverse @ left,
+                   + estimator.reml * np.linalg.slogdet(information)[1])
+    assert estimator.converged_ and estimator.loglik_ == pytest.approx(want, abs=1e-6)
+    np.testing.assert_allclose([estimator.intercept_, *estimator.coef_], beta, rtol=1e-5)
+    np.testing.assert_allclose(estimator.covariance_, np.linalg.inv(information), rtol=1e-6)
+    np.testing.assert_allclose(estimator.effects_["who"].to_numpy().ravel(), cross @ inverse @ left,
                                rtol=1e-4, atol=1e-4)
-    if not face.correlated:  # Henderson's: with the coefficients' own errors, REML or not
-        prior = np.kron(np.eye(6), np.diag(face.spreads_["who"] ** 2))
+    if not estimator.correlated:  # Henderson's: with the coefficients' own errors, REML or not
+        prior = np.kron(np.eye(6), np.diag(estimator.spreads_["who"] ** 2))
         own = inverse @ design
         inverse = inverse - own @ np.linalg.solve(information, own.T)
         given = np.sqrt(np.diag(prior - cross @ inverse @ cross.T))
-        np.testing.assert_allclose(face.effect_errors_["who"].to_numpy().ravel(), given, rtol=1e-5)
+        np.testing.assert_allclose(estimator.effect_errors_["who"].to_numpy().ravel(), given, rtol=1e-5)
 
 
-def test_answers_keep_labels_and_new_members_have_the_mean_of_all(face):
+def test_answers_keep_labels_and_new_members_have_the_mean_of_all(estimator):
     X, _ = table()
     some = X.iloc[:2].assign(who=["cyd", "gus"])
-    modes = face.effects_["who"]
+    modes = estimator.effects_["who"]
     assert list(modes.index) == ["ann", "bob", "cyd", "dan", "eve", "fay"]
-    plane = face.intercept_ + some[["day", "x"]].to_numpy() @ face.coef_
+    plane = estimator.intercept_ + some[["day", "x"]].to_numpy() @ estimator.coef_
     own = modes.loc["cyd", "1"] + modes.loc["cyd", "day"] * some["day"].iloc[0]
-    np.testing.assert_allclose(face.predict(some), plane + [own, 0.0])
+    np.testing.assert_allclose(estimator.predict(some), plane + [own, 0.0])
     np.testing.assert_allclose(
-        face.fit_.predict(face.as_data(X)) * face._y[1] + face._y[0], face.predict(X), rtol=1e-6)
-    told = face.effects_table()
+        estimator.fit_.predict(estimator.as_data(X)) * estimator._y[1] + estimator._y[0], estimator.predict(X), rtol=1e-6)
+    told = estimator.effects_table()
     assert told.loc[("who", "eve", "day"), "mode"] == modes.loc["eve", "day"]
-    assert list(face.table().index) == ["intercept", "day", "x"]
+    assert list(estimator.table().index) == ["intercept", "day", "x"]
     with pytest.raises(probml.DataError, match="'gus' in row 1"):
-        face.as_data(some)
+        estimator.as_data(some)
 
 
 def test_predictions_come_in_the_units_in_which_they_were_given():
@@ -111,19 +111,19 @@ def test_sleepstudy_is_that_of_lmer(shared_data, name, criterion):
     found = json.loads((shared_data / "fits" / "lmm_sleepstudy.json").read_text())
     data = pd.read_csv(shared_data / found["dataset"])
     want = found["fits"][name][criterion]
-    face = MixedModel({"Subject": ["1", "Days"] if "slope" in name else ["1"]},
+    estimator = MixedModel({"Subject": ["1", "Days"] if "slope" in name else ["1"]},
                       reml=criterion == "REML", correlated="uncorrelated" not in name)
-    face.fit(data[["Days", "Subject"]], data["Reaction"])
-    assert face.loglik_ == pytest.approx(want["loglik"], abs=1e-6)
-    np.testing.assert_allclose([face.intercept_, *face.coef_], list(want["fixed"].values()),
+    estimator.fit(data[["Days", "Subject"]], data["Reaction"])
+    assert estimator.loglik_ == pytest.approx(want["loglik"], abs=1e-6)
+    np.testing.assert_allclose([estimator.intercept_, *estimator.coef_], list(want["fixed"].values()),
                                rtol=1e-6)
-    np.testing.assert_allclose(face.standard_errors_, list(want["fixed_se"].values()), rtol=1e-4)
-    np.testing.assert_allclose(face.spreads_["Subject"],
+    np.testing.assert_allclose(estimator.standard_errors_, list(want["fixed_se"].values()), rtol=1e-4)
+    np.testing.assert_allclose(estimator.spreads_["Subject"],
                                [sd for part in want["random"].values()
                                 for sd in part["sd"].values()], rtol=1e-4)
-    assert face.noise_ == pytest.approx(want["residual"]["sd"], rel=1e-5)
+    assert estimator.noise_ == pytest.approx(want["residual"]["sd"], rel=1e-5)
     for member, told in want["blup"]["Subject"].items():
-        np.testing.assert_allclose(face.effects_["Subject"].loc[member],
+        np.testing.assert_allclose(estimator.effects_["Subject"].loc[member],
                                    list(told["mode"].values()), rtol=2e-4, atol=2e-4)
 
 
@@ -133,12 +133,12 @@ def test_counts_of_trials_are_those_of_glmer(shared_data):
     data = pd.read_csv(shared_data / found["dataset"])
     want = found["fits"]["AGQ25"]
     X = pd.get_dummies(data["period"])[["p2", "p3", "p4"]].astype(float).assign(herd=data["herd"])
-    face = MixedModel({"herd": ["1"]}, family="binomial").fit(X, data["incidence"], trials=data["size"])
-    assert face.loglik_ == pytest.approx(want["loglik_120_node_check_at_these_estimates"], abs=1e-5)
-    np.testing.assert_allclose([face.intercept_, *face.coef_], list(want["fixed"].values()),
+    estimator = MixedModel({"herd": ["1"]}, family="binomial").fit(X, data["incidence"], trials=data["size"])
+    assert estimator.loglik_ == pytest.approx(want["loglik_120_node_check_at_these_estimates"], abs=1e-5)
+    np.testing.assert_allclose([estimator.intercept_, *estimator.coef_], list(want["fixed"].values()),
                                atol=5e-4)
-    np.testing.assert_allclose(face.standard_errors_, list(want["fixed_se"].values()), rtol=0.05)
-    np.testing.assert_allclose(face.predict(X)[:8], want["fitted_mean_first8"], rtol=1e-3)
+    np.testing.assert_allclose(estimator.standard_errors_, list(want["fixed_se"].values()), rtol=0.05)
+    np.testing.assert_allclose(estimator.predict(X)[:8], want["fitted_mean_first8"], rtol=1e-3)
 
 
 def test_two_effects_of_three_members_are_integrated_out():
@@ -146,10 +146,10 @@ def test_two_effects_of_three_members_are_integrated_out():
     X = pd.DataFrame({"who": np.repeat(["a", "b", "c"], 10), "day": np.tile(np.arange(10.0), 3)})
     own = rng.normal(size=(3, 2))[np.repeat([0, 1, 2], 10)] * [1.0, 0.3]
     y = 1.0 + own[:, 0] + (0.5 + own[:, 1]) * X["day"] + 0.3 * rng.normal(size=30)
-    face = MixedModel(effects={"who": ["1", "day"]}).fit(X, y)
-    assert face.fit_.converged
+    estimator = MixedModel(effects={"who": ["1", "day"]}).fit(X, y)
+    assert estimator.fit_.converged
     # no parameters, whose mode together with their spread is no answer
-    assert (face.effects_table()["standard error"] > 0).all()
+    assert (estimator.effects_table()["standard error"] > 0).all()
 
 
 @pytest.mark.parametrize("reml", [True, False], ids=["REML", "ML"])
@@ -158,7 +158,7 @@ def test_two_members_are_effects_and_no_coefficients(reml):
     rng = np.random.default_rng(0)
     g, x = np.arange(40) % 2, rng.normal(size=40)
     y = 1 + 2 * x + np.array([-1.0, 1.5])[g] + rng.normal(size=40)
-    face = MixedModel({"g": ["1"]}, reml=reml).fit(pd.DataFrame({"g": g, "a": x}), y)
+    estimator = MixedModel({"g": ["1"]}, reml=reml).fit(pd.DataFrame({"g": g, "a": x}), y)
     design, z = np.column_stack([np.ones(40), x]), np.eye(2)[g]
 
     def height(logs):
@@ -171,5 +171,5 @@ def test_two_members_are_effects_and_no_coefficients(reml):
 
     best = minimize(lambda logs: -height(logs), [0.0, 0.0], method="Nelder-Mead",
                     options={"xatol": 1e-9, "fatol": 1e-12})
-    np.testing.assert_allclose([face.spreads_["g"].iloc[0], face.noise_], np.exp(best.x), rtol=1e-5)
-    np.testing.assert_allclose(face.loglik_, -best.fun, rtol=1e-9)
+    np.testing.assert_allclose([estimator.spreads_["g"].iloc[0], estimator.noise_], np.exp(best.x), rtol=1e-5)
+    np.testing.assert_allclose(estimator.loglik_, -best.fun, rtol=1e-9)

@@ -1,4 +1,4 @@
-"""Moments of columns in groups, and the clusters in which a face measures them, are those of all
+"""Moments of columns in groups, and the clusters in which an estimator measures them, are those of all
 rows at once, however many are looked at together."""
 
 import numpy as np

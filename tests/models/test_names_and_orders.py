@@ -32,10 +32,10 @@ def in_order(names, order, values):
 
 def groupings(names, order, effects=(["1"], ["1"])):
     table = pd.DataFrame({"x": X, "w": W, names[0]: G.astype(str), names[1]: H.astype(str)})
-    face = models.MixedModel(in_order(names, order, effects)).fit(table, Y)
-    return [face.loglik_, *face.coef_,
-            *(float(np.sum(face.spreads_[name].sort_index())) for name in names),
-            *(float(np.abs(face.effects_[name]).to_numpy().sum()) for name in names)]
+    estimator = models.MixedModel(in_order(names, order, effects)).fit(table, Y)
+    return [estimator.loglik_, *estimator.coef_,
+            *(float(np.sum(estimator.spreads_[name].sort_index())) for name in names),
+            *(float(np.abs(estimator.effects_[name]).to_numpy().sum()) for name in names)]
 
 
 def slopes(names, order):
@@ -106,7 +106,7 @@ def test_neither_names_nor_their_order_change_an_answer(case):
 
 
 def of_rows(verb):
-    return lambda face, X: getattr(face, verb)(X)
+    return lambda estimator, X: getattr(estimator, verb)(X)
 
 
 PROBABILITIES, DENSITY, PREDICTION = map(of_rows, ("predict_proba", "score_samples", "predict"))

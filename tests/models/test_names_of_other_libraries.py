@@ -35,34 +35,34 @@ FITTED = {
 
 @pytest.mark.parametrize("name", FITTED)
 def test_every_name_of_a_fitted_estimator_is_there_or_absent(name):
-    face = FITTED[name]()
-    for attribute in dir(face):
-        hasattr(face, attribute)  # raises what is no AttributeError
+    estimator = FITTED[name]()
+    for attribute in dir(estimator):
+        hasattr(estimator, attribute)  # raises what is no AttributeError
 
 
 @pytest.mark.parametrize("name", [name for name in models.__all__
                                   if hasattr(getattr(models, name), "transform")])
 def test_what_transforms_names_its_columns(name):
-    face = getattr(models, name)()
-    assert hasattr(face, "set_output") and hasattr(face, "get_feature_names_out")
+    estimator = getattr(models, name)()
+    assert hasattr(estimator, "set_output") and hasattr(estimator, "get_feature_names_out")
 
 
 def test_columns_of_transforms_are_a_table_where_that_is_asked():
-    face = models.FisherDiscriminant().fit(X, THREE).set_output(transform="pandas")
-    assert list(face.transform(X).columns) == ["fisherdiscriminant0", "fisherdiscriminant1"]
+    estimator = models.FisherDiscriminant().fit(X, THREE).set_output(transform="pandas")
+    assert list(estimator.transform(X).columns) == ["fisherdiscriminant0", "fisherdiscriminant1"]
     assert list(models.PoissonFactors(2).fit(COUNTS).get_feature_names_out()) == [
         "poissonfactors0", "poissonfactors1"]
 
 
-@pytest.mark.parametrize("face", [models.FactorAnalysis(1, max_iter=1),
+@pytest.mark.parametrize("estimator", [models.FactorAnalysis(1, max_iter=1),
                                   models.SparseCoding(2, max_iter=1)], ids=repr)
-def test_what_has_not_converged_is_a_convergence_warning(face):
+def test_what_has_not_converged_is_a_convergence_warning(estimator):
     for kind in (ConvergenceWarning, RuntimeWarning):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", kind)
             with pytest.raises(kind):
-                face.fit(X)
+                estimator.fit(X)
 
 
 PRIORS = np.array([0.2, 0.8])
@@ -104,15 +104,15 @@ def test_as_many_classes_as_rows_are_refused_in_words():
 
 
 def test_draws_take_a_seed():
-    face = models.KernelDensity().fit(X)
-    assert (face.sample(3, random_state=1) == face.sample(3, random_state=1)).all()
-    assert (face.sample(3, random_state=1) != face.sample(3, random_state=2)).any()
+    estimator = models.KernelDensity().fit(X)
+    assert (estimator.sample(3, random_state=1) == estimator.sample(3, random_state=1)).all()
+    assert (estimator.sample(3, random_state=1) != estimator.sample(3, random_state=2)).any()
 
 
 def test_draws_of_a_process_have_its_mean_and_width():
     at = np.linspace(-1, 1, 4)[:, None]
-    face = models.GaussianProcess(n_starts=1).fit(X[:, :1], X[:, 0] + 0.3 * R.normal(size=70))
-    drawn, (mean, spread) = face.sample_y(at, 4000), face.predict(at, return_std=True)
+    estimator = models.GaussianProcess(n_starts=1).fit(X[:, :1], X[:, 0] + 0.3 * R.normal(size=70))
+    drawn, (mean, spread) = estimator.sample_y(at, 4000), estimator.predict(at, return_std=True)
     np.testing.assert_allclose(drawn.mean(1), mean, atol=0.03)
     np.testing.assert_allclose(drawn.std(1), spread, rtol=0.06)
 
@@ -125,21 +125,21 @@ def test_sparse_rows_are_rows():
 
 
 def test_a_hidden_markov_model_is_what_its_attributes_are_set_to():
-    face = models.HiddenMarkov(2)
-    face.startprob_, face.transmat_ = [0.6, 0.4], [[0.9, 0.1], [0.2, 0.8]]
-    face.means_, face.covars_ = [[0.0], [5.0]], [[1.0], [4.0]]
-    drawn, states = face.sample(50, random_state=0)
-    assert (face.predict(drawn) == states).mean() > 0.9
-    good, path = face.decode(drawn, algorithm="map")
-    np.testing.assert_array_equal(path, face.predict_proba(drawn).argmax(1))
-    assert good == pytest.approx(face.predict_proba(drawn).max(1).sum(), rel=1e-5)
-    np.testing.assert_allclose(face.covars_, [[1.0], [4.0]])
+    estimator = models.HiddenMarkov(2)
+    estimator.startprob_, estimator.transmat_ = [0.6, 0.4], [[0.9, 0.1], [0.2, 0.8]]
+    estimator.means_, estimator.covars_ = [[0.0], [5.0]], [[1.0], [4.0]]
+    drawn, states = estimator.sample(50, random_state=0)
+    assert (estimator.predict(drawn) == states).mean() > 0.9
+    good, path = estimator.decode(drawn, algorithm="map")
+    np.testing.assert_array_equal(path, estimator.predict_proba(drawn).argmax(1))
+    assert good == pytest.approx(estimator.predict_proba(drawn).max(1).sum(), rel=1e-5)
+    np.testing.assert_allclose(estimator.covars_, [[1.0], [4.0]])
     with pytest.raises(ModelError, match="decode.*'viterbi', 'map'"):
-        face.decode(drawn, algorithm="best")
+        estimator.decode(drawn, algorithm="best")
 
 
 def test_upper_triangles_make_the_precisions():
-    face = models.GaussianMixture(2, n_init=1).fit(X)
-    root = face.precisions_cholesky_
-    np.testing.assert_allclose(root @ np.swapaxes(root, -1, -2), face.precisions_, rtol=2e-3,
+    estimator = models.GaussianMixture(2, n_init=1).fit(X)
+    root = estimator.precisions_cholesky_
+    np.testing.assert_allclose(root @ np.swapaxes(root, -1, -2), estimator.precisions_, rtol=2e-3,
                                atol=1e-4)

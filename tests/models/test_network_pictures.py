@@ -74,8 +74,8 @@ def kinds(ax):
     """Node → the kind of which it has the colour of the edge."""
     to = matplotlib.colors.to_hex
     return {
-        n: [k for k, (edge, face, _) in STYLES.items()
-            if (to(p.get_edgecolor()), to(p.get_facecolor())) == (edge, to(face))]
+        n: [k for k, (edge, estimator, _) in STYLES.items()
+            if (to(p.get_edgecolor()), to(p.get_facecolor())) == (edge, to(estimator))]
         for n, p in frames(ax).items()
     }
 

@@ -21,8 +21,8 @@ LOCAL = {"check_sample_weight_equivalence_on_dense_data": "rounding, which diffe
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:MAP of model")
 @parametrize_with_checks([NeuralNetworkClassifier(hidden=4), NeuralNetworkRegressor(hidden=4)],
-                         expected_failed_checks=lambda face: LOCAL)
-def test_faces_keep_the_contract_of_scikit_learn(estimator, check):
+                         expected_failed_checks=lambda estimator: LOCAL)
+def test_estimators_keep_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
 
@@ -58,21 +58,21 @@ def test_a_network_without_hidden_layers_is_softmax_regression():
 
 
 def test_mini_batches_and_early_stopping_are_a_setting():
-    face = NeuralNetworkClassifier(8, optimizer=optax.adam(0.05), batch_rows=20, steps=30_000,
+    estimator = NeuralNetworkClassifier(8, optimizer=optax.adam(0.05), batch_rows=20, steps=30_000,
                                    held_out=0.25, patience=4, random_state=3)
-    face.fit(X, Y)
-    assert face.score(X, Y) > 0.9 and len(face.held_out_) == len(face.history_)
-    again = NeuralNetworkClassifier(**face.get_params()).fit(X, Y)
-    np.testing.assert_array_equal(face.predict_proba(X), again.predict_proba(X))
+    estimator.fit(X, Y)
+    assert estimator.score(X, Y) > 0.9 and len(estimator.held_out_) == len(estimator.history_)
+    again = NeuralNetworkClassifier(**estimator.get_params()).fit(X, Y)
+    np.testing.assert_array_equal(estimator.predict_proba(X), again.predict_proba(X))
 
 
 def test_curves_are_learnt_in_any_units():
     rng = np.random.default_rng(0)
     x = rng.uniform(-3, 3, (200, 1))
     y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=200)
-    face = NeuralNetworkRegressor(12).fit(x * 1e3 + 1e6, 50 * y + 7)
-    assert face.score(x * 1e3 + 1e6, 50 * y + 7) > 0.95
-    assert face.noise_ == pytest.approx(5.0, rel=0.3)
+    estimator = NeuralNetworkRegressor(12).fit(x * 1e3 + 1e6, 50 * y + 7)
+    assert estimator.score(x * 1e3 + 1e6, 50 * y + 7) > 0.95
+    assert estimator.noise_ == pytest.approx(5.0, rel=0.3)
 
 
 def test_held_out_rows_choose_the_weight_decay(moons):
@@ -84,10 +84,10 @@ def test_held_out_rows_choose_the_weight_decay(moons):
 
 @pytest.mark.slow
 def test_the_weights_of_a_network_have_a_posterior():
-    face = NeuralNetworkClassifier(3, engine=probml.Laplace()).fit(X[:60], Y[:60])
-    averaged, plug = face.predict_proba(X), face.fit_.predict_proba(face.as_data(X), "y",
+    estimator = NeuralNetworkClassifier(3, engine=probml.Laplace()).fit(X[:60], Y[:60])
+    averaged, plug = estimator.predict_proba(X), estimator.fit_.predict_proba(estimator.as_data(X), "y",
                                                                     plug_in=True)
-    assert np.abs(averaged - plug).max() > 0.01 and face.score(X, Y) > 0.8
+    assert np.abs(averaged - plug).max() > 0.01 and estimator.score(X, Y) > 0.8
 
 
 def test_laplace_over_the_last_layer_leaves_the_others_at_the_mode():

@@ -1,4 +1,4 @@
-"""What no face can take is refused by column, row and kind."""
+"""What no estimator can take is refused by column, row and kind."""
 
 import numpy as np
 import pandas as pd
@@ -35,17 +35,17 @@ def test_cells_of_several_values_are_no_category(kind):
 def test_dates_in_the_place_of_numbers_are_refused_when_asked(dated):
     """As floats they would be counts of some part of a second."""
     table = pd.DataFrame(X, columns=["a", "b"])
-    for face in (models.NaiveBayes().fit(table, Y > 2), models.MixedMixture(2, n_init=1).fit(table)):
+    for estimator in (models.NaiveBayes().fit(table, Y > 2), models.MixedMixture(2, n_init=1).fit(table)):
         with pytest.raises(probml.DataError, match="'a' has dates or times"):
-            face.predict(table.assign(a=dated(table["a"])))
+            estimator.predict(table.assign(a=dated(table["a"])))
 
 
 def test_dates_are_no_codes():
     """NumPy makes whole numbers of moments in nanoseconds, and 0 and 1 are codes."""
     codes = pd.DataFrame({"a": [0, 1, 0, 1, 1, 0], "b": [0, 1, 0, 1, 0, 0]})
-    face = models.LatentClass(2, n_init=1).fit(codes)
+    estimator = models.LatentClass(2, n_init=1).fit(codes)
     with pytest.raises(probml.DataError, match="not in the training data"):
-        face.predict(codes.astype(float).apply(pd.to_datetime))
+        estimator.predict(codes.astype(float).apply(pd.to_datetime))
 
 
 def test_intervals_are_categories_of_a_mixture():
@@ -56,10 +56,10 @@ def test_intervals_are_categories_of_a_mixture():
 
 def test_the_log_density_of_a_process_is_of_one_answer_a_row():
     with pytest.warns(probml.ConvergenceWarning, match="rising as 'length.*limit"):  # of the second column
-        face = models.GaussianProcess(n_starts=1).fit(X, Y)
-    mean, spread = face.predict(X, return_std=True)
+        estimator = models.GaussianProcess(n_starts=1).fit(X, Y)
+    mean, spread = estimator.predict(X, return_std=True)
     seen = np.where(np.arange(6) == 2, np.nan, Y)
     right = np.where(np.isnan(seen), 0.0, norm.logpdf(Y, mean, spread))
-    np.testing.assert_allclose(face.log_prob(X, seen), right, rtol=1e-6)
+    np.testing.assert_allclose(estimator.log_prob(X, seen), right, rtol=1e-6)
     with pytest.raises(ValueError, match="1d array"):
-        face.log_prob(X, np.ones((6, 2)))
+        estimator.log_prob(X, np.ones((6, 2)))

@@ -84,24 +84,24 @@ def of_rows(weight, spread=1.0):
     return spread * np.linalg.inv(PLAIN.T * weight @ PLAIN)
 
 
-def planes(face):
-    eta = PLAIN @ np.r_[face.intercept_, np.ravel(face.coef_)]
+def planes(estimator):
+    eta = PLAIN @ np.r_[estimator.intercept_, np.ravel(estimator.coef_)]
     return eta, 1 / (1 + np.exp(-eta))
 
 
-def least_squares(face):
-    left = Y["normal"] - planes(face)[0]
+def least_squares(estimator):
+    left = Y["normal"] - planes(estimator)[0]
     return of_rows(np.ones(N), left @ left / (N - 3))
 
 
 def fisher(family):
-    def inverse(face):
-        eta, p = planes(face)
+    def inverse(estimator):
+        eta, p = planes(estimator)
         mean = np.exp(eta)
         if family == "gamma":
             return of_rows(np.ones(N), np.sum((Y["gamma"] / mean - 1) ** 2) / (N - 3))
         if family == "negative binomial":
-            return of_rows(mean / (1 + mean / face.concentration_))
+            return of_rows(mean / (1 + mean / estimator.concentration_))
         return of_rows({"poisson": mean, "bernoulli": p * (1 - p), "binomial": 7 * p * (1 - p)}[
             family])
 
@@ -116,43 +116,43 @@ def inverse_information(log, point, step):
     return np.linalg.inv(-np.array(bends) / (4 * step**2))
 
 
-def probit(face):
-    eta, _ = planes(face)
+def probit(estimator):
+    eta, _ = planes(estimator)
     p = stats.norm.cdf(eta)
     return of_rows(stats.norm.pdf(eta) ** 2 / (p * (1 - p)))
 
 
-def student(face):
+def student(estimator):
     """From second differences of the likelihood in (b, β, log variance)."""
     def log(t):
         return stats.t.logpdf(Y["normal"], 4.0, PLAIN @ t[:3], np.exp(t[3] / 2)).sum()
 
-    return inverse_information(log, np.r_[face.intercept_, face.coef_, 2 * np.log(face.scale_)],
+    return inverse_information(log, np.r_[estimator.intercept_, estimator.coef_, 2 * np.log(estimator.scale_)],
                                1e-4)[:3, :3]
 
 
-def generalised(face):
+def generalised(estimator):
     """Generalised least squares, at the spreads that were found."""
-    covariance = face.noise_**2 * np.eye(N)
-    for name, spread in face.spreads_.items():
+    covariance = estimator.noise_**2 * np.eye(N)
+    for name, spread in estimator.spreads_.items():
         members = {"g": G, "h": H}[name]
         covariance += spread.iloc[0] ** 2 * (members[:, None] == members)
     return np.linalg.inv(PLAIN.T @ np.linalg.solve(covariance, PLAIN))
 
 
-def given_scales(face):
+def given_scales(estimator):
     """The posterior of weights about means, and of the level."""
     out = np.zeros((3, 3))
-    out[0, 0] = 1 / face.alpha_ / N
+    out[0, 0] = 1 / estimator.alpha_ / N
     about = np.eye(3)
-    out[1:, 1:] = face.sigma_
+    out[1:, 1:] = estimator.sigma_
     about[0, 1:] = -Z.mean(0)
     return about @ out @ about.T
 
 
 class Case(NamedTuple):
     fitted: object
-    by_hand: object = None  # face → the covariance of (b, β) in plain units
+    by_hand: object = None  # estimator → the covariance of (b, β) in plain units
     close: float = 1e-5  # to that
     invariant: float = 1e-6
     quick: bool = False
@@ -197,9 +197,9 @@ CASES = {
 }
 
 
-def shown(face):
+def shown(estimator):
     """(estimates, standard errors) of (b, β), as the summary has them."""
-    summary = face.fit_.summary()
+    summary = estimator.fit_.summary()
     named = [e for e in summary.index if e.startswith("intercept")] + [
         e for e in summary.index if e.startswith("beta")]
     return (summary.loc[named, "value" if "value" in summary else "mean"].to_numpy(float),
@@ -218,20 +218,20 @@ def test_a_coefficient_has_one_standard_error_in_all_units(double, name):
     case, base = CASES[name], None
     for move in ("plain", "far", "both") if case.quick else MOVES:
         centre, unit = map(np.asarray, MOVES[move])
-        face = case.fitted(centre + unit * Z)
-        value, sd = shown(face)
+        estimator = case.fitted(centre + unit * Z)
+        value, sd = shown(estimator)
         assert np.isfinite(sd).all() and (sd > 0).all(), move
-        if hasattr(face, "standard_errors_"):
-            np.testing.assert_allclose(face.standard_errors_, sd, rtol=1e-9, err_msg=move)
-            np.testing.assert_allclose(face.table()["standard error"], sd, rtol=1e-9, err_msg=move)
-            np.testing.assert_allclose(np.sqrt(np.diag(face.covariance_)), sd, rtol=1e-9)
+        if hasattr(estimator, "standard_errors_"):
+            np.testing.assert_allclose(estimator.standard_errors_, sd, rtol=1e-9, err_msg=move)
+            np.testing.assert_allclose(estimator.table()["standard error"], sd, rtol=1e-9, err_msg=move)
+            np.testing.assert_allclose(np.sqrt(np.diag(estimator.covariance_)), sd, rtol=1e-9)
         first = len(sd) - 2  # whether there is an intercept
         if base is None:
-            base = value, sd, face.fit_._covariance(("intercept", "beta")[1 - first :]) if not hasattr(
-                face, "covariance_") else face.covariance_
+            base = value, sd, estimator.fit_._covariance(("intercept", "beta")[1 - first :]) if not hasattr(
+                estimator, "covariance_") else estimator.covariance_
             np.testing.assert_allclose(np.sqrt(np.diag(base[2])), sd, rtol=1e-6)
             if case.by_hand:
-                np.testing.assert_allclose(base[2], case.by_hand(face), rtol=case.close,
+                np.testing.assert_allclose(base[2], case.by_hand(estimator), rtol=case.close,
                                            atol=case.close * base[2].max())
         back = np.diag(np.r_[np.ones(first), 1 / unit])
         if first:
@@ -242,21 +242,21 @@ def test_a_coefficient_has_one_standard_error_in_all_units(double, name):
 
 
 def test_a_report_and_files_show_it_too(tmp_path):
-    face = mixed("g")(Z + 1e4)
+    estimator = mixed("g")(Z + 1e4)
     of_b = np.r_[1.0, -1e4, -1e4]
-    want = np.sqrt(np.r_[of_b @ generalised(face) @ of_b, np.diag(generalised(face))[1:]])
-    np.testing.assert_allclose(shown(face)[1], want, rtol=1e-3)
-    np.testing.assert_allclose(face.standard_errors_, want, rtol=1e-3)
-    face.save(tmp_path / "face")
-    face.fit_.save(tmp_path / "fit")
-    for again in (probml.load(tmp_path / "face").fit_, probml.load(tmp_path / "fit")):
+    want = np.sqrt(np.r_[of_b @ generalised(estimator) @ of_b, np.diag(generalised(estimator))[1:]])
+    np.testing.assert_allclose(shown(estimator)[1], want, rtol=1e-3)
+    np.testing.assert_allclose(estimator.standard_errors_, want, rtol=1e-3)
+    estimator.save(tmp_path / "estimator")
+    estimator.fit_.save(tmp_path / "fit")
+    for again in (probml.load(tmp_path / "estimator").fit_, probml.load(tmp_path / "fit")):
         summary = again.summary()
         np.testing.assert_allclose(summary.loc[["intercept", "beta[a]", "beta[b]"], "sd"],
-                                   face.standard_errors_, rtol=1e-6)
+                                   estimator.standard_errors_, rtol=1e-6)
         np.testing.assert_allclose(summary.loc[[f"g[{i}]" for i in range(9)], "sd"],
-                                   face.effect_errors_["g"]["1"], rtol=1e-6)
-    page = face.report(tmp_path / "page.html").read_text()
-    assert f"{face.standard_errors_[0]:.4g}" in page
+                                   estimator.effect_errors_["g"]["1"], rtol=1e-6)
+    page = estimator.report(tmp_path / "page.html").read_text()
+    assert f"{estimator.standard_errors_[0]:.4g}" in page
 
 
 @pytest.mark.parametrize("engine", [None, probml.MAP(), pytest.param(LAPLACE, marks=pytest.mark.slow)],
@@ -265,11 +265,11 @@ def test_a_report_and_files_show_it_too(tmp_path):
     "robust", marks=pytest.mark.slow), pytest.param("gamma", marks=pytest.mark.slow)])
 def test_no_engine_puts_a_prior_on_coefficients_without_a_penalty(kind, engine):
     """In small units, where a prior of one unit would say everything."""
-    face = {"logistic": LogisticRegression(C=np.inf, engine=engine),
+    estimator = {"logistic": LogisticRegression(C=np.inf, engine=engine),
             "robust": RobustRegression(engine=engine)}.get(
                 kind, GeneralizedLinearModel(kind, engine=engine) if kind in Y else None)
     y = Y[{"logistic": "bernoulli", "robust": "normal"}.get(kind, kind)]
-    found = face.fit(1e-3 * Z, y).fit_.summary()
+    found = estimator.fit(1e-3 * Z, y).fit_.summary()
     default = {"logistic": LogisticRegression(C=np.inf), "robust": RobustRegression()}.get(
         kind, GeneralizedLinearModel(kind) if kind in Y else None).fit(Z, y)
     value = found["value" if "value" in found else "mean"].loc[["beta[0]", "beta[1]"]]
@@ -277,27 +277,27 @@ def test_no_engine_puts_a_prior_on_coefficients_without_a_penalty(kind, engine):
 
 
 def test_a_normal_family_has_a_density_at_the_noise_that_was_found():
-    face = GeneralizedLinearModel().fit(Z, 10 * Y["normal"])
-    want = stats.norm(face.predict(Z), face.dispersion_**0.5).logpdf(10 * Y["normal"])
-    np.testing.assert_allclose(face.log_prob(Z, 10 * Y["normal"]), want, rtol=1e-4, atol=1e-4)
+    estimator = GeneralizedLinearModel().fit(Z, 10 * Y["normal"])
+    want = stats.norm(estimator.predict(Z), estimator.dispersion_**0.5).logpdf(10 * Y["normal"])
+    np.testing.assert_allclose(estimator.log_prob(Z, 10 * Y["normal"]), want, rtol=1e-4, atol=1e-4)
 
 
 def test_coefficients_of_several_classes_have_those_of_their_differences():
     y = np.minimum(Y["poisson"], 2)
-    face = LogisticRegression(C=np.inf).fit(Z + 5.0, y)
+    estimator = LogisticRegression(C=np.inf).fit(Z + 5.0, y)
     design = np.c_[np.ones(N), Z + 5.0]
-    logits = design @ np.c_[face.intercept_, face.coef_].T
+    logits = design @ np.c_[estimator.intercept_, estimator.coef_].T
     p = np.exp(logits - logits.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
     information = sum(np.kron(np.diag(q) - np.outer(q, q), np.outer(x, x)) for q, x in zip(
         p, design, strict=True))
     want = np.sqrt(np.diag(np.linalg.pinv(information, rcond=1e-10, hermitian=True))).reshape(3, 3)
-    summary = face.fit_.summary()
+    summary = estimator.fit_.summary()
     for k in range(3):
         found = summary.loc[[f"intercept[{k}]", f"beta[0, {k}]", f"beta[1, {k}]"]]
         np.testing.assert_allclose(found["sd"].astype(float), want[k], rtol=1e-3)
         np.testing.assert_allclose(found["value"].astype(float),
-                                   [face.intercept_[k], *face.coef_[k]], rtol=1e-3, atol=1e-4)
+                                   [estimator.intercept_[k], *estimator.coef_[k]], rtol=1e-3, atol=1e-4)
 
 
 # Effects of groups, in functions of one's own

@@ -25,8 +25,8 @@ WEIGHTS = {"check_sample_weight_equivalence_on_dense_data": "a row twice is two 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Perceptron stopped:RuntimeWarning")
-@parametrize_with_checks([Perceptron(max_iter=50)], expected_failed_checks=lambda face: WEIGHTS)
-def test_the_face_keeps_the_contract_of_scikit_learn(estimator, check):
+@parametrize_with_checks([Perceptron(max_iter=50)], expected_failed_checks=lambda estimator: WEIGHTS)
+def test_the_estimator_keeps_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
 
@@ -39,9 +39,9 @@ def test_every_step_is_rosenblatts():
             if sign * (w @ x) <= 0:
                 w, mistakes = w + sign * x, mistakes + 1
         wrong = (SIGNS * (rows @ w) <= 0).any()
-    face = Perceptron(shuffle=False).fit(TWO, Y[:100])
-    np.testing.assert_allclose(np.r_[face.coef_[0], face.intercept_], w, atol=1e-9)
-    assert (face.mistakes_, face.n_iter_, face.converged_, face.mistaken_) == (mistakes, epochs,
+    estimator = Perceptron(shuffle=False).fit(TWO, Y[:100])
+    np.testing.assert_allclose(np.r_[estimator.coef_[0], estimator.intercept_], w, atol=1e-9)
+    assert (estimator.mistakes_, estimator.n_iter_, estimator.converged_, estimator.mistaken_) == (mistakes, epochs,
                                                                                True, 0)
 
 
@@ -51,29 +51,29 @@ def test_separable_classes_are_parted_within_novikoffs_bound(seed):
     widest = SupportVectorMachine(C=1e6, kernel="linear", tol=1e-8).fit(TWO, Y[:100])
     plane = np.r_[widest.coef_[0], widest.intercept_]
     margin = (SIGNS * (rows @ plane)).min() / np.linalg.norm(plane)
-    face = Perceptron(random_state=seed).fit(TWO, NAMES[:100])
-    assert face.converged_ and 0 < face.mistakes_ <= (
+    estimator = Perceptron(random_state=seed).fit(TWO, NAMES[:100])
+    assert estimator.converged_ and 0 < estimator.mistakes_ <= (
         np.linalg.norm(rows, axis=1).max() / margin
     ) ** 2
-    np.testing.assert_array_equal(face.predict(TWO), NAMES[:100])
+    np.testing.assert_array_equal(estimator.predict(TWO), NAMES[:100])
 
 
 def test_several_classes_are_parted_together():
     # no plane parts the second from the rest
     x, y = make_blobs(120, centers=[[-4, 0], [0, 0], [4, 0]], cluster_std=0.4, random_state=0)
-    face = Perceptron().fit(x, y)
-    assert face.converged_ and face.coef_.shape == (3, 2) and face.decision_function(x).shape == (
+    estimator = Perceptron().fit(x, y)
+    assert estimator.converged_ and estimator.coef_.shape == (3, 2) and estimator.decision_function(x).shape == (
         120, 3
     )
-    np.testing.assert_array_equal(face.predict(x), y)
+    np.testing.assert_array_equal(estimator.predict(x), y)
 
 
 def test_classes_that_no_plane_parts_leave_the_best_planes_and_a_warning():
     with pytest.warns(RuntimeWarning, match="max_iter=60 epochs; its best planes misclassify . of 150 "
                       "rows.*standardise"):
-        face = Perceptron(max_iter=60).fit(X, Y)
-    assert not face.converged_ and face.n_iter_ == 60
-    assert (face.predict(X) != Y).sum() == face.mistaken_ <= 9
+        estimator = Perceptron(max_iter=60).fit(X, Y)
+    assert not estimator.converged_ and estimator.n_iter_ == 60
+    assert (estimator.predict(X) != Y).sum() == estimator.mistaken_ <= 9
 
 
 def test_the_order_of_rows_comes_from_the_seed():
@@ -97,10 +97,10 @@ def test_rows_of_weight_zero_are_not_there_and_steps_are_weighted():
 def test_the_fit_has_the_classes_and_the_loss_as_it_is_written():
     with pytest.warns(RuntimeWarning, match="stopped"):
         several = Perceptron(max_iter=5).fit(X, NAMES)
-    for face, x in ((several, X), (Perceptron().fit(TWO, NAMES[:100]), TWO)):
-        np.testing.assert_array_equal(face.fit_.predict(face.as_data(x)), face.predict(x))
+    for estimator, x in ((several, X), (Perceptron().fit(TWO, NAMES[:100]), TWO)):
+        np.testing.assert_array_equal(estimator.fit_.predict(estimator.as_data(x)), estimator.predict(x))
         with pytest.raises(probml.Refusal, match="needs the likelihood of a row.*'mistake'"):
-            probml.compare({"perceptron": face.fit_}, face.as_data(x, NAMES[: len(x)]))
+            probml.compare({"perceptron": estimator.fit_}, estimator.as_data(x, NAMES[: len(x)]))
     scores = several.decision_function(X)
     loss = np.maximum(
         np.where(np.eye(3, dtype=bool)[Y], -np.inf, scores).max(1) - scores[np.arange(150), Y], 0
@@ -119,7 +119,7 @@ def test_it_works_in_pipelines_and_searches():
 
 
 @pytest.mark.parametrize(
-    ("face", "x", "y", "words"),
+    ("estimator", "x", "y", "words"),
     [
         (Perceptron(max_iter=0), X, Y, "max_iter=0"),
         (Perceptron(shuffle="yes"), X, Y, "shuffle='yes'"),
@@ -131,6 +131,6 @@ def test_it_works_in_pipelines_and_searches():
         (Perceptron(), X, np.where(Y == 1, None, NAMES), "y has no label in row 50"),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name(face, x, y, words):
+def test_what_cannot_be_used_is_refused_by_name(estimator, x, y, words):
     with pytest.raises(ValueError, match=words):
-        face.fit(x, y)
+        estimator.fit(x, y)

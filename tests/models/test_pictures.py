@@ -75,13 +75,13 @@ def test_a_density_is_the_sum_of_its_components_and_integrates_to_one(mixture, t
 
 def test_a_density_of_counts_is_a_probability_at_every_count():
     counts = np.random.default_rng(0).poisson([[2.0], [9.0]] * 40).reshape(-1, 1)
-    face = PoissonMixture(2, random_state=0).fit(counts)
-    grid, total = lines(pictures.density(face, counts))["mixture"].T
+    estimator = PoissonMixture(2, random_state=0).fit(counts)
+    grid, total = lines(pictures.density(estimator, counts))["mixture"].T
     np.testing.assert_array_equal(grid, np.arange(counts.min(), counts.max() + 1))
-    np.testing.assert_allclose(total, np.exp(face.score_samples(grid[:, None])), rtol=1e-9)
+    np.testing.assert_allclose(total, np.exp(estimator.score_samples(grid[:, None])), rtol=1e-9)
 
 
-def test_a_fit_is_drawn_as_a_face_is(mixture, table):
+def test_a_fit_is_drawn_as_an_estimator_is(mixture, table):
     x = table.to_numpy()
     fit = gaussian_mixture(2, 2).at(mixture.fit_.params)
     for ours, theirs in (
@@ -102,8 +102,8 @@ def axes_of(edge, mean):
 @pytest.mark.parametrize("covariance",
                          ["full", "tied", "diag", "spherical", "tied diag", "tied spherical"])
 def test_ellipses_have_the_eigenvalues_of_the_covariance(table, covariance):
-    face = GaussianMixture(2, covariance_type=covariance, random_state=0).fit(table)
-    ax = pictures.ellipses(face, table, sd=(1, 3))
+    estimator = GaussianMixture(2, covariance_type=covariance, random_state=0).fit(table)
+    ax = pictures.ellipses(estimator, table, sd=(1, 3))
     drawn = [line.get_xydata() for line in ax.get_lines()]
     assert len(drawn) == 4 and (ax.get_xlabel(), ax.get_ylabel()) == tuple(NAMES)
     whole = {
@@ -113,12 +113,12 @@ def test_ellipses_have_the_eigenvalues_of_the_covariance(table, covariance):
         "spherical": lambda c: c[:, None, None] * np.eye(2),
         "tied diag": lambda c: np.stack([np.diag(c)] * 2),
         "tied spherical": lambda c: np.stack([c * np.eye(2)] * 2),
-    }[covariance](face.covariances_)
+    }[covariance](estimator.covariances_)
     for j in range(2):
         for size, edge in zip((1, 3), drawn[2 * j : 2 * j + 2], strict=True):
             expected = size**2 * np.linalg.eigvalsh(whole[j])
             # the ellipse has 181 corners
-            np.testing.assert_allclose(axes_of(edge, face.means_[j]), expected, rtol=2e-3)
+            np.testing.assert_allclose(axes_of(edge, estimator.means_[j]), expected, rtol=2e-3)
 
 
 def test_points_have_the_mixed_colours_of_their_probabilities_and_torn_rows_are_ticks(
@@ -166,17 +166,17 @@ def test_a_profile_writes_the_parameters_and_colours_how_far_they_are_apart(tmp_
         ["f", "m"], 120
     ), "site": random.choice(["a", "b", "c"], 120), "x": random.normal(size=120)})
     table.loc[y == "large", "x"] += 3.0
-    face = NaiveBayes(kinds={"x": "normal"}).fit(table, y)
-    ax = pictures.profile(face)
+    estimator = NaiveBayes(kinds={"x": "normal"}).fit(table, y)
+    ax = pictures.profile(estimator)
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["sex = m", "site = a", "site = b",
                                                                   "site = c", "x"]
     assert [tick.get_text().split("\n")[0] for tick in ax.get_xticklabels()] == ["large", "small"]
-    tables = face.tables_
+    tables = estimator.tables_
     expected = np.vstack([tables["sex"]["probs"][:, 1], tables["site"]["probs"].T])
     written = np.array([float(text.get_text()) for text in ax.texts]).reshape(5, 2)
     np.testing.assert_allclose(written[:4], expected, atol=0.005)
     np.testing.assert_allclose(written[4], tables["x"]["mean"], rtol=5e-3)
-    shown, w = ax.images[0].get_array()[1], face.class_prior_
+    shown, w = ax.images[0].get_array()[1], estimator.class_prior_
     overall = expected[1] @ w
     np.testing.assert_allclose(shown, (expected[1] - overall) / np.sqrt(overall * (1 - overall)),
                                atol=1e-9)
@@ -184,17 +184,17 @@ def test_a_profile_writes_the_parameters_and_colours_how_far_they_are_apart(tmp_
 
 
 @pytest.mark.slow
-def test_every_kind_of_face_has_a_profile(mixture, table):
+def test_every_kind_of_estimator_has_a_profile(mixture, table):
     codes = np.random.default_rng(0).integers(3, size=(60, 2))
     assert len(pictures.profile(LatentClass(2, random_state=0).fit(codes)).get_yticks()) == 6
     rates = pictures.profile(PoissonMixture(2, random_state=0).fit(codes))
     assert [tick.get_text() for tick in rates.get_yticklabels()] == ["0", "1"]
     kinds = {0: "bernoulli", 1: "geometric", 2: "exponential", 3: "multinomial", 4: "multinomial"}
     X = np.column_stack([codes[:, 0] % 2, codes[:, 1], codes[:, 0] + 0.5, codes])
-    face = NaiveBayes(kinds=kinds).fit(X, codes[:, 0] > 0)
-    written = np.array([float(text.get_text()) for text in pictures.profile(face).texts]).reshape(5,
+    estimator = NaiveBayes(kinds=kinds).fit(X, codes[:, 0] > 0)
+    written = np.array([float(text.get_text()) for text in pictures.profile(estimator).texts]).reshape(5,
                                                                                                   2)
-    tables, atol = face.tables_, 0.006
+    tables, atol = estimator.tables_, 0.006
     np.testing.assert_allclose(written[0], tables[0]["probs"], atol=atol)
     np.testing.assert_allclose(written[1], 1 / tables[1]["probs"] - 1, atol=atol)
     np.testing.assert_allclose(written[2], 1 / tables[2]["rate"], atol=atol)
@@ -237,11 +237,11 @@ def test_choosing_draws_the_table_and_rings_the_best(tmp_path):
 
 
 @pytest.mark.slow
-def test_choosing_takes_the_table_of_a_face_fitted_with_a_range(table):
-    face = GaussianMixture(range(1, 4), random_state=0).fit(table)
-    found = lines(pictures.choosing(face.table_))
-    np.testing.assert_array_equal(found[f"BIC: best at {face.n_components_}"][:, 1],
-                                  face.table_["bic"])
+def test_choosing_takes_the_table_of_an_estimator_fitted_with_a_range(table):
+    estimator = GaussianMixture(range(1, 4), random_state=0).fit(table)
+    found = lines(pictures.choosing(estimator.table_))
+    np.testing.assert_array_equal(found[f"BIC: best at {estimator.n_components_}"][:, 1],
+                                  estimator.table_["bic"])
 
 
 def test_pictures_are_drawn_where_they_are_told_to_and_leave_no_state(mixture, table):
@@ -267,9 +267,9 @@ def test_a_picture_is_pyplots_where_pyplot_is_loaded(monkeypatch):
 
 @pytest.mark.slow
 def test_more_components_than_named_colours_have_colours_of_their_own(table):
-    face = GaussianMixture(9, covariance_type="tied spherical", random_state=0).fit(table)
+    estimator = GaussianMixture(9, covariance_type="tied spherical", random_state=0).fit(table)
     assert len(
-        {line.get_color().tobytes() for line in pictures.ellipses(face, table, sd=(1,)).get_lines()}
+        {line.get_color().tobytes() for line in pictures.ellipses(estimator, table, sd=(1,)).get_lines()}
     ) == 9
 
 

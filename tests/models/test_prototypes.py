@@ -31,15 +31,15 @@ def test_medoids_are_the_best_of_all_choices(metric):
     X = groups(18)
     distances = pairwise_distances(X, metric=metric)
     every = min(itertools.combinations(range(18), 3), key=lambda each: loss(distances, each))
-    face = KMedoids(3, metric=metric).fit(X)
-    assert set(face.medoid_indices_) == set(every)
-    np.testing.assert_allclose(face.inertia_, loss(distances, every))
-    np.testing.assert_array_equal(face.labels_, face.predict(X))
-    np.testing.assert_array_equal(face.cluster_centers_, X[face.medoid_indices_])
-    assert (np.diff(np.bincount(face.labels_)) <= 0).all()
+    estimator = KMedoids(3, metric=metric).fit(X)
+    assert set(estimator.medoid_indices_) == set(every)
+    np.testing.assert_allclose(estimator.inertia_, loss(distances, every))
+    np.testing.assert_array_equal(estimator.labels_, estimator.predict(X))
+    np.testing.assert_array_equal(estimator.cluster_centers_, X[estimator.medoid_indices_])
+    assert (np.diff(np.bincount(estimator.labels_)) <= 0).all()
     by_distances = KMedoids(3, metric="precomputed").fit(distances)
-    np.testing.assert_array_equal(by_distances.labels_, face.labels_)
-    np.testing.assert_array_equal(by_distances.predict(distances), face.labels_)
+    np.testing.assert_array_equal(by_distances.labels_, estimator.labels_)
+    np.testing.assert_array_equal(by_distances.predict(distances), estimator.labels_)
 
 
 def test_no_exchange_betters_what_an_exchange_left():
@@ -67,26 +67,26 @@ def test_weights_count_rows():
 
 def test_memberships_and_centres_satisfy_their_equations():
     X = groups()
-    face = FuzzyCMeans(3, fuzziness=1.7, tol=1e-14).fit(X)
-    assert face.converged_ and (np.diff(face.history_) <= 1e-12).all()
-    d = pairwise_distances(X, face.cluster_centers_)
+    estimator = FuzzyCMeans(3, fuzziness=1.7, tol=1e-14).fit(X)
+    assert estimator.converged_ and (np.diff(estimator.history_) <= 1e-12).all()
+    d = pairwise_distances(X, estimator.cluster_centers_)
     expected = 1 / ((d[:, :, None] / d[:, None]) ** (2 / 0.7)).sum(2)
-    np.testing.assert_allclose(face.memberships_, expected, atol=1e-5)
-    np.testing.assert_allclose(face.predict_proba(X), expected, atol=1e-5)
-    powers = face.memberships_**1.7
-    np.testing.assert_allclose(face.cluster_centers_, powers.T @ X / powers.sum(0)[:, None],
+    np.testing.assert_allclose(estimator.memberships_, expected, atol=1e-5)
+    np.testing.assert_allclose(estimator.predict_proba(X), expected, atol=1e-5)
+    powers = estimator.memberships_**1.7
+    np.testing.assert_allclose(estimator.cluster_centers_, powers.T @ X / powers.sum(0)[:, None],
                                atol=1e-5)
-    np.testing.assert_allclose(face.objective_, (powers * d**2).sum(), rtol=1e-6)
-    on_one = face.predict_proba(face.cluster_centers_)
+    np.testing.assert_allclose(estimator.objective_, (powers * d**2).sum(), rtol=1e-6)
+    on_one = estimator.predict_proba(estimator.cluster_centers_)
     np.testing.assert_allclose(on_one, np.eye(3), atol=1e-12)
 
 
 def test_little_fuzziness_is_k_means():
     X = groups()
-    face = FuzzyCMeans(3, fuzziness=1.02).fit(X)
+    estimator = FuzzyCMeans(3, fuzziness=1.02).fit(X)
     means = KMeans(3, n_init=10, random_state=0).fit(X)
-    np.testing.assert_allclose(face.objective_, means.inertia_, rtol=1e-3)
-    assert len(set(zip(face.labels_, means.labels_, strict=True))) == 3
+    np.testing.assert_allclose(estimator.objective_, means.inertia_, rtol=1e-3)
+    assert len(set(zip(estimator.labels_, means.labels_, strict=True))) == 3
 
 
 def test_cells_may_be_unseen():
@@ -100,9 +100,9 @@ def test_cells_may_be_unseen():
         assert np.sort(pairs)[-3:].sum() >= 54  # of 60
     whole = holes.copy()
     whole[np.isnan(whole[:, 0]), 0] = 0.0  # then every two rows have a cell in common
-    face = KMedoids(3).fit(whole)
-    np.testing.assert_allclose(face.inertia_, loss(nan_euclidean_distances(whole),
-                                                   face.medoid_indices_))
+    estimator = KMedoids(3).fit(whole)
+    np.testing.assert_allclose(estimator.inertia_, loss(nan_euclidean_distances(whole),
+                                                   estimator.medoid_indices_))
 
 
 def test_what_cannot_be_grouped_is_refused():
@@ -115,8 +115,8 @@ def test_what_cannot_be_grouped_is_refused():
     holes[0, 0] = holes[1, 1] = np.nan
     apart = nan_euclidean_distances(holes)
     apart[np.isnan(apart)] = np.nanmean(apart)  # of two rows that no column has both of
-    face = KMedoids(2).fit(holes)
-    np.testing.assert_allclose(face.inertia_, loss(apart, face.medoid_indices_))
+    estimator = KMedoids(2).fit(holes)
+    np.testing.assert_allclose(estimator.inertia_, loss(apart, estimator.medoid_indices_))
     with pytest.raises(DataError, match="'manhattan'.*fill"):
         KMedoids(2, metric="manhattan").fit(holes)
     holes[2] = np.nan
@@ -127,9 +127,9 @@ def test_what_cannot_be_grouped_is_refused():
 
 
 @pytest.mark.slow
-@parametrize_with_checks([KMedoids(3), FuzzyCMeans(3)], expected_failed_checks=lambda face: {
+@parametrize_with_checks([KMedoids(3), FuzzyCMeans(3)], expected_failed_checks=lambda estimator: {
     "check_sample_weight_equivalence_on_dense_data":
         "its starts are rows at random, other ones where rows are repeated; ends agree to tol"
-} if isinstance(face, FuzzyCMeans) else {})
+} if isinstance(estimator, FuzzyCMeans) else {})
 def test_the_contract_of_scikit_learn_is_kept(estimator, check):
     check(estimator)

@@ -26,19 +26,19 @@ Y = pd.Series(2 + 0.5 * TABLE["age"] - TABLE["dose"] + RANDOM.normal(size=80), n
 
 
 def test_an_effect_is_the_prediction_along_a_column_at_the_medians_of_the_others():
-    face = BayesianLinearRegression().fit(TABLE, Y)
-    ax = pictures.effects_of(face, "age")
+    estimator = BayesianLinearRegression().fit(TABLE, Y)
+    ax = pictures.effects_of(estimator, "age")
     line = ax.get_lines()[0]
     x, drawn = line.get_xdata(), line.get_ydata()
     assert (x[0], x[-1]) == (TABLE["age"].min(), TABLE["age"].max())
     rows = pd.DataFrame({"age": x, "dose": TABLE["dose"].median()})
-    mean, sd = face.predict(rows, return_std=True)
+    mean, sd = estimator.predict(rows, return_std=True)
     np.testing.assert_allclose(drawn, mean)
     low, high = ax.collections[0].get_datalim(ax.transData).intervaly
     np.testing.assert_allclose([low, high], [(mean - 1.959964 * sd).min(),
                                              (mean + 1.959964 * sd).max()], rtol=1e-5)
     assert ax.get_xlabel() == "age" and "age" in ax.get_title()
-    whole = pictures.effects_of(face, 1, TABLE)
+    whole = pictures.effects_of(estimator, 1, TABLE)
     assert whole.get_lines()[0].get_xdata().tolist() == [0, 1, 2, 3]
     labels = pictures.effects_of(LogisticRegression().fit(TABLE, Y > Y.median()), "dose")
     for line, chance in zip(labels.get_lines()[:2], LogisticRegression().fit(
@@ -50,16 +50,16 @@ def test_an_effect_is_the_prediction_along_a_column_at_the_medians_of_the_others
 def test_an_effect_of_a_grouping_has_a_point_a_level():
     table = TABLE.assign(ward=np.array(["north", "south", "west", "east"])[np.arange(80) % 4])
     shift = {"north": 3.0, "south": -3.0, "west": 0.0, "east": 1.0}
-    face = MixedModel({"ward": ["1"]}).fit(table, Y + table["ward"].map(shift))
-    ax = pictures.effects_of(face, "ward")
+    estimator = MixedModel({"ward": ["1"]}).fit(table, Y + table["ward"].map(shift))
+    ax = pictures.effects_of(estimator, "ward")
     levels = [tick.get_text() for tick in ax.get_xticklabels()]
     assert levels == ["east", "north", "south", "west"]
     drawn = dict(zip(levels, ax.get_lines()[-1].get_ydata(), strict=True))
     rows = pd.DataFrame({"age": TABLE["age"].median(), "dose": TABLE["dose"].median(),
                          "ward": levels})
-    np.testing.assert_allclose(list(drawn.values()), face.predict(rows))
+    np.testing.assert_allclose(list(drawn.values()), estimator.predict(rows))
     assert drawn["north"] > drawn["east"] > drawn["south"]
-    assert "effect of ward" in pictures.effects(face).get_xlabel()
+    assert "effect of ward" in pictures.effects(estimator).get_xlabel()
     with pytest.raises(probml.ModelError, match="one of ..ward"):
         pictures.effects(MixedModel({"ward": ["1"], "dose": ["1"]}).fit(
             table, Y), None)
@@ -68,18 +68,18 @@ def test_an_effect_of_a_grouping_has_a_point_a_level():
 def test_residuals_and_their_quantiles_are_those_of_the_predictions():
     from scipy.stats import norm
 
-    face = GeneralizedLinearModel("normal").fit(TABLE, Y)
-    fitted = face.predict(TABLE)
-    line = pictures.residuals(face, TABLE, Y).get_lines()[1]
+    estimator = GeneralizedLinearModel("normal").fit(TABLE, Y)
+    fitted = estimator.predict(TABLE)
+    line = pictures.residuals(estimator, TABLE, Y).get_lines()[1]
     np.testing.assert_allclose(line.get_xdata(), fitted)
     np.testing.assert_allclose(line.get_ydata(), Y - fitted)
-    ax = pictures.qq(face, TABLE, Y)
+    ax = pictures.qq(estimator, TABLE, Y)
     rest = np.asarray(Y - fitted)
     np.testing.assert_allclose(ax.get_lines()[1].get_ydata(), np.sort(
         (rest - rest.mean()) / rest.std()))
     np.testing.assert_allclose(ax.get_lines()[1].get_xdata(), norm.ppf((np.arange(80) + 0.5) / 80))
     with pytest.raises(probml.DataError, match="residuals: expected the target"):
-        pictures.residuals(face, TABLE)
+        pictures.residuals(estimator, TABLE)
     with pytest.raises(probml.ModelError, match="expected a regression"):
         pictures.qq(LogisticRegression().fit(TABLE, Y > 20), TABLE, Y)
 
@@ -95,8 +95,8 @@ def test_a_forest_has_a_row_an_estimate():
                                       [0.1 - 0.0979982, 0.1 + 0.0979982]], atol=1e-6)
     assert len(ax.patches) == 1 and ax.get_xlabel() == "log odds ratio"
     assert pictures.forest(table, names=["pooled"]).get_yticklabels()[0].get_text() == "pooled"
-    face = GeneralizedLinearModel("normal").fit(TABLE, Y)
-    drawn = [tick.get_text() for tick in pictures.forest(face).get_yticklabels()]
+    estimator = GeneralizedLinearModel("normal").fit(TABLE, Y)
+    drawn = [tick.get_text() for tick in pictures.forest(estimator).get_yticklabels()]
     assert drawn == ["age", "dose"]
     with pytest.raises(probml.DataError, match="a column with the estimates"):
         pictures.forest(table[["Std. Error"]])
@@ -114,13 +114,13 @@ def test_a_forest_has_a_row_an_estimate():
                                    + RANDOM.normal(size=(80, 6))), "score of factor 1"),
 ], ids=["mixture", "glm", "series", "states", "factors"])
 def test_each_kind_has_a_picture_of_its_own(made):
-    face, words = made()
-    axes = np.ravel(pictures.picture(face))
+    estimator, words = made()
+    axes = np.ravel(pictures.picture(estimator))
     assert axes[-1].get_xlabel() == words
     matplotlib.pyplot.close("all") if hasattr(matplotlib, "pyplot") else None
 
 
 def test_arguments_of_before_go_on_with_a_warning():
-    face = GeneralizedLinearModel("normal").fit(TABLE, Y)
+    estimator = GeneralizedLinearModel("normal").fit(TABLE, Y)
     with pytest.warns(DeprecationWarning, match=r"intervals\(fit=...\) is deprecated: use fitted"):
-        pictures.intervals(fit=face)
+        pictures.intervals(fit=estimator)

@@ -28,23 +28,23 @@ def test_hidden_markov_chooses_among_numbers_of_states():
     random = np.random.default_rng(0)
     path = np.repeat(np.arange(6) % 2, 20)
     y = random.poisson(np.array([2.0, 12.0])[path])
-    face = HiddenMarkov(range(1, 3), emission="poisson", n_init=1).fit(y)
-    assert face.n_states_ == 2 and face.transmat_.shape == (2, 2)
-    assert face.table_["bic"].idxmin() == 1 and set(face.fits_) == {1, 2}
-    assert face.table_["bic"].min() == pytest.approx(face.bic(y))
-    assert (face.predict(y) == (face.lambdas_[:, 0].argsort().argsort()[path])).mean() > 0.95
+    estimator = HiddenMarkov(range(1, 3), emission="poisson", n_init=1).fit(y)
+    assert estimator.n_states_ == 2 and estimator.transmat_.shape == (2, 2)
+    assert estimator.table_["bic"].idxmin() == 1 and set(estimator.fits_) == {1, 2}
+    assert estimator.table_["bic"].min() == pytest.approx(estimator.bic(y))
+    assert (estimator.predict(y) == (estimator.lambdas_[:, 0].argsort().argsort()[path])).mean() > 0.95
     with pytest.raises(probml.ModelError, match="one number of states"):
         HiddenMarkov([1, 2], emission="poisson", start={"rate": [[1.0]]}).fit(y)
 
 
-def test_tables_of_faces_answer_by_column():
+def test_tables_of_estimators_answer_by_column():
     table = pd.DataFrame({"colour": ["red", "red", "blue", "blue"], "size": [1.0, 1.2, 3.0, 3.3]})
-    face = models.NaiveBayes(alpha=1.0).fit(table, ["a", "a", "b", "b"])
-    found = face.table("colour")
+    estimator = models.NaiveBayes(alpha=1.0).fit(table, ["a", "a", "b", "b"])
+    found = estimator.table("colour")
     assert found.loc["a", "red"] == pytest.approx(3 / 4) and found.columns.name == "colour"
-    assert face.table("size").loc["b", "mean"] == pytest.approx(3.15, abs=0.1)
+    assert estimator.table("size").loc["b", "mean"] == pytest.approx(3.15, abs=0.1)
     with pytest.raises(probml.ModelError, match="'color'.*did you mean colour"):
-        face.table("color")
+        estimator.table("color")
 
 
 def test_parameters_drawn_from_the_prior_are_told_if_asked():

@@ -56,18 +56,18 @@ def every_tree(X, y):
 def test_draws_average_to_the_sum_over_all_trees():
     X, y = table(20)
     _, leaves, shares = every_tree(X, y)
-    face = SampledTree(400, warmup=300, thin=4, base=A, power=B, concentration=C).fit(X, y)
-    assert face.r_hat_ < 1.1 and face.leaves_.shape == (4, 400)
-    np.testing.assert_allclose(face.expected_leaves_, leaves, rtol=0.06)
-    np.testing.assert_allclose(face.predict_proba(X)[:, 1], [shares[i] for i in range(len(X))],
+    estimator = SampledTree(400, warmup=300, thin=4, base=A, power=B, concentration=C).fit(X, y)
+    assert estimator.r_hat_ < 1.1 and estimator.leaves_.shape == (4, 400)
+    np.testing.assert_allclose(estimator.expected_leaves_, leaves, rtol=0.06)
+    np.testing.assert_allclose(estimator.predict_proba(X)[:, 1], [shares[i] for i in range(len(X))],
                                atol=0.03)
 
 
 def test_without_labels_that_tell_the_trees_are_the_priors():
     X = np.array([[0.0, 0], [0, 1], [1, 0], [1, 1], [2, 0]])
-    face = SampledTree(400, warmup=100, thin=2, base=A, power=B).fit(
+    estimator = SampledTree(400, warmup=100, thin=2, base=A, power=B).fit(
         X, ["a", "b", "a", "b", "a"], sample_weight=np.full(5, 1e-9))
-    stays = (face.leaves_ == 1).mean()
+    stays = (estimator.leaves_ == 1).mean()
     np.testing.assert_allclose(stays, 1 - A, atol=0.06)
 
 
@@ -99,10 +99,10 @@ def test_unseen_cells_and_labels_are_taken_and_chains_that_disagree_are_told():
     holes, labels = X.copy(), np.array(["no", "yes"], object)[y]
     holes[::7, 0] = np.nan
     labels[::9] = None
-    face = SampledTree(100, warmup=800, thin=8, chains=2, base=0.5).fit(holes, labels)
-    found = face.predict_proba(holes)
+    estimator = SampledTree(100, warmup=800, thin=8, chains=2, base=0.5).fit(holes, labels)
+    found = estimator.predict_proba(holes)
     np.testing.assert_allclose(found.sum(1), 1.0)
-    assert (face.predict(X) == np.array(["no", "yes"])[y]).mean() > 0.7
+    assert (estimator.predict(X) == np.array(["no", "yes"])[y]).mean() > 0.7
     far = np.random.default_rng(0).normal(size=(60, 6))
     with pytest.warns(RuntimeWarning, match="chains disagree"):
         SampledTree(4, warmup=0, thin=1).fit(far, (far[:, 0] * far[:, 1] > 0).astype(int))

@@ -42,24 +42,24 @@ def test_unseen_distances_are_the_shortest_ways():
 
 def test_points_of_exact_distances_are_found_again():
     X = cloud()
-    face = MultidimensionalScaling(dissimilarity="precomputed").fit(squareform(pdist(X)))
-    np.testing.assert_allclose(pdist(face.embedding_), pdist(X), atol=0.02)
-    assert face.stress1_ < 0.005 and face.noise_ < 0.05 and face.converged_
+    estimator = MultidimensionalScaling(dissimilarity="precomputed").fit(squareform(pdist(X)))
+    np.testing.assert_allclose(pdist(estimator.embedding_), pdist(X), atol=0.02)
+    assert estimator.stress1_ < 0.005 and estimator.noise_ < 0.05 and estimator.converged_
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of their defaults
 def test_the_stress_is_no_larger_than_scikit_learns():
     d = noisy(cloud())
-    face = MultidimensionalScaling(dissimilarity="precomputed", prior=False).fit(d)
+    estimator = MultidimensionalScaling(dissimilarity="precomputed", prior=False).fit(d)
     theirs = MDS(2, dissimilarity="precomputed", normalized_stress=False, n_init=1, max_iter=3000,
                  eps=1e-12, random_state=0)
-    positions = theirs.fit_transform(d, init=face.classical_)
+    positions = theirs.fit_transform(d, init=estimator.classical_)
     stress = ((pdist(positions) - squareform(d)) ** 2).sum()
     np.testing.assert_allclose(theirs.stress_, stress, rtol=1e-3)
-    assert face.stress_ <= stress * (1 + 1e-4)
-    np.testing.assert_allclose(face.noise_**2, face.stress_ / 66, rtol=1e-3)  # the mean square
-    classical = ((pdist(face.classical_) - squareform(d)) ** 2).sum()
-    assert face.stress_ < classical
+    assert estimator.stress_ <= stress * (1 + 1e-4)
+    np.testing.assert_allclose(estimator.noise_**2, estimator.stress_ / 66, rtol=1e-3)  # the mean square
+    classical = ((pdist(estimator.classical_) - squareform(d)) ** 2).sum()
+    assert estimator.stress_ < classical
 
 
 @pytest.mark.slow
@@ -70,8 +70,8 @@ def test_log_normal_noise_counts_ratios():
         MultidimensionalScaling(noise=noise, dissimilarity="precomputed", prior=False).fit(d)
         for noise in ("lognormal", "normal"))
 
-    def ratios(face):
-        return (np.log(pdist(face.embedding_) / squareform(d)) ** 2).mean()
+    def ratios(estimator):
+        return (np.log(pdist(estimator.embedding_) / squareform(d)) ** 2).mean()
 
     assert ratios(by_ratio) < ratios(by_difference) and by_ratio.stress_ > by_difference.stress_
     np.testing.assert_allclose(by_ratio.noise_**2, ratios(by_ratio), rtol=1e-3)
@@ -87,21 +87,21 @@ def test_pairs_may_be_unseen():
     hidden = np.random.default_rng(2).random(d.shape) < 0.1
     hidden = hidden | hidden.T
     np.fill_diagonal(hidden, False)
-    face = MultidimensionalScaling(dissimilarity="precomputed").fit(np.where(hidden, np.nan, d))
-    np.testing.assert_allclose(pdist(face.embedding_), pdist(X), atol=0.05)
+    estimator = MultidimensionalScaling(dissimilarity="precomputed").fit(np.where(hidden, np.nan, d))
+    np.testing.assert_allclose(pdist(estimator.embedding_), pdist(X), atol=0.05)
 
 
 def test_rows_are_taken_and_the_function_stands_alone():
     X = cloud(d=4)
-    face = MultidimensionalScaling(n_components=2)
-    found = face.fit_transform(X)
-    assert found.shape == (12, 2) and face.n_features_in_ == 4
+    estimator = MultidimensionalScaling(n_components=2)
+    found = estimator.fit_transform(X)
+    assert found.shape == (12, 2) and estimator.n_features_in_ == 4
     assert np.corrcoef(pdist(found), pdist(X))[0, 1] > 0.97
     first, second = np.triu_indices(12, 1)
-    data = {"first": first, "second": second, "distance": pdist(X) / face.unit_}
+    data = {"first": first, "second": second, "distance": pdist(X) / estimator.unit_}
     fit = multidimensional_scaling(points=12, k=2).at(
-        {"position": found / face.unit_, "variance": 0.01})
-    apart = pdist(found) / face.unit_
+        {"position": found / estimator.unit_, "variance": 0.01})
+    apart = pdist(found) / estimator.unit_
     expected = -0.5 * np.log(2 * np.pi * 0.01) - (data["distance"] - apart) ** 2 / 0.02
     np.testing.assert_allclose(fit.log_prob(data), expected, rtol=1e-4)
 

@@ -1,4 +1,4 @@
-"""Faces of sequences keep the names of columns, and hold new sequences to them."""
+"""Estimators of sequences keep the names of columns, and hold new sequences to them."""
 
 import numpy as np
 import pandas as pd
@@ -22,20 +22,20 @@ class Named(OfSequences):
 
 def test_names_are_those_of_the_table_also_in_a_list():
     for given in (TABLE, [TABLE[:6], TABLE[6:]]):
-        face = Named()
-        face._steps(given, None, reset=True)
-        assert face.feature_names_in_.tolist() == ["heart", "breath"]
+        estimator = Named()
+        estimator._steps(given, None, reset=True)
+        assert estimator.feature_names_in_.tolist() == ["heart", "breath"]
         with pytest.raises(ValueError, match="feature names should match"):
-            face._steps(TABLE[["breath", "heart"]], None, reset=False)
-    face._steps(TABLE.to_numpy(), None, reset=True)
-    assert not hasattr(face, "feature_names_in_")
+            estimator._steps(TABLE[["breath", "heart"]], None, reset=False)
+    estimator._steps(TABLE.to_numpy(), None, reset=True)
+    assert not hasattr(estimator, "feature_names_in_")
 
 
 @pytest.mark.slow
 def test_a_hidden_markov_model_refuses_other_columns():
-    face = HiddenMarkov(1, n_init=1, max_iter=5).fit(TABLE)
+    estimator = HiddenMarkov(1, n_init=1, max_iter=5).fit(TABLE)
     with pytest.raises(ValueError, match="feature names should match"):
-        face.predict(TABLE.rename(columns={"heart": "pulse"}))
+        estimator.predict(TABLE.rename(columns={"heart": "pulse"}))
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -55,9 +55,9 @@ def test_hmmlearns_fit_takes_lengths_second():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_hmmlearns_attributes():
     x = np.random.default_rng(0).normal(size=(30, 2))
-    face = HiddenMarkov(2, n_init=1, max_iter=3).fit(x)
-    assert (face.n_components, face.n_features) == (2, 2)
-    assert face.monitor_.iter == face.n_iter_ and face.monitor_.history == list(face.history_)
+    estimator = HiddenMarkov(2, n_init=1, max_iter=3).fit(x)
+    assert (estimator.n_components, estimator.n_features) == (2, 2)
+    assert estimator.monitor_.iter == estimator.n_iter_ and estimator.monitor_.history == list(estimator.history_)
     symbols = HiddenMarkov(2, emission="categorical")
     symbols.n_features = 5
     assert symbols.n_features == symbols.n_symbols == 5
@@ -66,9 +66,9 @@ def test_hmmlearns_attributes():
 
 def test_a_categorical_model_is_its_parameters_as_hmmlearns():
     """The example of Wikipedia's article on the Viterbi algorithm: p = 0.01344."""
-    face = HiddenMarkov(2, emission="categorical")
-    face.startprob_, face.transmat_ = [0.6, 0.4], [[0.7, 0.3], [0.4, 0.6]]
-    face.emissionprob_ = [[0.1, 0.4, 0.5], [0.6, 0.3, 0.1]]
-    log, path = face.decode([[0], [1], [2]], algorithm="viterbi")
+    estimator = HiddenMarkov(2, emission="categorical")
+    estimator.startprob_, estimator.transmat_ = [0.6, 0.4], [[0.7, 0.3], [0.4, 0.6]]
+    estimator.emissionprob_ = [[0.1, 0.4, 0.5], [0.6, 0.3, 0.1]]
+    log, path = estimator.decode([[0], [1], [2]], algorithm="viterbi")
     assert round(np.exp(log), 5) == 0.01344 and path.tolist() == [1, 0, 0]
-    assert face.n_features == 3 and len(face.sample(20, random_state=0)[0]) == 20
+    assert estimator.n_features == 3 and len(estimator.sample(20, random_state=0)[0]) == 20

@@ -1,4 +1,4 @@
-"""What a face is told of the kinds of its columns, and cannot read, is refused by name."""
+"""What an estimator is told of the kinds of its columns, and cannot read, is refused by name."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
 """Smooth curves: B-splines, penalties, scales by evidence against mgcv's, additive terms,
-extrapolation, the face."""
+extrapolation, the estimator."""
 
 import functools
 import json
@@ -108,13 +108,13 @@ def test_a_p_spline_of_fixed_smoothness_is_eilers_and_marxs(shared_data):
     for name in ("lidar", "mcycle", "nile", "bone_spnbmd_male"):
         x, y, reference = example(shared_data, name)
         for fixed in reference["pspline_fixed"]:
-            face = SmoothingSpline(19, penalty="differences", lam=fixed["lambda"]).fit(x[:, None],
+            estimator = SmoothingSpline(19, penalty="differences", lam=fixed["lambda"]).fit(x[:, None],
                                                                                        y)
-            np.testing.assert_allclose(face.predict(np.array(reference["grid"], float)[:, None]),
+            np.testing.assert_allclose(estimator.predict(np.array(reference["grid"], float)[:, None]),
                                        fixed["mean"], rtol=1e-8, atol=1e-10)
-            np.testing.assert_allclose(((y - face.predict(x[:, None])) ** 2).sum(), fixed["rss"],
+            np.testing.assert_allclose(((y - estimator.predict(x[:, None])) ** 2).sum(), fixed["rss"],
                                        rtol=1e-9)
-            np.testing.assert_allclose(face.edf_, fixed["edf"], rtol=1e-8)
+            np.testing.assert_allclose(estimator.edf_, fixed["edf"], rtol=1e-8)
 
 
 def test_the_evidence_of_curves_is_the_restricted_likelihood_of_their_rows():
@@ -175,47 +175,47 @@ def test_mean_and_band_are_mgcvs(shared_data, name):
                           (40, "curvature", 0.25, 0.1))
     for peer, (knots, penalty, mean_off, band_off) in {"ps_REML": same, "cr_REML": other,
                                                        "tp_REML": finer}.items():
-        face, expected = SmoothingSpline(knots, penalty=penalty).fit(x[:, None], y), reference[peer]
-        mean, std = face.predict(grid, return_std=True)
+        estimator, expected = SmoothingSpline(knots, penalty=penalty).fit(x[:, None], y), reference[peer]
+        mean, std = estimator.predict(grid, return_std=True)
         assert np.max(np.abs(mean - expected["mean"]) / expected["se"]) < mean_off
         np.testing.assert_allclose(std, expected["se"], rtol=band_off)
-        np.testing.assert_allclose(face.noise_**2, expected["scale"], rtol=0.01)
-        np.testing.assert_allclose(face.edf_, expected["edf"], rtol=1e-3 if "ps" in peer else 0.05)
+        np.testing.assert_allclose(estimator.noise_**2, expected["scale"], rtol=0.01)
+        np.testing.assert_allclose(estimator.edf_, expected["edf"], rtol=1e-3 if "ps" in peer else 0.05)
 
 
-# The face
+# The estimator
 
 
-def test_the_fit_answers_as_the_face():
+def test_the_fit_answers_as_the_estimator():
     x, y = additive()
-    face = SmoothingSpline(6, linear=[3]).fit(x, y)
-    fit, (mean, std) = face.fit_, face.predict(x, return_std=True)
+    estimator = SmoothingSpline(6, linear=[3]).fit(x, y)
+    fit, (mean, std) = estimator.fit_, estimator.predict(x, return_std=True)
     assert fit.model.name == "smoothing" and fit.engine == "Exact()"
-    close(fit.predict(face.as_data(x), "y") + y.mean(), mean, 1e-8)
-    spread = np.sqrt(std**2 + face.noise_**2)
-    close(fit.log_prob(face.as_data(x, y)), stats.norm(mean, spread).logpdf(y), 1e-8)
-    again = pickle.loads(pickle.dumps(face))
+    close(fit.predict(estimator.as_data(x), "y") + y.mean(), mean, 1e-8)
+    spread = np.sqrt(std**2 + estimator.noise_**2)
+    close(fit.log_prob(estimator.as_data(x, y)), stats.norm(mean, spread).logpdf(y), 1e-8)
+    again = pickle.loads(pickle.dumps(estimator))
     close(again.predict(x), mean)
 
 
 def test_additive_terms_are_found_apart_and_a_column_without_curve_becomes_a_line():
     x, y = additive()
-    face = SmoothingSpline().fit(x, y)
+    estimator = SmoothingSpline().fit(x, y)
     truth = np.sin(6 * x[:, 0]) + 3 * x[:, 1] ** 2 + 0.5 * x[:, 3]
-    mean, std = face.predict(x, return_std=True)
+    mean, std = estimator.predict(x, return_std=True)
     assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.08
     assert 0.85 < np.mean(np.abs(mean - truth) < 1.96 * std) <= 1.0
-    assert face.lam_[2] > 1e6  # the third column does nothing
+    assert estimator.lam_[2] > 1e6  # the third column does nothing
 
 
 def test_beyond_the_data_a_curve_goes_on_as_a_line_with_a_widening_band():
     z, y = wave()
-    face = SmoothingSpline().fit(z[:, None], y)
-    mean, std = face.predict(np.array([z[-1], 11.0, 12.0, 13.0, 20.0])[:, None], return_std=True)
+    estimator = SmoothingSpline().fit(z[:, None], y)
+    mean, std = estimator.predict(np.array([z[-1], 11.0, 12.0, 13.0, 20.0])[:, None], return_std=True)
     slopes = np.diff(mean) / np.diff([z[-1], 11.0, 12.0, 13.0, 20.0])
     close(slopes, slopes[0], 1e-7)
     assert (np.diff(std) > 0).all()
-    left = face.predict(np.array([z[0], -1.0, -2.0])[:, None])
+    left = estimator.predict(np.array([z[0], -1.0, -2.0])[:, None])
     close(np.diff(left)[1] / -1.0, np.diff(left)[0] / (-1.0 - z[0]), 1e-7)
 
 
@@ -244,7 +244,7 @@ def test_a_curve_without_noise_is_interpolated_to_the_digits_of_its_basis():
 
 
 @pytest.mark.parametrize(
-    ("face", "change", "words"),
+    ("estimator", "change", "words"),
     [
         (SmoothingSpline(0), None, "knots=0.*at least 1"),
         (SmoothingSpline([3, 4]), None, r"knots=\[3, 4\].*one number or 4"),
@@ -258,7 +258,7 @@ def test_a_curve_without_noise_is_interpolated_to_the_digits_of_its_basis():
         (SmoothingSpline(), "rows", "n_samples=5: too few for an intercept and 4 straight lines"),
     ],
 )
-def test_what_cannot_be_fitted_is_refused_by_name(face, change, words):
+def test_what_cannot_be_fitted_is_refused_by_name(estimator, change, words):
     x, y = additive()
     if change == "rows":
         x, y = x[:5], y[:5]
@@ -266,7 +266,7 @@ def test_what_cannot_be_fitted_is_refused_by_name(face, change, words):
         x = x.copy()
         x[change[:2]] = change[2]
     with pytest.raises(ValueError, match=words):
-        face.fit(x, y)
+        estimator.fit(x, y)
 
 
 def test_lines_and_curves_must_add_up():
@@ -279,6 +279,6 @@ EXPECTED = {"check_sample_weight_equivalence_on_dense_data": "its data have more
 
 
 @pytest.mark.slow
-@parametrize_with_checks([SmoothingSpline()], expected_failed_checks=lambda face: EXPECTED)
+@parametrize_with_checks([SmoothingSpline()], expected_failed_checks=lambda estimator: EXPECTED)
 def test_smoothing_spline_keeps_the_contract_of_scikit_learn(estimator, check):
     check(estimator)

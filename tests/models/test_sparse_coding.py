@@ -47,10 +47,10 @@ def test_codes_of_given_atoms_are_scikit_learns_lasso():
 def test_the_objective_never_rises_and_ends_at_a_minimum_of_every_block_with_cells_unseen():
     X, _ = planted()
     X[np.random.default_rng(3).random(X.shape) < 0.15] = np.nan
-    face = SparseCoding(6, alpha=0.3, n_init=1, tol=1e-12, max_iter=20000).fit(X)
-    assert (np.diff(face.history_) <= 1e-9).all() and face.converged_
-    codes, atoms = face.codes_, face.components_
-    np.testing.assert_allclose(face.objective_, objective(X, codes, atoms, 0.3), rtol=1e-10)
+    estimator = SparseCoding(6, alpha=0.3, n_init=1, tol=1e-12, max_iter=20000).fit(X)
+    assert (np.diff(estimator.history_) <= 1e-9).all() and estimator.converged_
+    codes, atoms = estimator.codes_, estimator.components_
+    np.testing.assert_allclose(estimator.objective_, objective(X, codes, atoms, 0.3), rtol=1e-10)
     assert (np.linalg.norm(atoms, axis=1) <= 1 + 1e-9).all()
     left = np.nan_to_num(X - codes @ atoms)
     slope = left @ atoms.T  # α sign(z) where z is not 0, within ±α where it is
@@ -68,26 +68,26 @@ def test_the_objective_is_no_larger_than_scikit_learns():
     theirs = DictionaryLearning(6, alpha=0.3, fit_algorithm="cd", transform_algorithm="lasso_cd",
                                 max_iter=300, tol=1e-8, random_state=0).fit(X)
     codes = sparse_encode(X, theirs.components_, algorithm="lasso_lars", alpha=0.3)
-    face = SparseCoding(6, alpha=0.3, tol=1e-5).fit(X)
-    assert face.objective_ <= objective(X, codes, theirs.components_, 0.3) * 1.001
+    estimator = SparseCoding(6, alpha=0.3, tol=1e-5).fit(X)
+    assert estimator.objective_ <= objective(X, codes, theirs.components_, 0.3) * 1.001
 
 
 def test_atoms_that_made_the_rows_are_found_and_fill_unseen_cells():
     X, atoms = planted(n=200)
     hidden = np.random.default_rng(2).random(X.shape) < 0.1
-    face = SparseCoding(6, alpha=0.1, n_init=5, tol=1e-4).fit(np.where(hidden, np.nan, X))
-    assert (np.abs(face.components_ @ atoms.T).max(0) > 0.95).all()
-    filled = face.impute(np.where(hidden, np.nan, X))
+    estimator = SparseCoding(6, alpha=0.1, n_init=5, tol=1e-4).fit(np.where(hidden, np.nan, X))
+    assert (np.abs(estimator.components_ @ atoms.T).max(0) > 0.95).all()
+    filled = estimator.impute(np.where(hidden, np.nan, X))
     assert ((filled - X)[hidden] ** 2).mean() < 0.3 * (X[hidden] ** 2).mean()
     np.testing.assert_array_equal(filled[~hidden], X[~hidden])
-    assert face.transform(X).shape == (200, 6)
-    np.testing.assert_array_equal(face.transform(np.full((1, 8), np.nan)), 0.0)
+    assert estimator.transform(X).shape == (200, 6)
+    np.testing.assert_array_equal(estimator.transform(np.full((1, 8), np.nan)), 0.0)
 
 
 def test_more_atoms_than_rows_and_nothing_to_code():
     X, _ = planted(n=4)
-    face = SparseCoding(10, alpha=0.1, n_init=1, tol=1e-4).fit(X)
-    assert face.components_.shape == (10, 8) and face.objective_ < 0.5 * (X**2).sum()
+    estimator = SparseCoding(10, alpha=0.1, n_init=1, tol=1e-4).fit(X)
+    assert estimator.components_.shape == (10, 8) and estimator.objective_ < 0.5 * (X**2).sum()
     with pytest.raises(DataError, match="nothing can be encoded"):
         SparseCoding(2).fit(np.zeros((3, 4)))
     with pytest.warns(RuntimeWarning, match="max_iter=1"):

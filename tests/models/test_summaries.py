@@ -32,16 +32,16 @@ def table_of(name):
     return pd.read_csv(DATA / name)
 
 
-def faces():
+def estimators():
     import single
 
-    return single.FACES
+    return single.ESTIMATORS
 
 
 def fitted(name):
     import single
 
-    kind, make = single.FACES[name]
+    kind, make = single.ESTIMATORS[name]
     random = np.random.default_rng(0)
     x = random.normal(size=(40, 3)) + 2 * (np.arange(40) % 2)[:, None]
     classes = np.where(np.arange(40) % 2 == 0, "lo", "hi")
@@ -91,17 +91,17 @@ def test_a_mixture_shows_shares_means_deviations_and_correlations():
     wide = pd.DataFrame(np.concatenate([random.normal([0, 5], [1, 2], (300, 2)),
                                         random.normal([80, 1], [2, 1], (100, 2))]),
                         columns=["length", "width"])
-    face = models.GaussianMixture(2, prior=False, random_state=0).fit(wide)
-    found = face.summary()
+    estimator = models.GaussianMixture(2, prior=False, random_state=0).fit(wide)
+    found = estimator.summary()
     assert list(found.keys()) == ["Mixing proportions", "Means", "Standard deviations",
                                   "Correlations"]
-    np.testing.assert_allclose(found["Means"].to_numpy().T, face.means_, rtol=1e-5)
-    sd = np.sqrt(np.diagonal(face.covariances_, axis1=1, axis2=2))
+    np.testing.assert_allclose(found["Means"].to_numpy().T, estimator.means_, rtol=1e-5)
+    sd = np.sqrt(np.diagonal(estimator.covariances_, axis1=1, axis2=2))
     np.testing.assert_allclose(found["Standard deviations"].to_numpy().T, sd, rtol=1e-5)
-    cor = face.covariances_[:, 0, 1] / sd.prod(1)
+    cor = estimator.covariances_[:, 0, 1] / sd.prod(1)
     np.testing.assert_allclose(found["Correlations"].to_numpy()[0], cor, rtol=1e-4, atol=1e-6)
     errors = next(table.errors for table in found.tables if table.heading == "Standard deviations")
-    counts = face.weights_ * 400
+    counts = estimator.weights_ * 400
     # of components this far apart, those of a normal sample: σ / √(2n)
     np.testing.assert_allclose(errors.to_numpy().T, sd / np.sqrt(2 * counts)[:, None], rtol=0.05)
     assert not INSIDE.search(str(found))
@@ -158,10 +158,10 @@ def test_a_posterior_has_means_sds_and_quantiles():
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in (
     "NaiveBayes", "MixedModel", "FactorAnalysis", "KMedoids", "LatentClass") else pytest.mark.slow)
-    for name in sorted(faces())])
+    for name in sorted(estimators())])
 def test_every_estimator_has_a_summary_in_the_users_names(name):
-    face = fitted(name)
-    found = face.summary()
+    estimator = fitted(name)
+    found = estimator.summary()
     text = str(found)
     assert name in found.title and not INSIDE.search(text.split("\n\n", 1)[-1]), text
     assert found.tables or found.figures, text
@@ -192,11 +192,11 @@ def test_a_heading_that_is_not_there_is_named():
 def test_a_loaded_fit_has_the_standard_errors_that_were_computed(tmp_path):
     random = np.random.default_rng(7)
     x = random.normal(size=(80, 2))
-    face = models.LogisticRegression().fit(pd.DataFrame(x, columns=["a", "b"]),
+    estimator = models.LogisticRegression().fit(pd.DataFrame(x, columns=["a", "b"]),
                                            random.random(80) < 1 / (1 + np.exp(-x[:, 0])))
-    before = face.summary()["Coefficients"]
-    face.save(tmp_path / "face.npz")
-    pd.testing.assert_frame_equal(probml.load(tmp_path / "face.npz").summary()["Coefficients"],
+    before = estimator.summary()["Coefficients"]
+    estimator.save(tmp_path / "estimator.npz")
+    pd.testing.assert_frame_equal(probml.load(tmp_path / "estimator.npz").summary()["Coefficients"],
                                   before)
     fit = models.gaussian_mixture(k=1, d=2).fit({"x": x}, probml.MAP())
     before = fit.summary()

@@ -1,4 +1,4 @@
-"""Support vector machines: both faces against LIBSVM by hand, e1071 and the conditions of a maximum,
+"""Support vector machines: both estimators against LIBSVM by hand, e1071 and the conditions of a maximum,
 the linear machine's own solver, the loss as a model."""
 
 import json
@@ -36,7 +36,7 @@ U, V = load_diabetes(return_X_y=True)
 @pytest.mark.slow
 @parametrize_with_checks([SupportVectorMachine(gamma="auto", tol=1e-10),
                           SupportVectorRegression(gamma="auto", tol=1e-10)])
-def test_both_faces_keep_the_contract_of_scikit_learn(estimator, check):
+def test_both_estimators_keep_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
 
@@ -156,19 +156,19 @@ def test_the_solution_keeps_the_conditions_of_optimality():
     rng = np.random.default_rng(0)
     x, cost = rng.normal(size=(90, 3)), 0.7
     y = (x[:, 0] + rng.normal(size=90) > 0).astype(int)
-    face = SupportVectorMachine(C=cost, gamma=0.5, tol=1e-8).fit(x, y)
+    estimator = SupportVectorMachine(C=cost, gamma=0.5, tol=1e-8).fit(x, y)
     beta = np.zeros(90)
-    beta[face.support_] = face.dual_coef_[0]
+    beta[estimator.support_] = estimator.dual_coef_[0]
     sign = np.where(y == 1, 1.0, -1.0)
     kernel = np.exp(-0.5 * ((x[:, None] - x) ** 2).sum(2))
     assert abs(beta.sum()) < 1e-9 and (beta * sign >= 0).all() and (beta * sign <= cost).all()
-    margin, alpha = sign * face.decision_function(x), beta * sign
-    np.testing.assert_allclose(face.decision_function(x), kernel @ beta + face.intercept_,
+    margin, alpha = sign * estimator.decision_function(x), beta * sign
+    np.testing.assert_allclose(estimator.decision_function(x), kernel @ beta + estimator.intercept_,
                                atol=1e-12)
     assert (margin[alpha == 0] >= 1 - 1e-6).all() and (margin[alpha == cost] <= 1 + 1e-6).all()
     np.testing.assert_allclose(margin[(alpha > 0) & (alpha < cost)], 1.0, atol=1e-6)
     primal = 0.5 * beta @ kernel @ beta + cost * np.maximum(1 - margin, 0).sum()
-    np.testing.assert_allclose(face.dual_objective_[0], primal, rtol=1e-6)
+    np.testing.assert_allclose(estimator.dual_objective_[0], primal, rtol=1e-6)
 
 
 @pytest.mark.parametrize("cost", [1e-3, 1.0, 100.0, 1e4])
@@ -224,40 +224,40 @@ def test_kernels_are_their_formulas():
 
 
 def test_the_fit_has_the_classes_and_a_loss():
-    face = SupportVectorMachine().fit(X, NAMES)
-    fit, data = face.fit_, face.as_data(X)
-    np.testing.assert_array_equal(fit.predict(data), face.predict(X))
+    estimator = SupportVectorMachine().fit(X, NAMES)
+    fit, data = estimator.fit_, estimator.as_data(X)
+    np.testing.assert_array_equal(fit.predict(data), estimator.predict(X))
     chance = fit.predict_proba(data)  # exp(−hinge), over both classes
-    np.testing.assert_array_equal(np.asarray(fit.labels("y"))[chance.argmax(1)], face.predict(X))
+    np.testing.assert_array_equal(np.asarray(fit.labels("y"))[chance.argmax(1)], estimator.predict(X))
     with pytest.raises(probml.Refusal, match="needs the likelihood of a row.*'hinge'"):
         probml.compare({"machine": fit}, {**data, "y": NAMES})
-    assert "loss (not a likelihood)" in str(fit.model.explain(face.as_data(X, Y)))
+    assert "loss (not a likelihood)" in str(fit.model.explain(estimator.as_data(X, Y)))
 
 
 def test_the_fit_of_numbers_holds_the_loss():
-    face = SupportVectorRegression(C=2.0, epsilon=1.0).fit(U, V)
-    loss = 2.0 * np.maximum(np.abs(V - face.predict(U)) - 1.0, 0.0).sum()
-    np.testing.assert_allclose(face.fit_.log_joint(face.as_data(U, V)), -loss, rtol=1e-9)
-    np.testing.assert_allclose(face.fit_.log_prob(face.as_data(U, V)).sum(), -loss, rtol=1e-5)
+    estimator = SupportVectorRegression(C=2.0, epsilon=1.0).fit(U, V)
+    loss = 2.0 * np.maximum(np.abs(V - estimator.predict(U)) - 1.0, 0.0).sum()
+    np.testing.assert_allclose(estimator.fit_.log_joint(estimator.as_data(U, V)), -loss, rtol=1e-9)
+    np.testing.assert_allclose(estimator.fit_.log_prob(estimator.as_data(U, V)).sum(), -loss, rtol=1e-5)
 
 
 # Manners
 
 
-def test_faces_work_in_pipelines_and_searches():
+def test_estimators_work_in_pipelines_and_searches():
     line = make_pipeline(StandardScaler(), SupportVectorMachine())
     search = GridSearchCV(line, {"supportvectormachine__C": [0.1, 10.0]}, cv=2).fit(X, Y)
     assert search.best_score_ > 0.9
     frame = pd.DataFrame(X, columns=list("abcd"))
-    face = SupportVectorMachine().fit(frame, NAMES)
-    np.testing.assert_array_equal(face.predict(frame), face.predict(frame.astype(np.float64)))
-    assert list(face.feature_names_in_) == list("abcd") and not hasattr(face, "predict_proba")
+    estimator = SupportVectorMachine().fit(frame, NAMES)
+    np.testing.assert_array_equal(estimator.predict(frame), estimator.predict(frame.astype(np.float64)))
+    assert list(estimator.feature_names_in_) == list("abcd") and not hasattr(estimator, "predict_proba")
 
 
 def test_a_run_that_stops_at_its_limit_says_so():
     with pytest.warns(RuntimeWarning, match="max_iter=2.*standardise"):
-        face = SupportVectorMachine(max_iter=2).fit(X, Y)
-    assert not face.converged_
+        estimator = SupportVectorMachine(max_iter=2).fit(X, Y)
+    assert not estimator.converged_
 
 
 def holed(row, column):
@@ -267,7 +267,7 @@ def holed(row, column):
 
 
 @pytest.mark.parametrize(
-    ("face", "x", "y", "words"),
+    ("estimator", "x", "y", "words"),
     [
         (SupportVectorMachine(kernel="laplace"), X, Y,
          "kernel='laplace'.*'linear', 'poly', 'rbf', 'sigmoid'"),
@@ -295,27 +295,27 @@ def holed(row, column):
         (SupportVectorRegression(kernel="cosine"), U, V, "kernel='cosine'"),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name(face, x, y, words):
+def test_what_cannot_be_used_is_refused_by_name(estimator, x, y, words):
     with pytest.raises(ValueError, match=words):
-        face.fit(x, y)
+        estimator.fit(x, y)
 
 
 def test_only_a_linear_kernel_has_coefficients():
-    face = SupportVectorMachine().fit(X, Y)
+    estimator = SupportVectorMachine().fit(X, Y)
     with pytest.raises(AttributeError, match="kernel='rbf'"):
-        face.coef_  # noqa: B018
+        estimator.coef_  # noqa: B018
     with pytest.raises(AttributeError, match="not a likelihood"):
-        face.predict_proba  # noqa: B018
+        estimator.predict_proba  # noqa: B018
 
 
-@pytest.mark.parametrize("face", [SupportVectorMachine, SupportVectorRegression])
-def test_a_row_of_weight_2_counts_twice_for_the_width_of_the_kernel(face):
+@pytest.mark.parametrize("estimator", [SupportVectorMachine, SupportVectorRegression])
+def test_a_row_of_weight_2_counts_twice_for_the_width_of_the_kernel(estimator):
     random = np.random.default_rng(0)
     x, y = random.normal(size=(20, 2)) * np.repeat([[5.0], [1.0]], 10, 0), np.arange(20) % 2
     weight = np.repeat([1, 2], 10)
-    one = face().fit(x, y, sample_weight=weight)
-    other = face().fit(x.repeat(weight, 0), y.repeat(weight))
+    one = estimator().fit(x, y, sample_weight=weight)
+    other = estimator().fit(x.repeat(weight, 0), y.repeat(weight))
     np.testing.assert_allclose(one.kernel_.gamma, other.kernel_.gamma)
-    np.testing.assert_allclose(one.decision_function(x) if face is SupportVectorMachine else one.predict(x),
-                               other.decision_function(x) if face is SupportVectorMachine else other.predict(x),
+    np.testing.assert_allclose(one.decision_function(x) if estimator is SupportVectorMachine else one.predict(x),
+                               other.decision_function(x) if estimator is SupportVectorMachine else other.predict(x),
                                atol=5e-3)

@@ -32,7 +32,7 @@ def peer():
 
 
 @pytest.fixture(scope="module")
-def face(peer):
+def estimator(peer):
     """From the topics that scikit-learn found."""
     data, weights = of_counts(counts())
     shares = peer.transform(counts())
@@ -51,48 +51,48 @@ def dirichlet_gap(a, prior):
                   + ((a - prior) * logs).sum(-1))
 
 
-def test_topics_and_documents_are_those_of_scikit_learn(face, peer):
-    np.testing.assert_allclose(face.posterior("topic").concentration, peer.components_, rtol=2e-4,
+def test_topics_and_documents_are_those_of_scikit_learn(estimator, peer):
+    np.testing.assert_allclose(estimator.posterior("topic").concentration, peer.components_, rtol=2e-4,
                                atol=2e-4)
-    shares = face.posterior("share").concentration
+    shares = estimator.posterior("share").concentration
     np.testing.assert_allclose(shares / shares.sum(1, keepdims=True), peer.transform(counts()),
                                atol=2e-5)
 
 
-def test_the_bound_is_that_of_scikit_learn(face, peer):
+def test_the_bound_is_that_of_scikit_learn(estimator, peer):
     """Its perplexity is exp(−bound / words) with the bound of topics and documents together; words
     come in an order, so that neither counts arrangements."""
     bound = -np.log(peer.perplexity(counts())) * counts().sum()
-    assert face.bound == pytest.approx(bound, rel=1e-6)
+    assert estimator.bound == pytest.approx(bound, rel=1e-6)
 
 
-def test_the_bound_is_the_formula_of_blei_ng_and_jordan(face):
-    gamma = np.asarray(face.posterior("share").concentration)
-    topics = np.asarray(face.posterior("topic").concentration)
+def test_the_bound_is_the_formula_of_blei_ng_and_jordan(estimator):
+    gamma = np.asarray(estimator.posterior("share").concentration)
+    topics = np.asarray(estimator.posterior("topic").concentration)
     logs = [digamma(a) - digamma(a.sum(-1, keepdims=True)) for a in (gamma, topics)]
     shown = (counts() * np.log(np.exp(logs[0]) @ np.exp(logs[1]))).sum()
     expected = shown - dirichlet_gap(gamma, 0.4) - dirichlet_gap(topics, 0.3)
-    assert face.bound == pytest.approx(expected, rel=1e-9)
+    assert estimator.bound == pytest.approx(expected, rel=1e-9)
 
 
 def test_new_documents_have_the_topics_and_the_perplexity_of_scikit_learn(peer):
-    face = TopicModel(K, doc_topic_prior=0.4, topic_word_prior=0.3)
-    face.components_, face.fit_, face.n_features_in_ = peer.components_, None, WORDS
+    estimator = TopicModel(K, doc_topic_prior=0.4, topic_word_prior=0.3)
+    estimator.components_, estimator.fit_, estimator.n_features_in_ = peer.components_, None, WORDS
     new = counts(6, seed=5)
-    np.testing.assert_allclose(face.transform(new), peer.transform(new), atol=1e-6)
+    np.testing.assert_allclose(estimator.transform(new), peer.transform(new), atol=1e-6)
     theirs = -np.log(peer.perplexity(new)) * new.sum() + dirichlet_gap(peer.components_, 0.3)
-    assert face.score(new) == pytest.approx(theirs, rel=1e-6)
-    assert face.perplexity(new) == pytest.approx(np.exp(-theirs / new.sum()), rel=1e-6)
+    assert estimator.score(new) == pytest.approx(theirs, rel=1e-6)
+    assert estimator.perplexity(new) == pytest.approx(np.exp(-theirs / new.sum()), rel=1e-6)
 
 
-def test_the_face_finds_topics_as_good_as_scikit_learns_from_its_own_start(peer):
-    face = TopicModel(K, doc_topic_prior=0.4, topic_word_prior=0.3, n_init=4, tol=1e-7).fit(
+def test_the_estimator_finds_topics_as_good_as_scikit_learns_from_its_own_start(peer):
+    estimator = TopicModel(K, doc_topic_prior=0.4, topic_word_prior=0.3, n_init=4, tol=1e-7).fit(
         csr_matrix(counts()))
     bound = -np.log(peer.perplexity(counts())) * counts().sum()
-    assert face.bound_ > bound - 2.0
-    assert face.components_.shape == (K, WORDS) and face.doc_topic_.shape == (DOCUMENTS, K)
-    np.testing.assert_allclose(face.components_.sum(), counts().sum() + 0.3 * K * WORDS, rtol=1e-6)
-    np.testing.assert_allclose(face.transform(counts()), face.doc_topic_, atol=2e-3)
+    assert estimator.bound_ > bound - 2.0
+    assert estimator.components_.shape == (K, WORDS) and estimator.doc_topic_.shape == (DOCUMENTS, K)
+    np.testing.assert_allclose(estimator.components_.sum(), counts().sum() + 0.3 * K * WORDS, rtol=1e-6)
+    np.testing.assert_allclose(estimator.transform(counts()), estimator.doc_topic_, atol=2e-3)
 
 
 def test_counts_that_are_none_are_refused_by_cell():

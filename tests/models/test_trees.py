@@ -77,7 +77,7 @@ def test_the_sum_and_the_best_of_all_prunings_are_those_of_enumeration(seed):
 
 def test_a_leaf_has_the_evidence_of_an_exact_fit():
     @probml.model
-    def faces():
+    def estimators():
         p = probml_sample("p", dist.Dirichlet(jnp.full(3, 0.7)))
         with probml.rows():
             probml_sample("y", dist.Categorical(p))
@@ -85,7 +85,7 @@ def test_a_leaf_has_the_evidence_of_an_exact_fit():
     from numpyro import sample as probml_sample
 
     counts = np.array([4, 0, 3])
-    exact = faces().fit({"y": np.repeat([0, 1, 2], counts)}, probml.Exact()).log_evidence
+    exact = estimators().fit({"y": np.repeat([0, 1, 2], counts)}, probml.Exact()).log_evidence
     assert log_leaf(counts.astype(float), 0.7) == pytest.approx(exact, rel=1e-5)
 
 
@@ -103,12 +103,12 @@ def test_noise_is_pruned_and_structure_is_kept():
 
 def test_units_do_not_matter_to_trees_and_neighbours():
     far = X * [1e6, 1.0, 1e-9, 1e-4] + [1e9, 1e9, 0.0, 0.0]
-    for face in (EvidenceTree(), NearestNeighbours()):
-        np.testing.assert_allclose(type(face)().fit(far, Y).predict_proba(far),
-                                   face.fit(X, Y).predict_proba(X), atol=1e-6)
+    for estimator in (EvidenceTree(), NearestNeighbours()):
+        np.testing.assert_allclose(type(estimator)().fit(far, Y).predict_proba(far),
+                                   estimator.fit(X, Y).predict_proba(X), atol=1e-6)
 
 
-def test_a_face_without_a_fit_says_how_it_is_kept(tmp_path):
+def test_an_estimator_without_a_fit_says_how_it_is_kept(tmp_path):
     with pytest.raises(ModelError, match="has no Fit.*pickle"):
         EvidenceTree().fit(X, Y).save(tmp_path / "tree")
     with pytest.raises(ModelError, match="not fitted yet"):
@@ -119,7 +119,7 @@ def test_a_face_without_a_fit_says_how_it_is_kept(tmp_path):
 
 
 def test_the_number_of_neighbours_is_that_under_which_labels_left_out_are_most_probable():
-    face = NearestNeighbours(range(1, 12), scale=False).fit(X[::2], Y[::2])
+    estimator = NearestNeighbours(range(1, 12), scale=False).fit(X[::2], Y[::2])
     scores = {}
     for k in range(1, 12):
         logs = []
@@ -129,8 +129,8 @@ def test_the_number_of_neighbours_is_that_under_which_labels_left_out_are_most_p
             logs.append(np.log(((Y[near] == Y[i]).sum() + 0.5) / (k + 1.5)))
         scores[k] = np.mean(logs)
     # rows at one distance are taken in an order of their own
-    assert max(abs(face.scores_[k] - scores[k]) for k in scores) < 0.02
-    assert face.n_neighbors_ == max(face.scores_, key=face.scores_.get)
+    assert max(abs(estimator.scores_[k] - scores[k]) for k in scores) < 0.02
+    assert estimator.n_neighbors_ == max(estimator.scores_, key=estimator.scores_.get)
 
 
 def test_without_pseudo_counts_it_is_scikit_learns():
@@ -179,9 +179,9 @@ def test_any_function_from_score_to_distribution_is_climbed():
 def test_held_out_rows_say_when_to_stop():
     random = np.random.default_rng(1)
     x, y = random.normal(size=(120, 4)), random.integers(2, size=120)
-    face = Boosted("bernoulli", validation_fraction=0.3).fit(x, y)
-    assert face.n_estimators_ < 60 and len(face.trees_) == face.n_estimators_
-    assert len(face.validation_score_) == len(face.train_score_) < 80
+    estimator = Boosted("bernoulli", validation_fraction=0.3).fit(x, y)
+    assert estimator.n_estimators_ < 60 and len(estimator.trees_) == estimator.n_estimators_
+    assert len(estimator.validation_score_) == len(estimator.train_score_) < 80
 
 
 def test_what_a_likelihood_cannot_have_is_refused_by_row():

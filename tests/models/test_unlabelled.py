@@ -48,8 +48,8 @@ def test_unlabelled_rows_that_help_are_used_without_a_word():
     rest = np.isnan(seen)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        face = NaiveBayes().fit(x, seen)
-    assert face.score(x[rest], y[rest]) > 0.97 and face.status == str(face.fit_.status)
+        estimator = NaiveBayes().fit(x, seen)
+    assert estimator.score(x[rest], y[rest]) > 0.97 and estimator.status == str(estimator.fit_.status)
 
 
 def test_a_weight_of_zero_is_the_fit_to_the_labelled_rows_alone():
@@ -84,7 +84,7 @@ def test_one_label_of_a_class_leaves_the_rows_at_their_weight():
     x, _, seen = misled(60, 20)
     seen[:] = nan
     seen[0], seen[1] = 0, 1
-    face = NaiveBayes(unlabelled_weight="auto").fit(x, seen)
-    assert face.unlabelled_weight_ == 1.0 and "too few labels" in face.status
+    estimator = NaiveBayes(unlabelled_weight="auto").fit(x, seen)
+    assert estimator.unlabelled_weight_ == 1.0 and "too few labels" in estimator.status
     with pytest.raises(DataError, match="no label"):
-        face.fit(x, np.full(60, nan))
+        estimator.fit(x, np.full(60, nan))

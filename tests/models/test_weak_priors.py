@@ -50,18 +50,18 @@ def fitted(name):
         (COUNTS, {"family": "negative binomial"})))])
 def test_the_density_is_that_of_the_priors_by_hand(y, settings):
     x = X[:20]
-    face = GeneralizedLinearModel(**settings, engine="bayes").fit(x, y)
+    estimator = GeneralizedLinearModel(**settings, engine="bayes").fit(x, y)
     hand, found = regression(x, y, **settings), []
     for seed in (1, 2):
         values = np.random.default_rng(seed)
         params = {"beta": values.normal(size=2), "intercept": values.normal()}
         params |= {name: values.uniform(0.5, 2) for name in ("sigma", "concentration")
-                   if name in face.fit_.params}
-        told = {**params, **in_units(face.fit_.units, params)}
+                   if name in estimator.fit_.params}
+        told = {**params, **in_units(estimator.fit_.units, params)}
         there = {"coef": told["beta"], "intercept": told["intercept"] + told["beta"] @ x.mean(0),
                  "sigma": told.get("sigma"), "concentration": told.get("concentration")}
         there = {name: value for name, value in there.items() if value is not None}
-        found.append((face.fit_.model.log_density(face.as_data(x, y), params),
+        found.append((estimator.fit_.model.log_density(estimator.as_data(x, y), params),
                       log_density(hand, (), {}, there)[0]))
     (ours, want), (ours2, want2) = found  # units add a constant
     assert ours2 - ours == pytest.approx(float(want2 - want), rel=1e-6)
@@ -69,12 +69,12 @@ def test_the_density_is_that_of_the_priors_by_hand(y, settings):
 
 @pytest.mark.parametrize("name", BY_NUTS)
 def test_answers_are_those_of_nuts_in_the_units_of_the_table(name):
-    face, (mean, sd) = fitted(name), BY_NUTS[name][3]
-    table = face.table()
-    assert face.converged_ and np.abs((table["mean"] - mean) / sd).max() < 0.15
+    estimator, (mean, sd) = fitted(name), BY_NUTS[name][3]
+    table = estimator.table()
+    assert estimator.converged_ and np.abs((table["mean"] - mean) / sd).max() < 0.15
     np.testing.assert_allclose(table["sd"], sd, rtol=0.2)
-    np.testing.assert_allclose([face.intercept_, *face.coef_], table["mean"], rtol=1e-5)
-    np.testing.assert_allclose(face.standard_errors_, table["sd"], rtol=1e-5)
+    np.testing.assert_allclose([estimator.intercept_, *estimator.coef_], table["mean"], rtol=1e-5)
+    np.testing.assert_allclose(estimator.standard_errors_, table["sd"], rtol=1e-5)
     assert (table["5%"] < table["mean"]).all() and (table["mean"] < table["95%"]).all()
 
 
@@ -122,21 +122,21 @@ def test_weights_are_repetitions_for_the_priors_too():
 
 
 def test_intervals_hold_the_noise_and_new_members_theirs():
-    face = fitted("mixed")
+    estimator = fitted("mixed")
     rows = GROUPS.iloc[:2].assign(who=[0, 99])
-    value, low, high = face.predict(rows, interval=0.9)
-    np.testing.assert_allclose(value, face.predict(rows), atol=1.0)
+    value, low, high = estimator.predict(rows, interval=0.9)
+    np.testing.assert_allclose(value, estimator.predict(rows), atol=1.0)
     wide = high - low
-    assert wide[0] > 2 * 1.6 * face.noise_ and wide[1] > 1.2 * wide[0]
-    assert face.loglik_ is None and {"mean", "sd", "5%"} <= {*face.effects_table().columns}
+    assert wide[0] > 2 * 1.6 * estimator.noise_ and wide[1] > 1.2 * wide[0]
+    assert estimator.loglik_ is None and {"mean", "sd", "5%"} <= {*estimator.effects_table().columns}
     with pytest.raises(probml.ModelError, match="y is 0 or 1"):
         fitted("bernoulli").predict(LINE, interval=0.9)
 
 
 def test_separated_classes_have_finite_coefficients():
-    face = fitted("bernoulli")
-    p = face.predict(LINE)
-    assert 3 < face.coef_[0] < 12 and (np.diff(p) > 0).all() and 0 < p[0] < 0.1
+    estimator = fitted("bernoulli")
+    p = estimator.predict(LINE)
+    assert 3 < estimator.coef_[0] < 12 and (np.diff(p) > 0).all() and 0 < p[0] < 0.1
 
 
 @pytest.mark.slow
@@ -150,36 +150,36 @@ def test_one_row_and_more_columns_than_rows_have_an_answer():
 
 
 @pytest.mark.parametrize("engine", ["baye", 3, probml.NUTS, np.zeros(2)], ids=str)
-@pytest.mark.parametrize("face", [GeneralizedLinearModel(), MixedModel({"who": ["1"]})],
-                         ids=lambda face: type(face).__name__)
-def test_other_words_for_engines_are_refused_with_those_that_there_are(face, engine):
+@pytest.mark.parametrize("estimator", [GeneralizedLinearModel(), MixedModel({"who": ["1"]})],
+                         ids=lambda estimator: type(estimator).__name__)
+def test_other_words_for_engines_are_refused_with_those_that_there_are(estimator, engine):
     with pytest.raises(probml.ModelError, match=r"None, 'bayes' or an engine"):
-        face.set_params(engine=engine).fit(GROUPS, LEVELS)
+        estimator.set_params(engine=engine).fit(GROUPS, LEVELS)
 
 
-@pytest.mark.parametrize(("face", "y", "words"), [
+@pytest.mark.parametrize(("estimator", "y", "words"), [
     (GeneralizedLinearModel(engine="bayes", penalty=1.0), Y, "penalty"),
     (GeneralizedLinearModel("poisson", link="identity", engine="bayes"), WHO, "units of y"),
     (GeneralizedLinearModel(engine="bayes"), 2 * GROUPS["a"] + 1, "plane fits every row"),
     (MixedModel({"who": ["1"]}, engine="bayes"), np.full(60, 3.0), "plane fits every row"),
 ])
-def test_what_has_no_posterior_under_these_priors_is_refused(face, y, words):
+def test_what_has_no_posterior_under_these_priors_is_refused(estimator, y, words):
     with pytest.raises(ValueError, match=words):
-        face.fit(GROUPS, y)
+        estimator.fit(GROUPS, y)
 
 
 @pytest.mark.slow
 def test_sleepstudy_is_near_lmer(shared_data):
     data = pd.read_csv(shared_data / "classic/sleepstudy.csv")
-    face = MixedModel({"Subject": ["1", "Days"]}, engine="bayes").fit(data[["Days", "Subject"]],
+    estimator = MixedModel({"Subject": ["1", "Days"]}, engine="bayes").fit(data[["Days", "Subject"]],
                                                                      data["Reaction"])
     by_ml = MixedModel({"Subject": ["1", "Days"]}).fit(data[["Days", "Subject"]], data["Reaction"])
-    gap = np.subtract([face.intercept_, *face.coef_], [by_ml.intercept_, *by_ml.coef_])
+    gap = np.subtract([estimator.intercept_, *estimator.coef_], [by_ml.intercept_, *by_ml.coef_])
     assert np.abs(gap / by_ml.standard_errors_).max() < 0.15
-    np.testing.assert_allclose(face.spreads_["Subject"], by_ml.spreads_["Subject"], rtol=0.2)
-    assert face.noise_ == pytest.approx(by_ml.noise_, rel=0.03)
-    np.testing.assert_allclose(np.diag(face.correlations_["Subject"]), 1.0)
-    assert np.corrcoef(np.ravel(face.effects_["Subject"]),
+    np.testing.assert_allclose(estimator.spreads_["Subject"], by_ml.spreads_["Subject"], rtol=0.2)
+    assert estimator.noise_ == pytest.approx(by_ml.noise_, rel=0.03)
+    np.testing.assert_allclose(np.diag(estimator.correlations_["Subject"]), 1.0)
+    assert np.corrcoef(np.ravel(estimator.effects_["Subject"]),
                        np.ravel(by_ml.effects_["Subject"]))[0, 1] > 0.99
 
 

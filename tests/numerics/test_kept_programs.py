@@ -28,8 +28,8 @@ def network():
 
 
 def mixture():
-    face = GaussianMixture(2, n_init=2).fit(X)
-    return face.means_, face.predict_proba(X), face.score_samples(X)
+    estimator = GaussianMixture(2, n_init=2).fit(X)
+    return estimator.means_, estimator.predict_proba(X), estimator.score_samples(X)
 
 
 JOBS = {

@@ -1,4 +1,4 @@
-"""An array whose numbers were found finite is not read again while a face is asked."""
+"""An array whose numbers were found finite is not read again while an estimator is asked."""
 
 import numpy as np
 
@@ -6,18 +6,18 @@ from probml.models import LogisticRegression
 from probml.numerics.process import cores
 
 
-def test_rows_of_a_face_are_looked_at_once(monkeypatch):
+def test_rows_of_an_estimator_are_looked_at_once(monkeypatch):
     looks = []
     own = cores.pieces
     monkeypatch.setattr(cores, "pieces", lambda function, array: looks.append(array)
                         or own(function, array))
     x = np.random.default_rng(0).normal(size=(50, 2))
-    face = LogisticRegression().fit(x, x[:, 0] > 0)
+    estimator = LogisticRegression().fit(x, x[:, 0] > 0)
     assert sum(array is x for array in looks) == 1
     x[3, 1] = np.nan
     assert not cores.finite(x)
     try:
-        face.predict(x)
+        estimator.predict(x)
     except ValueError as error:
         assert "row 3" in str(error)
     else:

@@ -106,10 +106,10 @@ def install() -> None:
         },
     }
     attributes = {
-        "FactorAnalysis": {"loglike_": lambda face: face.lower_bounds_ * face.total_weight_},
-        "CategoricalNB": {"class_log_prior_": lambda face: np.log(face.class_prior_)},
-        "MultinomialNB": {"class_log_prior_": lambda face: np.log(face.class_prior_)},
-        "BernoulliNB": {"class_log_prior_": lambda face: np.log(face.class_prior_)},
+        "FactorAnalysis": {"loglike_": lambda estimator: estimator.lower_bounds_ * estimator.total_weight_},
+        "CategoricalNB": {"class_log_prior_": lambda estimator: np.log(estimator.class_prior_)},
+        "MultinomialNB": {"class_log_prior_": lambda estimator: np.log(estimator.class_prior_)},
+        "BernoulliNB": {"class_log_prior_": lambda estimator: np.log(estimator.class_prior_)},
     }
     for module, classes in swaps.items():
         try:

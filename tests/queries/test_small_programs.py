@@ -168,12 +168,12 @@ def test_a_logistic_regression_of_few_rows_compiles_nothing():
 def test_a_first_chain_is_one_program_its_path_two_and_shorter_ones_none():
     counts = np.random.default_rng(0).poisson(np.repeat([2, 9, 2], 20))
     with compiled() as fitting:
-        face = HiddenMarkov(2, emission="poisson").fit(counts)
+        estimator = HiddenMarkov(2, emission="poisson").fit(counts)
     with compiled() as asking:
-        whole = face.predict(counts)
+        whole = estimator.predict(counts)
     assert len(fitting) <= 1 and len(asking) <= 2
     with compiled() as found:
-        parts = [face.predict(counts[:n]) for n in (57, 41, 33)]
+        parts = [estimator.predict(counts[:n]) for n in (57, 41, 33)]
     assert found == [] and all(len(part) == n for part, n in zip(parts, (57, 41, 33), strict=True))
     assert (parts[0][:50] == whole[:50]).mean() > 0.9
 

@@ -4,7 +4,7 @@ to a thousandth of a nat.
 Likelihoods without the prior, which is not at its maximum there, move with the parameters to the
 first order: by as little as these tell, a hundred thousandth of their size.
 
-The data of the references, fitted by the faces' defaults; that these are right in double is asked
+The data of the references, fitted by the estimators' defaults; that these are right in double is asked
 elsewhere (test_references*.py).
 """
 
@@ -42,18 +42,18 @@ def columns(folder, path, *names, **options):
     return table[list(names)] if names else table
 
 
-def hidden(face, X):
+def hidden(estimator, X):
     """A fit in which something is hidden: its parameters, objective and likelihood."""
-    params = face.fit(X).fit_.params
+    params = estimator.fit(X).fit_.params
     order = np.argsort(params["weights"])  # which state is which is not told by the data
-    shared = {"precision"} if getattr(face, "covariance_type", "").startswith("tied") else set()
+    shared = {"precision"} if getattr(estimator, "covariance_type", "").startswith("tied") else set()
     led = {name: v if name in shared or np.shape(v)[:1] != order.shape else np.asarray(v)[order]
            for name, v in params.items()}
-    return {**climbed(face), "log-likelihood": face.score_samples(X).sum(), **led}
+    return {**climbed(estimator), "log-likelihood": estimator.score_samples(X).sum(), **led}
 
 
-def climbed(face):
-    return {"objective": np.max(face.fit_.history)}
+def climbed(estimator):
+    return {"objective": np.max(estimator.fit_.history)}
 
 
 def mixture(name, shape, k):
@@ -78,19 +78,19 @@ def counts(k):
 def chain(name, k, *names, **settings):
     def fit(folder):
         X = columns(folder, f"{name}.csv", *names)
-        face = HiddenMarkov(k, **settings).fit(X)
-        return {**climbed(face), "log-likelihood": face.score(X), **face.fit_.params}
+        estimator = HiddenMarkov(k, **settings).fit(X)
+        return {**climbed(estimator), "log-likelihood": estimator.score(X), **estimator.fit_.params}
 
     return fit
 
 
-def labelled(face, name, target, *names):
+def labelled(estimator, name, target, *names):
     """Of a classifier: its parameters and the logarithms of its posteriors."""
 
     def fit(folder):
         table = columns(folder, f"{name}.csv", dtype=str if "soybean" in name else None)
         X, y = table[list(names)] if names else table.drop(columns=target), table[target]
-        found = face().fit(X, y)
+        found = estimator().fit(X, y)
         return {"posterior": found.predict_proba(X), **found.fit_.params}
 
     return fit
@@ -103,43 +103,43 @@ def hearts(folder):
 
 
 def logistic(folder):
-    face = GeneralizedLinearModel("bernoulli").fit(*hearts(folder))
-    return {"coefficients": face.coef_, "intercept": face.intercept_,
-            "errors": face.standard_errors_, "deviance": face.deviance_}
+    estimator = GeneralizedLinearModel("bernoulli").fit(*hearts(folder))
+    return {"coefficients": estimator.coef_, "intercept": estimator.intercept_,
+            "errors": estimator.standard_errors_, "deviance": estimator.deviance_}
 
 
 def penalised(folder):
-    face = LogisticRegression().fit(*hearts(folder))
-    return {"coefficients": face.coef_, "intercept": face.intercept_}
+    estimator = LogisticRegression().fit(*hearts(folder))
+    return {"coefficients": estimator.coef_, "intercept": estimator.intercept_}
 
 
 def menarche(link):
     def fit(folder):
         table = columns(folder, "menarche.csv")
-        face = GeneralizedLinearModel("binomial", link=link).fit(table[["Age"]], table.Menarche,
+        estimator = GeneralizedLinearModel("binomial", link=link).fit(table[["Age"]], table.Menarche,
                                                                  trials=table.Total)
-        return {"coefficients": face.coef_, "intercept": face.intercept_,
-                "errors": face.standard_errors_, "deviance": face.deviance_}
+        return {"coefficients": estimator.coef_, "intercept": estimator.intercept_,
+                "errors": estimator.standard_errors_, "deviance": estimator.deviance_}
 
     return fit
 
 
 def sprays(folder):
     table = columns(folder, "insectsprays.csv")
-    face = GeneralizedLinearModel("poisson").fit(
+    estimator = GeneralizedLinearModel("poisson").fit(
         np.stack([(table.spray == kind) * 1.0 for kind in "BCDEF"], 1), table["count"]
     )
-    return {"coefficients": face.coef_, "intercept": face.intercept_,
-            "errors": face.standard_errors_, "deviance": face.deviance_}
+    return {"coefficients": estimator.coef_, "intercept": estimator.intercept_,
+            "errors": estimator.standard_errors_, "deviance": estimator.deviance_}
 
 
 def linear(name, target):
     def fit(folder):
         table = columns(folder, f"{name}.csv").select_dtypes("number")
-        face = BayesianLinearRegression(1e9).fit(table.drop(columns=target), table[target])
-        errors = np.sqrt(np.diag(face.sigma_))
-        return {"coefficients": face.coef_, "intercept": face.intercept_,
-                "noise": face.alpha_**-0.5, "errors": errors}
+        estimator = BayesianLinearRegression(1e9).fit(table.drop(columns=target), table[target])
+        errors = np.sqrt(np.diag(estimator.sigma_))
+        return {"coefficients": estimator.coef_, "intercept": estimator.intercept_,
+                "noise": estimator.alpha_**-0.5, "errors": errors}
 
     return fit
 
@@ -147,9 +147,9 @@ def linear(name, target):
 def smooth(name, x, y):
     def fit(folder):
         table = columns(folder, f"{name}.csv")
-        face = SmoothingSpline(20).fit(table[[x]], table[y])
-        mean, std = face.predict(table[[x]], return_std=True)
-        return {"mean": mean, "error": std, "noise": face.noise_, "degrees of freedom": face.edf_}
+        estimator = SmoothingSpline(20).fit(table[[x]], table[y])
+        mean, std = estimator.predict(table[[x]], return_std=True)
+        return {"mean": mean, "error": std, "noise": estimator.noise_, "degrees of freedom": estimator.edf_}
 
     return fit
 
@@ -157,9 +157,9 @@ def smooth(name, x, y):
 def experts(name, x, y, gate):
     def fit(folder):
         table = columns(folder, f"{name}.csv")
-        face = MixtureOfExperts(2, gate=gate).fit(table[[x]], table[y])
-        return {"log-likelihood": face.log_prob(table[[x]], table[y]).sum(),
-                "mean": face.predict(table[[x]])}
+        estimator = MixtureOfExperts(2, gate=gate).fit(table[[x]], table[y])
+        return {"log-likelihood": estimator.log_prob(table[[x]], table[y]).sum(),
+                "mean": estimator.predict(table[[x]])}
 
     return fit
 

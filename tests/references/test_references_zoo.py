@@ -1,4 +1,4 @@
-"""Fits of e1071, scikit-learn, MASS, mclust and poLCA on real data, through the faces of the zoo;
+"""Fits of e1071, scikit-learn, MASS, mclust and poLCA on real data, through the estimators of the zoo;
 worked examples of textbooks.
 
 Closed forms agree to the digits printed. Likelihoods that EM climbs are reached or beaten, never
@@ -49,31 +49,31 @@ def some(quick, params):
 # Naive Bayes of e1071
 
 
-def assert_tables(face, tables):
+def assert_tables(estimator, tables):
     """Conditional tables and, for numbers, mean and sd of each class; e1071 divides the squares by
     n − 1, maximum likelihood by n."""
-    found = face.tables_
+    found = estimator.tables_
     for column, expected in tables.items():
         rows = np.array(expected["rows_by_class"])
         if "probs" in found[column]:
             order = [list(
-                map(str, face.columns_.labels[face.columns_.names.index(column)])
+                map(str, estimator.columns_.labels[estimator.columns_.names.index(column)])
             ).index(c) for c in expected["columns"]]
             np.testing.assert_allclose(found[column]["probs"][:, order], rows, atol=1e-10)
         else:
             np.testing.assert_allclose(found[column]["mean"], rows[:, 0], rtol=1e-10)
 
 
-def assert_posteriors(face, X, y, fit, columns=None):
+def assert_posteriors(estimator, X, y, fit, columns=None):
     """The posteriors of the first rows, their logarithms, the accuracy and the mean log posterior
     of the true class."""
-    found = face.predict_log_proba(X)
+    found = estimator.predict_log_proba(X)
     first = np.array(fit["posterior_first10"])
     np.testing.assert_allclose(found[:10], np.log(first), atol=1e-8)
-    code = np.searchsorted(face.classes_, y)
+    code = np.searchsorted(estimator.classes_, y)
     np.testing.assert_allclose(found[np.arange(len(y)), code].mean(),
                                fit["mean_log_posterior_of_true_class"], atol=1e-8)
-    assert (face.predict(X) == y).mean() == pytest.approx(fit["training_accuracy"], abs=1e-12)
+    assert (estimator.predict(X) == y).mean() == pytest.approx(fit["training_accuracy"], abs=1e-12)
 
 
 @pytest.mark.parametrize("laplace", [0, 1])
@@ -81,79 +81,79 @@ def test_votes_with_unseen_cells_give_the_tables_and_posteriors_of_e1071(shared_
     fit = reference(shared_data, f"nb_housevotes84_missing_laplace{laplace}")
     votes = table(shared_data, fit["dataset"])
     X, y = votes.drop(columns="Class"), votes["Class"]
-    face = NaiveBayes(prior=laplace > 0, alpha=max(laplace, 1), concentration=EMPIRICAL,
+    estimator = NaiveBayes(prior=laplace > 0, alpha=max(laplace, 1), concentration=EMPIRICAL,
                       max_iter=5000, tol=1e-14).fit(X, y)
     assert X.isna().to_numpy().sum() == 392
-    np.testing.assert_allclose(face.class_prior_ * len(y), list(fit["class_counts"].values()),
+    np.testing.assert_allclose(estimator.class_prior_ * len(y), list(fit["class_counts"].values()),
                                rtol=1e-9)
-    assert_tables(face, fit["tables"])
+    assert_tables(estimator, fit["tables"])
     # no cell of the tables is 0, so that both omit what is unseen and nothing else
-    assert_posteriors(face, X, y, fit)
+    assert_posteriors(estimator, X, y, fit)
 
 
 def test_soybeans_with_unseen_cells_give_the_tables_and_posteriors_of_e1071(shared_data):
     fit = reference(shared_data, "nb_soybean_missing_laplace1")
     beans = table(shared_data, fit["dataset"], dtype=str)
     X, y = beans.drop(columns="Class"), beans["Class"]
-    face = NaiveBayes(concentration=EMPIRICAL).fit(X, y)
-    assert list(face.classes_) == fit["classes"] and X.isna().to_numpy().sum() == 2337
-    np.testing.assert_allclose(face.class_prior_ * len(y), list(fit["class_counts"].values()),
+    estimator = NaiveBayes(concentration=EMPIRICAL).fit(X, y)
+    assert list(estimator.classes_) == fit["classes"] and X.isna().to_numpy().sum() == 2337
+    np.testing.assert_allclose(estimator.class_prior_ * len(y), list(fit["class_counts"].values()),
                                rtol=1e-9)
-    assert_tables(face, fit["tables"])
-    assert_posteriors(face, X, y, fit)
+    assert_tables(estimator, fit["tables"])
+    assert_posteriors(estimator, X, y, fit)
 
 
 def test_weighted_rows_of_the_titanic_give_the_tables_and_posteriors_of_e1071(shared_data):
     fit = reference(shared_data, "nb_titanic_counts_laplace0")
     counts = table(shared_data, fit["dataset"])
     X, y, weights = counts[["Class", "Sex", "Age"]], counts["Survived"], counts["Freq"]
-    face = NaiveBayes(prior=False).fit(X, y, sample_weight=weights)
-    np.testing.assert_allclose(face.class_prior_ * 2201, list(fit["class_counts"].values()),
+    estimator = NaiveBayes(prior=False).fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(estimator.class_prior_ * 2201, list(fit["class_counts"].values()),
                                rtol=1e-9)
-    assert_tables(face, fit["tables"])
+    assert_tables(estimator, fit["tables"])
     expanded = counts.loc[counts.index.repeat(weights)]
-    assert_posteriors(face, expanded[["Class", "Sex", "Age"]], expanded["Survived"], fit)
+    assert_posteriors(estimator, expanded[["Class", "Sex", "Age"]], expanded["Survived"], fit)
 
 
-def with_their_sd(face, tables, counts):
+def with_their_sd(estimator, tables, counts):
     """The Fit of the same model at e1071's variances: those of maximum likelihood times n / (n −
     1), n the cells seen."""
-    params = dict(face.fit_.params)
-    numeric = [column for column in tables if "mean" in face.tables_[column]]
+    params = dict(estimator.fit_.params)
+    numeric = [column for column in tables if "mean" in estimator.tables_[column]]
     sd = np.array([[row[1] for row in tables[column]["rows_by_class"]] for column in numeric]).T
-    np.testing.assert_allclose(face.var_ * counts / (counts - 1), sd**2, rtol=1e-9)
+    np.testing.assert_allclose(estimator.var_ * counts / (counts - 1), sd**2, rtol=1e-9)
     params["normal_precision"] = sd**-2
-    return face.fit_.model.at(params)
+    return estimator.fit_.model.at(params)
 
 
 def test_iris_gives_the_means_of_e1071_and_its_posteriors_at_its_sd(shared_data):
     fit = reference(shared_data, "nb_iris_laplace0")
     iris = table(shared_data, fit["dataset"])
     X, y = iris.drop(columns="Species"), iris["Species"]
-    face = NaiveBayes(prior=False).fit(X, y)
-    assert_tables(face, fit["tables"])
-    found = np.log(with_their_sd(face, fit["tables"], np.full((3, 1), 50)).predict_proba(
+    estimator = NaiveBayes(prior=False).fit(X, y)
+    assert_tables(estimator, fit["tables"])
+    found = np.log(with_their_sd(estimator, fit["tables"], np.full((3, 1), 50)).predict_proba(
         {"normal": X.to_numpy()}, "class"
     ))
     np.testing.assert_allclose(found[:10], np.log(fit["posterior_first10"]), atol=1e-8)
     code = np.repeat(range(3), 50)
     np.testing.assert_allclose(found[np.arange(150), code].mean(),
                                fit["mean_log_posterior_of_true_class"], atol=1e-8)
-    assert (face.predict(X) == y).mean() == fit["training_accuracy"]
+    assert (estimator.predict(X) == y).mean() == fit["training_accuracy"]
 
 
 def test_penguins_with_unseen_cells_of_both_kinds_give_the_tables_of_e1071(shared_data):
     fit = reference(shared_data, "nb_penguins_missing_laplace0")
     penguins = table(shared_data, fit["dataset"])
     X, y = penguins[list(fit["tables"])], penguins["species"]
-    face = NaiveBayes(prior=False, max_iter=5000, tol=1e-14).fit(X, y)
-    assert_tables(face, fit["tables"])
+    estimator = NaiveBayes(prior=False, max_iter=5000, tol=1e-14).fit(X, y)
+    assert_tables(estimator, fit["tables"])
     seen = X.select_dtypes("number").notna().groupby(y).sum().to_numpy()
-    with_their_sd(face, fit["tables"], seen)
+    with_their_sd(estimator, fit["tables"], seen)
     # The islands have tables with a 0, which e1071 reads as 0.001 and maximum likelihood as 0: the
     # posteriors differ by the classes that are impossible here, and agree on what is most probable.
-    assert (face.predict(X) == y).mean() == pytest.approx(fit["training_accuracy"], abs=1e-12)
-    impossible = face.predict_proba(X[X["island"] == "Torgersen"])[:, 1:]
+    assert (estimator.predict(X) == y).mean() == pytest.approx(fit["training_accuracy"], abs=1e-12)
+    impossible = estimator.predict_proba(X[X["island"] == "Torgersen"])[:, 1:]
     assert not impossible.any() and np.array(fit["posterior_first10"])[:, 1:].all()
 
 
@@ -173,11 +173,11 @@ def test_categorical_naive_bayes_gives_the_log_posteriors_of_scikit_learn(shared
     train, test = parts[0], parts[-1]
     names = [column for column in train if column != fit["target"]]
     categories = {column: sorted(set(train[column]) | set(test[column])) for column in names}
-    face = NaiveBayes(alpha=alpha, concentration=EMPIRICAL,
+    estimator = NaiveBayes(alpha=alpha, concentration=EMPIRICAL,
                       categories=categories).fit(train[names], train[fit["target"]])
-    assert list(face.classes_) == fit["classes"]
-    np.testing.assert_allclose(face.class_prior_, fit["class_prior"], rtol=1e-9)
-    found, code = face.predict_log_proba(test[names]), np.searchsorted(face.classes_,
+    assert list(estimator.classes_) == fit["classes"]
+    np.testing.assert_allclose(estimator.class_prior_, fit["class_prior"], rtol=1e-9)
+    found, code = estimator.predict_log_proba(test[names]), np.searchsorted(estimator.classes_,
                                                                        test[fit["target"]])
     np.testing.assert_allclose(found[:10], fit["log_posterior_first10"], atol=1e-8)
     np.testing.assert_allclose(-found[np.arange(len(code)), code].mean(), fit["mean_log_loss"],
@@ -203,16 +203,16 @@ def test_a_text_classifier_gives_the_tables_and_posteriors_of_scikit_learn(share
     counts = counts if kind == "multinomial" else np.minimum(counts, 1.0)
     # At the posterior mean, as scikit-learn: averaged over the posterior, a word that comes again
     # surprises less (Dirichlet–multinomial).
-    face = NaiveBayes(kinds=kind, alpha=alpha, concentration=EMPIRICAL,
+    estimator = NaiveBayes(kinds=kind, alpha=alpha, concentration=EMPIRICAL,
                       plug_in=True).fit(counts[~test], labels[~test])
-    np.testing.assert_allclose(np.log(face.class_prior_), fit["class_log_prior"], atol=1e-10)
-    words = np.log([face.tables_[j]["probs"] for j in range(10)]).T
+    np.testing.assert_allclose(np.log(estimator.class_prior_), fit["class_log_prior"], atol=1e-10)
+    words = np.log([estimator.tables_[j]["probs"] for j in range(10)]).T
     np.testing.assert_allclose(words, fit["feature_log_prob_first10_words"], atol=1e-9)
-    found, truth = face.predict_log_proba(counts[test]), labels[test]
+    found, truth = estimator.predict_log_proba(counts[test]), labels[test]
     np.testing.assert_allclose(found[:20, 1], fit["log_proba_spam_first20_test"], atol=1e-8)
     np.testing.assert_allclose(-found[np.arange(len(truth)), truth].mean(), fit["mean_log_loss"],
                                atol=1e-8)
-    predicted = face.predict(counts[test])
+    predicted = estimator.predict(counts[test])
     assert (predicted == truth).mean() == pytest.approx(fit["test_accuracy"], abs=1e-12)
     assert pd.crosstab(truth, predicted).to_numpy().tolist() == fit["confusion"]
 
@@ -225,17 +225,17 @@ def test_a_text_classifier_gives_the_tables_and_posteriors_of_scikit_learn(share
 def test_discriminant_analysis_of_vowels_errs_as_often_as_that_of_r(shared_data, name, covariance):
     fit = reference(shared_data, "classify_esl_vowel")
     train, test = (table(shared_data, path) for path in fit["dataset"])
-    face = GaussianDiscriminant(covariance, prior=False).fit(train.drop(columns="y"), train["y"])
+    estimator = GaussianDiscriminant(covariance, prior=False).fit(train.drop(columns="y"), train["y"])
     # R divides the squares by n − 1 in every class of 48, the shared ones by n − 11: for a few rows
     # that decides
     n, free = (528, 517) if covariance == "shared" else (48, 47)
-    found = face.fit_.model.at({**face.fit_.params,
-                                "precision": face.fit_.params["precision"] * free / n})
+    found = estimator.fit_.model.at({**estimator.fit_.params,
+                                "precision": estimator.fit_.params["precision"] * free / n})
     for part, rows in (("train", train), ("test", test)):
-        predicted = face.classes_[found.predict({"x": rows.drop(columns="y").to_numpy()})]
+        predicted = estimator.classes_[found.predict({"x": rows.drop(columns="y").to_numpy()})]
         assert (predicted != rows["y"]).mean() == pytest.approx(fit[name][f"{part}_error"],
                                                                 abs=1e-12)
-        assert (face.predict(rows.drop(columns="y")) != predicted).mean() < 0.02
+        assert (estimator.predict(rows.drop(columns="y")) != predicted).mean() < 0.02
 
 
 @pytest.mark.parametrize("shape, covariance",
@@ -246,39 +246,39 @@ def test_discriminant_analysis_of_iris_has_the_likelihood_and_posteriors_of_mclu
     reported = reference(shared_data, "mclustda_iris")
     fit, iris = reported["models"][shape], table(shared_data, reported["dataset"])
     X, y = iris.drop(columns="Species"), iris["Species"]
-    face = GaussianDiscriminant(covariance, prior=False).fit(X, y)
+    estimator = GaussianDiscriminant(covariance, prior=False).fit(X, y)
     # the reference's note calls it log p(x, y); it is log p(x), the density of the mixture of the
     # classes
-    np.testing.assert_allclose(face.fit_.log_prob({"x": X.to_numpy()}).sum(), fit["loglik"],
+    np.testing.assert_allclose(estimator.fit_.log_prob({"x": X.to_numpy()}).sum(), fit["loglik"],
                                rtol=1e-10)
-    np.testing.assert_allclose(face.predict_log_proba(X)[:5], np.log(fit["posterior_first5"]),
+    np.testing.assert_allclose(estimator.predict_log_proba(X)[:5], np.log(fit["posterior_first5"]),
                                atol=1e-7)
-    assert (face.predict(X) != y).mean() == pytest.approx(fit["training_error"], abs=1e-12)
+    assert (estimator.predict(X) != y).mean() == pytest.approx(fit["training_error"], abs=1e-12)
     # a mixture of one component a class
     alone = MixtureDiscriminant(1, covariance=covariance, prior=False).fit(X, y)
-    np.testing.assert_allclose(alone.predict_proba(X), face.predict_proba(X), atol=1e-9)
+    np.testing.assert_allclose(alone.predict_proba(X), estimator.predict_proba(X), atol=1e-9)
 
 
 # Mixtures
 
 
-def reached(face, X, loglik):
-    found = face.score_samples(X).sum()
-    np.testing.assert_allclose(found, face.lower_bound_ * len(X), rtol=1e-9)
-    assert face.converged_ and found >= loglik - SHORT, f"{found} < {loglik}"
+def reached(estimator, X, loglik):
+    found = estimator.score_samples(X).sum()
+    np.testing.assert_allclose(found, estimator.lower_bound_ * len(X), rtol=1e-9)
+    assert estimator.converged_ and found >= loglik - SHORT, f"{found} < {loglik}"
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
 def test_poisson_mixtures_of_earthquakes_are_those_published(shared_data, k):
     reported = reference(shared_data, "poisson_mixture_earthquakes")
     fit, counts = reported[f"K{k}"], table(shared_data, reported["dataset"])[["count"]]
-    face = PoissonMixture(k, **SEARCH).fit(counts)
-    reached(face, counts, fit["loglik"])
-    order = np.argsort(face.rates_[:, 0])
+    estimator = PoissonMixture(k, **SEARCH).fit(counts)
+    reached(estimator, counts, fit["loglik"])
+    order = np.argsort(estimator.rates_[:, 0])
     # the one maximum, so that all agrees
-    np.testing.assert_allclose(face.score_samples(counts).sum(), fit["loglik"], atol=1e-4)
-    np.testing.assert_allclose(face.rates_[order, 0], fit["rates"], rtol=1e-2)
-    np.testing.assert_allclose(face.weights_[order], fit["weights"], atol=1e-2)
+    np.testing.assert_allclose(estimator.score_samples(counts).sum(), fit["loglik"], atol=1e-4)
+    np.testing.assert_allclose(estimator.rates_[order, 0], fit["rates"], rtol=1e-2)
+    np.testing.assert_allclose(estimator.weights_[order], fit["weights"], atol=1e-2)
 
 
 LATENT = [("polca_carcinoma", k) for k in (1, 2, 3, 4)] + [("polca_values", k) for k in (1, 2, 3)]
@@ -290,10 +290,10 @@ LATENT += [("housevotes84_missing", k) for k in (2, 3, 4)]
 def test_latent_classes_of_polca_are_reached(shared_data, name, k):
     reported = reference(shared_data, f"lca_{name}")
     items = table(shared_data, reported["dataset"]).drop(columns="Class", errors="ignore")
-    face = LatentClass(k, **SEARCH).fit(items)
-    reached(face, items, reported[f"K{k}"]["loglik"])
+    estimator = LatentClass(k, **SEARCH).fit(items)
+    reached(estimator, items, reported[f"K{k}"]["loglik"])
     if name == "polca_carcinoma" and k == 3:  # as published: weights .4447 .3737 .1816
-        np.testing.assert_allclose(np.sort(face.weights_), np.sort(reported["K3"]["weights"]),
+        np.testing.assert_allclose(np.sort(estimator.weights_), np.sort(reported["K3"]["weights"]),
                                    atol=1e-3)
 
 
@@ -322,14 +322,14 @@ def test_mixtures_of_mclust_are_reached(shared_data, name, shape, k):
         pytest.skip("mclust found none")
     X = table(shared_data, reported["dataset"])[np.atleast_1d(reported["columns"])].astype(float)
     X = X / 1000 if name == "galaxies" else X
-    face = GaussianMixture(k, covariance_type=MCLUST[shape], **SEARCH).fit(X)
-    reached(face, X, fit["loglik"])
-    assert face.n_parameters_ == fit["df"]
+    estimator = GaussianMixture(k, covariance_type=MCLUST[shape], **SEARCH).fit(X)
+    reached(estimator, X, fit["loglik"])
+    assert estimator.n_parameters_ == fit["df"]
     # own covariances: what is beaten is beaten by components of many rows
     if shape in ("V", "VVV", "VVI", "VII"):
-        assert face.weights_.min() * len(X) > 2 * X.shape[1]
-    if face.score_samples(X).sum() < fit["loglik"] + SHORT:  # the same maximum
-        np.testing.assert_allclose(face.bic(X), -fit["bic_mclust"], atol=2 * SHORT)
+        assert estimator.weights_.min() * len(X) > 2 * X.shape[1]
+    if estimator.score_samples(X).sum() < fit["loglik"] + SHORT:  # the same maximum
+        np.testing.assert_allclose(estimator.bic(X), -fit["bic_mclust"], atol=2 * SHORT)
 
 
 # Worked examples of textbooks and peers
@@ -345,27 +345,27 @@ def test_the_texts_about_china_have_the_probabilities_of_the_textbook(textbook):
     counts, asked, classes = (np.array(book["counts"]), np.array([book["test_counts"]]),
                               book["classes"])
     words = {word: j for j, word in enumerate(book["vocabulary"])}
-    face = NaiveBayes(kinds="multinomial", alpha=book["laplace"], concentration=EMPIRICAL,
+    estimator = NaiveBayes(kinds="multinomial", alpha=book["laplace"], concentration=EMPIRICAL,
                       plug_in=True).fit(counts, classes)
     for label, row in (("china", 0), ("not", 1)):
         for word in ("chinese", "tokyo", "japan"):
             if expected := book["multinomial"].get(f"p_{word}_given_{label}"):
-                np.testing.assert_allclose(face.tables_[words[word.capitalize()]]["probs"][row],
+                np.testing.assert_allclose(estimator.tables_[words[word.capitalize()]]["probs"][row],
                                            expected, rtol=1e-10)
     # ways to order the five words, three of which are the same; the book's number is of one order
     orders = 120 / 6
-    joint = [face.fit_.log_prob({"multinomial": asked, "class": np.array([label])}, plug_in=True)[0]
+    joint = [estimator.fit_.log_prob({"multinomial": asked, "class": np.array([label])}, plug_in=True)[0]
              for label in ("china", "not")]
     np.testing.assert_allclose(np.exp(joint) / orders, book["multinomial"]["unnormalised"],
                                rtol=1e-9)
 
-    face = NaiveBayes(kinds="bernoulli", alpha=book["laplace"],
+    estimator = NaiveBayes(kinds="bernoulli", alpha=book["laplace"],
                       concentration=EMPIRICAL).fit(np.minimum(counts, 1), classes)
-    found = np.array([face.tables_[j]["probs"] for j in range(6)])
+    found = np.array([estimator.tables_[j]["probs"] for j in range(6)])
     np.testing.assert_allclose(found[:, 0], book["bernoulli"]["feature_prob_china"], rtol=1e-9)
     np.testing.assert_allclose(found[:, 1], book["bernoulli"]["feature_prob_not"], rtol=1e-9)
     seen = np.minimum(asked, 1)
-    joint = [face.fit_.log_prob({"bernoulli": seen, "class": np.array([label])})[0]
+    joint = [estimator.fit_.log_prob({"bernoulli": seen, "class": np.array([label])})[0]
              for label in ("china", "not")]
     np.testing.assert_allclose(np.exp(joint), book["bernoulli"]["unnormalised"], rtol=1e-9)
 
@@ -373,10 +373,10 @@ def test_the_texts_about_china_have_the_probabilities_of_the_textbook(textbook):
 def test_the_day_to_play_tennis_has_the_posterior_of_the_textbook(textbook):
     book = textbook["play_tennis"]
     days = pd.DataFrame(book["rows"], columns=book["columns"])
-    face = NaiveBayes(prior=False).fit(days.drop(columns="play"), days["play"])
+    estimator = NaiveBayes(prior=False).fit(days.drop(columns="play"), days["play"])
     asked = pd.DataFrame([book["query"]])
-    assert face.predict(asked) == ["no"]
-    np.testing.assert_allclose(face.predict_proba(asked)[0, 0], book["posterior_no"], atol=5e-4)
+    assert estimator.predict(asked) == ["no"]
+    np.testing.assert_allclose(estimator.predict_proba(asked)[0, 0], book["posterior_no"], atol=5e-4)
 
 
 @pytest.fixture(scope="module")

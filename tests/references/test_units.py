@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 
 import probml.models
-from probml.estimators.face import Face
+from probml.estimators.estimator import Estimator
 from probml.models import (
     BayesianLinearRegression,
     Boosted,
@@ -70,7 +70,7 @@ T = X @ [0.5, 0.0, -0.3, 2.0] + np.random.default_rng(0).normal(0, 0.1, len(X))
 MOVED = X * [1e6, 1.0, 1e-9, 1e-4] + [1e9, 1e9, 0.0, 0.0]  # huge, far, tiny and small columns
 FAR = X + 1e9
 LIKE = X * 1e6 + 1e9  # all columns in one other unit
-FREE = {  # faces to which neither scale nor offset of any column matters
+FREE = {  # estimators to which neither scale nor offset of any column matters
     "pruned tree": EvidenceTree(),
     "sampled tree": SampledTree(20, warmup=100),
     "nearest neighbours": NearestNeighbours(),
@@ -105,7 +105,7 @@ FREE = {  # faces to which neither scale nor offset of any column matters
     "ordinal regression": OrdinalRegression(),
     "robust regression": RobustRegression(),
 }
-# faces that compare columns in their own units, as their documentation says: an offset of all does
+# estimators that compare columns in their own units, as their documentation says: an offset of all does
 # not matter
 COMPARED = {
     "logistic regression": LogisticRegression(),
@@ -139,36 +139,36 @@ CLUSTERS = GaussianMixture | MixedMixture | HiddenMarkov
 WRITTEN = ("scikit-learn", "in like units", "units that can be compared")
 
 
-def answers(face, x, name="", t=T):
+def answers(estimator, x, name="", t=T):
     """Classes, clusters or states, or numbers that have the same unit whatever that of the
     columns."""
-    face = clone(face)
-    if isinstance(face, CLUSTERS):
-        return face.fit(x).predict(x)
-    if isinstance(face, FactorAnalysis | ProbabilisticPCA):
-        return np.abs(face.fit(x).transform(x))
-    if isinstance(face, KernelDensity):
-        log = face.fit(x).score_samples(x)
+    estimator = clone(estimator)
+    if isinstance(estimator, CLUSTERS):
+        return estimator.fit(x).predict(x)
+    if isinstance(estimator, FactorAnalysis | ProbabilisticPCA):
+        return np.abs(estimator.fit(x).transform(x))
+    if isinstance(estimator, KernelDensity):
+        log = estimator.fit(x).score_samples(x)
         return log - log.mean()  # less the logarithm of the units
-    if _numeric(face):
-        return face.fit(x, t).predict(x)
+    if _numeric(estimator):
+        return estimator.fit(x, t).predict(x)
     y = np.where(np.arange(len(Y)) % 3 == 0, np.nan, Y) if "unseen" in name else Y
-    return face.fit(x, y).predict(x)
+    return estimator.fit(x, y).predict(x)
 
 
-def _numeric(face) -> bool:
-    return any(base.__name__ == "RegressorMixin" for base in type(face).__mro__)
+def _numeric(estimator) -> bool:
+    return any(base.__name__ == "RegressorMixin" for base in type(estimator).__mro__)
 
 
-def same(face, one, other):
-    if _numeric(face) or isinstance(face, FactorAnalysis | ProbabilisticPCA | KernelDensity):
+def same(estimator, one, other):
+    if _numeric(estimator) or isinstance(estimator, FactorAnalysis | ProbabilisticPCA | KernelDensity):
         np.testing.assert_allclose(one, other, atol=0.02 * np.std(one))
     else:
         np.testing.assert_array_equal(one, other)
 
 
-def named(faces):
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in faces]
+def named(estimators):
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in estimators]
 
 
 @pytest.mark.parametrize("name", named(FREE))
@@ -183,45 +183,45 @@ def test_no_unit_of_measurement_matters(name, double):
 
 @pytest.mark.parametrize("name", named(COMPARED))
 @pytest.mark.parametrize("double", [True, False])
-def test_an_offset_of_all_columns_matters_to_no_face(name, double):
+def test_an_offset_of_all_columns_matters_to_no_estimator(name, double):
     with jax.enable_x64(double):
-        face = COMPARED[name]
-        first = answers(face, X)
-        same(face, first, answers(face, FAR))
-        if isinstance(face, ProbabilisticPCA):
-            same(face, first, answers(face, LIKE))
+        estimator = COMPARED[name]
+        first = answers(estimator, X)
+        same(estimator, first, answers(estimator, FAR))
+        if isinstance(estimator, ProbabilisticPCA):
+            same(estimator, first, answers(estimator, LIKE))
 
 
-def test_every_face_is_held_to_units_or_says_why_not():
-    faces = {getattr(probml.models, name) for name in probml.models._LATE}
-    faces = {face for face in faces if inspect.isclass(face) and issubclass(face, Face)}
-    assert faces == {type(face) for face in (*FREE.values(), *COMPARED.values())} | set(UNITLESS)
-    for face in COMPARED.values():
+def test_every_estimator_is_held_to_units_or_says_why_not():
+    estimators = {getattr(probml.models, name) for name in probml.models._LATE}
+    estimators = {estimator for estimator in estimators if inspect.isclass(estimator) and issubclass(estimator, Estimator)}
+    assert estimators == {type(estimator) for estimator in (*FREE.values(), *COMPARED.values())} | set(UNITLESS)
+    for estimator in COMPARED.values():
         said = (
-            f"{type(face).__doc__}{SupportVectorMachine.__doc__ if isinstance(face, SupportVectorRegression) else ''}"
+            f"{type(estimator).__doc__}{SupportVectorMachine.__doc__ if isinstance(estimator, SupportVectorRegression) else ''}"
         )
         assert any(words in " ".join(said.split()) for words in WRITTEN)
 
 
 @pytest.mark.parametrize("name",
-                         named(name for name, face in (FREE | COMPARED).items() if _numeric(face)))
+                         named(name for name, estimator in (FREE | COMPARED).items() if _numeric(estimator)))
 @pytest.mark.parametrize("double", [True, False])
 def test_answers_come_in_the_units_in_which_they_were_given(name, double):
-    face = (FREE | COMPARED)[name]
+    estimator = (FREE | COMPARED)[name]
     # C and epsilon, and this noise, are in units of y
-    stated = isinstance(face, SupportVectorRegression | NeuralNetworkRegressor)
+    stated = isinstance(estimator, SupportVectorRegression | NeuralNetworkRegressor)
     unit = 1.0 if stated else 1e6
     with jax.enable_x64(double):
-        same(face, answers(face, X), (answers(face, X, t=T * unit + 1e9) - 1e9) / unit)
+        same(estimator, answers(estimator, X), (answers(estimator, X, t=T * unit + 1e9) - 1e9) / unit)
 
 
-@pytest.mark.parametrize("face", [
+@pytest.mark.parametrize("estimator", [
     NaiveBayes(), pytest.param(MixtureDiscriminant(2, covariance="diag"), marks=pytest.mark.slow)
 ])
-def test_constant_columns_say_nothing_however_large(face):
+def test_constant_columns_say_nothing_however_large(estimator):
     wide = np.column_stack([X, np.full(len(X), 5.0), np.full(len(X), 1e9)])
     with jax.enable_x64(False):
-        np.testing.assert_array_equal(answers(face, X), answers(face, wide))
+        np.testing.assert_array_equal(answers(estimator, X), answers(estimator, wide))
 
 
 def test_waiting_times_may_be_in_any_unit():
@@ -300,7 +300,7 @@ def test_parts_learnt_one_after_the_other_or_merged_have_the_prior_of_the_whole(
     merged = GaussianDiscriminant("diag").fit(X[first], Y[first]).merge(
         GaussianDiscriminant("diag").fit(X[second], Y[second])
     )
-    for face in (chunks, merged):
-        np.testing.assert_allclose(face.fit_.given["prior_scale"], whole.fit_.given["prior_scale"],
+    for estimator in (chunks, merged):
+        np.testing.assert_allclose(estimator.fit_.given["prior_scale"], whole.fit_.given["prior_scale"],
                                    rtol=1e-5)
-        np.testing.assert_allclose(face.predict_proba(X), whole.predict_proba(X), atol=1e-4)
+        np.testing.assert_allclose(estimator.predict_proba(X), whole.predict_proba(X), atol=1e-4)

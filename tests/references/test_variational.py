@@ -23,11 +23,11 @@ def test_of_twenty_components_those_that_are_there_stay_whatever_the_seed(shared
     with jax.enable_x64(double):
         used = set()
         for seed in range(20):
-            face = GaussianMixture(20, weights="sparse", random_state=seed).fit(X)
-            used.add(int((face.weights_ * len(X) > 1).sum()))
-            assert face.converged_, seed
+            estimator = GaussianMixture(20, weights="sparse", random_state=seed).fit(X)
+            used.add(int((estimator.weights_ * len(X) > 1).sum()))
+            assert estimator.converged_, seed
             rounding = 1e-9 if double else 1e-5
-            assert (np.diff(face.fit_.history) > -rounding * abs(face.fit_.bound)).all(), seed
+            assert (np.diff(estimator.fit_.history) > -rounding * abs(estimator.fit_.bound)).all(), seed
     assert used <= FOUND[name]
 
 
@@ -52,10 +52,10 @@ def test_words_left_out_are_about_as_hard_to_guess_as_with_scikit_learns_and_gen
     assert train.sum() == said["train_tokens"] and scored.sum() == said["scored_tokens"]
     found = []
     for seed in range(3):
-        face = TopicModel(said["topics"], doc_topic_prior=said["alpha"],
+        estimator = TopicModel(said["topics"], doc_topic_prior=said["alpha"],
                           topic_word_prior=said["eta"], random_state=seed).fit(train)
-        topics = face.components_ / face.components_.sum(1, keepdims=True)
-        logs = np.log(face.transform(seen) @ topics)
+        topics = estimator.components_ / estimator.components_.sum(1, keepdims=True)
+        logs = np.log(estimator.transform(seen) @ topics)
         found.append(np.exp(-(scored * logs)[scored > 0].sum() / scored.sum()))
     peers = [run["completion_perplexity"] for fit in said["fits"].values() for run in fit["runs"]]
     # 767, 783 and 800 where theirs are 769 to 783: many maxima of the bound, of which ours scatter

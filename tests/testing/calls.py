@@ -227,8 +227,8 @@ def _quiet(call):
     return silent
 
 
-def faces():
-    """Name → (a maker of the face, X, y), all of them."""
+def estimators():
+    """Name → (a maker of the estimator, X, y), all of them."""
     binary, grouped = (X > 2).astype(int), np.column_stack([np.repeat([0, 1, 2], 2), X[:, 0]])
     one = {"n_init": 1}
     out = {
@@ -275,25 +275,25 @@ def faces():
         "RobustRegression", "BayesianLinearRegression", "SupportVectorRegression")}
 
 
-# what verbs of faces take beside X, y and what has a default
+# what verbs of estimators take beside X, y and what has a default
 BESIDE = {"amounts": np.ones((6, 2)), "codes": np.ones((6, 2)), "a": 0, "b": 1, "Z": np.zeros((6, 1)), "column": 0, "ability": np.zeros(3), "classes": [0, 1]}
-# of every object, of files, or of other faces
+# of every object, of files, or of other estimators
 LEFT = ("get_params", "set_params", "get_metadata_routing", "save", "report", "merge")
 
 
-def face_calls():
-    """Name → (call, good arguments) of faces: what they are given, each parameter, each verb."""
+def estimator_calls():
+    """Name → (call, good arguments) of estimators: what they are given, each parameter, each verb."""
     out = {}
-    for name, (make, table, y) in faces().items():
+    for name, (make, table, y) in estimators().items():
         given = {"X": table} if y is None else {"X": table, "y": y}
         held = make().get_params()
         fit = inspect.signature(make().fit).parameters
         whole = given | {own: None for own in fit if own not in ("X", "y")}
         out[f"{name}.fit"] = (lambda make=make, **g: make().fit(**g)), whole
         out[name] = (lambda make=make, given=given, **p: make().set_params(**p).fit(**given)), held
-        face = cache(lambda make=make, given=given: _learnt(make, given))
+        estimator = cache(lambda make=make, given=given: _learnt(make, given))
         for verb, asked in verbs(make(), table, y).items():
-            out[f"{name}.{verb}"] = partial(_asked, face, verb), asked
+            out[f"{name}.{verb}"] = partial(_asked, estimator, verb), asked
     return out
 
 
@@ -303,14 +303,14 @@ def _learnt(make, given):
         return make().fit(**given)
 
 
-def _asked(face, verb, **said):
-    return getattr(copy.deepcopy(face()), verb)(**said)  # partial_fit changes it
+def _asked(estimator, verb, **said):
+    return getattr(copy.deepcopy(estimator()), verb)(**said)  # partial_fit changes it
 
 
-def verbs(face, table, y):
-    """Verb → good arguments, of a face."""
+def verbs(estimator, table, y):
+    """Verb → good arguments, of an estimator."""
     out = {}
-    for verb, found in inspect.getmembers(type(face), inspect.isfunction):
+    for verb, found in inspect.getmembers(type(estimator), inspect.isfunction):
         if verb.startswith(("_", "set_")) or verb in ("fit", *LEFT):
             continue
         own = {"X": table, "y": CLASSES if y is None else y, **BESIDE}

@@ -1,6 +1,6 @@
 """The same numbers in every container: `python tests/testing/containers.py [parts of names] [--where part]`.
 
-Each face is fitted to a table at its defaults, in float32, and asked; then to the same table as frames with other
+Each estimator is fitted to a table at its defaults, in float32, and asked; then to the same table as frames with other
 indices, column orders, types of cells and layouts in memory. The answer is the same, or one of our errors says what is
 wrong. What is asked with a column that lacks, is twice there, or is called otherwise is refused; a further column, or
 columns in another order, are put right or refused, and never taken by their place.
@@ -92,8 +92,8 @@ ASKED: dict[str, tuple[Callable[[pd.DataFrame], Any], bool]] = {
     "text": (lambda x: x.astype(str).add("!"), False),
     "dates": (lambda x: x.apply(pd.to_datetime), False),
 }  # fmt: skip
-# whose errors are words for users; scikit-learn's checks are the faces'
-WORDED = ("sklearn/utils/validation.py", "estimators/validation.py", "estimators/taking.py", "estimators/face.py")
+# whose errors are words for users; scikit-learn's checks are the estimators'
+WORDED = ("sklearn/utils/validation.py", "estimators/validation.py", "estimators/taking.py", "estimators/estimator.py")
 TABLED = ("numbers", "classes", "sure", "regression", "counts", "codes", "squares", "atoms", "groups of rows", "parts",
           "shares", "topics", "items")
 
@@ -105,8 +105,8 @@ def _given(kind: str) -> tuple:
     return (x if kind in ("counts", "codes", "parts", "topics", "items") else _whole(x), *given[1:])
 
 
-def _answer(face: Any, verbs: tuple[str, ...], x: Any) -> list[np.ndarray]:
-    return [np.asarray(getattr(face, verb)(x)) for verb in verbs]
+def _answer(estimator: Any, verbs: tuple[str, ...], x: Any) -> list[np.ndarray]:
+    return [np.asarray(getattr(estimator, verb)(x)) for verb in verbs]
 
 
 def _apart(found: list[np.ndarray], right: list[np.ndarray]) -> str:
@@ -139,26 +139,26 @@ def tried(act: Callable[[], str], may_refuse: bool = True, must: bool = False) -
 
 
 def faults(name: str, where: str = "") -> list[str]:
-    kind, make = single.FACES[name]
+    kind, make = single.ESTIMATORS[name]
     verbs = ("transform",) if kind == "topics" else single.KINDS[kind][1]
     x, *rest = _given(kind)
-    face, out = make().fit(x, *rest), []
-    right = _answer(face, verbs, x)
+    estimator, out = make().fit(x, *rest), []
+    right = _answer(estimator, verbs, x)
     for held, move in SAME.items():
         if where not in held:
             continue
-        if words := tried(lambda move=move: _apart(_answer(face, verbs, move(x)), right)):
+        if words := tried(lambda move=move: _apart(_answer(estimator, verbs, move(x)), right)):
             out.append(f"asked of {held}: {words}")
         if words := tried(lambda move=move: _apart(_answer(make().fit(move(x), *rest), verbs, move(x)), right)):
             out.append(f"fitted to {held}: {words}")
     frame = _frame(x)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        face = make().fit(frame, *rest)
-        right = _answer(face, verbs, frame)
+        estimator = make().fit(frame, *rest)
+        right = _answer(estimator, verbs, frame)
     for held, (move, answers) in ASKED.items():
         if where in held and (words := tried(
-                lambda move=move: _apart(_answer(face, verbs, move(frame)), right), must=not answers)):
+                lambda move=move: _apart(_answer(estimator, verbs, move(frame)), right), must=not answers)):
             out.append(f"{held}: {words}")
     return out
 
@@ -168,7 +168,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", default=[""], help="of names")
     parser.add_argument("--where", default="")
     asked, defects = parser.parse_args(), 0
-    for name, (kind, _) in single.FACES.items():
+    for name, (kind, _) in single.ESTIMATORS.items():
         if kind not in TABLED or not any(part in name for part in asked.parts):
             continue
         began = time.process_time()

@@ -113,14 +113,14 @@ def _taken(verb: str, ask: Any, given: tuple) -> tuple:
 
 
 def _fitted(name: str, weights, table: Table) -> dict[str, Any]:
-    kind, make = single.FACES[name]
+    kind, make = single.ESTIMATORS[name]
     given = single.KINDS[kind][0](table)
-    face = make()
+    estimator = make()
     more = {} if weights is None else {"sample_weight": weights(len(given[0]))}
-    face.fit(*given, **more)
-    out: dict[str, Any] = {"": getattr(face, "status", "")}
+    estimator.fit(*given, **more)
+    out: dict[str, Any] = {"": getattr(estimator, "status", "")}
     for verb in VERBS:
-        ask = getattr(face, verb, None)
+        ask = getattr(estimator, verb, None)
         if ask is None or (verb == "score" and len(given) == 1 and kind in ("items",)):
             continue
         if verb == "sample":
@@ -253,8 +253,8 @@ def compared(answers, table: Table) -> tuple[int, list[str]]:
 
 def cases() -> dict[str, tuple[Any, dict]]:
     """Name → (answers of a table, tables)."""
-    found = {name: (lambda t, name=name: _fitted(name, None, t), WHERE) for name in single.FACES}
-    for name in single.FACES:
+    found = {name: (lambda t, name=name: _fitted(name, None, t), WHERE) for name in single.ESTIMATORS}
+    for name in single.ESTIMATORS:
         if "sample_weight" in inspect.signature(getattr(models, name).fit).parameters:
             found[f"{name}, weighed"] = (None, {
                 where: (lambda t, name=name, w=w: _fitted(name, w, t)) for where, w in WEIGHTS.items()})

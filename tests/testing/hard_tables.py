@@ -1,4 +1,4 @@
-"""Tables that are hard for few digits, or odd in what their cells are: what single.py holds faces and
+"""Tables that are hard for few digits, or odd in what their cells are: what single.py holds estimators and
 functions to."""
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ nan = np.nan
 
 
 class Table(NamedTuple):
-    """What a face is given: X, y by kind of face; `asked`: the rows that it is asked about, if these
+    """What an estimator is given: X, y by kind of estimator; `asked`: the rows that it is asked about, if these
     are others."""
 
     x: Any

@@ -29,7 +29,7 @@ def main() -> int:
     faults, tried, ends = 0, 0.0, time.monotonic() + (asked.seconds or float("inf"))
     warnings.simplefilter("ignore")
     os.chdir(tempfile.mkdtemp())  # 'text' is the name of a file
-    every = {**calls.calls(), **calls.face_calls(), **picture_calls.drawn()}
+    every = {**calls.calls(), **calls.estimator_calls(), **picture_calls.drawn()}
     commands = {f"probml {name}": name for name in shell_calls.COMMANDS}
     names = [name for name in (*every, *commands) if any(part in name for part in asked.parts)]
     if asked.seconds is not None:

@@ -1,6 +1,6 @@
 """The statistician of float32: `python tests/testing/single.py [parts of names] [--where part]`.
 
-Every face and function of the zoo at its defaults, functions also by every engine, on tables that
+Every estimator and function of the zoo at its defaults, functions also by every engine, on tables that
 are hard for few digits or odd in what their cells are (hard_tables.py), and long chains. An answer in
 single is that of double, or says that it is not to be relied on:
 by a refusal, a warning, or a note of its status. Prints what does neither.
@@ -24,7 +24,7 @@ from scipy.spatial.distance import pdist
 
 import probml
 from probml import models
-from probml.estimators.face import Face
+from probml.estimators.estimator import Estimator
 from probml.interface.model import Generative
 
 CLOSE = 1e-3  # of the spread of an answer, or of a nat
@@ -41,17 +41,17 @@ def numeric(part: Any) -> Any:
 
 def _fitted(make: Callable[[], Any], of: Callable[[Table], tuple], asked: tuple[str, ...],
             table: Table) -> dict[str, Any]:
-    """What a face answers: verbs of the rows it was fitted to."""
+    """What an estimator answers: verbs of the rows it was fitted to."""
     given = of(table)
-    face = make().fit(*given)
+    estimator = make().fit(*given)
     given = given if table.asked is None else of(table.asked)
     out = {}
     for verb in asked:
         takes = given if verb in ("log_prob", "row_weights") else given[:1]
-        out[verb] = getattr(face, verb)(*takes)
+        out[verb] = getattr(estimator, verb)(*takes)
         if verb == "fit_transform":  # places are told up to a turn
             out[verb] = pdist(out[verb])
-    return {"": getattr(face, "status", ""), **out}
+    return {"": getattr(estimator, "status", ""), **out}
 
 
 KINDS: dict[str, tuple[Callable[[Table], tuple], tuple[str, ...]]] = {
@@ -77,37 +77,37 @@ KINDS: dict[str, tuple[Callable[[Table], tuple], tuple[str, ...]]] = {
 }
 
 
-def _face(name: str, *given: Any, **settings: Any) -> Callable[[], Any]:
+def _estimator(name: str, *given: Any, **settings: Any) -> Callable[[], Any]:
     return partial(getattr(models, name), *given, **settings)
 
 
-FACES: dict[str, tuple[str, Callable[[], Any]]] = {
-    "GaussianMixture": ("numbers", _face("GaussianMixture", 2)),
-    "MixedMixture": ("numbers", _face("MixedMixture", 2)),
-    "KernelDensity": ("numbers", _face("KernelDensity")),
-    "ProbabilisticPCA": ("squares", _face("ProbabilisticPCA", 1)),
-    "FactorAnalysis": ("squares", _face("FactorAnalysis", 1)),
-    "FuzzyCMeans": ("shares", _face("FuzzyCMeans", 2)),
-    "KMedoids": ("groups of rows", _face("KMedoids", 2)),
-    "SparseCoding": ("atoms", _face("SparseCoding", 2)),
-    "MultidimensionalScaling": ("places", _face("MultidimensionalScaling")),
-    "LatentClass": ("codes", _face("LatentClass", 2)),
-    "PoissonMixture": ("counts", _face("PoissonMixture", 2)),
-    "TopicModel": ("topics", _face("TopicModel", 2)),
-    "PoissonFactors": ("parts", _face("PoissonFactors", 2)),
-    "ItemResponse": ("items", _face("ItemResponse")),
-    "HiddenMarkov": ("steps", _face("HiddenMarkov", 2)),
-    "StructuralTimeSeries": ("series", _face("StructuralTimeSeries")),
-    "DynamicFactor": ("several series", _face("DynamicFactor")),
-    "MixedModel": ("groups", _face("MixedModel", {"g": ["1"]})),
-} | {name: ("classes", _face(name)) for name in (
+ESTIMATORS: dict[str, tuple[str, Callable[[], Any]]] = {
+    "GaussianMixture": ("numbers", _estimator("GaussianMixture", 2)),
+    "MixedMixture": ("numbers", _estimator("MixedMixture", 2)),
+    "KernelDensity": ("numbers", _estimator("KernelDensity")),
+    "ProbabilisticPCA": ("squares", _estimator("ProbabilisticPCA", 1)),
+    "FactorAnalysis": ("squares", _estimator("FactorAnalysis", 1)),
+    "FuzzyCMeans": ("shares", _estimator("FuzzyCMeans", 2)),
+    "KMedoids": ("groups of rows", _estimator("KMedoids", 2)),
+    "SparseCoding": ("atoms", _estimator("SparseCoding", 2)),
+    "MultidimensionalScaling": ("places", _estimator("MultidimensionalScaling")),
+    "LatentClass": ("codes", _estimator("LatentClass", 2)),
+    "PoissonMixture": ("counts", _estimator("PoissonMixture", 2)),
+    "TopicModel": ("topics", _estimator("TopicModel", 2)),
+    "PoissonFactors": ("parts", _estimator("PoissonFactors", 2)),
+    "ItemResponse": ("items", _estimator("ItemResponse")),
+    "HiddenMarkov": ("steps", _estimator("HiddenMarkov", 2)),
+    "StructuralTimeSeries": ("series", _estimator("StructuralTimeSeries")),
+    "DynamicFactor": ("several series", _estimator("DynamicFactor")),
+    "MixedModel": ("groups", _estimator("MixedModel", {"g": ["1"]})),
+} | {name: ("classes", _estimator(name)) for name in (
     "NaiveBayes", "GaussianDiscriminant", "MixtureDiscriminant", "FisherDiscriminant",
     "LogisticRegression", "ParzenClassifier",
     "NeuralNetworkClassifier", "MixtureOfExpertsClassifier", "NearestNeighbours", "EvidenceTree",
     "SampledTree")
-} | {name: ("sure", _face(name)) for name in (
+} | {name: ("sure", _estimator(name)) for name in (
     "LeastSquaresClassifier", "LinearSVM", "Perceptron", "SupportVectorMachine")
-} | {name: ("regression", _face(name)) for name in (
+} | {name: ("regression", _estimator(name)) for name in (
     "GeneralizedLinearModel", "RobustRegression", "BayesianLinearRegression", "SmoothingSpline",
     "SupportVectorRegression", "NeuralNetworkRegressor", "MixtureOfExperts", "GaussianProcess",
     "Boosted")}  # fmt: skip
@@ -162,7 +162,7 @@ ZOO: dict[str, Callable[[Table], dict[str, Any]]] = {
     "generalized_linear": _zoo("generalized_linear", lambda t: {
         "x": t.codes, "y": t.counts[:, 0]}, MAP, offset=0.0, trials=1),
 }
-# functions that are fitted by a face above, or are stated at what a face found
+# functions that are fitted by an estimator above, or are stated at what an estimator found
 BEHIND = {
     "dynamic_factor": "DynamicFactor", "gaussian_process": "GaussianProcess",
     "kernel_density": "KernelDensity", "latent_dirichlet": "TopicModel",
@@ -181,10 +181,10 @@ UNTRIED = ("MetaAnalysis", "OrdinalRegression", "SurvivalRegression", "meta_anal
            "ordinal_regression", "survival_regression", "likelihood_ratio_test")
 
 
-def faces() -> list[str]:
-    """The names of all faces but those that are not tried yet."""
-    return [name for name in models._LATE if inspect.isclass(face := getattr(models, name))
-            and issubclass(face, Face) and name not in UNTRIED]
+def estimators() -> list[str]:
+    """The names of all estimators but those that are not tried yet."""
+    return [name for name in models._LATE if inspect.isclass(estimator := getattr(models, name))
+            and issubclass(estimator, Estimator) and name not in UNTRIED]
 
 
 def functions() -> list[str]:
@@ -193,13 +193,13 @@ def functions() -> list[str]:
             and name not in UNTRIED]
 
 
-def _chain(steps: int, face: str, **settings: Any) -> Callable[[Table], dict[str, Any]]:
+def _chain(steps: int, estimator: str, **settings: Any) -> Callable[[Table], dict[str, Any]]:
     def answers(_: Table) -> dict[str, Any]:
         random = np.random.default_rng(8)
         states = np.cumsum(random.random(steps) < 0.02) % 2
-        y = np.cumsum(0.1 * random.normal(size=steps)) if face != "HiddenMarkov" else (
+        y = np.cumsum(0.1 * random.normal(size=steps)) if estimator != "HiddenMarkov" else (
             states * 3.0 + random.normal(size=steps) + 1e3)
-        found = getattr(models, face)(**settings).fit(y[:, None])
+        found = getattr(models, estimator)(**settings).fit(y[:, None])
         return {"": found.status, "score a step": found.score(y[:, None]) / steps}
 
     return answers
@@ -208,7 +208,7 @@ def _chain(steps: int, face: str, **settings: Any) -> Callable[[Table], dict[str
 def cases() -> dict[str, Callable[[Table], dict[str, Any]]]:
     """Name → answers of a table."""
     found = {}
-    for name, (kind, make) in FACES.items():
+    for name, (kind, make) in ESTIMATORS.items():
         of, verbs = KINDS[kind]
         found[name] = partial(_fitted, make, of, verbs)
     return found | ZOO

@@ -1,4 +1,4 @@
-"""The same numbers in every container have the same answers: a few faces of containers.py, which takes all."""
+"""The same numbers in every container have the same answers: a few estimators of containers.py, which takes all."""
 
 import jax
 import pytest
@@ -7,7 +7,7 @@ pytest.importorskip("sklearn")
 from containers import faults
 
 
-@pytest.mark.parametrize("face", ["ParzenClassifier", "NearestNeighbours", "SupportVectorRegression"])
-def test_containers_and_orders_of_columns_change_no_answer(face):
+@pytest.mark.parametrize("estimator", ["ParzenClassifier", "NearestNeighbours", "SupportVectorRegression"])
+def test_containers_and_orders_of_columns_change_no_answer(estimator):
     with jax.enable_x64(False):
-        assert not faults(face)
+        assert not faults(estimator)

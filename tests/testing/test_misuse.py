@@ -11,7 +11,7 @@ import single
 import zoo_calls
 
 import probml.models
-from probml.estimators.face import Face
+from probml.estimators.estimator import Estimator
 from probml.testing import misuse
 
 FEW = ("save", "report", "answer", "Checkpoint", "load", "read_bif", "write_bif", "probml.model",
@@ -25,7 +25,7 @@ FEW = ("save", "report", "answer", "Checkpoint", "load", "read_bif", "write_bif"
 
 @pytest.fixture(scope="module")
 def every():
-    return {**calls.calls(), **calls.face_calls()}
+    return {**calls.calls(), **calls.estimator_calls()}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -36,10 +36,10 @@ def test_what_is_misused_answers_in_words(name, every, tmp_path, monkeypatch):
     assert list(misuse.misused(name, call, arguments)) == []
 
 
-def test_every_face_is_misused():
-    faces = {name for name in probml.models._LATE if inspect.isclass(
-        face := getattr(probml.models, name)) and issubclass(face, Face)}
-    assert faces - set(single.UNTRIED) == set(calls.faces())
+def test_every_estimator_is_misused():
+    estimators = {name for name in probml.models._LATE if inspect.isclass(
+        estimator := getattr(probml.models, name)) and issubclass(estimator, Estimator)}
+    assert estimators - set(single.UNTRIED) == set(calls.estimators())
 
 
 def test_every_public_name_is_misused(every):
@@ -50,7 +50,7 @@ def test_every_public_name_is_misused(every):
     assert names - made - set(every) - set(single.UNTRIED) == set()
     verbs = {name for kind in (probml.Fit, probml.Model) for name in dir(kind)
              if not name.startswith("_") and inspect.isfunction(getattr(kind, name))}
-    asked = {name.rpartition(".")[2] for name in calls.calls()}  # faces have verbs of the same names
+    asked = {name.rpartition(".")[2] for name in calls.calls()}  # estimators have verbs of the same names
     inside = {"check_context", "check_inputs", "of", "read", "run"}
     assert verbs - asked - inside - {"summary"} == set()  # which takes nothing
 

@@ -35,10 +35,10 @@ def test_float32_follows_chains_of_100_000_steps(name):
     assert single.compared(single.LONG[name], single.plain()) == ""
 
 
-def test_every_face_and_function_is_asked():
-    assert set(single.FACES) == set(single.faces())
+def test_every_estimator_and_function_is_asked():
+    assert set(single.ESTIMATORS) == set(single.estimators())
     assert {*single.ZOO, *single.BEHIND} == set(single.functions())
-    assert set(single.BEHIND.values()) <= set(single.FACES)
+    assert set(single.BEHIND.values()) <= set(single.ESTIMATORS)
 
 
 def test_a_wrong_answer_without_a_word_is_found():

@@ -1,0 +1,357 @@
+"""The scikit-learn estimator of structural time series."""
+
+from dataclasses import KW_ONLY, dataclass, replace
+from statistics import NormalDist
+from typing import Any, ClassVar
+
+import numpy as np
+
+from probml import MAP, DataError, Fit, ModelError
+from probml.estimators.estimator import absent
+from probml.estimators.information_criteria import criteria
+from probml.estimators.rules import (
+    ENGINE,
+    FLAG,
+    SEED,
+    Rule,
+    check,
+    check_count,
+    number,
+    one_of,
+    optional,
+    parameter,
+    whole,
+)
+from probml.estimators.validation import check_is_fitted
+from probml.models.chains.sequence_data import OfSequences
+from probml.models.chains.sequences import Steps, read, together
+from probml.models.chains.structural import TRENDS, structural_time_series
+from probml.posteriors.units import Unit, of_rows
+
+# spreads of trend, seasons and the like that are begun with, as shares of the noise: the likelihood
+# of few steps has several maxima, in which one part does another's work
+STARTS = (0.3, 0.03, 1.0)
+
+
+BOUNDS = ("value", "lower", "upper")
+
+
+def _is_cycle(value: Any) -> bool:
+    return value is None or isinstance(value, tuple) and len(value) == 2 and all(
+        isinstance(bound, int | float) for bound in value) and 2 <= value[0] < value[1]
+
+
+CYCLE: Rule = ("None, or the shortest and the longest period in steps, at least 2, such as (6, 40)",
+               _is_cycle)
+
+
+@dataclass(eq=False, repr=False)
+class StructuralTimeSeries(OfSequences):
+    """A level, a trend, seasons, a cycle, that vary and add up, observed with noise; R's StructTS
+    and statsmodels' UnobservedComponents. Missing steps are NaN. The model is
+    probml.models.structural_time_series.
+
+    X is one series, (n_steps,) or (n_steps, 1), or a list of series of any lengths, which share
+    what is learnt, and for which answers are lists too. Exogenous columns of a series, with the
+    same coefficients, are `exog`, (n_steps, d), or a list of such. Answers about a Series or a
+    DataFrame have its index, or its column of dates, which forecasts continue.
+
+    Args:
+        trend: "level", one that wanders (local level); "trend", with a slope that wanders (local
+            linear trend); "smooth", of which the slope alone wanders; "still", a constant.
+        seasonal: seasons of a year, such as 12 of months; None: none. With trend="trend" it is the
+            basic structural model.
+        cycle: the shortest and the longest period of a cycle in steps; None: none.
+        order: of an autoregression in addition to these.
+        first: prior standard deviation of the first level about the mean of the series, in standard
+            deviations of all steps; that of the first slope and seasons is a tenth of it.
+        prior: posterior mode under half-normal priors of all standard deviations (True) or maximum
+            likelihood (False), as the peers.
+        n_starts: number of initial values of the standard deviations, at most 3; the best
+            result is used.
+        random_state: seed of sample(); None is 0.
+        engine: an engine's value; by default MAP(prior=prior).
+
+    Attributes:
+        variances_: part → variance of what is new in it, in the units of X; noise_, a standard
+        deviation; coef_ (d,) of exog; cycle_: period and damping; ar_ (order,), coefficients;
+        loglik_, natural, with all constants, under the proper prior of the first state that `first`
+        says; n_parameters_, aic_, bic_; n_iter_, converged_; fit_: the probml Fit, of series in
+        units of their own.
+
+    Cost: as probml.MAP; a pass is O(steps × numbers of the state³).
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> nile = pd.read_csv(files("probml.data") / "nile.csv")
+        >>> from probml.models import StructuralTimeSeries
+        >>> river = StructuralTimeSeries("level").fit(nile["volume"])
+        >>> print(*river.forecast(nile["volume"], 2).round(0))
+        798.0 798.0
+    """
+
+    _kind: ClassVar[str] = "components"
+
+    trend: str = parameter("level", one_of(*TRENDS))
+    _: KW_ONLY
+    seasonal: int | None = parameter(None, optional(whole(2)))
+    cycle: Any = parameter(None, CYCLE)
+    order: int = parameter(0, whole(0))
+    first: float = parameter(10.0, number(0.0, above=True))
+    prior: bool = parameter(False, FLAG)
+    n_starts: int = parameter(2, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
+
+    # Fitting
+
+    def fit(self, X, y=None, exog=None):
+        """Learn from a series, or several; y is ignored, present for scikit-learn's convention.
+
+        Raises:
+            ModelError, DataError: a parameter, a series or a cell that cannot be used, by name; a
+                constant series, or of fewer steps than numbers to learn.
+        """
+        check(self)
+        steps = self._steps(X, None, reset=True)
+        values = steps.values[:, 0]
+        self._centre, self._unit = np.nanmean(values), np.nanstd(values)
+        if not self._unit > 1e-12 * abs(self._centre):
+            raise DataError(f"X is {self._centre:g} at every step: a constant series has no "
+                            f"components")
+        for name, value in (("seasonal", self.seasonal), ("order", self.order)):
+            if value and value >= steps.lengths.max():
+                raise ModelError(f"StructuralTimeSeries({name}={value}): the longest series of X "
+                                 f"has {steps.lengths.max()} steps: use fewer")
+        self._columns(exog, steps)
+        model = structural_time_series(
+            trend=self.trend, seasonal=None if self.seasonal is None else int(self.seasonal),
+            cycle=self.cycle, order=int(self.order), scale=1.0, centre=0.0,
+            first=(self.first, self.first / 10, self.first / 10),
+            **({} if self._wide else {"x": None}))
+        data, best = self._scaled(steps, exog), None
+        for share in STARTS[: 1 if self.engine is not None else self.n_starts]:
+            engine = self.engine or MAP(prior=bool(self.prior))
+            found = model.fit(data, engine, seed=self._seed(), start=self._begin(model, share))
+            if best is None or found.history[-1] > best.history[-1]:
+                best = found
+        self.fit_ = replace(best, units=self._told(best))
+        self.n_iter_, self.converged_ = max(best.iterations, 1), best.converged
+        self._learn(data, steps)
+        return self
+
+    def _judge(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
+        if values.shape[1] != 1:
+            raise DataError(f"X has {values.shape[1]} columns: expected a series, (n_steps,); pass "
+                            f"other columns as exog=, several series as a list")
+        super()._judge(values, sizes, reset)
+
+    def _columns(self, exog: Any, steps: Steps) -> None:
+        """Centres, units and names of exogenous columns."""
+        self._wide, self._centre_x, self._unit_x = 0, np.zeros(0), np.ones(0)
+        self._names_x: tuple[str, ...] = ()
+        if exog is None:
+            return
+        x = self._beside(exog, steps.lengths)
+        labels = read(exog, None).labels[0]
+        self._names_x = () if labels is None else tuple(map(str, labels.names))
+        self._wide, self._centre_x, self._unit_x = x.shape[1], x.mean(0), x.std(0)
+        if (constant := ~(self._unit_x > 1e-12 * np.abs(self._centre_x))).any():
+            raise DataError(f"column {int(np.argmax(constant))} of exog is the same at every step, "
+                            f"so it is not identified separately from the level: drop it")
+
+    def _beside(self, exog: Any, lengths: np.ndarray) -> np.ndarray:
+        """Columns beside series as they are, all steps behind one another."""
+        if exog is None:
+            raise DataError(f"exog=None: it was fitted with {self._wide} columns of exog")
+        x = read(exog, None)
+        total = x.lengths if x.listed else np.array([len(x.values)])
+        wanted = lengths if x.listed else np.array([lengths.sum()])
+        if len(total) != len(wanted) or (total != wanted).any():
+            raise DataError(f"exog has {total.tolist()} steps, expected {wanted.tolist()}, those "
+                            f"of the series")
+        if not np.isfinite(x.values).all():
+            row, j = np.argwhere(~np.isfinite(x.values))[0]
+            raise DataError(f"exog has {x.values[row, j]} in row {row}, column {j}: expected "
+                            f"finite numbers; exog must not have missing cells")
+        if self._wide and x.values.shape[1] != self._wide:
+            raise DataError(f"exog has {x.values.shape[1]} columns, expected {self._wide}")
+        return x.values
+
+    def _scaled(self, steps: Steps, exog: Any) -> dict[str, Any]:
+        """Series as the data of `fit_`."""
+        own = (steps.values[:, 0] - self._centre) / self._unit
+        data = {"y": together(steps.parts(own))}
+        if self._wide:
+            x = (self._beside(exog, steps.lengths) - self._centre_x) / self._unit_x
+            data["x"] = together(steps.parts(x))
+        elif exog is not None and hasattr(self, "fit_"):
+            raise DataError("exog was given, but the model was fitted without exog")
+        return data
+
+    def _begin(self, model: Any, share: float) -> dict[str, Any]:
+        """A start: noise of half the series' spread, and a share of it for each part."""
+        sites = {name: site for name, site in model.structure.nodes(data=True) if not site["rows"]}
+        small = {name: 0.5 * share * np.ones(2 if name == "trend_scale" and self.trend == "trend"
+                                             else ()) for name in sites if name.endswith("_scale")}
+        if "trend_scale" in small:
+            small["trend_scale"] = small["trend_scale"] * ([1.0, 0.1] if self.trend == "trend"
+                                                           else 0.1)
+        start = {"sigma": np.asarray(0.5), **small}
+        if "cycle_period" in sites:
+            start |= {"cycle_period": np.sqrt(self.cycle[0] * self.cycle[1]),
+                      "cycle_damping": np.asarray(0.9)}
+        return start
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        """Spreads in the units of X, and of what a unit of exog adds."""
+        point = fit.point
+        out = {name: Unit(self._unit) for name in point
+               if name == "sigma" or name.endswith("_scale")}
+        if np.ndim(point.get("trend_scale", 0.0)):
+            out["trend_scale"] = Unit(self._unit, names={0: ("level", "slope")})
+        if "beta" in point:
+            names = {0: self._names_x} if self._names_x else {}
+            out |= {"beta": Unit(self._unit / self._unit_x, names=names), **of_rows(
+                x=(self._centre_x, self._unit_x))}
+        parts = {"level": self._centre, "trend": np.array([self._centre, 0.0]), "season": 0.0,
+                 "cycle": 0.0, "ar": 0.0}
+        return out | of_rows(y=(self._centre, self._unit), **{
+            name: (centre, self._unit) for name, centre in parts.items()
+            if name in fit.structure.sites})
+
+    def _learn(self, data: dict, steps: Steps) -> None:
+        """What was learnt, in the units of X."""
+        p, unit = self.fit_.params, self._unit
+        names = {"level_scale": "level", "season_scale": "seasonal", "cycle_scale": "cycle",
+                 "ar_scale": "autoregression"}
+        self.variances_ = {word: float(p[name] * unit) ** 2 for name, word in names.items()
+                           if name in p}
+        if "trend_scale" in p:
+            both = np.atleast_1d(np.asarray(p["trend_scale"], float) * unit) ** 2
+            self.variances_ |= dict(zip(("level", "slope")[-len(both):], both.tolist(),
+                                        strict=True))
+        self.noise_ = float(p["sigma"] * unit)
+        self.variances_["noise"] = self.noise_**2
+        if "cycle_period" in p:
+            self.cycle_ = {"period": float(p["cycle_period"]),
+                           "damping": float(p["cycle_damping"])}
+        if "ar_coefficients" in p:
+            self.ar_ = np.asarray(p["ar_coefficients"], float)
+        self.coef_ = np.asarray(p.get("beta", np.zeros(0)), float) * unit / self._unit_x
+        seen = int((~np.isnan(steps.values)).sum())
+        log = float(np.sum(self.fit_.log_prob(data, plug_in=True)))
+        self.loglik_ = log - seen * np.log(unit)
+        found = criteria(self.loglik_, self.n_parameters_, seen)
+        self.aic_, self.bic_ = found["aic"], found["bic"]
+
+    # Questions
+
+    def as_data(self, X, exog=None):
+        """Series as the data of `fit_`: in standard deviations about their mean;
+        exogenous columns likewise."""
+        return self._of(X, exog)[1]
+
+    def _of(self, X, exog) -> tuple[Steps, dict]:
+        check_is_fitted(self, "fit_")
+        steps = self._steps(X, None, reset=False)
+        return steps, self._scaled(steps, exog)
+
+    predict_proba = absent("predict_proba", "use components(X) and forecast(X)")
+
+    def score(self, X, y=None, exog=None):
+        """log p(X), summed over all series, in units of X."""
+        steps, data = self._of(X, exog)
+        seen = (~np.isnan(steps.values)).sum()
+        return float(np.sum(self.fit_.log_prob(data, plug_in=True)) - seen * np.log(self._unit))
+
+    def components(self, X, exog=None, interval=0.9):
+        """The parts of each step given the whole series (smoothed), with bands: part → a DataFrame
+        (n_steps) of value, lower, upper; of a list of series a list of such. "level", "slope",
+        "seasonal", "cycle", "autoregression", each where the model has it, and "regression"."""
+        steps, data = self._of(X, exog)
+        reach = self._reach(interval, "components")
+        found: dict[str, tuple] = {}
+        for site, parts in (("level", ("level",)), ("trend", ("level", "slope")),
+                            ("season", ("seasonal",)), ("cycle", ("cycle",)),
+                            ("ar", ("autoregression",))):
+            if site not in self.fit_.structure.sites:
+                continue
+            told = self.fit_.conditional(data, site)
+            mean, spread = np.asarray(told.mean), np.sqrt(np.asarray(told.variance))
+            for i, part in enumerate(parts):
+                middle = self._centre if part == "level" else 0.0
+                found[part] = (mean[..., i] * self._unit + middle, spread[..., i] * self._unit)
+        if self._wide:
+            x = self._beside(exog, steps.lengths) - self._centre_x
+            along = [part @ self.coef_ for part in steps.parts(x)]
+            longest = max(map(len, along))
+            value = np.stack([np.pad(part, (0, longest - len(part))) for part in along])
+            found["regression"] = (value, np.zeros_like(value))
+        tables = {part: steps.labelled(_bounds(value, reach * spread), BOUNDS, framed=True)
+                  for part, (value, spread) in found.items()}
+        if not steps.listed:
+            return tables
+        return [{part: each[i] for part, each in tables.items()}
+                for i in range(len(steps.lengths))]
+
+    def forecast(self, X, steps=1, interval=None, exog=None, future=None):
+        """What comes next: means (steps,), or with an interval, such as 0.9, a DataFrame of value,
+        lower, upper, new noise included; of a list of series a list of such. Of a Series or a
+        DataFrame the same, whose dates or numbers of rows go on.
+
+        Args:
+            future: exogenous columns at the steps that follow, (steps, d), or a list of such.
+        """
+        check_count("forecast", "steps", steps)
+        given, data = self._of(X, exog)
+        later = {}
+        if self._wide:
+            if future is None:
+                raise DataError(f"forecast(future=None): the {self._wide} columns of exog are "
+                                f"needed for the forecast steps")
+            x = self._beside(future, np.full(len(given.lengths), int(steps)))
+            later["x"] = ((x - self._centre_x) / self._unit_x).reshape(len(given.lengths),
+                                                                      int(steps), -1)
+        if interval is not None:
+            self._reach(interval, "forecast")
+        found = self.fit_.forecast(data, steps=int(steps), plug_in=True, interval=interval,
+                                   **later)["y"]
+        back = [np.asarray(part) * self._unit + self._centre
+                for part in (found if interval is not None else (found,))]
+        if interval is None:
+            return given.ahead(back[0])
+        return given.ahead(_bounds(back[0], back[2] - back[0]), BOUNDS, framed=True)
+
+    def impute(self, X, exog=None):
+        """X with its missing steps at their mean given the whole series."""
+        steps, data = self._of(X, exog)
+        filled = np.asarray(self.fit_.impute(data)["y"]) * self._unit + self._centre
+        parts = self._filled(steps, filled)
+        if steps.listed:
+            return [part[:, 0] for part in parts]
+        return parts[0].reshape(np.shape(steps.tables[0]))
+
+    def sample(self, n_steps=1, random_state=None):
+        """A new series, (n_steps,), of a model without exogenous columns."""
+        check_is_fitted(self, "fit_")
+        check_count("sample", "n_steps", n_steps)
+        if self._wide:
+            raise DataError("sample: a model with exog is simulated by fit_.simulate(1, x=...)")
+        drawn = self.fit_.simulate(rows=1, steps=int(n_steps),
+                                   seed=self._seed(random_state, "sample"))["y"][0]
+        return np.asarray(drawn) * self._unit + self._centre
+
+    @staticmethod
+    def _reach(interval: Any, where: str) -> float:
+        """Half the width of a normal's interval, in standard deviations."""
+        if not (isinstance(interval, float) and 0 < interval < 1):
+            raise ModelError(f"{where}(interval={interval!r}): expected a probability between 0 "
+                             f"and 1, such as 0.9")
+        return NormalDist().inv_cdf(0.5 + interval / 2)
+
+
+def _bounds(value: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Value, lower and upper bound of each step, (..., 3)."""
+    return np.stack([value, value - half, value + half], -1)

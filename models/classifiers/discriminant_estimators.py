@@ -1,0 +1,251 @@
+"""Discriminants by the manners of scikit-learn: a normal, or a mixture of them, a class."""
+
+import warnings
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from probml import DataError, Refusal
+from probml.estimators.classifier import Additive, Classifier, Joint, Stepwise
+from probml.estimators.estimator import Estimator, flat
+from probml.estimators.rules import ENGINE, FLAG, SEED, number, numbers, optional, parameter, whole
+from probml.models.classifiers.naive_bayes_estimator import COVARIANCE
+from probml.models.frames.covariances import canonical
+from probml.models.frames.ties import warn_of_tied
+from probml.models.frames.units import InUnits
+from probml.models.frames.unlabelled import WEIGHT, PartlyLabelled
+from probml.models.mixtures.gaussian_mixture import gaussian_mixture
+from probml.models.mixtures.mixture_of_mixtures import mixture_of_mixtures
+from probml.models.mixtures.starts import far_rows, precision_near
+
+
+class _Normals:
+    """What is found of classes that are normal, or several normals."""
+
+    @property
+    def priors_(self):
+        return self._parameter("weights")
+
+    @property
+    def means_(self):
+        return self.fit_.params["mean"]
+
+    @property
+    def covariance_(self):
+        precision = self.fit_.params["precision"]
+        return (np.linalg.inv(precision) if canonical(self.covariance) in ("full", "tied")
+                else 1 / precision)
+
+
+@dataclass(eq=False, repr=False)
+class GaussianDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Additive, Classifier):
+    """Gaussian discriminant analysis: a normal in each class. "own" is quadratic (QDA), "shared"
+    linear (LDA).
+
+    The model is probml.models.gaussian_mixture with its components observed. prior=False is maximum
+    likelihood; scikit-learn's QDA divides by n − 1 instead, and its LDA by n.
+
+    Args:
+        covariance: "own", "diagonal" or "spherical" in each class; "shared", "shared diagonal" or
+            "shared spherical" for all; scikit-learn's words "full", "tied" and "diag" are taken as
+            well.
+        prior, plug_in, tol, max_iter, unlabelled_weight, priors, random_state, engine: as in
+            NaiveBayes.
+        concentration: pseudo-rows of every class.
+        centre, mean_scale, scale: prior of means and covariances in units of X, see
+            gaussian_mixture; centre and scale are by default (None) each column's mean and its
+            standard deviation within the classes: no unit of measurement matters.
+
+    Attributes:
+        classes_, priors_ (k,), means_ (k, d), covariance_ (k, d, d), (d, d), (k, d), (d,), (k,) or
+        (), fit_.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris.drop(columns="Species"), iris["Species"]
+        >>> from probml.models import GaussianDiscriminant
+        >>> qda = GaussianDiscriminant("own").fit(X, y)
+        >>> round(qda.score(X, y), 2)
+        0.98
+        >>> print(qda.predict_proba(X[70:71]).round(2))
+        [[0.   0.34 0.66]]
+    """
+
+    _title: ClassVar[str] = "Gaussian discriminant analysis"
+
+    covariance: str = parameter("own", COVARIANCE)
+    _: KW_ONLY
+    prior: bool = parameter(True, FLAG)
+    plug_in: bool = parameter(False, FLAG)
+    concentration: ArrayLike = parameter(1.0, numbers(0.0))
+    centre: ArrayLike | None = parameter(None, optional(numbers(-np.inf)))
+    mean_scale: float = parameter(1000.0, number(0.0, above=True))
+    scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
+    tol: float = parameter(1e-7, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    unlabelled_weight: Any = parameter(1.0, WEIGHT)
+    priors: ArrayLike | None = parameter(None, optional(numbers(0.0)))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
+
+    def _model(self, k):
+        given = {name: getattr(self, name)
+                 for name in ("concentration", "mean_scale")} | self._prior()
+        return gaussian_mixture(k=k, d=self.n_features_in_, covariance=canonical(self.covariance),
+                                **given)
+
+    def _judge(self, X, codes):
+        _refuse_flat(self, X, codes)
+
+
+def _refuse_flat(estimator: Estimator, X, codes) -> None:
+    """A column without spread has no maximum of the likelihood: in a class, or in all where the
+    covariance is shared."""
+    if estimator.covariance.endswith("spherical"):
+        return
+    groups = {f" in class {label!r}": X[codes == code]
+              for code, label in enumerate(estimator.classes_.tolist())}
+    if canonical(estimator.covariance).startswith("tied") and len(X) <= len(groups):
+        raise DataError(f"{type(estimator).__name__}: {len(X)} rows of {len(groups)} classes: the "
+                        f"number of samples must be more than the number of classes, or the "
+                        f"variance within them cannot be estimated. Give more rows, or prior=True")
+    # what is left after the classes' means, of all classes together
+    if canonical(estimator.covariance).startswith("tied"):
+        groups = {" in every class": np.concatenate(
+            [mine - np.nanmean(mine, 0) for mine in groups.values() if len(mine) > 1]
+        )}
+    for where, mine in groups.items():
+        if len(mine) < 2:
+            raise DataError(
+                f"{where.removeprefix(' in ')} has {len(mine)} row: its own normal distribution "
+                f"has variance 0, and the likelihood is unbounded. Keep prior=True, share the "
+                f"covariance (covariance='shared'), or drop the class"
+            )
+        if (constant := flat(mine)).any():
+            raise DataError(
+                f"{estimator._column(int(np.argmax(constant)))} is constant{where}: its variance "
+                f"is 0 and the likelihood has no maximum. "
+                "Drop it, or keep prior=True"
+            )
+
+
+@dataclass(eq=False, repr=False)
+class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Classifier):
+    """Discriminant analysis by mixtures: a Gaussian mixture in each class (MclustDA), fitted by EM
+    with the labels observed.
+
+    The model is probml.models.mixture_of_mixtures.
+
+    Args:
+        n_components: components of each class, k.
+        covariance: as in GaussianDiscriminant; "shared" is one for all components of all classes.
+        n_init: starts, each by k-means++ within the classes; the best is used.
+        prior, tol, max_iter, unlabelled_weight, priors, random_state, engine, concentration,
+            centre, mean_scale, scale: as in GaussianDiscriminant, the standard deviation within
+            k-means clusters of every class.
+
+    Attributes:
+        classes_, priors_ (classes,), weights_ (classes, k) of the components in a class, means_
+        (classes, k, d), covariance_, fit_.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris.drop(columns="Species"), iris["Species"]
+        >>> from probml.models import MixtureDiscriminant
+        >>> mda = MixtureDiscriminant(n_components=2, random_state=0).fit(X, y)
+        >>> round(mda.score(X, y), 2)
+        0.98
+    """
+
+    _title: ClassVar[str] = "Mixture discriminant analysis"
+
+    _target = "class"
+    n_components: int = parameter(2, whole(1))
+    _: KW_ONLY
+    covariance: str = parameter("own", COVARIANCE)
+    n_init: int = parameter(1, whole(1))
+    prior: bool = parameter(True, FLAG)
+    concentration: ArrayLike = parameter(1.0, numbers(0.0))
+    centre: ArrayLike | None = parameter(None, optional(numbers(-np.inf)))
+    mean_scale: float = parameter(1000.0, number(0.0, above=True))
+    scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
+    tol: float = parameter(1e-7, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    unlabelled_weight: Any = parameter(1.0, WEIGHT)
+    priors: ArrayLike | None = parameter(None, optional(numbers(0.0)))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
+
+    @property
+    def _components(self):
+        return self.n_components
+
+    def _model(self, k):
+        given = {name: getattr(self, name)
+                 for name in ("concentration", "mean_scale")} | self._prior()
+        return mixture_of_mixtures(classes=k, k=self.n_components, d=self.n_features_in_,
+                                   covariance=canonical(self.covariance), **given)
+
+    def _judge(self, X, codes):
+        _refuse_flat(self, X, codes)
+
+    def _doubt(self, X):
+        if self.n_components > 1:
+            warn_of_tied(X, self._column,
+                         "Drop such a column, or use NaiveBayes, which treats it as categories")
+        return []
+
+    def _infer(self, model, data, weights, start, complete):
+        """The best of n_init starts, each with its own means: the engine's own start labels rows
+        without regard to classes."""
+        if self.n_components == 1 or self.engine is not None and self.engine.finds != "point":
+            return super()._infer(model, data, weights, start, complete)
+        fits = []
+        # only the best one's warnings are the user's business
+        with warnings.catch_warnings(record=True):
+            for i in range(self.n_init):
+                start = self._begin(data["x"], data["class"],
+                                    np.random.RandomState([self._seed(), i]))
+                try:
+                    fits.append(super()._infer(model, data, weights, start, False))
+                except Refusal as refusal:  # a start whose component collapsed
+                    failure = refusal
+        if not fits:
+            raise failure
+        best = max(fits, key=lambda fit: fit.history[-1])
+        for finding in best.warnings:
+            finding.issue(type(self).__name__, stacklevel=4)
+        return best
+
+    def _begin(self, X, codes, random) -> dict[str, np.ndarray]:
+        """Every class begins at equal shares, at rows of its own that lie far from each other, and
+        at their spread."""
+        classes, k, d = self.classes_.tolist(), self.n_components, X.shape[1]
+        event = {"full": (d, d), "tied": (d, d)}.get(
+            canonical(self.covariance), () if self.covariance.endswith("spherical") else (d,)
+        )
+        X = np.where(np.isnan(X), np.nanmean(X, 0), X)
+        means, precisions = [], []
+        for code, label in enumerate(classes):
+            mine = X[codes == code]
+            if len(mine) < k:
+                raise DataError(f"class {label!r} has {len(mine)} rows, fewer than "
+                                f"n_components={k} components: use at most {len(mine)}")
+            means.append(far_rows(mine, k, random))
+            precisions.append(precision_near(mine, means[-1], event))
+        precision = np.stack(
+            [precisions] * k, 1
+        ) if not canonical(self.covariance).startswith("tied") else np.mean(precisions, 0)
+        weights, shares = np.full(len(classes), 1 / len(classes)), np.full((len(classes), k), 1 / k)
+        return {"weights": weights, "shares": shares, "mean": np.stack(means),
+                "precision": precision}
+
+    @property
+    def weights_(self):
+        return self.fit_.params["shares"]

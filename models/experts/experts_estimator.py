@@ -1,0 +1,163 @@
+"""Regression by mixtures of experts, by the manners of scikit-learn."""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from probml import DataError
+from probml.estimators.estimator import absent
+from probml.estimators.rules import (
+    ENGINE,
+    FLAG,
+    SEED,
+    check,
+    number,
+    numbers,
+    optional,
+    parameter,
+    whole,
+)
+from probml.estimators.validation import (
+    RegressorMixin,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+)
+from probml.models.experts.experts_frame import BRANCHES, ExpertsEstimator, centre_and_unit
+
+
+@dataclass(eq=False, repr=False)
+class MixtureOfExperts(RegressorMixin, ExpertsEstimator):
+    """Regression by experts, each a plane with a noise of its own, that a softmax gate shares the
+    rows out to.
+
+    The model is probml.models.mixture_of_experts, or the tree hierarchical_mixture_of_experts, of
+    standardised X and y. By default the mode under weak priors in those units; prior=False is
+    maximum likelihood, as flexmix and mixtools.
+
+    Args:
+        n_experts: k.
+        branches: None, or the ways of every gate of a tree from the top; (2, 2) has four experts,
+            and n_experts is not read.
+        gate: False: the experts' shares do not depend on X, a mixture of regressions.
+        concentration: pseudo-rows of every expert's share; without a gate only.
+        gate_scale: prior standard deviation of the gates' coefficients, logits per standard
+            deviation of a column.
+        weight_scale: that of the experts' slopes, standard deviations of y per standard deviation
+            of a column.
+        scale: s; at the mode an expert's σ² is (residual squares + s²)/(rows + 1), s in standard
+            deviations of y.
+        prior: posterior mode (True) or maximum likelihood (False).
+        n_init: starts, run as one program; the best is used. None: as many as about a second buys,
+            see EM.
+        tol: stop when an iteration gains less than this a row.
+        max_iter: EM iterations at the most; one that stops there warns and leaves converged_ False.
+        random_state: seed of the starts; None is 0, a fit repeats.
+        engine: an engine's value instead of the EM that these arguments describe.
+
+    Attributes:
+        coef_ (k, d), intercept_ (k,), scale_ (k,): σ of every expert; gate_coef_, gate_intercept_
+        or shares_; history_: the objective, log posterior or log-likelihood in units of y;
+        lower_bound_, converged_, n_iter_, n_parameters_; fit_: the probml Fit, whose data `as_data`
+        gives.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> mcycle = pd.read_csv(files("probml.data") / "mcycle.csv")
+        >>> from probml.models import MixtureOfExperts
+        >>> X, y = mcycle[["times"]], mcycle["accel"]
+        >>> experts = MixtureOfExperts(n_experts=2, n_init=2, random_state=0).fit(X, y)
+        >>> experts.predict(X).shape
+        (133,)
+    """
+
+    n_experts: int = parameter(2, whole(1))
+    _: KW_ONLY
+    branches: tuple[int, ...] | None = parameter(None, BRANCHES)
+    gate: bool = parameter(True, FLAG)
+    concentration: ArrayLike = parameter(1.0, numbers(0.0))
+    gate_scale: float = parameter(10.0, number(0.0, above=True))
+    weight_scale: float = parameter(10.0, number(0.0, above=True))
+    scale: float = parameter(0.1, number(0.0, above=True))
+    prior: bool = parameter(True, FLAG)
+    n_init: int | None = parameter(None, optional(whole(1)))
+    tol: float = parameter(1e-8, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
+
+    def fit(self, X, y, sample_weight=None):
+        """Learn from rows X (n, d) and numbers y (n,); rows whose y is NaN say nothing and are left
+        out.
+
+        Args:
+            sample_weight: (n,), how many times each row counts.
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
+                by name.
+        """
+        check(self)
+        if y is None:
+            raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but "
+                            f"the target y is None.")
+        X, y = self._take(X, reset=True), _answers(y)
+        check_consistent_length(X, y)
+        weights, kept = self._weigh(X, sample_weight)
+        X, y = (X, y) if kept is None else (X[kept], y[kept])
+        use = ~np.isnan(y)
+        if not use.any():
+            raise DataError("every value of y is missing: nothing can be estimated")
+        X, y, weights = X[use], y[use], None if weights is None else weights[use]
+        self._refuse_few(X, y)
+        k, d = self._leaves, X.shape[1]
+        if not self.prior and len(y) <= k * (d + 1):
+            raise DataError(
+                f"n_samples={len(y)}: {k} experts of {d + 1} coefficients each fit so few rows "
+                f"exactly, and the likelihood is unbounded. Give more than {k * (d + 1)} rows, or "
+                f"keep prior=True"
+            )
+        if not self.prior and y.min() == y.max():
+            raise DataError(f"y is constant ({y[0]:g}): σ of every expert is 0 and the likelihood "
+                            f"is unbounded. Keep prior=True")
+        self._standardise(X, weights)
+        self._answer_centre, self._answer_unit = (float(v) for v in centre_and_unit(y, weights))
+        data = self._data(X) | {"y": (y - self._answer_centre) / self._answer_unit}
+        self._learnt(self._infer(self._experts(scale=float(self.scale)), data, weights, {}, False),
+                     X, weights, self._answer_unit)
+        return self
+
+    def as_data(self, X, y=None):
+        """Rows as the data of `fit_`: X, and y, less their means and in their standard
+        deviations."""
+        data = self._asked(X)
+        if y is None:
+            return data
+        y = _answers(y)
+        check_consistent_length(data["x"], y)
+        return data | {"y": (y - self._answer_centre) / self._answer_unit}
+
+    def predict(self, X):
+        """E[y | x] = Σ_j p(expert j | x) · its plane at x, (n,)."""
+        data = self._asked(X)
+        return np.asarray(self.fit_.predict(data, "y"),
+                          float) * self._answer_unit + self._answer_centre
+
+    predict_proba = absent("predict_proba", "use gates(X) for p(expert | x), responsibilities(X, "
+                                            "y) for p(expert | x, y)")
+
+    @property
+    def scale_(self):
+        """σ of every expert, (experts,), in units of y."""
+        check_is_fitted(self, "fit_")
+        return np.asarray(self.fit_.params["precision"], float) ** -0.5 * self._answer_unit
+
+
+def _answers(y) -> np.ndarray:
+    y = column_or_1d(y, warn=True)
+    return check_array(y, dtype=np.float64, ensure_2d=False, ensure_all_finite="allow-nan",
+                       input_name="y").astype(float)

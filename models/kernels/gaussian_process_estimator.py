@@ -1,0 +1,204 @@
+"""The scikit-learn estimator of Gaussian processes."""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+
+from probml import MAP, DataError, Fit
+from probml.estimators.rules import (
+    ENGINE,
+    FLAG,
+    SEED,
+    check_count,
+    number,
+    one_of,
+    optional,
+    parameter,
+    whole,
+)
+from probml.estimators.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+)
+from probml.models.frames.framed import Numeric
+from probml.models.kernels.gaussian_process import (
+    KERNELS,
+    gaussian_process,
+    kernel_of,
+    nugget,
+)
+from probml.posteriors.units import Unit, of_rows
+
+STARTS = (1.0, 0.2, 5.0, 0.04)  # lengths that are begun with, in standard deviations of a column
+
+
+@dataclass(eq=False, repr=False)
+class GaussianProcess(Numeric):
+    """Regression by a Gaussian process; scikit-learn's GaussianProcessRegressor.
+
+        y = mean + f(x) + noise,   f ~ GP(0, variance · k)
+
+    The function is probml.models.gaussian_process; variance, lengths and noise are at the maximum
+    of the marginal likelihood, optimised from several initial lengths. Predictions are exact given
+    these.
+
+    Args:
+        kernel: "rbf", "exponential", "matern32", "matern52", "rational" or "periodic".
+        separate: a length for each column; False: one for all, columns in their own units.
+        period: about which the period is looked for, in units of x; None: a tenth of its range.
+        n_starts: number of initial values of the lengths, at most 4.
+        random_state: seed of a sampler; None is 0.
+        engine: an engine's value; by default MAP(prior=False).
+
+    Attributes:
+        variance_, length_ (d,) or (), noise_ (a standard deviation), parameters_: these and a
+        kernel's own; mean_: of y; log_marginal_likelihood_; n_iter_, converged_, fit_: the probml
+        Fit.
+
+    Cost: O(n³) a step of the optimisation, O(n²) memory and an asked row.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> mcycle = pd.read_csv(files("probml.data") / "mcycle.csv")[::4]
+        >>> from probml.models import GaussianProcess
+        >>> process = GaussianProcess("rbf").fit(mcycle[["times"]], mcycle["accel"])
+        >>> mean, sd = process.predict(mcycle[["times"]][8:9], return_std=True)
+        >>> print(mean.round(-1), sd.round(-1))
+        [-40.] [20.]
+    """
+
+    _kind: ClassVar[str] = "smooth"
+
+    kernel: str = parameter("rbf", one_of(*KERNELS))
+    _: KW_ONLY
+    separate: bool = parameter(True, FLAG)
+    period: float | None = parameter(None, optional(number(0.0, above=True)))
+    n_starts: int = parameter(3, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
+
+    fit_intercept = True
+
+    def fit(self, X, y, sample_weight=None):
+        """Learn from rows X (n, d) and y (n,).
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter or a cell that cannot be used, by name;
+                weights, which one density of all rows has not; fewer than 2 rows.
+        """
+        if sample_weight is not None and np.ptp(sample_weight) > 0:
+            raise DataError("sample_weight: a Gaussian process is a joint density of all rows and "
+                            "does not support weights: repeat rows, or omit it")
+        X, y, _, _ = self._read(X, y, None)
+        if len(y) < 2:
+            raise DataError(f"n_samples={len(y)}: a Gaussian process needs at least 2 rows")
+        spread = X.std(0)
+        self._unit_x = np.where(spread > 0, spread, 1.0)
+        if not self.separate:
+            self._unit_x = np.full(X.shape[1], self._unit_x.mean())
+        if self.kernel == "periodic":  # a period is one number in the units of x
+            self._unit_x = np.full(X.shape[1], 1.0)
+        self._middle, self.mean_, self._spread = X.mean(0), float(y.mean()), float(y.std()) or 1.0
+        wide = float(np.mean(spread / self._unit_x)) or 1.0
+        period = self.period or 0.1 * float(np.ptp(X, 0).max())
+        model = gaussian_process(kernel=self.kernel, separate=self.separate, unit=1.0, scale=1.0,
+                                 period=1.0, mean=0.0)
+        data = {"x": (X - self._middle) / self._unit_x, "y": (y - self.mean_) / self._spread}
+        engine, best = self.engine or MAP(prior=False), None
+        for share in STARTS[: self.n_starts]:
+            length = np.full(X.shape[1], share * wide)
+            start = {"length": length if self.separate else length[0], "noise": np.asarray(0.3),
+                     "variance": np.asarray(1.0)}
+            if self.kernel == "periodic":
+                start |= {"period": np.asarray(period), "length": 10 * start["length"]}
+            # of rows near one another the covariance is singular but for the noise, whose share of
+            # it may be less than float32 has digits for
+            with jax.enable_x64(True):
+                found = model.fit(data, engine, seed=self._seed(), start=start)
+            if best is None or found.history[-1] > best.history[-1]:
+                best = found
+        self._found(best)
+        self._learn(data)
+        return self
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        scale, own = self._spread, self.separate
+        names = {0: self._column_names} if own and self._column_names else {}
+        out = {"variance": Unit(scale**2), "noise": Unit(scale),
+               "length": Unit(self._unit_x if own else self._unit_x[0], names=names)}
+        return {name: unit for name, unit in out.items() if name in fit.point} | of_rows(
+            x=(self._middle, self._unit_x), y=(self.mean_, scale))
+
+    def _learn(self, data) -> None:
+        p, scale = self.fit_.params, self._spread
+        self.variance_, self.noise_ = float(p["variance"]) * scale**2, float(p["noise"]) * scale
+        length = np.asarray(p["length"], float)
+        self.length_ = length * (self._unit_x if self.separate else self._unit_x[0])
+        self.parameters_ = {"variance": self.variance_, "length": self.length_,
+                            "noise": self.noise_, **{name: float(p[name]) for name in (
+                                "alpha", "period", "waviness") if name in p}}
+        self._x = data["x"] * self._unit_x + self._middle
+        covariance = self._covariance(self._x, self._x)
+        covariance[np.diag_indices_from(covariance)] += nugget(self.parameters_)
+        self._factor = cho_factor(covariance, lower=True)
+        left = data["y"] * scale
+        self._weights = cho_solve(self._factor, left)
+        self.log_marginal_likelihood_ = float(-0.5 * left @ self._weights - np.log(
+            np.diag(self._factor[0])).sum() - 0.5 * len(left) * np.log(2 * np.pi))
+
+    def _covariance(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+        with jax.enable_x64(True):
+            found = kernel_of(self.kernel, self.parameters_)(jnp.asarray(x), jnp.asarray(z))
+            return np.array(found, float)
+
+    def predict(self, X, return_std: bool = False):
+        """E[f(x) | y], (n,), and with return_std the standard deviations of f(x) + noise, (n,)."""
+        check_is_fitted(self, "fit_")
+        x = self._whole(X, reset=False)
+        cross = self._covariance(x, self._x)
+        mean = self.mean_ + cross @ self._weights
+        if not return_std:
+            return mean
+        half = solve_triangular(self._factor[0], cross.T, lower=True)
+        variance = self.variance_ - (half**2).sum(0)
+        return mean, np.sqrt(np.maximum(variance, 0.0) + self.noise_**2)
+
+    def sample_y(self, X, n_samples=1, random_state=0):
+        """Draws of y at rows X together, given the rows that were fitted, (n, n_samples).
+
+        Cost: O(n³) in addition to predict.
+        """
+        check_is_fitted(self, "fit_")
+        check_count("sample_y", "n_samples", n_samples)
+        x = self._whole(X, reset=False)
+        cross = self._covariance(x, self._x)
+        half = solve_triangular(self._factor[0], cross.T, lower=True)
+        covariance = self._covariance(x, x) - half.T @ half
+        covariance[np.diag_indices_from(covariance)] += self.noise_**2
+        random = np.random.default_rng(self._seed(random_state, "sample_y"))
+        return random.multivariate_normal(self.mean_ + cross @ self._weights, covariance,
+                                          int(n_samples), method="eigh").T
+
+    def as_data(self, X, y=None) -> dict[str, np.ndarray]:
+        """Rows as the data of `fit_`: columns and y centred, in units of their standard
+        deviations."""
+        check_is_fitted(self, "fit_")
+        data = {"x": (self._whole(X, reset=False) - self._middle) / self._unit_x}
+        return data if y is None else {
+            **data, "y": (np.asarray(y, float) - self.mean_) / self._spread}
+
+    def log_prob(self, X, y):
+        """log p(y | x, the rows that were fitted) of every row by itself, (n,); 0 where y is
+        missing."""
+        from scipy.stats import norm
+
+        y = column_or_1d(y, dtype=float)
+        check_consistent_length(X, y)
+        mean, spread = self.predict(X, return_std=True)
+        return np.where(np.isnan(y), 0.0, norm.logpdf(y, mean, spread))

@@ -1,0 +1,226 @@
+"""scikit-learn estimators of k-medoids and of fuzzy c-means."""
+
+import warnings
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+
+from probml import DataError
+from probml.estimators.estimator import Estimator, absent
+from probml.estimators.rules import SEED, STARTS, check, number, one_of, parameter, whole
+from probml.estimators.validation import ConvergenceWarning, check_is_fitted
+from probml.models.mixtures.prototypes import fuzzy, medoids, memberships, squares
+
+METRICS = ("euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed")
+
+
+class Prototypes(Estimator):
+    """What both share: rows and weights in, labels out."""
+
+    def _begin(self, X, sample_weight) -> tuple[np.ndarray, np.ndarray]:
+        check(self)
+        X = self._numbers(X, reset=True).astype(float)
+        weights, kept = self._weigh(X, sample_weight)
+        out = np.ones(len(X)) if sample_weight is None else np.zeros(len(X))
+        if weights is not None:
+            out[slice(None) if kept is None else kept] = weights
+        name, able = type(self).__name__, int((out > 0).sum())
+        if able < self.n_clusters:
+            raise DataError(f"{name}(n_clusters={self.n_clusters}): X has {able} rows (n_samples = "
+                            f"{len(X)}): use at most {able} groups")
+        if (empty := np.isnan(X).all(1)).any():
+            raise DataError(f"{name}: row {int(np.argmax(empty))} of X has no observed cell: drop "
+                            f"it")
+        return X, out
+
+    def fit_predict(self, X, y=None, sample_weight=None):
+        """The groups of the rows that were fitted."""
+        return self.fit(X, sample_weight=sample_weight).labels_
+
+
+@dataclass(eq=False, repr=False)
+class KMedoids(Prototypes):
+    """k-medoids: k rows nearest to all others, in any distance; R's pam
+    (models/mixtures/prototypes.py). Bring the columns in like units first.
+
+    Args:
+        n_clusters: groups, k.
+        metric: "euclidean" (of rows with missing cells over those that both have, scaled up; rows
+            that have none in common are as far apart as others on average),
+            "sqeuclidean", "manhattan", "cosine", or "precomputed": X is a matrix of distances.
+        n_init: first medoids, drawn far apart as k-means++ draws them; the best end is used.
+        random_state: seed of these; None is 0.
+
+    Attributes:
+        medoid_indices_ (k,), rows of X, the largest group's first; cluster_centers_ (k, d), those
+        rows (None of "precomputed"); labels_ (n,); inertia_, the sum of the distances; n_iter_,
+        exchanges made; n_features_in_.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris[["Petal.Length", "Petal.Width"]], iris["Species"]
+        >>> from probml.models import KMedoids
+        >>> groups = KMedoids(n_clusters=3, random_state=0).fit(X)
+        >>> print(groups.cluster_centers_)
+        [[4.4 1.4]
+         [1.4 0.2]
+         [5.6 2.1]]
+        >>> print(groups.predict(X[:3]))
+        [1 1 1]
+    """
+
+    n_clusters: int = parameter(8, whole(1))
+    _: KW_ONLY
+    metric: str = parameter("euclidean", one_of(*METRICS))
+    n_init: int = parameter(5, STARTS)
+    random_state: Any = parameter(None, SEED)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.metric == "precomputed"
+        return tags
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Choose medoids among rows X (n, d), or of a matrix of distances; y is ignored.
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
+                by name; more groups than rows.
+
+        Cost: O(n²) memory, O(n² k) an exchange.
+        """
+        X, weights = self._begin(X, sample_weight)
+        self._middle = np.nanmean(X, 0)
+        distances = self._apart(X, X)
+        random = np.random.default_rng(self._seed())
+        found = min((medoids(distances, weights, self._first(distances, weights, random))
+                     for _ in range(self.n_init)), key=lambda found: found.loss)
+        order = np.argsort(-np.bincount(found.labels, weights, self.n_clusters), kind="stable")
+        self.medoid_indices_, self.labels_ = found.chosen[order], np.argsort(order)[found.labels]
+        self.cluster_centers_ = None if self.metric == "precomputed" else X[self.medoid_indices_]
+        self.inertia_, self.n_iter_ = found.loss, max(found.exchanges, 1)
+        return self
+
+    def _first(self, distances, weights, random: np.random.Generator) -> np.ndarray:
+        """Rows far from one another, drawn one by one by their distance to those before."""
+        chosen = [int(random.choice(len(weights), p=weights / weights.sum()))]
+        while len(chosen) < self.n_clusters:
+            chance = weights * distances[:, chosen].min(1)
+            chance[chosen] = 0.0
+            if not chance.sum() > 0:  # all others lie on one of them
+                chance = np.where(np.isin(np.arange(len(weights)), chosen), 0.0, weights)
+            chosen.append(int(random.choice(len(weights), p=chance / chance.sum())))
+        return np.array(chosen)
+
+    def _apart(self, X, Y) -> np.ndarray:
+        from sklearn.metrics.pairwise import nan_euclidean_distances, pairwise_distances
+
+        if self.metric == "precomputed":
+            if X.shape[0] != X.shape[1] and Y is X or np.isnan(X).any() or (X < 0).any():
+                raise DataError(f"KMedoids(metric='precomputed'): expected the distances of n "
+                                f"rows, (n, n), none missing or negative, got shape {X.shape}")
+            return X
+        if self.metric != "cosine":  # far from 0 the distances would lose their digits
+            X, Y = X - self._middle, None if Y is X else Y - self._middle
+        if not np.isnan(X).any() and (Y is None or not np.isnan(Y).any()):
+            return pairwise_distances(X, Y, metric=self.metric)
+        if self.metric not in ("euclidean", "sqeuclidean"):
+            raise DataError(f"KMedoids(metric={self.metric!r}): X has missing cells (NaN), which "
+                            f"only 'euclidean' and 'sqeuclidean' support: fill them, or use one of "
+                            f"these")
+        out = nan_euclidean_distances(X, Y, squared=self.metric == "sqeuclidean")
+        return np.where(np.isnan(out), np.nanmean(out), out)
+
+    predict_proba = absent("predict_proba", "FuzzyCMeans has memberships, "
+                           "GaussianMixture probabilities")
+
+    def predict(self, X):
+        """The nearest medoid of every row; of "precomputed", X has the distances (m, n) to the rows
+        that were fitted."""
+        check_is_fitted(self, "medoid_indices_")
+        X = self._numbers(X, reset=False).astype(float)
+        if self.metric == "precomputed":
+            return self._apart(X, None)[:, self.medoid_indices_].argmin(1)
+        return self._apart(X, self.cluster_centers_).argmin(1)
+
+
+@dataclass(eq=False, repr=False)
+class FuzzyCMeans(Prototypes):
+    """Fuzzy c-means: memberships that fall with a power of the distance, not as a noise would have
+    them; a mixture's probabilities are GaussianMixture's (models/mixtures/prototypes.py). Bring the
+    columns in like units first.
+
+    Args:
+        n_clusters: groups, k.
+        fuzziness: m, above 1; near 1 it is k-means.
+        n_init: random starts; the least objective is used.
+        tol: stop when a round gains less than this times the first objective.
+        max_iter: rounds at the most; one that stops there warns and leaves converged_ False.
+        random_state: seed of the starts; None is 0.
+
+    Attributes:
+        cluster_centers_ (k, d), the largest group first; memberships_ (n, k); labels_ (n,);
+        objective_; history_, converged_, n_iter_, n_features_in_.
+
+    Examples:
+        >>> from importlib.resources import files
+        >>> import pandas as pd
+        >>> iris = pd.read_csv(files("probml.data") / "iris.csv")
+        >>> X, y = iris[["Petal.Length", "Petal.Width"]], iris["Species"]
+        >>> from probml.models import FuzzyCMeans
+        >>> groups = FuzzyCMeans(n_clusters=3, random_state=0).fit(X)
+        >>> print(groups.cluster_centers_.round(1))
+        [[4.3 1.4]
+         [1.5 0.2]
+         [5.7 2.1]]
+        >>> print(groups.memberships_[:1].round(1))
+        [[0. 1. 0.]]
+    """
+
+    n_clusters: int = parameter(8, whole(1))
+    _: KW_ONLY
+    fuzziness: float = parameter(2.0, number(1.0, above=True))
+    n_init: int = parameter(5, STARTS)
+    tol: float = parameter(1e-9, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    random_state: Any = parameter(None, SEED)
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Learn from rows X (n, d), NaN where missing; y is ignored.
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
+                by name; more groups than rows.
+        """
+        X, weights = self._begin(X, sample_weight)
+        random = np.random.default_rng(self._seed())
+        middle = np.nanmean(X[weights > 0], 0)
+        able = np.flatnonzero(weights > 0)
+        starts = [np.where(np.isnan(rows), middle, rows) for rows in
+                  (X[random.choice(able, self.n_clusters, replace=False)]
+                   for _ in range(self.n_init))]
+        found = min((fuzzy(X, weights, start, float(self.fuzziness), self.tol, self.max_iter)
+                     for start in starts), key=lambda found: found.history[-1])
+        order = np.argsort(-(weights @ found.memberships), kind="stable")
+        self.cluster_centers_ = found.centres[order]
+        self.memberships_ = found.memberships[:, order]
+        self.labels_ = self.memberships_.argmax(1)
+        self.objective_, self.history_ = found.history[-1], np.array(found.history)
+        self.converged_, self.n_iter_ = found.converged, len(found.history)
+        if not found.converged:
+            warnings.warn(f"FuzzyCMeans stopped at max_iter={self.max_iter} before the objective "
+                          f"converged: raise it, or tol", ConvergenceWarning, stacklevel=2)
+        return self
+
+    def predict_proba(self, X):
+        """Memberships of rows, (m, k), which add up to 1; no probabilities of anything."""
+        check_is_fitted(self, "cluster_centers_")
+        X = self._numbers(X, reset=False).astype(float)
+        return memberships(squares(X, self.cluster_centers_), float(self.fuzziness))
+
+    def predict(self, X):
+        """The group of the largest membership of every row."""
+        return self.predict_proba(X).argmax(1)

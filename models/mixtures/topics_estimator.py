@@ -1,0 +1,148 @@
+"""The scikit-learn estimator of topics of documents."""
+
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import digamma, gammaln
+
+from probml import VB, DataError
+from probml.estimators.estimator import Estimator, Projection, absent
+from probml.estimators.rules import ENGINE, SEED, check, number, optional, parameter, whole
+from probml.estimators.validation import check_is_fitted
+from probml.models.mixtures.topics import latent_dirichlet, of_counts
+from probml.posteriors.units import Unit
+
+ROUNDS = 1000  # of a new document's topics, at the most
+
+
+@dataclass(eq=False, repr=False)
+class TopicModel(Projection, Estimator):
+    """Latent Dirichlet allocation by variational Bayes: topics of a table of word counts; the
+    function is probml.models.latent_dirichlet.
+
+    The names are scikit-learn's LatentDirichletAllocation's, and so are the updates; what differs:
+    the bound is that of all documents together until it rests, and the best of several starts is
+    used.
+
+    Args:
+        n_components: topics, k.
+        doc_topic_prior, topic_word_prior: pseudo-words of each topic in a document, and of each
+            word in a topic; None is 1/k.
+        tol: stop when an iteration gains less than this per word.
+        max_iter: iterations at the most; one that stops there warns and leaves converged_ False.
+        n_init: starts; the best bound is used. None: as many as VB chooses.
+        random_state: seed of the starts; None is 0.
+        engine: an engine's value instead of the VB that these arguments describe.
+
+    Attributes:
+        components_ (k, words), λ: pseudo-counts of the words of each topic, whose rows over their
+        sums are its words' mean probabilities; doc_topic_ (documents, k), the mean shares of the
+        documents that were fitted; bound_, below log p(counts) in their order of coming; n_iter_,
+        converged_, fit_: the probml Fit.
+
+    Examples:
+        >>> import numpy as np
+        >>> from probml.models import TopicModel
+        >>> sport, cooking = [4, 3, 5, 0, 0, 1], [0, 1, 0, 6, 4, 5]      # counts of six words
+        >>> X = np.array([sport, cooking] * 10)
+        >>> topics = TopicModel(n_components=2, random_state=0).fit(X)
+        >>> print(topics.transform(X[:2]).round(1))
+        [[1. 0.]
+         [0. 1.]]
+    """
+
+    n_components: int = parameter(10, whole(1))
+    _: KW_ONLY
+    doc_topic_prior: float | None = parameter(None, optional(number(0.0, above=True)))
+    topic_word_prior: float | None = parameter(None, optional(number(0.0, above=True)))
+    tol: float = parameter(1e-7, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    n_init: int | None = parameter(None, optional(whole(1)))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
+
+    def fit(self, X, y=None):
+        """Learn from counts X (documents, words), whole or not, none missing; y is ignored, present
+        for scikit-learn's convention.
+
+        Raises:
+            ModelError, DataError: a parameter or a cell that cannot be used, by name.
+        """
+        check(self)
+        X = self._counts(X, reset=True)
+        data, counts = of_counts(X)
+        if not len(counts):
+            raise DataError("TopicModel: every count of X is 0: X has no words")
+        n, size = X.shape
+        alpha, eta = self._priors()
+        model = latent_dirichlet(documents=n, words=size, k=self.n_components,
+                                 concentration=alpha, word_concentration=eta)
+        engine = self.engine or VB(max_iterations=self.max_iter, tolerance=self.tol,
+                                   restarts=self.n_init)
+        fit = model.fit(data, engine, weights=counts, seed=self._seed())
+        words = {"topic": Unit(names={1: self._column_names})} if self._column_names else {}
+        self.fit_ = replace(fit, units=words)
+        self.n_iter_, self.converged_ = max(self.fit_.iterations, 1), self.fit_.converged
+        self.components_ = np.asarray(self.fit_.posterior("topic").concentration, float)
+        self.doc_topic_, self.bound_ = np.asarray(self.fit_.params["share"]), self.fit_.bound
+        return self
+
+    def _priors(self) -> tuple[float, float]:
+        even = 1 / self.n_components
+        return (even if self.doc_topic_prior is None else float(self.doc_topic_prior),
+                even if self.topic_word_prior is None else float(self.topic_word_prior))
+
+    def _counts(self, X, reset: bool) -> np.ndarray:
+        X = self._numbers(X, reset)
+        odd = ~(X >= 0)
+        if odd.any():
+            row, j = np.argwhere(odd)[0]
+            raise DataError(f"{self._column(int(j))} of X is {X[row, j]:g} in row {row}: expected "
+                            f"counts of words, 0 or more, and none missing")
+        return X
+
+    def _data(self, X):
+        """Every word as a row."""
+        data, counts = of_counts(self._counts(X, reset=False))
+        return {name: np.repeat(values, counts.astype(int)) for name, values in data.items()}
+
+    predict_proba = absent("predict_proba", "use transform(X) for the topics of the documents")
+
+    def transform(self, X):
+        """Mean shares of the topics in documents, given the topics that were learnt, (documents,
+        k)."""
+        shares = self._given(self._counts(X, reset=False))[0]
+        return shares / shares.sum(1, keepdims=True)
+
+    def _given(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """γ of documents at the learnt q(β), (documents, k), and the lower bound of each one's log
+        probability."""
+        check_is_fitted(self, "fit_")
+        alpha, k = self._priors()[0], self.n_components
+        words = np.exp(_logs(self.components_))
+        gamma = alpha + np.repeat(X.sum(1, keepdims=True) / k, k, 1)
+        for _ in range(ROUNDS):
+            before, topics = gamma, np.exp(_logs(gamma))
+            gamma = alpha + topics * (X / np.maximum(topics @ words, 1e-300) @ words.T)
+            if np.abs(gamma - before).max() <= 1e-10 * max(gamma.max(), 1.0):
+                break
+        logs = _logs(gamma)
+        shown = (X * np.log(np.maximum(np.exp(logs) @ words, 1e-300))).sum(1)
+        gap = (gammaln(gamma.sum(1)) - gammaln(gamma).sum(1) - gammaln(k * alpha)
+               + k * gammaln(alpha) + ((gamma - alpha) * logs).sum(1))
+        return gamma, shown - gap
+
+    def score(self, X, y=None):
+        """A lower bound of log p(documents | the topics), summed over all."""
+        return float(self._given(self._counts(X, reset=False))[1].sum())
+
+    def perplexity(self, X):
+        """exp(−score / words): of how many words alike each one is as hard to guess as one."""
+        X = self._counts(X, reset=False)
+        return float(np.exp(-self._given(X)[1].sum() / max(X.sum(), 1e-300)))
+
+
+def _logs(concentration: np.ndarray) -> np.ndarray:
+    """E log π of Dirichlets, along the last axis."""
+    return digamma(concentration) - digamma(concentration.sum(-1, keepdims=True))

@@ -1,0 +1,423 @@
+"""The scikit-learn protocol over fit and predict; no maths: parameters, validation, labels,
+weights, answers as arrays.
+
+An estimator is a class in models/ that names a model, says how X becomes its data, and gives the
+learnt numbers the names that scikit-learn users know. What it learnt is one probml Fit, `fit_`;
+every attribute is read from it.
+
+Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is the contract.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+
+from probml.engines import EM, Exact
+from probml.engines.engine import short
+from probml.errors import DataError, Refusal
+from probml.estimators.keeping import ROWS, Portable
+from probml.estimators.taking import take_tables
+from probml.estimators.validation import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    check_is_fitted,
+    check_sample_weight,
+    finite,
+    validate_data,
+)
+from probml.interface.fit import Fit
+from probml.interface.showing.summaries import summarized
+from probml.interface.showing.summary import Summary, Table
+from probml.language.language import Bound, whole_seed
+from probml.posteriors.units import Unit
+
+# attributes of an estimator that are numbers about the fit as a whole → what they are
+FIGURES = {"total_weight_": "observations", "n_observations_": "observations",
+           "loglik_": "log-likelihood", "aic_": "AIC",
+           "bic_": "BIC", "log_evidence_": "log marginal likelihood",
+           "log_marginal_likelihood_": "log marginal likelihood", "n_components_": "components",
+           "n_states_": "states", "n_neighbors_": "neighbours", "inertia_": "inertia",
+           "stress_": "stress", "noise_": "residual sd", "edf_": "effective degrees of freedom",
+           "bound_": "lower bound of the log marginal likelihood", "alpha_": "alpha",
+           "n_estimators_": "trees", "n_leaves_": "leaves", "expected_leaves_": "expected leaves",
+           "mistaken_": "misclassified rows"}
+FEW = 2**20  # numbers of rows that are held until further ones come
+DISTINCT = 10_000  # rows up to which a mixture's components are held against the distinct rows
+
+
+class Estimator(Portable, BaseEstimator):
+    """What all estimators share. An estimator is a dataclass of its parameters, which are stored
+    unchanged (see rules.py), and has
+
+    `_target`: the model's site of the class or component; `_take(X,
+    reset)`: X, validated; `_data(X)`: site → array; `_model(k)`: the bound Model with k classes or
+    components.
+    """
+
+    _target: ClassVar[str] = "z"
+    _plug_in: ClassVar[bool] = False
+    lists: ClassVar[bool] = False  # whether X and y may be lists of sequences
+
+    def __init_subclass__(cls, **settings: Any):
+        super().__init_subclass__(**settings)
+        take_tables(cls)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.sparse = True
+        return tags
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        return {name: state[name] for name in state if name not in ROWS}  # rows are in no file
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if "fit_" in vars(self):
+            self.fit_ = self.fit_  # which knows its estimator again
+
+    # What an estimator says
+
+    def _model(self, k: int) -> Bound:
+        raise NotImplementedError
+
+    def _data(self, X) -> dict[str, Any]:
+        return {"x": X}
+
+    def _take(self, X, reset: bool):
+        return self._numbers(X, reset)
+
+    def _start(self, X, labels) -> dict[str, Any]:
+        """Starting values of parameters for iterative engines."""
+        return {}
+
+    def _hyper(self, data: Mapping, weights, further: bool = False) -> dict[str, Any]:
+        """Values of the prior's own sites, measured on the rows; `further`: these come beside those
+        before."""
+        return {}
+
+    def _doubt(self, X) -> list[str]:
+        """What a user should know of these rows: notes for `status`; what is wrong more likely than
+        not is a warning as well."""
+        return []
+
+    def _together(self, others) -> dict[str, Any]:
+        """As `_hyper`, of the rows of this estimator and of others."""
+        return {}
+
+    # Reading what the user gave
+
+    def _seed(self, random_state: Any = None, verb: str = "") -> int:
+        """Of a fit, or of a verb, by its own argument where that is given; None is 0, so that a fit
+        repeats; a generator gives its next number."""
+        given = self.random_state if random_state is None else random_state
+        if given is None or isinstance(given, Integral) and not verb:
+            return int(given or 0)
+        return whole_seed(given, verb or type(self).__name__)
+
+    def _numbers(self, X, reset: bool) -> np.ndarray:
+        """X as floats (n, d), NaN unseen; a column must be seen somewhere where it is fitted."""
+        try:
+            out = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32],
+                                ensure_all_finite="allow-nan")
+        except ValueError as error:
+            if text := _first_text(X):
+                raise DataError(
+                    f"X must be numbers, got {text}. {type(self).__name__} takes numeric columns "
+                    f"only: encode or drop it"
+                ) from error
+            raise
+        if reset:
+            self._refuse_missing(np.zeros(out.shape[1], bool) if finite(out)
+                                 else np.isnan(out).all(0))
+        return out
+
+    def _refuse_missing(self, empty: np.ndarray) -> None:
+        """A column, or everything, that is missing."""
+        if empty.all():
+            raise DataError(f"every cell of X is missing ({len(empty)} columns): nothing can be "
+                            f"estimated")
+        if empty.any():
+            raise DataError(f"{self._column(int(np.argmax(empty)))} of X is missing in every row: "
+                            f"drop it, or fit on rows that have it")
+
+    def _column(self, index: int) -> str:
+        names = getattr(self, "feature_names_in_", None)
+        return f"column {index}" if names is None else f"column '{names[index]}'"
+
+    def _weigh(self, X, sample_weight):
+        """(weights or None, rows to keep or None); rows of weight 0 are left out, as if they were
+        not there."""
+        if sample_weight is None:
+            return None, None
+        weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weights.any():
+            raise DataError("Sample weights are all zero (sample_weight): at least one sample "
+                            "needs a weight above 0")
+        kept = None if weights.all() else np.flatnonzero(weights)
+        return weights if kept is None else weights[kept], kept
+
+    # Fitting
+
+    def _ladder(self, complete: bool) -> tuple:
+        """The engines to try in turn; `complete`: every class is seen."""
+        if self.engine is not None:
+            return (self.engine,)
+        settings = {"max_iter": "max_iterations", "tol": "tolerance", "n_init": "restarts"}
+        given = {ours: getattr(self, theirs) for theirs, ours in settings.items()
+                 if hasattr(self, theirs)}
+        given |= {name: getattr(self, name) for name in ("hard", "accelerate")
+                  if hasattr(self, name)}
+        em = EM(prior=bool(self.prior), **given)
+        return (Exact(), em) if self.prior and complete else (em,)
+
+    def _infer(self, model: Bound, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
+        """The Fit by the first engine that does not refuse."""
+        ladder, seed = self._ladder(complete), self._seed()
+        if start and {name for name, site in model.structure.nodes(data=True)
+                      if not site["rows"]} <= {*start, *data}:
+            # a complete start leaves nothing to chance: restarts would repeat it
+            ladder = tuple(engine.from_one() for engine in ladder)
+        for engine in ladder:
+            try:
+                return model.fit(data, engine, weights=weights, seed=seed, start=start)
+            except Refusal:
+                if engine is ladder[-1]:
+                    raise
+        raise AssertionError("a list of engines is not empty")
+
+    def _site_columns(self) -> dict[str, tuple[str, ...]]:
+        """Site → the names of its cells, where the table had some: entries of parameters bear
+        them."""
+        return {"x": self._column_names} if self._column_names else {}
+
+    @property
+    def _column_names(self) -> tuple[str, ...]:
+        """The names of the columns of X, where the table had some."""
+        return tuple(map(str, getattr(self, "feature_names_in_", ())))
+
+    def _told(self, fit: Fit) -> dict[str, Unit]:
+        """Parameter → how summaries tell it, where `fit_` is of columns in units of its own."""
+        return {}
+
+    def _keep(self, fit: Fit, rows: float) -> None:
+        fit = dataclasses.replace(fit, columns={**fit.columns, **self._site_columns()},
+                                  units=self._told(fit))
+        self.fit_, self.total_weight_ = fit, float(rows)
+        self.n_iter_, self.converged_ = max(fit.iterations, 1), fit.converged
+        self.lower_bounds_ = np.asarray(fit.history) / rows  # per unit of weight, as scikit-learn's
+        self.lower_bound_ = float(self.lower_bounds_[-1])
+
+    def _parameter(self, name: str) -> Any:
+        """A parameter of `fit_`, or one that was given to it.
+
+        Raises:
+            AttributeError: there is none, as `dir` and `hasattr` ask.
+        """
+        check_is_fitted(self, "fit_")
+        known = {**self.fit_.given, **self.fit_.params}
+        if name not in known:
+            raise AttributeError(f"this {type(self).__name__} has no '{name}'; its parameters are "
+                                 f"{', '.join(self.fit_.params)}")
+        return known[name]
+
+    @property
+    def status(self) -> str:
+        """How the fit ended, and what was guessed or is in doubt."""
+        check_is_fitted(self, "fit_")
+        return "; ".join([str(self.fit_.status), *getattr(self, "notes_", ())])
+
+    # Showing
+
+    def summary(self, errors: bool = True) -> Summary:
+        """What was found, as titled tables with the names of the columns: `print(est.summary())`.
+
+        Args:
+            errors: with standard errors, or posterior standard deviations; False: estimates alone,
+                which costs nothing.
+
+        Returns:
+            Summary: `summary["Means"]` is one of its tables, a DataFrame; `summary.keys()` are
+            their headings, `summary.figures` the log-likelihood and others, `summary.to_dict()`
+            plain values.
+
+        Raises:
+            NotFittedError: before fit.
+
+        Cost: of standard errors, once, a Hessian of all rows, or four gradients a parameter.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "fit_"):  # not fitted by an engine of ours
+            return Summary(repr(self), tuple(self._attributes()), self._figures())
+        found = summarized(self.fit_, repr(self), self._figures(), errors, self._categories(),
+                           self._tables, getattr(self, "notes_", ()))
+        tried = getattr(self, "table_", None)  # of several numbers of components or states
+        if tried is None:
+            return found
+        size = tried.columns[0]
+        what = self._counted or size.removeprefix("n_")
+        return dataclasses.replace(found, tables=(
+            *found.tables, Table(f"Comparison of numbers of {what}", tried.set_index(size))))
+
+    _counted: ClassVar[str] = ""  # what a range of sizes counts; by default by its argument
+    _tables: Callable | None = None  # of a summary; None: those of the model
+
+    def _figures(self) -> dict[str, Any]:
+        """Numbers about the fit as a whole."""
+        found = ((label, getattr(self, name, None)) for name, label in FIGURES.items())
+        return {label: int(value) if float(value).is_integer() else float(value)
+                for label, value in found if isinstance(value, Real)}
+
+    def _attributes(self) -> list[Table]:
+        """What was learnt, by the names of the attributes: those with a number for each column."""
+        import pandas as pd
+
+        names, out = self._column_names or tuple(range(self.n_features_in_)), []
+        for name, value in vars(self).items():
+            if (name.endswith("_") and not name.startswith("_") and isinstance(value, np.ndarray)
+                and value.dtype.kind in "fiu" and value.ndim in (1, 2)
+                and value.shape[-1] == len(names) > 0):
+                wide = pd.DataFrame(np.atleast_2d(value), columns=list(names))
+                out.append(Table(name, wide if value.ndim == 2
+                                 else wide.T.set_axis([name], axis=1)))
+        return out
+
+    def _categories(self) -> dict[str, list]:
+        """Site → the categories of each of its columns."""
+        return {}
+
+    # Answers
+
+    def _asked(self, X) -> dict[str, Any]:
+        check_is_fitted(self, "fit_")
+        return self._data(self._take(X, reset=False))
+
+    def predict_proba(self, X):
+        """p(class or component | row), shape (n, k); a row with nothing observed gets the prior."""
+        data = self._asked(X)
+        return self.fit_.predict_proba(data, self._target, plug_in=self._averages())
+
+    def _averages(self) -> bool:
+        return bool(getattr(self, "plug_in", self._plug_in))
+
+
+class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+    """An estimator whose `transform` gives columns of its own, (n, n_components), which
+    `set_output` and `get_feature_names_out` name."""
+
+    @property
+    def _n_features_out(self) -> int:
+        """How many columns `transform` gives."""
+        return len(self.components_)
+
+
+def absent(verb: str, instead: str) -> property:
+    """In the place of a verb that an estimator has from Estimator, and that means nothing of it:
+    there is none, as scikit-learn's `hasattr` asks, and what to take instead."""
+
+    def none(self):
+        raise AttributeError(f"{type(self).__name__} has no {verb}: {instead}")
+
+    return property(none, doc=f"There is none: {instead}.")
+
+
+def rows(X, kept):
+    """Some rows of an array or a DataFrame."""
+    if kept is None:
+        return X
+    return X.iloc[kept] if hasattr(X, "iloc") else X[kept]
+
+
+def _first_text(X) -> str | None:
+    """Where X first holds text, in words."""
+    array = X.to_numpy(dtype=object) if hasattr(X, "to_numpy") else np.asarray(X, dtype=object)
+    if array.ndim != 2:
+        return None
+    for j in range(array.shape[1]):
+        for i, value in enumerate(array[:, j]):
+            if isinstance(value, str):
+                name = repr(str(X.columns[j])) if hasattr(X, "columns") else j
+                return f"{value!r} in column {name}, row {i}"
+    return None
+
+
+def missing(values: np.ndarray) -> np.ndarray:
+    """Which cells are NaN, None or NA."""
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    if values.dtype.kind != "O":
+        return np.zeros(values.shape, bool)
+    if pandas := sys.modules.get("pandas"):
+        return pandas.isna(values)
+    return np.array([v is None or isinstance(v, float | np.floating) and v != v
+                     for v in values.ravel()], bool).reshape(values.shape)
+
+
+def flat(X: np.ndarray) -> np.ndarray:
+    """Which columns have no spread among their seen cells, (d,): a normal fitted to one has no
+    maximum of the likelihood."""
+    return np.fmin.reduce(X, 0) >= np.fmax.reduce(X, 0)
+
+
+def regiven(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
+    """A fit whose prior's own sites have other values, to be solved again with further rows."""
+    if not values:
+        return fit
+    given = {**fit.given, **{name: np.asarray(value, np.asarray(fit.given[name]).dtype)
+                             for name, value in values.items()}}
+    kept = None if fit.kept is None else fit.kept._replace(
+        known=fit.kept.known._replace(given=given)
+    )
+    return dataclasses.replace(fit, given=given, kept=kept)
+
+
+def remember(estimator: Estimator, fit: Fit, data: Mapping, weights) -> None:
+    """Hold on to few rows that were fitted, until further ones come, or the estimator is pickled or
+    saved: where what they show depends on the point, further rows go on from what these are
+    expected to show, which is asked for then."""
+    few = sum(sum(map(np.size, values)) if isinstance(values, list) else np.size(values)
+              for values in data.values()) <= FEW  # sequences may be lists, of a length each
+    steps = fit.kept is None and fit.by is not None and fit.by.way is not None
+    estimator._first = (fit, data, weights) if few and steps else None
+
+
+def goes_on(estimator: Estimator, first: Callable[[], tuple] | None = None) -> Fit:
+    """The fit of an estimator, from which further rows go on by steps.
+
+    Args:
+        first: gives (fit, data, weights) of the rows that were fitted just now.
+
+    Raises:
+        Refusal: its engine takes no steps, or its rows tell more than statistics.
+        DataError: nothing is left of the rows that were fitted.
+    """
+    fit, name = estimator.fit_, type(estimator).__name__
+    before, estimator._first = getattr(estimator, "_first", None), None
+    if fit.kept is None and fit.by is not None and fit.by.way is None:
+        raise Refusal(f"partial_fit: this {name} was fitted by {short(fit.engine)}, which stores "
+                      f"no sufficient statistics of model '{fit.model.name}' that further rows can "
+                      f"update (EM() and VB() do so for discrete tables and closed forms). Fit all "
+                      f"rows together")
+    if fit.kept is None and (before or first):
+        made, data, weights = before or first()
+        return dataclasses.replace(fit, kept=made.running(data, weights=weights).kept)
+    if fit.kept is None:
+        raise DataError(f"partial_fit: this {name} was fitted by fit to more than {FEW} numbers, "
+                        f"or comes from a file, and has no stored sufficient statistics that "
+                        f"further rows can update. Call partial_fit for the first rows, too")
+    # of rows of which all is seen the statistics are the same at every point
+    return fit if fit.kept.running else dataclasses.replace(
+        fit, kept=fit.kept._replace(running=True))
+
+
+def n_parameters(fit: Fit) -> int:
+    """Free parameters of a model: the unconstrained coordinates of every parameter site that is not
+    given."""
+    sites = fit.structure.sites
+    return sum(sites[name].domain.size(sites[name].shape) for name in fit.structure.parameters
+               if name not in fit.given and sites[name].measure is None)

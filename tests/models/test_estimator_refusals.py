@@ -1,0 +1,144 @@
+"""What the estimators refuse: every bad parameter, column, cell and label has a message of its own,
+before anything is compiled."""
+
+import dataclasses
+import inspect
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("sklearn")
+from sklearn.datasets import load_iris
+
+import probml
+import probml.models
+from probml.estimators.estimator import Estimator
+from probml.estimators.rules import rules
+from probml.models import (
+    GaussianDiscriminant,
+    GaussianMixture,
+    LatentClass,
+    MixedMixture,
+    MixtureDiscriminant,
+    NaiveBayes,
+    PoissonMixture,
+)
+
+nan = np.nan
+X, Y = load_iris(return_X_y=True)
+NAMES = np.array(["setosa", "versicolor", "virginica"], dtype=object)[Y]
+COUNTS = np.round(10 * X)
+
+
+ESTIMATORS = [estimator for estimator in map(probml.models.__getattr__, probml.models._LATE)
+         if inspect.isclass(estimator) and issubclass(estimator, Estimator)]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_an_estimator_says_each_parameter_once_with_its_rule(estimator):
+    made = inspect.signature(estimator).parameters.values()
+    assert [p.name for p in made] == [f.name for f in sorted(
+        (f for f in dataclasses.fields(estimator) if f.init), key=lambda f: f.kw_only
+    )]
+    assert {p.name for p in made} == {*estimator().get_params()} == {*rules(estimator())}
+    for name, (_, valid) in rules(estimator()).items():
+        assert valid(getattr(estimator(), name)), f"the default of {name} breaks its rule"
+    # only the first is given by its place
+    assert all(p.kind is p.KEYWORD_ONLY for p in [*made][1:])
+    assert "__init__" not in inspect.getsource(estimator)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "words"),
+    [
+        (GaussianMixture(0), r"n_components=0.*at least 1"),
+        (GaussianMixture(2.5), r"n_components=2.5.*integer"),
+        (GaussianMixture(2, covariance_type="round"),
+         r"covariance_type='round'.*'full'.*'tied spherical'"),
+        (GaussianMixture(2, tol=-1), r"tol=-1.*at least 0"),
+        (GaussianMixture(2, prior="no"), r"prior='no'.*True or False"),
+        (GaussianMixture(2, engine="EM"), r"engine='EM'.*probml.EM\(\)"),
+        (GaussianMixture(2, means_init=np.zeros((2, 3))), r"means_init.*\(2, 3\).*\(2, 4\)"),
+        (GaussianMixture(2, concentration=0), r"concentration=0.*above 0"),
+        (GaussianMixture(200), "n_components=200.*distinct rows.*components"),
+        (LatentClass(200), "n_components=200.*distinct rows.*components"),
+        (MixedMixture(kinds="gamma"), "kinds.*'gamma'.*'poisson'"),
+        (MixedMixture(kinds={7: "poisson"}), "kinds names 7.*0 … 3"),
+        (MixedMixture(categorical=["height"]), "categorical names 'height'"),
+        (PoissonMixture(), r"column 0.*'poisson'.*count.*5.1 in row 0"),
+    ],
+)
+def test_a_bad_parameter_is_refused_by_name(estimator, words):
+    with pytest.raises(ValueError, match=words):
+        estimator.fit(X)
+
+
+def changed(row, column, value):
+    out = X.astype(object) if isinstance(value, str) else X.copy()
+    out[row, column] = value
+    return out
+
+
+@pytest.mark.parametrize(
+    ("estimator", "x", "y", "words"),
+    [
+        (NaiveBayes(prior=False), changed(slice(None), 2, 1.0), Y, "column 2 is constant"),
+        (GaussianMixture(2, prior=False), changed(slice(None), 2, 1.0), None,
+         "column 2 is constant"),
+        (GaussianDiscriminant(prior=False), changed(Y == 1, 2, 1.0), Y,
+         "column 2 is constant in class 1"),
+        (GaussianDiscriminant("shared", prior=False), changed(slice(None), 2, 1.0), Y,
+         "column 2 is constant in every class"),
+        (NaiveBayes(prior=False), X, np.where(np.arange(150) == 0, "lone", NAMES),
+         "class 'lone' has 1 row"),
+        (GaussianDiscriminant(prior=False), X, np.where(np.arange(150) == 0, "lone", NAMES),
+         "class 'lone' has 1 row"),
+        (MixtureDiscriminant(2), X, np.where(np.arange(150) == 0, "lone", NAMES),
+         "class 'lone' has 1 rows.*n_components=2"),
+        (NaiveBayes(kinds="poisson"), -COUNTS, Y,
+         "Negative values in data: column 0.*-51 in row 0"),
+        (NaiveBayes(kinds="multinomial"), X, Y,
+         "column 0.*'multinomial'.*integer.*5.1 in row 0"),
+        (NaiveBayes(kinds="bernoulli"), COUNTS, Y, "column 0.*0 or 1.*51 in row 0"),
+        (GaussianMixture(2), np.full((10, 2), nan), None, "every cell of X is missing"),
+        (LatentClass(2), np.full((10, 2), None), None, "every cell of X is missing"),
+        (GaussianMixture(2), changed(slice(None), 1, nan), None,
+         "column 1 of X is missing in every row"),
+        (NaiveBayes(), changed(slice(None), 1, nan), Y, "column 1 of X is missing in every row"),
+        (NaiveBayes(), changed(4, 1, "tall"), Y, "'tall' in column 1, row 4"),
+        (GaussianMixture(2), pd.DataFrame({"a": [1.0, 2.0], "b": [1.0, "x"]}), None,
+         "'x' in column 'b', row 1"),
+        (NaiveBayes(), X, np.full(150, None), "y has no label"),
+        (NaiveBayes(), X, None, "requires y"),
+        (NaiveBayes(), X, Y[:100], "inconsistent numbers of samples"),
+    ],
+)
+def test_bad_data_are_refused_by_name(estimator, x, y, words):
+    with pytest.raises(ValueError, match=words):
+        estimator.fit(x, y)
+
+
+def test_an_infinite_cell_is_refused():
+    with pytest.raises(ValueError, match="infinity"):
+        NaiveBayes().fit(changed(0, 0, np.inf), Y)
+
+
+@pytest.mark.parametrize("estimator", [GaussianMixture(2), GaussianDiscriminant()])
+def test_a_column_of_times_beside_numbers_is_refused_by_name(estimator):
+    begin = pd.Timestamp("2026-11-23", tz="Europe/Berlin")
+    table = pd.DataFrame({"width": X[:, 0], "day": begin + pd.to_timedelta(X[:, 1], "D")})
+    with pytest.raises(probml.DataError, match="column 'day' of X holds dates or times"):
+        estimator.fit(table, Y)
+
+
+@pytest.mark.parametrize("linear", [0.5, 1.0])
+def test_straight_columns_are_a_list(linear):
+    with pytest.raises(probml.ModelError, match=r"SmoothingSpline\(linear=.*such as \['age'\]"):
+        probml.models.SmoothingSpline(linear=linear).fit(np.arange(24.0)[:, None] ** 0.5, np.arange(24.0))
+
+
+@pytest.mark.parametrize("categories", [3, "auto", [[0, 1], [0, 1]], [0, 0, 1], []])
+def test_categories_are_a_list_of_values_each_once(categories):
+    with pytest.raises(probml.ModelError, match="categories="):
+        probml.models.LatentClass(2, categories=categories).fit(np.arange(12).reshape(6, 2) % 2)
