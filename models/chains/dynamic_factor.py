@@ -21,13 +21,14 @@ from numpyro import deterministic, sample
 import probml
 from probml.models.chains.structural_parts import autoregression, companion, order_of
 from probml.models.summaries.chains import dynamic_factor_tables
+from probml.models.summaries.former_names import SIGMA
 
 
 @probml.model
 def dynamic_factor(k: int, d: int, order: int = 1, centre=0.0, mean_scale=1000.0,
                    loading_scale=10.0, scale=1.0):
     """k factors of d series. Sites: `partial` (k, order), partial autocorrelations, `loadings` (d,
-    k), `mean` (d,), `noise` (d,), standard deviations; in every row `factors` (steps, k · order),
+    k), `mean` (d,), `sigma` (d,), standard deviations; in every row `factors` (steps, k · order),
     each factor's present step before its past ones, and `y` (steps, d). Computed: `coefficients`
     (k, order).
 
@@ -42,7 +43,7 @@ def dynamic_factor(k: int, d: int, order: int = 1, centre=0.0, mean_scale=1000.0
     partial = sample("partial", dist.Uniform(-1.0, 1.0).expand([k, order]).to_event(2))
     loadings = sample("loadings", dist.Normal(0.0, loading_scale).expand([d, k]).to_event(2))
     mean = sample("mean", dist.Normal(jnp.full(d, centre), mean_scale).to_event(1))
-    noise = sample("noise", dist.HalfNormal(scale).expand([d]).to_event(1))
+    noise = sample("sigma", dist.HalfNormal(scale).expand([d]).to_event(1))
     coefficients, correlations = jax.vmap(autoregression)(partial)
     deterministic("coefficients", coefficients)
     new = jnp.zeros((order, order)).at[0, 0].set(1.0)
@@ -54,3 +55,4 @@ def dynamic_factor(k: int, d: int, order: int = 1, centre=0.0, mean_scale=1000.0
 
 
 dynamic_factor.summarized(dynamic_factor_tables)
+dynamic_factor.renames(SIGMA)

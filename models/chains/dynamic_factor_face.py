@@ -89,7 +89,7 @@ class DynamicFactor(Projection, OfSequences):
         start, half = factors(covariance((values - self._centre) / self._unit), k)
         # a factor of variance 1 is one whose news have 1 − φ², at φ = ½
         start = {"loadings": start * np.sqrt(0.75), "mean": np.zeros(d),
-                 "noise": np.sqrt(np.maximum(half, 0.01)),
+                 "sigma": np.sqrt(np.maximum(half, 0.01)),
                  "partial": np.linspace(0.5, 0.3, k)[:, None] * (np.arange(self.order) == 0)}
         model = dynamic_factor(k=k, d=d, order=int(self.order))
         fit = model.fit(scaled, self.engine or MAP(prior=bool(self.prior)),
@@ -109,7 +109,7 @@ class DynamicFactor(Projection, OfSequences):
     def _told(self, fit: Fit) -> dict[str, Unit]:
         names = {0: self._column_names} if self._column_names else {}
         return {"loadings": Unit(self._unit[:, None], names=names),
-                "noise": Unit(self._unit, names=names),
+                "sigma": Unit(self._unit, names=names),
                 "mean": Unit(self._unit, self._centre, names=names),
                 **of_rows(y=(self._centre, self._unit))}
 
@@ -121,7 +121,7 @@ class DynamicFactor(Projection, OfSequences):
         self._sign = np.where(largest < 0, -1.0, 1.0)
         self.loadings_ = loadings * self._sign
         self.ar_ = np.asarray(p["coefficients"], float)
-        self.noise_ = np.asarray(p["noise"], float) * self._unit
+        self.noise_ = np.asarray(p["sigma"], float) * self._unit
         self.mean_ = np.asarray(p["mean"], float) * self._unit + self._centre
         seen = ~np.isnan(steps.values)
         log = float(np.sum(self.fit_.log_prob(data, plug_in=True)))

@@ -29,12 +29,13 @@ from probml.models.chains.structural_parts import (
     trend_part,
 )
 from probml.models.summaries.chains import series_tables
+from probml.models.summaries.former_names import SIGMA
 
 TRENDS = ("still", "level", "trend", "smooth")
 
 
 def _seen(parts: list[Part], scale: Any, x: jax.Array | None = None) -> None:
-    noise = sample("noise", dist.HalfNormal(scale))
+    noise = sample("sigma", dist.HalfNormal(scale))
     if x is not None:
         beta = sample("beta", dist.Normal(0.0, 10.0 * scale).expand(x.shape[-1:]).to_event(1))
     with probml.rows():
@@ -52,7 +53,7 @@ def structural_time_series(x, trend="level", seasonal=None, cycle=None, order=0,
     """A structural time series of any parts. Input `x` (n, steps, d), exogenous columns,
     or x=None.
 
-    Sites: `noise`; of the trend, `level_scale` or `trend_scale`, of seasons `season_scale`, of a
+    Sites: `sigma`; of the trend, `level_scale` or `trend_scale`, of seasons `season_scale`, of a
     cycle `cycle_scale`, `cycle_period`, `cycle_damping`, of an autoregression `ar_scale` and
     `ar_partial`; `beta` (d,) of columns; in every row `level` (steps, 1) or `trend` (steps, 2),
     `season` (steps, seasonal − 1), `cycle` (steps, 2), `ar` (steps, order), and `y` (steps,).
@@ -90,13 +91,14 @@ def structural_time_series(x, trend="level", seasonal=None, cycle=None, order=0,
 
 
 structural_time_series.summarized(series_tables)
+structural_time_series.renames(SIGMA)
 
 
 @probml.model
 def local_level(scale=1.0, centre=0.0):
     """A level that wanders, observed with noise.
 
-    Sites: `level_scale`, `noise`, and in every row `level` (steps, 1) and `y` (steps,).
+    Sites: `level_scale`, `sigma`, and in every row `level` (steps, 1) and `y` (steps,).
 
     Args:
         scale: the standard deviation of the data, about: prior scale of both standard deviations.
@@ -106,19 +108,21 @@ def local_level(scale=1.0, centre=0.0):
 
 
 local_level.summarized(series_tables)
+local_level.renames(SIGMA)
 
 
 @probml.model
 def local_trend(scale=1.0, centre=0.0):
     """A level whose slope wanders too, observed with noise.
 
-    Sites: `trend_scale` (2,), of level and slope, `noise`, and in every row `trend` (steps, 2) and
+    Sites: `trend_scale` (2,), of level and slope, `sigma`, and in every row `trend` (steps, 2) and
     `y` (steps,). Args as of `local_level`.
     """
     _seen([trend_part("trend", scale, centre)], scale)
 
 
 local_trend.summarized(series_tables)
+local_trend.renames(SIGMA)
 
 
 @probml.model
@@ -138,3 +142,4 @@ def seasonal(period: int, scale=1.0, centre=0.0, trend: bool = True):
 
 
 seasonal.summarized(series_tables)
+seasonal.renames(SIGMA)

@@ -198,7 +198,7 @@ class StructuralTimeSeries(OfSequences):
         if "trend_scale" in small:
             small["trend_scale"] = small["trend_scale"] * ([1.0, 0.1] if self.trend == "trend"
                                                            else 0.1)
-        start = {"noise": np.asarray(0.5), **small}
+        start = {"sigma": np.asarray(0.5), **small}
         if "cycle_period" in sites:
             start |= {"cycle_period": np.sqrt(self.cycle[0] * self.cycle[1]),
                       "cycle_damping": np.asarray(0.9)}
@@ -208,7 +208,7 @@ class StructuralTimeSeries(OfSequences):
         """Spreads in the units of X, and of what a unit of exog adds."""
         point = fit.point
         out = {name: Unit(self._unit) for name in point
-               if name == "noise" or name.endswith("_scale")}
+               if name == "sigma" or name.endswith("_scale")}
         if np.ndim(point.get("trend_scale", 0.0)):
             out["trend_scale"] = Unit(self._unit, names={0: ("level", "slope")})
         if "beta" in point:
@@ -232,7 +232,7 @@ class StructuralTimeSeries(OfSequences):
             both = np.atleast_1d(np.asarray(p["trend_scale"], float) * unit) ** 2
             self.variances_ |= dict(zip(("level", "slope")[-len(both):], both.tolist(),
                                         strict=True))
-        self.noise_ = float(p["noise"] * unit)
+        self.noise_ = float(p["sigma"] * unit)
         self.variances_["noise"] = self.noise_**2
         if "cycle_period" in p:
             self.cycle_ = {"period": float(p["cycle_period"]),

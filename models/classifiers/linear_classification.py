@@ -17,6 +17,7 @@ from numpyro import factor, sample
 
 import probml
 from probml.models.regression.generalized_linear import linear_predictor
+from probml.models.summaries.former_names import INTERCEPT
 from probml.models.summaries.regressions import regression_tables
 
 POWERS = {"hinge": 1, "squared_hinge": 2}
@@ -26,7 +27,7 @@ POWERS = {"hinge": 1, "squared_hinge": 2}
 def linear_support_vector_machine(x, classes=2, loss="squared_hinge", weight_scale=1.0,
                                   bias_scale=10.0):
     """Planes of a large margin. Input `x` (n, d), site `y` in every row; sites `beta` (d, planes),
-    `bias` (planes,).
+    `intercept` (planes,).
 
     Args:
         loss: "squared_hinge", or "hinge", which has kinks: its minimum is better found by the dual
@@ -50,3 +51,4 @@ def linear_support_vector_machine(x, classes=2, loss="squared_hinge", weight_sca
 
 
 linear_support_vector_machine.summarized(regression_tables)
+linear_support_vector_machine.renames(INTERCEPT)

@@ -107,7 +107,7 @@ class LinearSVM(Planes):
         self._found(labelled(fit, self.classes_))
         planes = fit.params["beta"].shape[1]
         self.coef_, self.intercept_ = self._planes(fit.params["beta"],
-                                                   fit.params.get("bias", np.zeros(planes)))
+                                                   fit.params.get("intercept", np.zeros(planes)))
         self._judge(X)
         return self
 
@@ -150,7 +150,7 @@ class LinearSVM(Planes):
                 f"{max(e.gap for e in found):.2g}: standardise the columns, lower C={self.C:g}, or "
                 f"raise max_iter={self.max_iter}", ConvergenceWarning, stacklevel=3)
         self.coef_, self.intercept_ = self._planes(beta, bias)
-        fit = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()},
+        fit = model.at({"beta": beta, "intercept": bias, "weight_scale": self._scale()},
                        {"y": tuple(self.classes_.tolist())})
         self.fit_ = replace(fit, units=self._told(fit))
 

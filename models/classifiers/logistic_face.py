@@ -113,7 +113,7 @@ class LogisticRegression(RegressionResults, Planes):
             ) from refusal
         self._found(labelled(fit, self.classes_))
         beta, bias = (fit.params["beta"].reshape(X.shape[1], -1),
-                      np.reshape(fit.params.get("bias", np.zeros(1 if k == 2 else k)), -1))
+                      np.reshape(fit.params.get("intercept", np.zeros(1 if k == 2 else k)), -1))
         if k > 2:
             beta, bias = beta - beta.mean(1, keepdims=True), bias - bias.mean()
         self.coef_, self.intercept_ = self._planes(beta, bias)
@@ -164,7 +164,7 @@ class LogisticRegression(RegressionResults, Planes):
         so they have standard errors."""
         units, k = super()._told(fit), len(self.classes_)
         return units | {name: replace(units[name], mix=(-1, np.eye(k) - 1 / k))
-                        for name in ("bias", "beta") if k > 2 and name in units}
+                        for name in ("intercept", "beta") if k > 2 and name in units}
 
     def predict_proba(self, X):
         """p(class | row), (n, k); averaged over a posterior, where there is one."""

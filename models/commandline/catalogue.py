@@ -26,6 +26,7 @@ MODELS: dict[str, Kind] = {
     "regression": Kind(("target", "engine"), "linear regression of a number, logistic of a class"),
     "glm": Kind(("target", "formula", "engine"), "a generalized linear model"),
     "mixed": Kind(("formula", "engine"), "a mixed model, fixed and random effects"),
+    "meta": Kind(("target", "engine"), "meta-analysis of estimates with standard errors"),
     "series": Kind(("target", "engine"), "trend and seasons of a time series"),
 }
 SEQUENCES = ("hmm", "series")  # a row is a step

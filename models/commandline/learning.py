@@ -15,6 +15,7 @@ from probml.models import (
     HiddenMarkov,
     LatentClass,
     LogisticRegression,
+    MetaAnalysis,
     MixedMixture,
     NaiveBayes,
     StructuralTimeSeries,
@@ -63,7 +64,7 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> Any:
             said = "--as" if wish.layout.joined else "--by"
             raise ModelError(f"{said}: {model} uses the columns of the table as they are")
         _refuse_options(model, wish, MODELS[model].takes)
-        if model not in SEQUENCES and wish.formula is None:
+        if model not in (*SEQUENCES, "meta") and wish.formula is None:
             _refuse_names(table)
         return LEARN[model](table, wish)
     if ":" not in model:
@@ -237,6 +238,32 @@ def _by_formula(table: pd.DataFrame, wish: Wish) -> Any:
     return formula(wish.formula, table).fit(**{**told, **wish.settings})
 
 
+def _meta(table: pd.DataFrame, wish: Wish) -> Any:
+    """Estimates of studies: the target and its standard errors; a column of text names the studies,
+    and columns of numbers are moderators.
+
+    Raises:
+        DataError: no column of standard errors, or several of text.
+    """
+    said = dict(wish.settings)
+    error = str(said.pop("standard_error", "standard_error"))
+    X, y = divided(table, wish)
+    if error not in X.columns:
+        raise DataError(f"the standard errors of '{wish.target}' are expected in a column "
+                        f"'{error}': name it, --set standard_error=NAME; the columns are "
+                        f"{listed(list(X.columns))}")
+    others = X.drop(columns=error)
+    text = [name for name in others if not pd.api.types.is_numeric_dtype(others[name])]
+    if len(text) > 1:
+        raise DataError(f"columns '{text[0]}' and '{text[1]}' are text, and one names the studies: "
+                        f"drop the others, --drop '{text[1]}', or give each 0/1 columns")
+    moderators = others.drop(columns=text)
+    face = _made(MetaAnalysis, wish._replace(settings=said), random_state=wish.seed,
+                 engine=wish.engine)
+    return face.fit(y, X[error], moderators if len(moderators.columns) else None,
+                    list(others[text[0]]) if text else None)
+
+
 def _regression(table: pd.DataFrame, wish: Wish) -> Any:
     X, y = divided(table, wish)
     known = y.notna()
@@ -310,6 +337,7 @@ LEARN: dict[str, Callable[[pd.DataFrame, Wish], Any]] = {
     "regression": _regression,
     "glm": _generalized,
     "mixed": _by_formula,
+    "meta": _meta,
     "series": _series,
 }
 

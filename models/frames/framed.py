@@ -66,11 +66,11 @@ class Framed(Complete):
         point = fit.point
         base, slope = ((self._level, self._spread) if self._slope is None
                        else (self._base, self._slope))
-        out = plane("beta", "bias", self._centre, self._unit, np.ndim(point["beta"]), base, slope,
-                    self._column_names)
+        out = plane("beta", "intercept", self._centre, self._unit, np.ndim(point["beta"]), base,
+                    slope, self._column_names)
         # the scales that go with slopes and noise, where they were not given
         out |= {"weight_scale": Unit(slope / self._unit), "variance": Unit(self._spread**2),
-                "noise": Unit(self._spread)}
+                "sigma": Unit(self._spread)}
         return {name: unit for name, unit in out.items() if name in point} | of_rows(
             x=(self._centre, self._unit), y=(self._level, self._spread))
 

@@ -6,6 +6,7 @@ import numpyro.distributions as dist
 from numpyro import plate, sample
 
 import probml
+from probml.models.summaries.former_names import SIGMA
 
 
 @probml.model
@@ -13,7 +14,7 @@ def mixture_of_factor_analysers(components: int, k: int, d: int, centre=0.0, mea
                                 loading_scale=10.0, scale=1.0):
     """x = μ_c + W_c z + noise, z ~ N(0, I_k), in one of `components` (Ghahramani & Hinton 1996):
     locally linear, of few parameters. Sites: `weights` (components,), `loadings` (components, d,
-    k), `mean` (components, d), `noise` (d,), standard deviations; in every row `c`, `z` (k,), `x`
+    k), `mean` (components, d), `sigma` (d,), standard deviations; in every row `c`, `z` (k,), `x`
     (d,).
 
     Args:
@@ -30,9 +31,12 @@ def mixture_of_factor_analysers(components: int, k: int, d: int, centre=0.0, mea
     with plate("component", components):
         loadings = sample("loadings", dist.Normal(0.0, loading_scale).expand([d, k]).to_event(2))
         mean = sample("mean", dist.Normal(jnp.full(d, centre), mean_scale).to_event(1))
-    noise = sample("noise", dist.LogNormal(jnp.log(jnp.full(d, scale)), 1.0).to_event(1))
+    noise = sample("sigma", dist.LogNormal(jnp.log(jnp.full(d, scale)), 1.0).to_event(1))
     with probml.rows():
         c = sample("c", dist.Categorical(weights))
         z = sample("z", dist.Normal(0.0, 1.0).expand([k]).to_event(1))
         location = mean[c] + jnp.einsum("...dk,...k->...d", loadings[c], z)
         sample("x", dist.Normal(location, noise).to_event(1))
+
+
+mixture_of_factor_analysers.renames(SIGMA)

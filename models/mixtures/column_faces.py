@@ -181,6 +181,7 @@ class LatentClass(_Columns):
     """
 
     _title: ClassVar[str] = "Latent class model"
+    _counted: ClassVar[str] = "classes"
 
     n_components: Any = parameter(2, sizes(1))
     _: KW_ONLY

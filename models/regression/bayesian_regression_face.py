@@ -231,7 +231,7 @@ class BayesianLinearRegression(FromMoments):
         data = {"x": rows[:, :d], "y": self._output(rows[:, d:]),
                 "weight_scale": self._output(scale), "variance": self._output(variance)}
         names, axes = self._column_names, 1 if self._flat_target else 2
-        units = plane("beta", "bias", self.moments_.mean[:d], np.ones(d), axes,
+        units = plane("beta", "intercept", self.moments_.mean[:d], np.ones(d), axes,
                       self._output(self.moments_.mean[d:]), names=names)
         fit = model.fit(data, Exact(), weights=weights)
         units = {name: unit for name, unit in units.items() if name in fit.point}

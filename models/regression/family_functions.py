@@ -33,7 +33,7 @@ def variance_function(family: str, mu: np.ndarray, trials: Any,
     known = {
         "normal": lambda: np.ones_like(mu), "gamma": lambda: mu**2, "poisson": lambda: mu,
         "negative binomial": lambda: mu + mu**2 / own,
-        "student_t": lambda: np.full_like(mu, extra["noise"] ** 2),
+        "student_t": lambda: np.full_like(mu, extra["sigma"] ** 2),
         "beta": lambda: mu * (1 - mu) / (1 + own),
         "zero_inflated_poisson": lambda: (1 - zero) * (mu + zero * mu**2),
         "zero_inflated_negative_binomial": lambda: (1 - zero) * mu * (1 + mu * (zero + 1 / own)),
@@ -50,7 +50,7 @@ def log_density(family: str, y: np.ndarray, mu: np.ndarray, trials: Any,
     Args:
         y: of the binomial the rate.
     """
-    zero, own, noise = (extra.get(name) for name in ("zero_probability", "concentration", "noise"))
+    zero, own, noise = (extra.get(name) for name in ("zero_probability", "concentration", "sigma"))
     with np.errstate(divide="ignore", invalid="ignore"):
         if family in ("bernoulli", "binomial"):
             return stats.binom.logpmf(np.round(y * trials), trials, mu)
@@ -96,7 +96,7 @@ def unit_deviance(family: str, y: np.ndarray, mu: np.ndarray, trials: Any,
     if family == "negative binomial":
         return 2 * (xlogy(y, y) - xlogy(y, mu) - (y + own) * (np.log(y + own) - np.log(mu + own)))
     if family == "student_t":
-        return (extra["df"] + 1) * np.log1p((y - mu) ** 2 / (extra["noise"] ** 2 * extra["df"]))
+        return (extra["df"] + 1) * np.log1p((y - mu) ** 2 / (extra["sigma"] ** 2 * extra["df"]))
     if family == "beta":
         best, found = (log_density(family, y, at, trials, extra) for at in (y, mu))
         return 2 * np.maximum(best - found, 0.0)

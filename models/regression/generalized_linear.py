@@ -37,6 +37,7 @@ from numpyro import sample
 from numpyro.distributions import constraints
 
 import probml
+from probml.models.summaries.former_names import INTERCEPT, REGRESSION
 from probml.models.summaries.regressions import regression_tables
 
 LINKS = {
@@ -116,7 +117,7 @@ class HurdlePoisson(dist.Distribution):
 @probml.model
 def logistic_regression(x, weight_scale=1.0, bias_scale=10.0):
     """Two classes: y ~ Bernoulli(logits = x β + b). Input `x` (n, d), site `y` in every row; sites
-    `beta` (d,), `bias` ().
+    `beta` (d,), `intercept` ().
 
     Args:
         weight_scale: s, prior standard deviation of a weight in logits per unit of x, one number or
@@ -130,12 +131,13 @@ def logistic_regression(x, weight_scale=1.0, bias_scale=10.0):
 
 
 logistic_regression.summarized(regression_tables)
+logistic_regression.renames(INTERCEPT)
 
 
 @probml.model
 def softmax_regression(x, states, weight_scale=1.0, bias_scale=10.0):
-    """Several classes: y ~ Categorical(logits = x β + b), `beta` (d, states), `bias` (states,);
-    else as logistic_regression.
+    """Several classes: y ~ Categorical(logits = x β + b), `beta` (d, states), `intercept`
+    (states,); else as logistic_regression.
 
     All states have weights, so that none is special; a prior decides what the data cannot, a number
     common to all states.
@@ -146,9 +148,10 @@ def softmax_regression(x, states, weight_scale=1.0, bias_scale=10.0):
 
 
 softmax_regression.summarized(regression_tables)
+softmax_regression.renames(INTERCEPT)
 softmax_regression.identifies(lambda parameters: {  # differences between classes
     name: parameters[name] - jnp.mean(parameters[name], -1, keepdims=True)
-    for name in ("bias", "beta") if name in parameters})
+    for name in ("intercept", "beta") if name in parameters})
 
 
 @probml.model
@@ -157,7 +160,7 @@ def generalized_linear(
     concentration=None, noise_scale=None, concentration_scale=100.0
 ):
     """y of any family of this page. Inputs `x` (n, d), `offset` (n,), `trials` (n,), site `y` in
-    every row; sites `beta` (d,), `bias` ().
+    every row; sites `beta` (d,), `intercept` ().
 
     What is the same in all rows is bound: generalized_linear(family="poisson", offset=0.0,
     trials=1).
@@ -173,7 +176,7 @@ def generalized_linear(
             noise_scale.
         concentration: of gamma, negative binomial and beta; None: a site `concentration`,
             exponential with the mean concentration_scale.
-        noise_scale: a number: σ is a site `noise`, exponential with this mean, and weight_scale is
+        noise_scale: a number: σ is a site `sigma`, exponential with this mean, and weight_scale is
             in units of y. That of student_t is always such a site, its mean 1 where none is given;
             df is a site `df` ~ Gamma(2, 0.1), and π a uniform site `zero_probability`.
 
@@ -185,7 +188,7 @@ def generalized_linear(
         if noise_scale is None and family == "normal":
             noise = unit = jnp.sqrt(sample("variance", dist.InverseGamma(0.5, 0.005)))
         else:
-            noise = sample("noise", dist.Exponential(1 / (noise_scale or 1.0)))
+            noise = sample("sigma", dist.Exponential(1 / (noise_scale or 1.0)))
     eta = linear_predictor(x, (), weight_scale, bias_scale, unit) + offset
     seen = family_of(eta, trials, family, link, noise, concentration, concentration_scale)
     with probml.rows():
@@ -193,6 +196,7 @@ def generalized_linear(
 
 
 generalized_linear.summarized(regression_tables)
+generalized_linear.renames(REGRESSION)
 
 
 def family_of(eta, trials, family, link=None, noise=None, concentration=None,
@@ -234,10 +238,10 @@ def family_of(eta, trials, family, link=None, noise=None, concentration=None,
 
 
 def linear_predictor(x, event: tuple[int, ...], weight_scale, bias_scale, unit=1.0):
-    """x β + b with their priors as sites `beta` (d, *event) and `bias` event; see
+    """x β + b with their priors as sites `beta` (d, *event) and `intercept` event; see
     logistic_regression. `unit`: in which weight_scale is. x None: b alone."""
     if x is None:
-        return sample("bias", _prior(bias_scale, event))
+        return sample("intercept", _prior(bias_scale, event))
     d = x.shape[-1]
     if isinstance(weight_scale, str):
         if weight_scale != "each":
@@ -248,7 +252,7 @@ def linear_predictor(x, event: tuple[int, ...], weight_scale, bias_scale, unit=1
     beta = sample("beta", _prior(weight_scale, (d, *event)))
     if isinstance(bias_scale, float | int) and bias_scale == 0:
         return x @ beta
-    return x @ beta + sample("bias", _prior(bias_scale, event))
+    return x @ beta + sample("intercept", _prior(bias_scale, event))
 
 
 def _prior(scale, shape: tuple[int, ...]):

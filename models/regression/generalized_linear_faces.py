@@ -160,18 +160,19 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         # a point has the same coefficients whatever the noise
         data |= {"variance": 1.0} if normal and engine and engine.finds == "point" else {}
         level = self._first_level(self._about(y), weights, trials)
-        start = {"beta": np.zeros(X.shape[1])} | ({"bias": level} if self.fit_intercept else {})
+        start = {"beta": np.zeros(X.shape[1])}
+        start |= {"intercept": level} if self.fit_intercept else {}
         self._found(model.fit(data, engine, weights=counted(weights), seed=self._seed(),
                               start=start))
         params = self.fit_.params
         coef, intercept = self._planes(params["beta"][:, None] * self._slope,
-                                       np.reshape(params.get("bias", 0.0), -1) * self._slope)
+                                       np.reshape(params.get("intercept", 0.0), -1) * self._slope)
         self.coef_, self.intercept_ = coef[0], float(intercept[0]) + self._base
         for name in ("concentration", "zero_probability", "df"):
             if name in params:
                 setattr(self, f"{name}_", float(params[name]))
         if family == "student_t":
-            self.noise_ = float(params["noise"]) * self._spread
+            self.noise_ = float(params["sigma"]) * self._spread
         self._learn_dispersion(X, y, weights, 0.0 if offset is None else offset,
                                np.ones(len(y)) if trials is None else trials, data)
         return self
@@ -226,9 +227,9 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
             self.deviance_ = self._deviance(y, mu, weights, trials)
             self.null_deviance_ = self._deviance(y, np.full_like(y, level), weights, trials)
         if family == "normal":  # that of maximum likelihood, which the fit has not
-            extra = {"noise": np.sqrt(squares.sum() / weights.sum())}
+            extra = {"sigma": np.sqrt(squares.sum() / weights.sum())}
         loglik = float((weights * log_density(family, y, mu, trials, extra)).sum())
-        others = len({*self.fit_.params} - {"bias", "beta", "variance"}) + (family == "normal")
+        others = len({*self.fit_.params} - {"intercept", "beta", "variance"}) + (family == "normal")
         maximum = not (self.penalty or self.engine == BAYES or is_posterior(self.fit_))
         self._learn_likelihood(loglik if maximum else None, rank + others, counts, weights)
 
@@ -248,7 +249,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
             unknown: (p,), which no row tells.
         """
         first, fit = int(self.fit_intercept), self.fit_
-        planes = ("bias", "beta")[1 - first :]
+        planes = ("intercept", "beta")[1 - first :]
         if fit.belief.varies or self.engine == BAYES:
             self.covariance_ = fit._covariance(planes)
             self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
@@ -256,13 +257,13 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         if self._family == "normal" and 0 < self.dispersion_ < np.inf:
             fit = regiven(fit, {"variance": self.dispersion_ / self._spread**2})
         ways = {"beta": root[:, first:] / self._slope}
-        ways |= {"bias": root[:, 0] / self._slope} if first else {}
+        ways |= {"intercept": root[:, 0] / self._slope} if first else {}
         ways = ways_in_units(fit.units, ways)
         root = np.column_stack([ways[name] for name in planes])
         self.covariance_ = root.T @ root
         self.standard_errors_ = np.where(unknown, np.inf, np.sqrt(np.diag(self.covariance_)))
         errors = {"beta": self.standard_errors_[first:]}
-        errors |= {"bias": self.standard_errors_[0]} if first else {}
+        errors |= {"intercept": self.standard_errors_[0]} if first else {}
         self.fit_ = replace(fit, errors=errors)
 
     def _digits(self, X) -> float:
@@ -330,7 +331,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
                              [f"x{j}" for j in range(self.n_features_in_)]))
         names = ["intercept"] * int(self.fit_intercept) + names
         if is_posterior(self.fit_):
-            return posterior_rows(self.fit_, ("bias", "beta")[1 - int(self.fit_intercept) :], names)
+            return posterior_rows(self.fit_, self._coefficient_sites(), names)
         estimate = np.concatenate([[self.intercept_] * int(self.fit_intercept), self.coef_])
         z = estimate / self.standard_errors_
         columns = {"estimate": estimate, "standard error": self.standard_errors_, "z": z,
@@ -416,7 +417,7 @@ class RobustRegression(RegressionResults, Numeric):
         data |= {"weight_scale": self._unit / spread / np.sqrt(self.penalty)
                  } if self.penalty else {}
         start = {"beta": first[:d], "variance": np.asarray(np.average(left**2, weights=weights))}
-        start |= {"bias": np.asarray(first[d])} if self.fit_intercept else {}
+        start |= {"intercept": np.asarray(first[d])} if self.fit_intercept else {}
         start |= {"df": np.asarray(4.0)} if self.df is None else {}
         engine = unpenalised(self.engine or EM(tolerance=float(self.tol),
                                                max_iterations=int(self.max_iter)), self.penalty)
@@ -424,7 +425,7 @@ class RobustRegression(RegressionResults, Numeric):
                               start=start))
         params = self.fit_.params
         coef, intercept = self._planes(params["beta"][:, None] * spread,
-                                       np.reshape(params.get("bias", 0.0), -1) * spread)
+                                       np.reshape(params.get("intercept", 0.0), -1) * spread)
         self.coef_, self.intercept_ = coef[0], float(intercept[0]) + self._level
         self.scale_, self.df_ = (float(np.sqrt(params["variance"])) * spread,
                                  float(params.get("df", self.df or 0.0)))
@@ -439,7 +440,7 @@ class RobustRegression(RegressionResults, Numeric):
         return "student_t"
 
     def _family_parameters(self):
-        return {"noise": self.scale_, "df": self.df_}
+        return {"sigma": self.scale_, "df": self.df_}
 
     def predict(self, X, interval=None):
         """x β + b, (n,).

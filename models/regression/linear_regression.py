@@ -27,6 +27,7 @@ import numpyro.distributions as dist
 from numpyro import deterministic, sample
 
 import probml
+from probml.models.summaries.former_names import INTERCEPT
 from probml.models.summaries.regressions import regression_tables
 
 PRIORS = {"normal": dist.Normal, "laplace": dist.Laplace}
@@ -48,9 +49,9 @@ def linear_regression(
     """A line, a plane, or with a basis any curve: y ~ N(φ(x) β + b, σ²). Input `x` (n, d), site `y`
     in every row.
 
-    Sites: `beta` (p,), p the columns of φ(x), by default d; `bias` (); with the noise unknown
+    Sites: `beta` (p,), p the columns of φ(x), by default d; `intercept` (); with the noise unknown
     `variance` (), σ². With outputs=m every output has its own weights and noise: `beta` (p, m),
-    `bias` (m,), `variance` (m,), and `y` is (n, m); a missing output is exact.
+    `intercept` (m,), `variance` (m,), and `y` is (n, m); a missing output is exact.
 
     A missing cell of x is refused: nothing says how x is distributed. In a function whose x is a
     site, it is.
@@ -95,12 +96,13 @@ def linear_regression(
                   PRIORS[prior](0.0, weight_scale * unit * jnp.ones(size)).to_event(len(size)))
     loc = columns @ beta
     if not (isinstance(bias_scale, float | int) and bias_scale == 0):
-        loc += sample("bias", _vector(dist.Normal(0.0, bias_scale * unit), event))
+        loc += sample("intercept", _vector(dist.Normal(0.0, bias_scale * unit), event))
     with probml.rows():
         sample("y", dist.Normal(loc, noise).to_event(len(event)))
 
 
 linear_regression.summarized(regression_tables)
+linear_regression.renames(INTERCEPT)
 
 
 @probml.model
@@ -111,7 +113,8 @@ def heteroscedastic_regression(x, weight_scale=10.0, bias_scale=1000.0, spread_s
     Nothing here is conjugate: MAP() finds the mode, NUTS() and Laplace() a posterior. Centre and
     scale the columns.
 
-    Sites: `beta` (d,), `bias` (), `gamma` (d,), `level` (), c; input `x` (n, d); in every row `y`.
+    Sites: `beta` (d,), `intercept` (), `gamma` (d,), `level` (), c; input `x` (n, d); in every row
+    `y`.
 
     Args:
         weight_scale, bias_scale: prior standard deviations of β and b, in units of y.
@@ -121,11 +124,14 @@ def heteroscedastic_regression(x, weight_scale=10.0, bias_scale=1000.0, spread_s
     """
     d = x.shape[-1]
     beta = sample("beta", dist.Normal(0.0, weight_scale).expand([d]).to_event(1))
-    bias = sample("bias", dist.Normal(0.0, bias_scale))
+    bias = sample("intercept", dist.Normal(0.0, bias_scale))
     gamma = sample("gamma", dist.Normal(0.0, spread_scale).expand([d]).to_event(1))
     level = sample("level", dist.Normal(0.0, level_scale))
     with probml.rows():
         sample("y", dist.Normal(x @ beta + bias, jnp.exp(x @ gamma + level)))
+
+
+heteroscedastic_regression.renames(INTERCEPT)
 
 
 @probml.model
@@ -136,15 +142,17 @@ def ridge(x, penalty=1.0, bias_scale=1e6, noise=1.0):
     β ~ N(0, σ²/penalty), so that the minimum does not depend on the noise σ, which sets the width
     of the posterior.
 
-    Sites: `beta` (d,), `bias` (); input `x` (n, d); in every row `y`. The bias is as good as free.
+    Sites: `beta` (d,), `intercept` (); input `x` (n, d); in every row `y`. The intercept is as good
+    as free.
     """
     beta = sample("beta", dist.Normal(0.0, noise / penalty**0.5).expand([x.shape[-1]]).to_event(1))
-    bias = sample("bias", dist.Normal(0.0, bias_scale))
+    bias = sample("intercept", dist.Normal(0.0, bias_scale))
     with probml.rows():
         sample("y", dist.Normal(x @ beta + bias, noise))
 
 
 ridge.summarized(regression_tables)
+ridge.renames(INTERCEPT)
 
 
 @probml.model
@@ -159,17 +167,18 @@ def lasso(x, penalty=1.0, bias_scale=1e6, noise=1.0):
     Hadamard product parametrization"). Away from the mode the two priors differ: for a posterior
     take linear_regression(prior="laplace").
 
-    Sites: `left` and `right` (d,), `bias` (); computed: `beta` (d,); input `x` (n, d); in every row
-        `y`. The bias is as good as free.
+    Sites: `left` and `right` (d,), `intercept` (); computed: `beta` (d,); input `x` (n, d); in
+        every row `y`. The intercept is as good as free.
     """
     prior = dist.Normal(0.0, noise / penalty**0.5).expand([x.shape[-1]]).to_event(1)
     beta = deterministic("beta", sample("left", prior) * sample("right", prior))
-    bias = sample("bias", dist.Normal(0.0, bias_scale))
+    bias = sample("intercept", dist.Normal(0.0, bias_scale))
     with probml.rows():
         sample("y", dist.Normal(x @ beta + bias, noise))
 
 
 lasso.summarized(regression_tables)
+lasso.renames(INTERCEPT)
 
 
 class polynomial:  # a function with a setting, as functools.partial, but equal by value

@@ -15,13 +15,14 @@ from numpyro import sample
 
 import probml
 from probml.models.regression.generalized_linear import linear_predictor
+from probml.models.summaries.former_names import INTERCEPT
 from probml.models.summaries.regressions import regression_tables
 
 
 @probml.model
 def meta_analysis(x, standard_error, tau=None, weight_scale=None, bias_scale=None, tau_scale=1.0):
     """Estimates of studies. Inputs `x` (n, d), moderators, and `standard_error` (n,), site `y` in
-    every row; sites `bias` (), μ, `beta` (d,) and `tau`.
+    every row; sites `intercept` (), μ, `beta` (d,) and `tau`.
 
     Without moderators: meta_analysis(x=None).
 
@@ -36,3 +37,4 @@ def meta_analysis(x, standard_error, tau=None, weight_scale=None, bias_scale=Non
 
 
 meta_analysis.summarized(regression_tables)
+meta_analysis.renames(INTERCEPT)

@@ -110,7 +110,7 @@ class MetaAnalysis(RegressionResults, Face):
         return numbers_of(table, self._names)
 
     def _coefficient_sites(self) -> tuple[str, ...]:
-        return ("bias", "beta")[: 1 + bool(self._names)]
+        return ("intercept", "beta")[: 1 + bool(self._names)]
 
     def _coefficient_names(self) -> list[str]:
         return ["Intercept", *map(str, self._names)]
@@ -133,9 +133,9 @@ class MetaAnalysis(RegressionResults, Face):
         engine = None if weak else self.engine or MAP(prior=False,
                                                       restricted=self.method == "REML")
         fit = meta_analysis(**fixed).fit(data, engine, seed=self._seed())
-        units = {"bias": Unit(unit, level), "tau": Unit(unit)}
+        units = {"intercept": Unit(unit, level), "tau": Unit(unit)}
         if self._names:
-            units |= plane("beta", "bias", centre, spread, 1, level, unit,
+            units |= plane("beta", "intercept", centre, spread, 1, level, unit,
                            tuple(map(str, self._names)))
         rows = of_rows(y=(level, unit), standard_error=(0.0, unit), x=(centre, spread))
         self.fit_ = replace(fit, units={name: each for name, each in units.items()

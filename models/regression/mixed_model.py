@@ -22,6 +22,7 @@ from numpyro import plate, sample
 
 import probml
 from probml.models.regression.generalized_linear import REAL, family_of, linear_predictor
+from probml.models.summaries.former_names import REGRESSION, of_mixed
 from probml.models.summaries.regressions import mixed_tables
 
 SCALE_PRIORS = {
@@ -36,10 +37,11 @@ def mixed_model(x, z, member, offset, trials, effects: Mapping, family="normal",
                 bias_scale=None, concentration_scale=100.0, scale_prior="half-normal"):
     """Inputs `x` (n, d), `z` (n, columns of all groupings behind one another), `member` (n,
     groupings), the number of the member of each grouping that a row belongs to, `offset` (n,),
-    `trials` (n,); site `y` in every row. Sites `beta` (d,), `bias` (), and of each grouping its
-    effects, by its name, (members, columns), or (members,) of one column; `{name}_spread`, their
-    standard deviations, and of several that are correlated `{name}_turn`, the Cholesky factor of
-    their correlations; `noise` of the normal, `concentration` of gamma and negative binomial.
+    `trials` (n,); site `y` in every row. Sites `beta` (d,), `intercept` (), and of each grouping
+    its effects, by its name, (members, columns), or (members,) of one column; `sd_{name}`, their
+    standard deviations, and of several that are correlated `corr_cholesky_{name}`, the Cholesky
+    factor of their correlations; `sigma` of the normal, `concentration` of gamma and negative
+    binomial.
 
     What is the same in all rows is bound: mixed_model(effects={"subject": (18, 2)}, offset=0.0,
     trials=1); x=None has no columns but the intercept.
@@ -70,18 +72,19 @@ def mixed_model(x, z, member, offset, trials, effects: Mapping, family="normal",
         part = z[..., start : start + columns]
         eta = eta + (own * part[..., 0] if columns == 1 else (own * part).sum(-1))
         start += columns
-    noise = sample("noise", scaled(noise_scale)) if family in REAL else None
+    noise = sample("sigma", scaled(noise_scale)) if family in REAL else None
     seen = family_of(eta, trials, family, link, noise, None, concentration_scale)
     with probml.rows():
         sample("y", seen)
 
 
 mixed_model.summarized(mixed_tables)
+mixed_model.renames(of_mixed)
 
 
 # of the model itself
-NAMES = ("x", "z", "member", "offset", "trials", "y", "beta", "bias", "noise", "concentration",
-         "zero_probability", "df")
+NAMES = ("x", "z", "member", "offset", "trials", "y", "beta", "intercept", "sigma", "concentration",
+         "zero_probability", "df", *REGRESSION)
 
 
 def effect_sites(groupings: Iterable) -> dict[Any, str]:
@@ -90,7 +93,7 @@ def effect_sites(groupings: Iterable) -> dict[Any, str]:
     taken, out = set(NAMES), {}
     for grouping in groupings:
         name = str(grouping)
-        while taken & (own := {name, f"{name}_spread", f"{name}_turn", f"{name}_members"}):
+        while taken & (own := {name, f"sd_{name}", f"corr_cholesky_{name}", f"{name}_members"}):
             name = f"_{name}"
         taken |= own
         out[grouping] = name
@@ -100,14 +103,14 @@ def effect_sites(groupings: Iterable) -> dict[Any, str]:
 def _effects(name: str, members: int, columns: int, correlated: bool, prior):
     """The effects of a grouping, (members,) or (members, columns)."""
     if columns == 1:
-        spread = sample(f"{name}_spread", prior)
+        spread = sample(f"sd_{name}", prior)
         with plate(f"{name}_members", members):
             return sample(name, dist.Normal(0.0, spread))
-    spread = sample(f"{name}_spread", prior.expand([columns]).to_event(1))
+    spread = sample(f"sd_{name}", prior.expand([columns]).to_event(1))
     if not correlated:
         with plate(f"{name}_members", members):
             return sample(name, dist.Normal(jnp.zeros(columns), spread).to_event(1))
-    turn = sample(f"{name}_turn", dist.LKJCholesky(columns))
+    turn = sample(f"corr_cholesky_{name}", dist.LKJCholesky(columns))
     with plate(f"{name}_members", members):
         return sample(name, dist.MultivariateNormal(jnp.zeros(columns),
                                                     scale_tril=spread[:, None] * turn))

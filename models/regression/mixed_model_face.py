@@ -173,7 +173,7 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Face):
         engine = None if weak else self.engine or MAP(prior=False, nodes=self.nodes,
                                                       restricted=restricted)
         fit = model.fit(data, engine, weights=weights, seed=self._seed())
-        fit, planes = replace(fit, units=self._told(fit)), ("bias", "beta")[: 1 + bool(self._fixed)]
+        fit, planes = replace(fit, units=self._told(fit)), self._coefficient_sites()
         self.covariance_ = fit._covariance(planes, data, weights)
         self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
         self.fit_ = fit._with_errors((*planes, *self._sites.values()), data, weights)
@@ -183,8 +183,8 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Face):
 
     def _figures(self) -> dict[str, Any]:
         found = super()._figures()
-        restricted = self.fit_.by is not None and self.fit_.by.restricts
-        if restricted:
+        engine = self.fit_.made_by
+        if engine is not None and engine.restricts:
             found = {f"REML {name}" if name == "log-likelihood" else name: value
                      for name, value in found.items()}
         levels = {f"levels of {name}": len(labels) for name, labels in self.groups_.items()}
@@ -199,7 +199,7 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Face):
         return getattr(self, "_family", ALIASES.get(self.family, self.family))
 
     def _coefficient_sites(self) -> tuple[str, ...]:
-        return ("bias", "beta")[: 1 + bool(self._fixed)]
+        return ("intercept", "beta")[: 1 + bool(self._fixed)]
 
     def _coefficient_names(self) -> list[str]:
         return ["Intercept", *map(str, self._fixed)]
@@ -301,9 +301,9 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Face):
 
     def _told(self, fit: Fit) -> dict[str, Unit]:
         (level, unit), point = self._eta, fit.point
-        out = {"noise": Unit(self._y[1]), "bias": Unit(unit, level)}
+        out = {"sigma": Unit(self._y[1]), "intercept": Unit(unit, level)}
         if self._fixed:
-            out |= plane("beta", "bias", self._centre, self._unit, 1, level, unit,
+            out |= plane("beta", "intercept", self._centre, self._unit, 1, level, unit,
                          tuple(map(str, self._fixed)))
         for name, read in self.effects.items():
             key, back = self._sites[name], unit / self._z_units[name]
@@ -311,9 +311,9 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Face):
             several = len(read) > 1
             out[key] = Unit(back if several else back[0],
                             names={0: members, **({1: own} if several else {})})
-            out[f"{key}_spread"] = Unit(back if several else back[0],
+            out[f"sd_{key}"] = Unit(back if several else back[0],
                                         names={0: own} if several else {})
-            out[f"{key}_turn"] = Unit(names={0: own, 1: own})
+            out[f"corr_cholesky_{key}"] = Unit(names={0: own, 1: own})
         z = np.concatenate([self._z_units[name] for name in self.effects])
         rows = of_rows(y=self._y, z=(0.0, z), **(
             {"x": (self._centre, self._unit)} if self._fixed else {}))
@@ -326,7 +326,7 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Face):
         p, (level, unit) = self.fit_.params, self._eta
         beta = np.asarray(p["beta"]) if self._fixed else np.zeros(0)
         self.coef_ = beta * unit / self._unit
-        self.intercept_ = float(p["bias"] * unit + level - self.coef_ @ self._centre)
+        self.intercept_ = float(p["intercept"] * unit + level - self.coef_ @ self._centre)
         turns = self.fit_.draws(DRAWS) if is_posterior(self.fit_) else p
         self.effects_, self.effect_errors_, self.spreads_, self.correlations_ = {}, {}, {}, {}
         for name, columns in self.effects.items():
@@ -336,14 +336,14 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Face):
                                (self.effect_errors_, self.fit_.errors[key].reshape(shape))):
                 out[name] = pd.DataFrame(value, index=pd.Index(self.groups_[name], name=name),
                                          columns=list(columns))
-            self.spreads_[name] = pd.Series(np.ravel(p[f"{key}_spread"]) * back,
+            self.spreads_[name] = pd.Series(np.ravel(p[f"sd_{key}"]) * back,
                                             index=list(columns))
-            if f"{key}_turn" in p:
-                turn = np.asarray(turns[f"{key}_turn"]).reshape(-1, shape[1], shape[1])
+            if f"corr_cholesky_{key}" in p:
+                turn = np.asarray(turns[f"corr_cholesky_{key}"]).reshape(-1, shape[1], shape[1])
                 self.correlations_[name] = pd.DataFrame(
                     (turn @ np.swapaxes(turn, 1, 2)).mean(0), list(columns), list(columns))
-        if "noise" in p:
-            self.noise_ = float(p["noise"] * self._y[1])
+        if "sigma" in p:
+            self.noise_ = float(p["sigma"] * self._y[1])
         for name in ("concentration", "zero_probability", "df"):
             if name in p:
                 setattr(self, f"{name}_", float(p[name]))
@@ -414,7 +414,7 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Face):
         check_is_fitted(self, "fit_")
         names = ["intercept", *map(str, self._fixed)]
         if is_posterior(self.fit_):
-            return posterior_rows(self.fit_, ("bias", "beta")[: 1 + bool(self._fixed)], names)
+            return posterior_rows(self.fit_, self._coefficient_sites(), names)
         estimate = np.concatenate([[self.intercept_], self.coef_])
         z = estimate / self.standard_errors_
         return pd.DataFrame({"estimate": estimate, "standard error": self.standard_errors_, "z": z,

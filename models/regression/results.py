@@ -27,7 +27,7 @@ from probml.posteriors.units import in_units
 DRAWS = 4000  # of a posterior, for quantiles
 KINDS = one_of("response", "pearson", "deviance")
 FAMILY_PARAMETERS = {"concentration": "concentration_", "zero_probability": "zero_probability_",
-                     "df": "df_", "noise": "noise_"}
+                     "df": "df_", "sigma": "noise_"}
 """The parameter of a family → the attribute of an estimator that has its estimate."""
 
 
@@ -77,7 +77,7 @@ class RegressionResults:
 
     def _coefficient_sites(self) -> tuple[str, ...]:
         """The sites of the coefficients, in the order of the table."""
-        return ("bias", "beta")[1 - bool(getattr(self, "fit_intercept", True)):]
+        return ("intercept", "beta")[1 - bool(getattr(self, "fit_intercept", True)):]
 
     def _coefficient_names(self) -> Any:
         """What the rows of confint are called."""

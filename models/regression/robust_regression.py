@@ -19,13 +19,14 @@ from numpyro import sample
 
 import probml
 from probml.models.regression.generalized_linear import linear_predictor
+from probml.models.summaries.former_names import INTERCEPT
 from probml.models.summaries.regressions import regression_tables
 
 
 @probml.model
 def robust_regression(x, df=4.0, weight_scale=10.0, bias_scale=1000.0, shape=0.5, rate=0.005):
-    """A plane with heavy-tailed noise. Input `x` (n, d), site `y`; sites `beta` (d,), `bias` (),
-    `variance` (), σ², and `df` if unknown.
+    """A plane with heavy-tailed noise. Input `x` (n, d), site `y`; sites `beta` (d,), `intercept`
+    (), `variance` (), σ², and `df` if unknown.
 
     Args:
         df: degrees of freedom; None: a site ~ Gamma(2, 0.1) (Juárez & Steel 2010).
@@ -42,3 +43,4 @@ def robust_regression(x, df=4.0, weight_scale=10.0, bias_scale=1000.0, shape=0.5
 
 
 robust_regression.summarized(regression_tables)
+robust_regression.renames(INTERCEPT)

@@ -33,6 +33,7 @@ from numpyro import sample
 import probml
 from probml.estimators.rules import hold, whole
 from probml.models.regression.moments import Moments, moments
+from probml.models.summaries.former_names import INTERCEPT
 from probml.models.summaries.regressions import spline_tables
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ def smoothing(h, lines: int = 1, curves: tuple = (), wide: float = 1e6, shape=0.
     """Additive curves as a regression: y ~ N(b + hβ, σ²). Input `h` (n, d), site `y` in every row.
 
     Sites: `variance` (), σ²; `smoothness` (curves,), τ_j in units of σ, ~ HalfCauchy(1); `beta`
-    (d,); `bias` (). With `variance` and `smoothness` given in the data, as by evidence, the rest is
-    exact; without, samplers and MAP find them too.
+    (d,); `intercept` (). With `variance` and `smoothness` given in the data, as by evidence, the
+    rest is exact; without, samplers and MAP find them too.
 
     Args:
         lines: how many of the first columns of h are straight lines: β ~ N(0, wide² σ²), as is the
@@ -79,12 +80,13 @@ def smoothing(h, lines: int = 1, curves: tuple = (), wide: float = 1e6, shape=0.
             [jnp.broadcast_to(smoothness[j], (size,)) for j, size in enumerate(curves)]
         )])
     beta = sample("beta", dist.Normal(0.0, spread * jnp.sqrt(variance)).to_event(1))
-    bias = sample("bias", dist.Normal(0.0, wide * jnp.sqrt(variance)))
+    bias = sample("intercept", dist.Normal(0.0, wide * jnp.sqrt(variance)))
     with probml.rows():
         sample("y", dist.Normal(h @ beta + bias, jnp.sqrt(variance)))
 
 
 smoothing.summarized(spline_tables)
+smoothing.renames(INTERCEPT)
 
 
 def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:

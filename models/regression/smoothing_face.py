@@ -189,7 +189,7 @@ class SmoothingSpline(FromMoments):
         lines = [f"{name}, line" for name in names]
         factor = np.concatenate([self.design_.slopes(), np.ones(len(curves))])
         return {"beta": Unit(factor, names={0: (*lines, *curves)}),
-                "bias": Unit(shift=self.moments_.mean[-1]),
+                "intercept": Unit(shift=self.moments_.mean[-1]),
                 **of_rows(h=(self.moments_.mean[:-1], 1.0), y=(self.moments_.mean[-1], 1.0))}
 
     confint = absent("confint", "a curve has no single coefficient: predict(X, return_std=True)")

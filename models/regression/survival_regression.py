@@ -26,6 +26,7 @@ from numpyro.distributions import constraints
 
 import probml
 from probml.models.regression.generalized_linear import linear_predictor
+from probml.models.summaries.former_names import INTERCEPT
 from probml.models.summaries.regressions import regression_tables
 
 EXACT, RIGHT, LEFT, INTERVAL = range(4)
@@ -87,7 +88,7 @@ def survival_regression(x, kind, upper, distribution="weibull", weight_scale=Non
                         noise_scale=1.0):
     """Times until an event. Inputs `x` (n, d), `kind` (n,) and `upper` (n,), the logarithm of the
     later time, of CensoredLogTime; site `y` in every row, the logarithm of the time, or of the
-    earlier one; sites `beta` (d,), `bias` (), and `scale`, but of the exponential.
+    earlier one; sites `beta` (d,), `intercept` (), and `scale`, but of the exponential.
 
     Args:
         distribution: "weibull", "exponential", "lognormal" or "loglogistic".
@@ -108,3 +109,4 @@ def survival_regression(x, kind, upper, distribution="weibull", weight_scale=Non
 
 
 survival_regression.summarized(regression_tables)
+survival_regression.renames(INTERCEPT)

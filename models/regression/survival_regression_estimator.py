@@ -110,7 +110,7 @@ class SurvivalRegression(RegressionResults, Numeric):
         self._found(model.fit(data, engine, weights=counted(weights), seed=self._seed()))
         params = self.fit_.params
         coef, intercept = self._planes(np.asarray(params["beta"], float)[:, None],
-                                       np.reshape(params.get("bias", 0.0), -1))
+                                       np.reshape(params.get("intercept", 0.0), -1))
         self.coef_, self.intercept_ = coef[0], float(intercept[0]) + self._level
         self.scale_ = float(params.get("scale", 1.0))
         self.covariance_ = self.fit_._covariance(self._coefficient_sites(), data, counted(weights))
@@ -210,7 +210,7 @@ class SurvivalRegression(RegressionResults, Numeric):
             draws = self.fit_.draws(DRAWS)
             draws = {**draws, **in_units(self.fit_.units, draws)}
             eta = (self._whole(X, reset=False) @ np.asarray(draws["beta"], float).T
-                   + np.asarray(draws.get("bias", 0.0), float)).T
+                   + np.asarray(draws.get("intercept", 0.0), float)).T
             scale = np.reshape(draws.get("scale", scale), (-1, 1))
         above = ERRORS[DISTRIBUTIONS[self.distribution]][1]
         with jax.enable_x64(True):

@@ -11,7 +11,7 @@ from probml.models.summaries.mixtures import by_group, groups, scatter
 from probml.models.summaries.regressions import coefficients
 
 _COMPONENTS = {name: (label, None) for name, label in (
-    ("noise", "irregular"), ("level_scale", "level"), ("trend_scale", "trend"),
+    ("sigma", "irregular"), ("level_scale", "level"), ("trend_scale", "trend"),
     ("season_scale", "seasonal"), ("cycle_scale", "cycle"), ("ar_scale", "autoregression"))}
 
 
@@ -81,4 +81,4 @@ def dynamic_factor_tables(estimates: Estimates) -> list[Table]:
                              estimates.of("coefficients")),
             estimates.across("Means and residual sd", series, ["mean", "residual sd"],
                              estimates.function(lambda mean, noise: jnp.stack([mean, noise], -1),
-                                                "mean", "noise"))]
+                                                "mean", "sigma"))]

@@ -20,7 +20,7 @@ INTERCEPT = "Intercept"
 # parameter → (its name in the field, function to it)
 _SCALES = {
     "variance": ("Residual standard deviation", jnp.sqrt),
-    "noise": ("Residual standard deviation", None),
+    "sigma": ("Residual standard deviation", None),
     "concentration": ("Dispersion (shape)", None),
     "df": ("Degrees of freedom", None),
     "zero_probability": ("Probability of an added zero", None),
@@ -47,8 +47,8 @@ def coefficients(estimates: Estimates, heading: str = "Coefficients",
     """The intercept and the coefficient of each column; of several classes or outputs a column
     each."""
     labels, parts = [], []
-    if "bias" in estimates:
-        labels, parts = [INTERCEPT], [estimates.of("bias")]
+    if "intercept" in estimates:
+        labels, parts = [INTERCEPT], [estimates.of("intercept")]
     if "beta" in estimates:
         labels += _terms(estimates, site)
         parts.append(estimates.of("beta"))
@@ -94,16 +94,16 @@ def _random(estimates: Estimates) -> Table:
     rows, columns, correlation = [], [], []
     for name, (_, width) in estimates.settings["effects"].items():
         estimates.shown.add(name)
-        found = estimates.of(f"{name}_spread").map(np.ravel)
+        found = estimates.of(f"sd_{name}").map(np.ravel)
         own = _columns_of(estimates, name, width)
         rows += [(name, each) for each in own]
         columns.append(found)
         matrix = None
-        if f"{name}_turn" in estimates:
-            matrix = estimates.function(lambda turn: turn @ turn.T, f"{name}_turn").value
+        if f"corr_cholesky_{name}" in estimates:
+            matrix = estimates.function(lambda turn: turn @ turn.T, f"corr_cholesky_{name}").value
         correlation += [["" if matrix is None or j >= i else f"{matrix[i, j]:.2f}"
                          for j in range(width - 1)] for i in range(width)]
-    for name, label in (("noise", "Residual"), ("concentration", "Dispersion")):
+    for name, label in (("sigma", "Residual"), ("concentration", "Dispersion")):
         if name in estimates:
             rows.append((label, ""))
             columns.append(estimates.of(name).map(np.ravel))
@@ -122,14 +122,14 @@ def _columns_of(estimates: Estimates, name: str, width: int) -> Sequence:
     unit = estimates.fit.units.get(name)
     known = None if unit is None else unit.names.get(1)
     if known is None:
-        known = ["1"] if width == 1 else estimates.names(f"{name}_spread", 0)
+        known = ["1"] if width == 1 else estimates.names(f"sd_{name}", 0)
     return ["(Intercept)" if str(own) == "1" else str(own) for own in known]
 
 
 def spline_tables(estimates: Estimates) -> list[Table]:
     """Of smoothing: the intercept and the straight lines; curves by their standard deviation."""
     lines = estimates.settings["lines"]
-    joined = Quantity.concatenated([estimates.of("bias").map(np.ravel),
+    joined = Quantity.concatenated([estimates.of("intercept").map(np.ravel),
                                     estimates.of("beta")[:lines]])
     names = [str(name).removesuffix(", line") for name in estimates.names("beta", 0)[:lines]]
     names = [name if not name.isdigit() else f"h[{name}]" for name in names]

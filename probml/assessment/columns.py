@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.jaxpr.walk import evaluate
+from probml.jaxpr.program import evaluate
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.structure.site import Site

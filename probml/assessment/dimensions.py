@@ -13,7 +13,7 @@ from probml.assessment.columns import along
 from probml.dataset.coding.indices import bounds, together
 from probml.errors import ModelError
 from probml.jaxpr.levels import Level
-from probml.jaxpr.walk import evaluate
+from probml.jaxpr.program import evaluate
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ONCE
 from probml.queries.fitted import Fitted

@@ -7,7 +7,7 @@ import numpy as np
 
 from probml.dataset.tables import Table
 from probml.errors import DataError
-from probml.jaxpr.walk import evaluate
+from probml.jaxpr.program import evaluate
 from probml.structure.structure import Structure
 
 

@@ -14,6 +14,7 @@ Every factor and every message is met once, by one bucket: a pool holds what one
 import functools
 import math
 import operator
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -66,106 +67,162 @@ class _Schedule(NamedTuple):
     names: tuple  # by number
 
 
+class _Met(NamedTuple):
+    """What a bucket meets: a factor, or the message of a bucket before it, by number."""
+
+    message: bool
+    number: int
+    scope: tuple
+
+
+class _Tree(NamedTuple):
+    """The buckets of names in the order of elimination, and last one for what is left."""
+
+    order: tuple
+    size: dict  # name → states
+    meets: list[list[_Met]]
+    around: list[tuple]  # the names that a bucket's message is over
+    level: list[int]
+    rows: list[bool]  # whether its message differs from row to row
+    wide: list[bool]
+
+    @property
+    def depth(self) -> int:
+        return self.level[-1]
+
+    def entries(self, scope: tuple) -> int:
+        return math.prod(self.size[u] for u in scope)
+
+
+class _Layout(NamedTuple):
+    """Where factors and messages lie: a pool, filled by factors first, then by messages as the
+    groups of buckets make them. Keys are (is a message, number)."""
+
+    pool: dict[tuple[bool, int], int]
+    place: dict[tuple[bool, int], int]  # first entry in the pool
+    groups: list[list[list[int]]]  # level → buckets that are worked on together
+    base: list[list[int]]  # pool → its factors
+
+
 @memo(128)
 def _schedule(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tuple) -> _Schedule:
     """Lay out the elimination of `order`; on the host, once for each factor graph."""
     names = tuple(dict.fromkeys((*order, *(u for scope in scopes for u in scope))))
-    number, turn = {u: i for i, u in enumerate(names)}, {u: i for i, u in enumerate(order)}
+    number = {u: i for i, u in enumerate(names)}
+    tree = _tree(scopes, shapes, shared, order)
+    layout = _layout(tree, shared)
+    levels = tuple(tuple(_group(tree, layout, number, members) for members in groups)
+                   for groups in layout.groups)
+    ends = {met.number for met in tree.meets[-1] if met.message}
+    left = tuple((layout.pool[True, i], tree.entries(tree.around[i]),
+                  tuple(number[u] for u in tree.around[i]))
+                 for groups in layout.groups for members in groups for i in members if i in ends)
+    return _Schedule(tuple(map(tuple, layout.base)), levels, left, names)
+
+
+def _tree(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tuple) -> _Tree:
+    """Which bucket meets which factors and messages: that of the first of their names to go."""
+    turn, last = {u: i for i, u in enumerate(order)}, len(order)
     size = {u: k for scope, shape in zip(scopes, shapes, strict=True)
             for u, k in zip(scope, shape, strict=True)}
-    last = len(order)
 
-    def first(scope):
+    def first(scope: tuple) -> int:
         return min((turn[u] for u in scope if u in turn), default=last)
 
-    # 1. the tree: which bucket meets which factors and messages
-    meets: list[list] = [[] for _ in range(last + 1)]  # (is a message, factor or bucket, scope)
+    tree = _Tree(order, size, [[] for _ in range(last + 1)], [], [], [], [])
     for i, scope in enumerate(scopes):
-        meets[first(scope)].append((False, i, scope))
-    others, level, rows, wide = [], [], [], []
+        tree.meets[first(scope)].append(_Met(False, i, scope))
     for i, own in enumerate(order):
-        around = tuple(dict.fromkeys(u for _, _, scope in meets[i] for u in scope if u != own))
-        others.append(around)
-        level.append(1 + max((level[j] for message, j, _ in meets[i] if message), default=-1))
-        rows.append(any(rows[j] if message else not shared[j] for message, j, _ in meets[i]))
-        wide.append(size[own] * math.prod(size[u] for u in around) >= WIDE)
-        meets[first(around)].append((True, i, around))
-    depth = 1 + max(level, default=-1)
-    level, wide = [*level, depth], [*wide, False]  # the last bucket: what is left
-    length = [math.prod(size[u] for u in around) for around in others]
+        met = tree.meets[i]
+        around = tuple(dict.fromkeys(u for each in met for u in each.scope if u != own))
+        tree.around.append(around)
+        tree.level.append(1 + max((tree.level[each.number] for each in met if each.message),
+                                  default=-1))
+        tree.rows.append(any(_differs(tree, shared, each) for each in met))
+        tree.wide.append(size[own] * tree.entries(around) >= WIDE)
+        tree.meets[first(around)].append(_Met(True, i, around))
+    tree.level.append(1 + max(tree.level, default=-1))
+    tree.wide.append(False)
+    return tree
 
-    # 2. where every factor and message goes: a pool, filled by factors first, then by messages as
-    # the groups make them
-    pool: dict = {}
-    count = 2 * (depth + 1)
-    for i, bucket in enumerate(meets):
-        for message, j, _ in bucket:
-            by_row = rows[j] if message else not shared[j]
-            pool[message, j] = count if wide[i] else 2 * level[i] + by_row
-            count += wide[i]
-    kinds: list[dict] = [{} for _ in range(depth)]
-    for i, own in enumerate(order):
+
+def _differs(tree: _Tree, shared: tuple[bool, ...], met: _Met) -> bool:
+    """Whether a factor or message differs from row to row."""
+    return tree.rows[met.number] if met.message else not shared[met.number]
+
+
+def _layout(tree: _Tree, shared: tuple[bool, ...]) -> _Layout:
+    common = 2 * (tree.depth + 1)  # pools; each source of a wide bucket has one of its own behind
+    pool: dict[tuple[bool, int], int] = {}
+    count = common
+    for i, bucket in enumerate(tree.meets):
+        for met in bucket:
+            pool[met.message, met.number] = (
+                count if tree.wide[i] else 2 * tree.level[i] + _differs(tree, shared, met))
+            count += tree.wide[i]
+    kinds: list[dict] = [{} for _ in range(tree.depth)]
+    for i, own in enumerate(tree.order):
         # buckets with many sources apart: the others need no padding
-        few = max(len(meets[i]) - 1, 1).bit_length()
-        kinds[level[i]].setdefault((size[own], rows[i], wide[i] and i, few), []).append(i)
-    for groups in kinds:
-        for members in groups.values():
-            members.sort(key=lambda i: pool[True, i])
+        few = max(len(tree.meets[i]) - 1, 1).bit_length()
+        kinds[tree.level[i]].setdefault(
+            (tree.size[own], tree.rows[i], tree.wide[i] and i, few), []).append(i)
+    groups = [[sorted(members, key=lambda i: pool[True, i]) for members in kind.values()]
+              for kind in kinds]
+    # a common pool's entry 0 is a neutral 0, for padding
+    height, place = [int(p < common) for p in range(count)], {}
     base: list[list[int]] = [[] for _ in range(count)]
-    # a shared pool's entry 0 is a neutral 0, for padding
-    height, place = [int(p < 2 * (depth + 1)) for p in range(count)], {}
-    for i, scope in enumerate(scopes):
-        if first(scope) < last:
-            base[pool[False, i]].append(i)
-            place[False, i] = height[pool[False, i]]
-            height[pool[False, i]] += math.prod(size[u] for u in scope)
-    for groups in kinds:
-        for members in groups.values():
-            for i in members:
-                place[True, i] = height[pool[True, i]]
-                height[pool[True, i]] += length[i]
+    factors = {met.number: met for bucket in tree.meets[:-1] for met in bucket if not met.message}
+    made = [_Met(True, i, tree.around[i]) for level in groups for members in level for i in members]
+    for met in (*(factors[i] for i in sorted(factors)), *made):
+        key = met.message, met.number
+        if not met.message:
+            base[pool[key]].append(met.number)
+        place[key] = height[pool[key]]
+        height[pool[key]] += tree.entries(met.scope)
+    return _Layout(pool, place, groups, base)
 
-    # 3. the index arithmetic of each group
-    def group(members):
-        axes = max(len(others[i]) for i in members)
-        divide, sizes, which = (np.ones((len(members), axes), np.int32) for _ in range(3))
-        found: dict[int, list[list]] = {}
-        for b, i in enumerate(members):
-            below = [size[u] for u in others[i]]
-            divide[b, : len(below)] = np.cumprod([1, *below[::-1]])[:-1][::-1]
-            sizes[b, : len(below)] = below
-            which[b] = 0
-            which[b, : len(below)] = [number[u] for u in others[i]]
-            for message, j, scope in meets[i]:
-                stride = dict(zip(scope, np.cumprod(
-                    [1, *(size[u] for u in scope[:0:-1])]
-                )[::-1].tolist(), strict=True))
-                steps = [stride.get(u, 0) for u in others[i]] + [0] * (axes - len(below))
-                lists = found.setdefault(pool[message, j], [[] for _ in members])
-                lists[b].append((place[message, j], steps, stride[order[i]]))
-        reads = []
-        for where, lists in sorted(found.items()):
-            many = max(map(len, lists))
-            padded = [row + [(0, [0] * axes, 0)] * (many - len(row)) for row in lists]
-            shape = (len(members), many)
-            columns = [np.array([[source[c] for source in row] for row in padded], np.int32)
-                       for c in range(3)]
-            reads.append(_Read(where, columns[0].reshape(shape), columns[1].reshape(*shape, axes),
-                               columns[2].reshape(shape)))
-        parts: dict[int, int] = {}
-        for i in members:
-            parts[pool[True, i]] = parts.get(pool[True, i], 0) + length[i]
-        start = np.concatenate([[0], np.cumsum([length[i] for i in members])]).astype(np.int32)
-        own = np.array([turn[order[i]] for i in members], np.int32)
-        one = members[0]
-        return _Group(size[order[one]], rows[one], wide[one], start, divide, sizes, which, own,
-                      tuple(reads), tuple(parts.items()))
 
-    levels = tuple(tuple(group(members) for members in groups.values()) for groups in kinds)
-    made = [i for groups in kinds for members in groups.values() for i in members]
-    left = tuple((pool[True, i], length[i], tuple(number[u] for u in others[i])) for i in made
-                 if first(others[i]) == last)
-    return _Schedule(tuple(map(tuple, base)), levels, left, names)
+def _group(tree: _Tree, layout: _Layout, number: Mapping, members: Sequence[int]) -> _Group:
+    """The tables of indices of buckets that are worked on together."""
+    axes = max(len(tree.around[i]) for i in members)
+    divide, sizes, which = (np.ones((len(members), axes), np.int32) for _ in range(3))
+    found: dict[int, list[list]] = {}
+    for b, i in enumerate(members):
+        around = tree.around[i]
+        divide[b, : len(around)] = list(_strides(tree, around).values())
+        sizes[b, : len(around)] = [tree.size[u] for u in around]
+        which[b] = 0
+        which[b, : len(around)] = [number[u] for u in around]
+        for met in tree.meets[i]:
+            stride = _strides(tree, met.scope)
+            steps = [stride.get(u, 0) for u in around] + [0] * (axes - len(around))
+            key = met.message, met.number
+            found.setdefault(layout.pool[key], [[] for _ in members])[b].append(
+                (layout.place[key], steps, stride[tree.order[i]]))
+    length, parts = [tree.entries(tree.around[i]) for i in members], Counter()
+    for i, entries in zip(members, length, strict=True):
+        parts[layout.pool[True, i]] += entries
+    one = members[0]
+    return _Group(tree.size[tree.order[one]], tree.rows[one], tree.wide[one],
+                  np.cumsum([0, *length]).astype(np.int32), divide, sizes, which,
+                  np.array(members, np.int32),
+                  tuple(_read(pool, lists, axes) for pool, lists in sorted(found.items())),
+                  tuple(parts.items()))
+
+
+def _strides(tree: _Tree, scope: tuple) -> dict:
+    """Name → how many entries of a table over a scope lie between two of its states."""
+    steps = np.cumprod([1, *(tree.size[u] for u in scope[:0:-1])])[::-1]
+    return dict(zip(scope, steps.tolist(), strict=True)) if scope else {}
+
+
+def _read(pool: int, lists: Sequence[list], axes: int) -> _Read:
+    """The sources (place, steps, own step) of each bucket, padded by the pool's neutral entry."""
+    many = max(map(len, lists))
+    padded = [row + [(0, [0] * axes, 0)] * (many - len(row)) for row in lists]
+    place, steps, own = (np.array([[source[c] for source in row] for row in padded], np.int32)
+                         for c in range(3))
+    return _Read(pool, place, steps.reshape(len(lists), many, axes), own)
 
 
 def _indices(group: _Group, read: _Read) -> np.ndarray:

@@ -257,10 +257,14 @@ class Face(Portable, BaseEstimator):
         found = summarized(self.fit_, repr(self), self._figures(), errors, self._categories(),
                            self._tables, getattr(self, "notes_", ()))
         tried = getattr(self, "table_", None)  # of several numbers of components or states
-        return found if tried is None else dataclasses.replace(found, tables=(
-            *found.tables, Table("Numbers that were compared",
-                                 tried.set_index(tried.columns[0]))))
+        if tried is None:
+            return found
+        size = tried.columns[0]
+        what = self._counted or size.removeprefix("n_")
+        return dataclasses.replace(found, tables=(
+            *found.tables, Table(f"Comparison of numbers of {what}", tried.set_index(size))))
 
+    _counted: ClassVar[str] = ""  # what a range of sizes counts; by default by its argument
     _tables: Callable | None = None  # of a summary; None: those of the model
 
     def _figures(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from probml.fits.plain import packed, unpacked
 from probml.fits.standard_errors import Widths
 from probml.language.given import file_named
 from probml.language.language import Bound
+from probml.language.renamed import rekeyed
 from probml.numerics.outside.atomic import replacing
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import KINDS, Posterior
@@ -83,6 +84,7 @@ def errors_of(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
     found = unpacked(meta["standard_errors"], arrays) if meta.get("standard_errors") else None
     if found is None:
         return None
+    found = rekeyed(found, meta["former"])
     moves, count = found["moves"], len(found["curvature"])
     if len(found["identified"]) != count or any(len(own) != count for own in moves.values()):
         raise ValueError("its standard errors have other directions than their curvature")

@@ -19,6 +19,7 @@ from probml.interface.functions.replay import without_rows
 from probml.interface.record import enough
 from probml.language.given import numbers
 from probml.language.language import Bound
+from probml.language.renamed import by_old_names
 from probml.numerics.precision import in_its_own
 from probml.queries.simulation import input_rows
 from probml.structure.possible import check_chains, check_covariances
@@ -64,7 +65,7 @@ class _Deferred(Fit):
 
     @property
     def params(self) -> dict[str, Any]:
-        return self.point
+        return by_old_names(self.point, self.model.renamed)
 
     @property
     def structure(self) -> Structure:

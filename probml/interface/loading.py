@@ -15,13 +15,14 @@ import numpy as np
 from probml.engines.engine import Status
 from probml.engines.findings import Finding
 from probml.errors import ModelError
-from probml.fits import saving
+from probml.fits import former, saving
 from probml.fits.plain import named, unpacked
 from probml.interface.fit import Fit
 from probml.interface.known import known
 from probml.interface.model import Generative
 from probml.language.given import file_named
 from probml.language.language import Bound
+from probml.language.renamed import rekeyed
 from probml.posteriors.posterior import part
 from probml.posteriors.units import Unit, in_units
 from probml.structure.portrait import difference
@@ -111,6 +112,7 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass the "
                          f"model it was fitted with; for a function without rows() use load(path, "
                          f"model.read(data))")
+    meta, arrays = former.by_new_names(meta, arrays, model.renamed)
     shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
     if not shapes and model.inputs:  # parameters that were given, for data of any shape
         return replace(known(model, part(arrays, "params/"), meta["names"]),
@@ -151,6 +153,7 @@ def _units(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
         TypeError, ValueError: the file holds something else.
     """
     found = unpacked(meta["units"], arrays) if meta.get("units") else {}
+    found = rekeyed(found, meta["former"])
     if not isinstance(found, dict) or not all(isinstance(unit, Unit) for unit in found.values()):
         raise TypeError(f"its units are {found!r:.60}")
     for name, unit in found.items():

@@ -31,6 +31,7 @@ from probml.interface.known import known
 from probml.interface.showing.looks import model_html, pictured
 from probml.language.given import mapping
 from probml.language.language import Bound, inner, whole_seed
+from probml.language.renamed import by_new_names, by_old_names
 from probml.language.settings import freeze
 from probml.numerics.outside.checkpoint import Checkpoint
 from probml.queries.simulation import simulate_prior
@@ -77,6 +78,7 @@ class Generative:
     batch: int | None = None
     key = ()  # as it is written
     summary_tables: Callable | None = None  # see summarized
+    former: Callable | None = None  # see renames
     identified_by: Callable | None = None  # see identifies
 
     def __init__(self, function: Callable, chosen: str | None = None):
@@ -117,6 +119,14 @@ class Generative:
         (interface/showing/summaries.py)."""
         self.summary_tables = tables
         return tables
+
+    def renames(self, names: Mapping[str, str] | Callable) -> None:
+        """Let names that its parameters had before go on working, see language/renamed.py.
+
+        Args:
+            names: old name → the name now; or a function that makes it of the settings.
+        """
+        self.former = names if callable(names) else lambda settings: names
 
     def identifies(self, quantities: Callable) -> Callable:
         """Declare the quantities that the data identify where a symmetry of the model leaves its
@@ -237,7 +247,8 @@ class Model(Bound):
         columns = columns_of(data)
         read, data, _, begin = meet(self, data)
         seed = whole_seed(seed, "fit")
-        start = {**begin, **told(read, mapping(start, "fit(start)", "another fit's params"))}
+        start = by_new_names(mapping(start, "fit(start)", "another fit's params"), self.renamed)
+        start = {**begin, **told(read, start)}
         found = fitting.infer(read, data, engine, weights, seed, start, checkpoint, where)
         return Fit.of(read, found, columns, seed)
 
@@ -268,7 +279,8 @@ class Model(Bound):
                 support, by name.
         """
         self.check_context()
-        return known(self, mapping(params, "at(params)", "{'mean': 0.0}"),
+        params = mapping(params, "at(params)", "{'mean': 0.0}")
+        return known(self, by_new_names(params, self.renamed),
                      mapping(labels, "at(labels)", "{'z': ('no', 'yes')}"))
 
     def simulate(self, rows: int | Mapping[str, int] | None = None, steps: int | None = None,
@@ -297,7 +309,8 @@ class Model(Bound):
             return of_tables(self, rows, inputs, seed)
         if without_rows(self):
             return replayed(self, {}, inputs, seed)
-        return simulate_prior(self, rows, steps, seed, inputs, parameters)
+        return by_old_names(simulate_prior(self, rows, steps, seed, inputs, parameters),
+                            self.renamed)
 
     def do(self, values: Mapping[str, Any]) -> "Model":
         """The model after an intervention (Pearl 2009): the named sites no longer depend on

@@ -17,6 +17,7 @@ from probml.interface.functions.steps import answers
 from probml.interface.kinds_of_words import worded
 from probml.interface.record import Record
 from probml.language.language import LONGEST, whole_seed
+from probml.language.renamed import by_old_names
 from probml.numerics.precision import in_its_own
 from probml.queries import outside, row_draws
 from probml.queries.simulation import simulate_draws
@@ -46,6 +47,7 @@ class Parameters(Record):
             if summed is not None:
                 return summed
         found = self._site(site)
+        site = found.name  # which may have been another before
         if found.kind == deterministics.KIND:
             instead = f"fit.predict(data, '{site}')" if found.rows else self._outside(site)
             raise Refusal(f"'{site}' is computed from other sites (deterministic): its posterior "
@@ -95,7 +97,7 @@ class Parameters(Record):
                   for name, value in outside.drawn(self, draws).items()}
         inside = row_draws.within(self, draws, self.belief.rows(n, seed), seed)
         found |= answers.drawn(self, draws, n, seed)
-        return found | self._drawn_in_rows(draws, n) | inside
+        return by_old_names(found | self._drawn_in_rows(draws, n) | inside, self.model.renamed)
 
     def _drawn_in_rows(self, draws: Mapping[str, jax.Array], n: int) -> dict[str, np.ndarray]:
         """What a function that names no rows computes in those that were found in it, for the data

@@ -15,6 +15,7 @@ from probml.dataset.coding.indices import REFUSE
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
 from probml.engines.findings import Finding
+from probml.engines.ladder import written
 from probml.errors import ConvergenceWarning, ModelError, Refusal
 from probml.factors.digits import narrow
 from probml.fits import fitting
@@ -23,6 +24,7 @@ from probml.fits.standard_errors import Again
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.steps import answers
 from probml.language.language import Bound
+from probml.language.renamed import by_old_names, warn
 from probml.language.settings import freeze
 from probml.numerics.precision import TooFewDigits, in_its_own
 from probml.numerics.transfer import placed_all
@@ -149,12 +151,21 @@ class Record:
     @functools.cached_property
     def params(self) -> dict[str, Any]:
         """Parameters and what the model computes outside rows, name → array: see Fit."""
-        return {**self.point, **answers.means(self), **outside.point(self)}
+        return by_old_names({**self.point, **answers.means(self), **outside.point(self)},
+                            self.model.renamed)
 
     @property
     def certain(self) -> bool:
         """Whether nothing is known but a point."""
         return not self.belief.varies and self.belief.table is None
+
+    @property
+    def made_by(self) -> Engine | None:
+        """The engine, of a fit from a file by its name there; None: one that no file holds."""
+        try:
+            return self.by or written(self.engine)
+        except ModelError:
+            return None
 
     @property
     def drawn(self) -> Posterior | None:
@@ -243,6 +254,9 @@ class Record:
         if name in dict(self.model.interventions):
             raise ModelError(f"site '{name}' is set by do() in every row: there is nothing to "
                              f"ask of it")
+        if name not in sites and name in self.model.renamed:
+            warn(name, self.model.renamed[name])
+            name = self.model.renamed[name]
         if name not in sites:
             raise ModelError(f"model '{self.model.name}' has no site '{name}'; its sites are "
                              f"{list(sites)}")

@@ -9,10 +9,9 @@ import numpy as np
 from jax.extend import core
 
 from probml.jaxpr.analysis import analyse
-from probml.jaxpr.program import bodies
+from probml.jaxpr.program import bodies, equations
 from probml.jaxpr.provenance import LARGEST
 from probml.jaxpr.rows import COUNT, NUMBER, SHARED, Rows, Rowwise, key_of
-from probml.jaxpr.walk import equations
 
 __all__ = ["COUNT", "NUMBER", "looks", "mixes"]
 

@@ -25,7 +25,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.primitives import Kind, name_of, named
-from probml.jaxpr.walk import equations
+from probml.jaxpr.program import equations
 
 
 class Level(enum.IntEnum):

@@ -66,7 +66,7 @@ _NAMES = {
     Kind.CREATE: "empty iota platform_index",
     Kind.CALL: """
         call checkpoint closed_call composite core_call custom_jvp_call custom_linear_solve
-        custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call jit pjit remat remat2""",
+        custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call eval_jaxpr jit pjit remat remat2""",
     Kind.LOOP: "cond scan while",
 }
 _REDUCED = ("argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum "

@@ -1,15 +1,17 @@
 """A traced program in one flat form: calls are opened, equations that nothing asks for are left
 out, and equal ones are one. What reads, replays or compares programs starts from it."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr as ClosedJaxpr
+from jax.extend.core import Jaxpr, jaxpr_as_fun
+from jax.extend.core import Literal as Literal
 
-from probml.jaxpr.compat import as_written_at, equation_settings
+from probml.jaxpr.compat import as_written_at, equation_settings, is_outside_of_traces
 from probml.jaxpr.memo import memo
 from probml.jaxpr.primitives import Kind, known, named
 
@@ -287,3 +289,45 @@ class While(NamedTuple):
     def kept(self, carry: int) -> bool:
         """Whether the body hands on this carry as it took it."""
         return self.body.jaxpr.outvars[carry] is self.body.jaxpr.invars[self.constants + carry]
+
+
+def jaxpr_of(function: Callable) -> Callable[..., ClosedJaxpr]:
+    """As jax.make_jaxpr, but what the program holds of NumPy's arrays is its own.
+
+    JAX (0.10) makes of an array that a function holds one of its precision, and hands that out
+    again, in any precision, for as long as something holds it: a program of float32 would then have
+    constants of double, which no operation takes, or one of double those of float32. A copy is
+    nobody else's.
+    """
+    trace = jax.make_jaxpr(function)
+
+    def own(*args: Any) -> ClosedJaxpr:
+        closed = trace(*args)
+        return ClosedJaxpr(closed.jaxpr, [held.copy() if isinstance(held, np.ndarray) else held
+                                          for held in closed.consts])
+
+    return own
+
+
+def evaluate(closed: ClosedJaxpr, *values: Any) -> list:
+    """The results of a program; inside a trace its calls are opened."""
+    if is_outside_of_traces():
+        return jaxpr_as_fun(closed)(*values)
+    return flat(closed).run(values)
+
+
+def equations(closed: ClosedJaxpr) -> Iterator[Any]:
+    """All equations of a program and of the programs inside it."""
+    for eqn in closed.jaxpr.eqns:
+        yield eqn
+        for body in bodies(eqn):
+            yield from equations(body)
+
+
+def one_way(closed: ClosedJaxpr) -> bool:
+    """Whether a program can be differentiated backwards alone: it has functions with a derivative
+    of their own (jax.custom_vjp), as solvers of differential equations have, or primitives of other
+    libraries (lineax's), of which nothing is known."""
+    return any(eqn.primitive.name.startswith("custom_vjp_call") or known(eqn) is None and any(
+        np.issubdtype(getattr(var.aval, "dtype", bool), np.inexact) for var in eqn.outvars)
+        for eqn in equations(closed))

@@ -207,6 +207,13 @@ class Bound:
         """The settings by name, as they were given."""
         return {name: thaw(value) for name, value in self.settings}
 
+    @functools.cached_property
+    def renamed(self) -> dict[str, str]:
+        """Names that parameters had before → their names now (renamed.py)."""
+        former = getattr(self.generative, "former", None)
+        found = {} if former is None else former(self.bound)
+        return {old: new for old, new in found.items() if old not in self.inputs}
+
     @property
     def identity(self) -> str:
         """The function's name and a digest of its settings, the same in every process."""

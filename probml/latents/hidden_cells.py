@@ -27,7 +27,7 @@ from probml.elimination.cellwise.by_cells import NONE, Part, Tangled, sum_out
 from probml.errors import quoted
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.memo import memo
-from probml.jaxpr.walk import jaxpr_of
+from probml.jaxpr.program import jaxpr_of
 from probml.latents.latent import WEIGHTS, Group, Seen, over
 from probml.numerics.logs import log_of
 from probml.numerics.process.plain import evaluated

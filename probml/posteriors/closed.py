@@ -12,6 +12,7 @@ import numpyro.distributions as dist
 
 from probml.device.rows import Known
 from probml.errors import ModelError
+from probml.language.renamed import unflattened
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import random_key
@@ -76,7 +77,7 @@ class Closed(Conjugate):
                              f"which {len(missing)} are missing")
         leaves = [arrays[f"closed/{i}"] for i in range(count)]
         leaves = leaves if meta.get("double") else [jnp.asarray(leaf) for leaf in leaves]
-        return jax.tree.unflatten(jax.tree.structure(template), leaves)
+        return unflattened(template, leaves, meta.get("former", {}))
 
     @classmethod
     def template(cls, plan: Plan, roots: Sequence[bool]) -> "Closed":

@@ -15,7 +15,7 @@ from probml.errors import ModelError
 from probml.evidence import density
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ASKED
-from probml.numerics.transfer import placed, random_key
+from probml.numerics.transfer import placed, placed_all, random_key
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Averaged, part, register
 
@@ -161,6 +161,7 @@ class Normal(NamedTuple):
 
     @classmethod
     def restored(cls, meta, arrays, plan):
+        known = Known(placed_all(part(arrays, "given/")), {}, {})
         arrays = part(arrays, "drawn/")
         if arrays.keys() != set(cls._fields):
             raise ModelError(f"its normal has {sorted(arrays)}, expected {sorted(cls._fields)}")
@@ -169,7 +170,18 @@ class Normal(NamedTuple):
                 np.ndim(arrays["factor"]) != 2 or len(arrays["factor"]) != shape[0]):
             raise ModelError(f"its normal has the shapes "
                              f"{[np.shape(arrays[name]) for name in cls._fields]}")
-        return cls(**arrays)
+        found = cls(**arrays)
+        return found if not meta.get("former") else found._sorted(plan, known, meta["former"])
+
+    def _sorted(self, plan: Plan, known: Known, former: Mapping[str, str]) -> "Normal":
+        """The same, whose coordinates lie in the order of the names of before, old → new."""
+        old = {new: old for old, new in former.items()}
+        sizes = {name: part.stop - part.start for name, part in self._parts(plan, known).items()}
+        names = sorted(sizes, key=lambda name: old.get(name, name))
+        places = np.split(np.arange(len(self.loc)), np.cumsum([sizes[name] for name in names])[:-1])
+        at = dict(zip(names, places, strict=True))
+        order = np.concatenate([at[name] for name in sorted(sizes)])
+        return Normal(*(np.asarray(leaf)[order] for leaf in self))
 
     def _parts(self, plan: Plan, known: Known) -> dict[str, slice]:
         """Which of the coordinates are whose."""

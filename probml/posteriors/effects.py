@@ -24,6 +24,7 @@ from probml.factors.effects import messages as effects
 from probml.factors.effects.at_nodes import AtNodes, Nodes
 from probml.factors.effects.eliminated import Eliminated
 from probml.factors.effects.messages import Prior, Two
+from probml.language.renamed import unflattened
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ASKED, ONCE
 from probml.numerics.transfer import placed_all, random_key
@@ -146,8 +147,8 @@ class Effects(NamedTuple):
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
             raise ModelError(f"its effects are {list(names)}, in {len(arrays)} arrays; expected "
                              f"some of {list(plan.free)}, in {count}")
-        found = cls(names, *jax.tree.unflatten(jax.tree.structure(blank[1:]),
-                                               [arrays[str(i)] for i in range(count)]))
+        found = cls(names, *unflattened(blank[1:], [arrays[str(i)] for i in range(count)],
+                                        meta.get("former", {})))
         wrong = next((name for name, value in {**found.point, **found.moments.mean}.items()
                       if np.shape(value) != sites[name].shape), None)
         if wrong is not None:

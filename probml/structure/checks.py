@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from probml.errors import ModelError
 from probml.jaxpr import exchangeability
-from probml.jaxpr.walk import ClosedJaxpr, Literal, jaxpr_of
+from probml.jaxpr.program import ClosedJaxpr, Literal, jaxpr_of
 from probml.language.language import Bound
 from probml.structure.recorder import SEVERAL, failed
 from probml.structure.site import Site

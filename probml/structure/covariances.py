@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.jaxpr import levels
-from probml.jaxpr.walk import evaluate
+from probml.jaxpr.program import evaluate
 from probml.language.gaussian_chain import semidefinite
 from probml.numerics.process.plain import evaluated
 from probml.structure.structure import Structure

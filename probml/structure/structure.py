@@ -26,8 +26,8 @@ import numpyro.distributions as dist
 from probml.errors import ModelError, Refusal
 from probml.families import domains
 from probml.jaxpr import levels
+from probml.jaxpr.program import Literal, evaluate, jaxpr_of, one_way
 from probml.jaxpr.switches import SETTING
-from probml.jaxpr.walk import Literal, evaluate, jaxpr_of, one_way
 from probml.language.language import Bound
 from probml.numerics.compiling import unchecked
 from probml.numerics.identity import digest

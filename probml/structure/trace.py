@@ -16,7 +16,7 @@ from probml.errors import ModelError
 from probml.families import finite
 from probml.jaxpr import levels
 from probml.jaxpr.memo import memo
-from probml.jaxpr.walk import evaluate, jaxpr_of
+from probml.jaxpr.program import evaluate, jaxpr_of
 from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.numerics.process.plain import evaluated

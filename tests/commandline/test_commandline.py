@@ -17,7 +17,7 @@ from click.testing import CliRunner  # noqa: E402
 
 import probml  # noqa: E402
 from probml.engines import Engine  # noqa: E402
-from probml.models import GeneralizedLinearModel  # noqa: E402
+from probml.models import GeneralizedLinearModel, MetaAnalysis  # noqa: E402
 from probml.models.commandline import catalogue, coloured, engines, files, learning  # noqa: E402
 from probml.models.commandline.main import main  # noqa: E402
 
@@ -189,7 +189,7 @@ def test_a_regression_leaves_out_rows_without_a_target_and_says_so(place):
     answers = pd.read_csv(ask_file(place, "predict", "@torn.probml", "@torn_line.csv"))
     assert len(answers) == 5 and answers["prediction"].is_monotonic_increasing
     told = ask(place, "explain", "@torn.probml").stdout
-    assert "beta[t]" in told and "bias" in told
+    assert "beta[t]" in told and "intercept" in told
 
 
 def test_dates_and_names_are_left_out_by_request(place):
@@ -342,6 +342,22 @@ def test_models_of_classes_and_factors_and_generalized_ones(place):
     assert "has no formula" in ask(place, "fit", "@counts.csv", "-m", "mixture", "--formula", "y ~ x",
                                    code=4).stderr
     assert "give a formula" in ask(place, "fit", "@counts.csv", "-m", "mixed", code=4).stderr
+
+
+def test_a_meta_analysis_has_the_mean_effect_of_the_class(place):
+    rows = pd.DataFrame({"study": list("abcdef"), "effect": [0.1, 0.5, -0.2, 0.9, 0.4, 0.3],
+                         "error": [0.1, 0.2, 0.15, 0.3, 0.1, 0.25]})
+    rows.to_csv(place / "studies.csv", index=False)
+    assert "--set standard_error=NAME" in ask(place, "fit", "@studies.csv", "-m", "meta",
+                                              "--target", "effect", code=3).stderr
+    out = ask(place, "fit", "@studies.csv", "-m", "meta", "--target", "effect", "--set",
+              "standard_error=error", "-o", "@studies.probml").stdout
+    plain = MetaAnalysis().fit(rows["effect"], rows["error"], names=rows["study"])
+    found = probml.load(place / "studies.probml")
+    assert found.intercept_ == pytest.approx(plain.intercept_, rel=1e-4)
+    assert found.studies_ == list("abcdef") and "Intercept" in out
+    told = pd.read_csv(io.StringIO(ask(place, "predict", "@studies.probml", "@studies.csv").stdout))
+    np.testing.assert_allclose(told["prediction"], plain.intercept_, rtol=1e-4)
 
 
 @pytest.mark.slow

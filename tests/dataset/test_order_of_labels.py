@@ -15,7 +15,7 @@ from numpyro import plate, sample
 import probml
 from probml.dataset.read import read
 from probml.jaxpr.codes import find_amounts
-from probml.jaxpr.walk import jaxpr_of
+from probml.jaxpr.program import jaxpr_of
 
 ORDER = ("none", "mild", "severe")
 CODES = np.random.default_rng(0).integers(0, 3, 60)

@@ -48,7 +48,7 @@ def softmax():
 
 def test_the_numbers_of_a_softmax_have_coefficients_of_their_own_and_sums_of_them_do_not():
     found = dict(strands(plan_of(softmax(), {"x": X, "y": Y})))
-    assert found["beta"] == tuple(range(K)) * D and found["bias"] == tuple(range(K))
+    assert found["beta"] == tuple(range(K)) * D and found["intercept"] == tuple(range(K))
     assert strands(plan_of(mixed(k=K), {"x": X, "y": Y})) == ()
     counts = {"x": X, "y": RANDOM.poisson(1.0, (N, K))}
     assert dict(strands(plan_of(counted(k=K), counts))).keys() <= {"beta"}
@@ -59,13 +59,13 @@ def test_blocks_are_those_of_the_hessian():
     held = read(softmax(), data)
     plan = held.plan()
     rows, known = load(held, plan, np.arange(N) % 3.0)
-    point = {"beta": jnp.asarray(RANDOM.normal(size=(4, K))), "bias": jnp.zeros(K)}
+    point = {"beta": jnp.asarray(RANDOM.normal(size=(4, K))), "intercept": jnp.zeros(K)}
     c, back = ravel_pytree(point)
     number = np.concatenate([np.array(own) for _, own in strands(plan)])
     places = np.argsort(number, kind="stable").reshape(K, -1)
 
     def loss(c):
-        logits = X[:, :4] @ back(c)["beta"] + back(c)["bias"]
+        logits = X[:, :4] @ back(c)["beta"] + back(c)["intercept"]
         return -((np.arange(N) % 3.0) * jax.nn.log_softmax(logits)[np.arange(N), Y]).sum()
 
     @jit

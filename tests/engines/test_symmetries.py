@@ -33,7 +33,7 @@ def test_coefficients_of_classes_are_determined_up_to_a_shift(recwarn):
     fit = LogisticRegression(C=np.inf).fit(X, CLASSES).fit_
     assert "symmetry" in codes(fit) and fit.converged and not fit.warnings and not recwarn.list
     (found,) = (each for each in fit.findings if each.code.value == "symmetry")
-    assert "'beta'" in str(found) and "'bias'" in str(found) and found.problem in fit.status
+    assert "'beta'" in str(found) and "'intercept'" in str(found) and found.problem in fit.status
 
 
 def test_a_collinear_column_is_told_beside_the_symmetry():
@@ -41,7 +41,7 @@ def test_a_collinear_column_is_told_beside_the_symmetry():
         fit = LogisticRegression(C=np.inf).fit(np.c_[X, X[:, 0]], CLASSES).fit_
     assert {"symmetry", "not-identified"} <= codes(fit)
     (found,) = fit.warnings  # the columns that are the same, and no intercept
-    assert "beta[0, " in str(found) and "beta[3, " in str(found) and "bias" not in str(found)
+    assert "beta[0, " in str(found) and "beta[3, " in str(found) and "intercept" not in str(found)
 
 
 def test_a_function_that_declares_nothing_is_warned_of():

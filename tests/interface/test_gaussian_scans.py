@@ -14,7 +14,7 @@ import probml
 from plain_numpyro import log_density
 from probml.dataset.read import read
 from probml.interface.functions.meeting import meet
-from probml.jaxpr.walk import equations
+from probml.jaxpr.program import equations
 
 RNG = np.random.default_rng(3)
 Y = 2.0 + RNG.normal(size=9).cumsum()

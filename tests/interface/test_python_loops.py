@@ -18,7 +18,7 @@ from probml.errors import Refusal
 from probml.interface.functions.leaning import Leaning, words
 from probml.interface.functions.meeting import meet
 from probml.jaxpr import levels
-from probml.jaxpr.walk import equations
+from probml.jaxpr.program import equations
 
 RNG = np.random.default_rng(3)
 T = 13  # one binary digit more than joint values are kept

@@ -12,7 +12,7 @@ import probml
 from plain_numpyro import drawn, log_density
 from probml.dataset.read import read
 from probml.interface.functions.meeting import meet
-from probml.jaxpr.walk import equations
+from probml.jaxpr.program import equations
 
 RNG = np.random.default_rng(5)
 Y = RNG.normal(size=14)

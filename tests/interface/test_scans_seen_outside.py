@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 import probml
 from probml.dataset.read import read
 from probml.interface.functions.meeting import meet
-from probml.jaxpr.walk import equations
+from probml.jaxpr.program import equations
 
 RNG = np.random.default_rng(6)
 Y, X = RNG.normal(size=7).cumsum(), RNG.normal(size=7)

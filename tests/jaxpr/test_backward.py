@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 from probml.jaxpr.opened.backward import PULLS, gradient, pulled, value_and_gradient
-from probml.jaxpr.walk import equations
+from probml.jaxpr.program import equations
 
 X = np.random.default_rng(0).normal(size=(3, 4))
 Y = np.random.default_rng(1).normal(size=(3, 4)) + 3.0

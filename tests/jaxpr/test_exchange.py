@@ -17,7 +17,7 @@ from numpyro.infer.util import log_density
 
 import probml
 from probml.jaxpr import exchangeability, primitives
-from probml.jaxpr.walk import equations
+from probml.jaxpr.program import equations
 
 # rows, a row's own axes, entries of a shared table; no function makes another multiple of 11
 N, T, D, K = 11, 4, 3, 5

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from probml.jaxpr.opened.shortened import shortened
+from probml.jaxpr.program import equations, evaluate
 from probml.jaxpr.repeats.rolled import evaluated, recursion
-from probml.jaxpr.walk import equations, evaluate
 
 RNG = np.random.default_rng(0)
 

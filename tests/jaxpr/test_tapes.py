@@ -56,6 +56,7 @@ ALONE = {
     "byte": lambda x: lax.convert_element_type(x, np.uint8),
     "truth": lambda x: lax.convert_element_type(x, bool),
     "cube": lambda x: lax.integer_pow(x, 3),
+    "base two": jnp.log2,
     "inverse square": lambda x: lax.integer_pow(x, -2),
     "barrier": lambda x: lax.optimization_barrier((x, x + 1)),
     "same digits": lambda x: lax.reduce_precision(x, *((11, 52) if x.dtype == np.float64 else (8, 23))),

@@ -22,7 +22,7 @@ def series(steps=80):
 
 def test_the_function_is_the_joint_normal_of_its_series():
     point = {"partial": np.array([[0.6], [-0.3]]), "mean": np.array([1.0, 2.0, 3.0]),
-             "loadings": np.array([[1.0, 0.0], [0.5, 1.0], [-0.3, 2.0]]), "noise": np.full(3, 0.5)}
+             "loadings": np.array([[1.0, 0.0], [0.5, 1.0], [-0.3, 2.0]]), "sigma": np.full(3, 0.5)}
     y = np.random.default_rng(0).normal(size=(5, 3))
     y[2, 1] = nan
     lag = abs(np.subtract.outer(np.arange(5), np.arange(5)))

@@ -76,7 +76,7 @@ def test_a_mixture_of_factor_analysers_finds_its_planes_with_cells_unseen():
         cosine = (found * want).sum() / np.linalg.norm(found) / np.linalg.norm(want)
         assert abs(cosine) > 0.99
     truth = model.at({"weights": np.full(2, 0.5), "loadings": loadings, "mean": mean,
-                      "noise": np.full(4, 0.4)})
+                      "sigma": np.full(4, 0.4)})
     assert fit.score({"x": x}, plug_in=True) > truth.score({"x": x})
     share = fit.predict_proba({"x": x}, "c")
     assert (share.argmax(1) == order[c]).mean() > 0.98
@@ -85,7 +85,7 @@ def test_a_mixture_of_factor_analysers_finds_its_planes_with_cells_unseen():
     seen = ~np.isnan(row[0])
     logs = [np.log(p["weights"][k]) + stats.multivariate_normal(
         p["mean"][k][seen], (p["loadings"][k] @ p["loadings"][k].T
-                             + np.diag(p["noise"] ** 2))[np.ix_(seen, seen)]).logpdf(row[0][seen])
+                             + np.diag(p["sigma"] ** 2))[np.ix_(seen, seen)]).logpdf(row[0][seen])
             for k in range(2)]
     np.testing.assert_allclose(fit.log_prob({"x": row}, plug_in=True), np.logaddexp(*logs),
                                atol=1e-8)

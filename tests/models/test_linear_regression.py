@@ -189,7 +189,7 @@ def test_ridge_is_scikit_learns_by_map_and_by_the_mean():
     peer = Ridge(alpha=5.0).fit(x, y)
     for engine in (probml.MAP(), probml.Exact()):
         fit = ridge(penalty=5.0).fit({"x": x, "y": y}, engine)
-        close([*fit.params["beta"], fit.params["bias"]], [*peer.coef_, peer.intercept_], 1e-7)
+        close([*fit.params["beta"], fit.params["intercept"]], [*peer.coef_, peer.intercept_], 1e-7)
 
 
 def test_the_lasso_is_scikit_learns_zeros_included():
@@ -224,7 +224,7 @@ def test_noise_that_varies_with_the_covariates_has_its_mode_found():
         prior += stats.norm.logpdf(gamma).sum() + stats.norm.logpdf(level, 0, 10)
         return -prior - stats.norm.logpdf(y, x @ beta + bias, np.exp(x @ gamma + level)).sum()
 
-    found = np.concatenate([fit.params["beta"], [fit.params["bias"]], fit.params["gamma"],
+    found = np.concatenate([fit.params["beta"], [fit.params["intercept"]], fit.params["gamma"],
                             [fit.params["level"]]])
     best = minimize(loss, found + 0.01, method="BFGS", options={"gtol": 1e-7})
     np.testing.assert_allclose(found, best.x, atol=1e-4)
@@ -248,7 +248,7 @@ def test_a_direction_that_nothing_holds_is_refused_by_name():
                        match=r"'beta'\[0\], 'beta'\[1\], 'beta'\[2\] separately.*collinear"):
         flat.fit({"x": np.column_stack([x[:, :2], x[:, 0] + x[:, 1]]), "y": y}, probml.Exact())
     with pytest.raises(probml.Refusal,
-                       match=r"'beta'\[2\], 'bias' separately.*constant in a model with an intercept"):
+                       match=r"'beta'\[2\], 'intercept' separately.*constant in a model with an intercept"):
         flat.fit({"x": np.column_stack([x[:, :2], np.ones(30)]), "y": y}, probml.Exact())
 
 

@@ -83,7 +83,8 @@ def settings(names, order):
 CASES = {
     "names of groupings": ([("g", "h"), ("y", "noise")], groupings),
     "groupings of a mixed model": ([("g", "h"), ("h", "g"), ("z", "member"), ("noise", "bias"),
-                                    ("a", "a_spread"), ("_y", "y")], groupings),
+                                    ("sigma", "intercept"), ("a", "a_spread"), ("a", "sd_a"),
+                                    ("_y", "y")], groupings),
     "groupings with slopes": ([("g", "h"), ("h", "g"), ("z", "beta")], slopes),
     "features of naive Bayes": ([("a", "b", "c"), ("c", "a", "b"), ("rows", "x", "_")], features),
     "nodes of a network": ([("a", "b", "c"), ("c", "b", "a"), ("rows of it", "a", "table")], nodes),

@@ -200,7 +200,7 @@ CASES = {
 def shown(face):
     """(estimates, standard errors) of (b, β), as the summary has them."""
     summary = face.fit_.summary()
-    named = [e for e in summary.index if e.startswith("bias")] + [
+    named = [e for e in summary.index if e.startswith("intercept")] + [
         e for e in summary.index if e.startswith("beta")]
     return (summary.loc[named, "value" if "value" in summary else "mean"].to_numpy(float),
             summary.loc[named, "sd"].to_numpy(float))
@@ -227,7 +227,7 @@ def test_a_coefficient_has_one_standard_error_in_all_units(double, name):
             np.testing.assert_allclose(np.sqrt(np.diag(face.covariance_)), sd, rtol=1e-9)
         first = len(sd) - 2  # whether there is an intercept
         if base is None:
-            base = value, sd, face.fit_._covariance(("bias", "beta")[1 - first :]) if not hasattr(
+            base = value, sd, face.fit_._covariance(("intercept", "beta")[1 - first :]) if not hasattr(
                 face, "covariance_") else face.covariance_
             np.testing.assert_allclose(np.sqrt(np.diag(base[2])), sd, rtol=1e-6)
             if case.by_hand:
@@ -251,7 +251,7 @@ def test_a_report_and_files_show_it_too(tmp_path):
     face.fit_.save(tmp_path / "fit")
     for again in (probml.load(tmp_path / "face").fit_, probml.load(tmp_path / "fit")):
         summary = again.summary()
-        np.testing.assert_allclose(summary.loc[["bias", "beta[a]", "beta[b]"], "sd"],
+        np.testing.assert_allclose(summary.loc[["intercept", "beta[a]", "beta[b]"], "sd"],
                                    face.standard_errors_, rtol=1e-6)
         np.testing.assert_allclose(summary.loc[[f"g[{i}]" for i in range(9)], "sd"],
                                    face.effect_errors_["g"]["1"], rtol=1e-6)
@@ -294,7 +294,7 @@ def test_coefficients_of_several_classes_have_those_of_their_differences():
     want = np.sqrt(np.diag(np.linalg.pinv(information, rcond=1e-10, hermitian=True))).reshape(3, 3)
     summary = face.fit_.summary()
     for k in range(3):
-        found = summary.loc[[f"bias[{k}]", f"beta[0, {k}]", f"beta[1, {k}]"]]
+        found = summary.loc[[f"intercept[{k}]", f"beta[0, {k}]", f"beta[1, {k}]"]]
         np.testing.assert_allclose(found["sd"].astype(float), want[k], rtol=1e-3)
         np.testing.assert_allclose(found["value"].astype(float),
                                    [face.intercept_[k], *face.coef_[k]], rtol=1e-3, atol=1e-4)

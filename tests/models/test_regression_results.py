@@ -220,7 +220,7 @@ def test_estimates_and_errors_are_those_of_the_maximum(family):
         family, np.where(random.random(80) < 0.3, 0, random.negative_binomial(3, 3 / (3 + mu))))
     ours = GeneralizedLinearModel(family).fit(x, y)
     names = {"zero_inflated_negative_binomial": ["concentration", "zero_probability"],
-             "beta": ["concentration"], "student_t": ["noise", "df"]}.get(family,
+             "beta": ["concentration"], "student_t": ["sigma", "df"]}.get(family,
                                                                          ["zero_probability"])
     link = {"beta": lambda eta: 1 / (1 + np.exp(-eta)), "student_t": lambda eta: eta}.get(family,
                                                                                           np.exp)

@@ -71,4 +71,4 @@ def test_the_number_of_factors_is_chosen_by_the_bic():
     assert found.n_components_ == 2 and list(found.table_["n_components"]) == [1, 2, 3]
     assert found.loadings_.shape == (8, 2) and found.n_components == range(1, 4)
     assert found.bic_ == pytest.approx(found.bic(rows), rel=1e-6)
-    assert "Numbers that were compared" in found.summary(errors=False).keys()
+    assert "Comparison of numbers of factors" in found.summary(errors=False).keys()

@@ -32,7 +32,7 @@ def test_a_local_level_with_a_wide_prior_is_the_published_one(shared_data):
     found, y = reference(shared_data, "locallevel_nile", "volume")
     fit = local_level(scale=1000.0, centre=1000.0).fit({"y": y}, probml.EM(prior=False))
     np.testing.assert_allclose(fit.params["level_scale"] ** 2, found["variance_level"], rtol=0.02)
-    np.testing.assert_allclose(fit.params["noise"] ** 2, found["variance_epsilon"], rtol=0.01)
+    np.testing.assert_allclose(fit.params["sigma"] ** 2, found["variance_epsilon"], rtol=0.01)
     smoothed = np.asarray(fit.conditional({"y": y}, "level").mean)[0, :, 0]
     np.testing.assert_allclose(smoothed, found["smoothed_level"], rtol=1e-3)
 
@@ -45,7 +45,7 @@ def test_seasons_of_gas_are_the_published_ones(shared_data, column):
     spread = {key: value**0.5 for key, value in given["parameters"].items()}
 
     point = {"trend_scale": np.array([spread["var_level"], spread["var_slope"]]),
-             "season_scale": spread["var_seasonal"], "noise": spread["var_obs"]}
+             "season_scale": spread["var_seasonal"], "sigma": spread["var_obs"]}
     fit = seasonal(period=4, scale=1.0, centre=2.0).at(point)
     paths = fit.impute({"y": y})
     for state in given["smoothed_state"]:
@@ -74,7 +74,7 @@ def test_parts_add_in_any_function():
 
 
 def test_cycles_and_autoregressions_have_the_covariances_of_their_laws():
-    point = {"noise": 0.5, "cycle_scale": 0.4, "cycle_period": 7.0, "cycle_damping": 0.8,
+    point = {"sigma": 0.5, "cycle_scale": 0.4, "cycle_period": 7.0, "cycle_damping": 0.8,
              "ar_scale": 0.3, "ar_partial": np.array([0.6, -0.4])}
     fit = structural_time_series(x=None, trend="still", cycle=(3, 20), order=2).at(point)
     lag = abs(np.subtract.outer(np.arange(6), np.arange(6)))

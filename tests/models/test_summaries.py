@@ -22,7 +22,8 @@ if str(TESTING) not in sys.path:
 DATA = Path(__file__).parent.parent.parent.parent / "shared" / "data" / "classic"
 
 # names of the inside that no summary may show
-INSIDE = re.compile(r"\b(bias|beta|precision|noise|\w+_spread|\w+_turn|\w+_probs|normal_mean)\b")
+INSIDE = re.compile(r"\b(bias|intercept|beta|precision|noise|sd_\w+|corr_cholesky_\w+|\w+_probs|"
+                    r"normal_mean)\b")
 
 
 def table_of(name):
@@ -130,11 +131,11 @@ def test_a_function_of_parameters_has_the_delta_methods_error():
     x = random.normal(size=(200, 1))
     y = 1.5 + 2.0 * x[:, 0] + random.normal(size=200)
     fit = models.GeneralizedLinearModel("normal").fit(x, y).fit_
-    found = Estimates(fit).function(lambda beta, bias: beta[0] / bias, "beta", "bias")
+    found = Estimates(fit).function(lambda beta, bias: beta[0] / bias, "beta", "intercept")
     root = np.concatenate([fit._moves.root[name].reshape(len(fit._moves.root[name]), -1)
-                           for name in ("bias", "beta")], 1)
+                           for name in ("intercept", "beta")], 1)
     covariance = root.T @ root
-    bias, beta = (float(np.ravel(Estimates(fit).values[name])[0]) for name in ("bias", "beta"))
+    bias, beta = (float(np.ravel(Estimates(fit).values[name])[0]) for name in ("intercept", "beta"))
     slope = np.array([-beta / bias**2, 1 / bias])
     assert float(found.error) == pytest.approx(float(np.sqrt(slope @ covariance @ slope)), rel=1e-6)
     assert float(found.value) == pytest.approx(beta / bias, rel=1e-9)
@@ -148,7 +149,7 @@ def test_a_posterior_has_means_sds_and_quantiles():
         probml.NUTS(chains=2, warmup=200, draws=200))
     found = summarized(fit)["Coefficients"]
     own = fit.summary()
-    np.testing.assert_allclose(found["mean"], own["mean"].loc[["bias", "beta[0]", "beta[1]"]],
+    np.testing.assert_allclose(found["mean"], own["mean"].loc[["intercept", "beta[0]", "beta[1]"]],
                                rtol=1e-6)
     assert {"sd", "5%", "95%", "ess_bulk", "r_hat"} <= set(found)
     odds = Estimates(fit).function(lambda beta: jnp.exp(beta), "beta")

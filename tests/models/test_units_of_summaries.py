@@ -28,21 +28,21 @@ def told(face, column="value"):
 def test_a_bayesian_regression_tells_slopes_and_the_intercept_at_zero():
     face = models.BayesianLinearRegression().fit(X, Y)
     summary = face.fit_.summary()
-    assert list(summary.index) == ["beta[age]", "beta[dose]", "bias"]
+    assert list(summary.index) == ["beta[age]", "beta[dose]", "intercept"]
     want = [*face.coef_, face.intercept_]
     np.testing.assert_allclose(summary["mean"], want, rtol=2e-4)
     spread = np.sqrt(np.diag(face.sigma_))
     np.testing.assert_allclose(summary["sd"].iloc[:2], spread, rtol=1e-3)
     middle = X.mean().to_numpy()
     away = np.sqrt(1 / (face.alpha_ * N) + middle @ face.sigma_ @ middle)
-    assert summary.loc["bias", "sd"] == pytest.approx(away, rel=1e-3)
+    assert summary.loc["intercept", "sd"] == pytest.approx(away, rel=1e-3)
 
 
 def test_a_bayesian_regression_goes_to_arviz_in_the_users_units():
     pytest.importorskip("xarray")
     face = models.BayesianLinearRegression().fit(X, Y)
     out = face.fit_.to_arviz(face.as_data(X, Y))
-    beta, bias = (out.posterior[name].values[0] for name in ("beta", "bias"))
+    beta, bias = (out.posterior[name].values[0] for name in ("beta", "intercept"))
     assert out.posterior["beta"].coords["beta_dim_0"].values.tolist() == ["age", "dose"]
     np.testing.assert_allclose(beta.mean(0), face.coef_, rtol=0.05)
     np.testing.assert_allclose(out.constant_data["x"], X, rtol=1e-6)
@@ -54,11 +54,11 @@ def test_a_bayesian_regression_goes_to_arviz_in_the_users_units():
 
 def test_planes_between_classes_are_told_as_their_coefficients(tmp_path):
     face = models.LogisticRegression(C=np.inf).fit(X, LABELS)
-    want = dict(zip(("beta[age]", "beta[dose]", "bias"), [*face.coef_[0], *face.intercept_],
+    want = dict(zip(("beta[age]", "beta[dose]", "intercept"), [*face.coef_[0], *face.intercept_],
                     strict=True))
     assert told(face) == pytest.approx(want, rel=1e-4)
     design = np.c_[X / [1e3, 1e-3], np.ones(N)]
-    eta = design @ [1e3 * want["beta[age]"], 1e-3 * want["beta[dose]"], want["bias"]]
+    eta = design @ [1e3 * want["beta[age]"], 1e-3 * want["beta[dose]"], want["intercept"]]
     inverse = np.linalg.inv(design.T * (np.exp(eta) / (1 + np.exp(eta)) ** 2) @ design)
     np.testing.assert_allclose(list(told(face, "sd").values()),
                                np.sqrt(np.diag(inverse)) / [1e3, 1e-3, 1.0], rtol=1e-3)
@@ -74,7 +74,7 @@ def test_planes_between_classes_are_told_as_their_coefficients(tmp_path):
 
 def test_robust_regression_tells_slopes_and_noise_in_units_of_y():
     face = models.RobustRegression().fit(X, 1000 * Y)
-    want = {"beta[age]": face.coef_[0], "beta[dose]": face.coef_[1], "bias": face.intercept_,
+    want = {"beta[age]": face.coef_[0], "beta[dose]": face.coef_[1], "intercept": face.intercept_,
             "variance": face.scale_**2}
     assert told(face) == pytest.approx(want, rel=1e-4)
 
@@ -110,7 +110,7 @@ def test_every_plane_is_told_as_its_coefficients(kind):
     coef = np.atleast_2d(face.coef_)
     want = sorted(coef.ravel())
     np.testing.assert_allclose(sorted(found[named][: len(want)]), want, rtol=1e-3)
-    bias = [entry for entry in found.index if entry.startswith("bias")]
+    bias = [entry for entry in found.index if entry.startswith("intercept")]
     shift = np.ravel(face.intercept_) - found[bias]
     np.testing.assert_allclose(shift, shift.mean(), atol=1e-3 * np.abs(face.intercept_).max())
 
@@ -146,10 +146,10 @@ def test_mixed_models_tell_members_and_columns():
             assert row["sd"] == pytest.approx(face.effect_errors_["ward"].loc[ward, column],
                                               rel=1e-3)
     assert summary.loc["beta[dose]", "value"] == pytest.approx(face.coef_[0], rel=1e-3)
-    assert summary.loc["bias", "value"] == pytest.approx(face.intercept_, rel=1e-3)
-    assert summary.loc["noise", "value"] == pytest.approx(face.noise_, rel=1e-3)
+    assert summary.loc["intercept", "value"] == pytest.approx(face.intercept_, rel=1e-3)
+    assert summary.loc["sigma", "value"] == pytest.approx(face.noise_, rel=1e-3)
     spread = face.spreads_["ward"]["tens"]
-    assert summary.loc["ward_spread[tens]", "value"] == pytest.approx(spread, rel=1e-3)
+    assert summary.loc["sd_ward[tens]", "value"] == pytest.approx(spread, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -169,14 +169,14 @@ def test_posteriors_of_faces_are_told_in_their_units():
     face = models.LogisticRegression(C=100.0, engine=probml.Laplace()).fit(X, LABELS)
     draws = face.fit_.draws(1000, seed=0)
     slopes = draws["beta"] / face._unit
-    level = draws["bias"] - slopes @ face._centre
+    level = draws["intercept"] - slopes @ face._centre
     summary = face.fit_.summary()
     for j, name in enumerate(X):
         row = summary.loc[f"beta[{name}]"]
         np.testing.assert_allclose(row[["mean", "sd", "5%", "95%"]].astype(float),
                                    [slopes[:, j].mean(), slopes[:, j].std(),
                                     *np.quantile(slopes[:, j], (0.05, 0.95))], rtol=0.15)
-    assert summary.loc["bias", "sd"] == pytest.approx(level.std(), rel=0.15)
+    assert summary.loc["intercept", "sd"] == pytest.approx(level.std(), rel=0.15)
 
 
 @pytest.mark.slow
@@ -184,16 +184,16 @@ def test_series_and_curves_tell_spreads_in_their_units():
     series = 500.0 + 30 * np.cumsum(RANDOM.normal(size=80)) + 10 * RANDOM.normal(size=80)
     face = models.StructuralTimeSeries("level").fit(series)
     found = told(face)
-    assert found["noise"] == pytest.approx(face.noise_, rel=1e-3)
+    assert found["sigma"] == pytest.approx(face.noise_, rel=1e-3)
     assert found["level_scale"] ** 2 == pytest.approx(face.variances_["level"], rel=1e-3)
     smooth = models.GaussianProcess(separate=True).fit(X, 100 * Y)
     found = told(smooth)
-    assert found["noise"] == pytest.approx(smooth.noise_, rel=1e-3)
+    assert found["sigma"] == pytest.approx(smooth.noise_, rel=1e-3)
     assert found["length[dose]"] == pytest.approx(smooth.length_[1], rel=1e-3)
     curve = models.SmoothingSpline(knots=4).fit(X, Y)
     entries = list(curve.fit_.summary().index)
     assert entries[:2] == ["beta[age, line]", "beta[dose, line]"]
-    assert curve.fit_.summary().loc["bias", "mean"] == pytest.approx(curve.intercept_, rel=1e-3)
+    assert curve.fit_.summary().loc["intercept", "mean"] == pytest.approx(curve.intercept_, rel=1e-3)
     two = models.DynamicFactor(1).fit(X.assign(dose=1e3 * X["dose"]))
     assert told(two)["mean[age]"] == pytest.approx(two.mean_[0], rel=1e-3)
     assert abs(told(two)["loadings[dose, 0]"]) == pytest.approx(abs(two.loadings_[1, 0]), rel=1e-3)

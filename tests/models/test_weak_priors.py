@@ -54,12 +54,12 @@ def test_the_density_is_that_of_the_priors_by_hand(y, settings):
     hand, found = regression(x, y, **settings), []
     for seed in (1, 2):
         values = np.random.default_rng(seed)
-        params = {"beta": values.normal(size=2), "bias": values.normal()}
-        params |= {name: values.uniform(0.5, 2) for name in ("noise", "concentration")
+        params = {"beta": values.normal(size=2), "intercept": values.normal()}
+        params |= {name: values.uniform(0.5, 2) for name in ("sigma", "concentration")
                    if name in face.fit_.params}
         told = {**params, **in_units(face.fit_.units, params)}
-        there = {"coef": told["beta"], "intercept": told["bias"] + told["beta"] @ x.mean(0),
-                 "sigma": told.get("noise"), "concentration": told.get("concentration")}
+        there = {"coef": told["beta"], "intercept": told["intercept"] + told["beta"] @ x.mean(0),
+                 "sigma": told.get("sigma"), "concentration": told.get("concentration")}
         there = {name: value for name, value in there.items() if value is not None}
         found.append((face.fit_.model.log_density(face.as_data(x, y), params),
                       log_density(hand, (), {}, there)[0]))

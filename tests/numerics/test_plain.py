@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.jaxpr.walk import equations
+from probml.jaxpr.program import equations
 from probml.numerics.compiling import jit
 from probml.numerics.process.plain import evaluated, plain, traced_once
 

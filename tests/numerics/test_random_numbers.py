@@ -14,7 +14,7 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.jaxpr.walk import equations
+from probml.jaxpr.program import equations
 from probml.numerics import compiling
 from probml.numerics.transfer import apart, random_key
 

@@ -22,8 +22,8 @@ from probml.errors import ModelError
 from probml.interface.functions.states import States
 from probml.jaxpr import levels
 from probml.jaxpr.cells import SEVERAL, cells
+from probml.jaxpr.program import evaluate
 from probml.jaxpr.repeats.alike import Alike, alike
-from probml.jaxpr.walk import evaluate
 
 LEAST = 4  # sites that must be alike to be worked on together
 

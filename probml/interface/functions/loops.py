@@ -33,7 +33,7 @@ from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, SEVERAL, cells
-from probml.jaxpr.walk import jaxpr_of
+from probml.jaxpr.program import jaxpr_of
 from probml.structure.leaves import leaves_of_distribution
 
 MOST = 2**12  # joint states of a cell

@@ -27,6 +27,7 @@ from probml.interface.tables.flat_tables import flattened, tables_of, widened
 from probml.interface.tables.relations import related
 from probml.interface.tables.tabled import Tabled
 from probml.language.language import Bound, RowsUnknown
+from probml.language.renamed import by_new_names
 from probml.language.settings import thaw
 from probml.numerics.process.alone import alone
 
@@ -52,6 +53,8 @@ def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
     data = frames.plain(data)
     if frames.is_far(data) or not _filled(data):
         return Met(model, data)
+    if isinstance(data, Mapping) and model.renamed.keys() & data.keys():
+        data = by_new_names(data, model.renamed)
     if isinstance(model.generative, Rowed):
         reading = model.generative
         told = (*reading.inputs.values(), *reading.shown, *reading.columns.values())

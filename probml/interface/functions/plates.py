@@ -34,7 +34,7 @@ from probml.interface.functions.states import States, is_hidden, logs_of, states
 from probml.interface.functions.steps.alone import Keep, alone
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
-from probml.jaxpr.walk import jaxpr_of
+from probml.jaxpr.program import jaxpr_of
 
 MOST = 2**24  # entries of a table
 

@@ -54,7 +54,7 @@ class Reading:
                  params: Mapping[str, Spec] = MappingProxyType({})):
         self.generative, self.inputs, self.params = generative, dict(arguments), dict(params)
         self.function = generative.function
-        self.summary_tables = generative.summary_tables
+        self.summary_tables, self.former = generative.summary_tables, generative.former
         self.identified_by = generative.identified_by
         self.__name__, self.__qualname__ = generative.__name__, generative.__qualname__
         self.__module__, self.__doc__ = generative.__module__, generative.__doc__

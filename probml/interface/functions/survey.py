@@ -28,9 +28,9 @@ from probml.interface.functions.loops import names_inside
 from probml.interface.functions.starts import started
 from probml.interface.functions.states import states_of
 from probml.jaxpr.gathers.bounds import Beyond, beyond
+from probml.jaxpr.program import equations, jaxpr_of
 from probml.jaxpr.repeats.rolled import recursive
 from probml.jaxpr.repeats.stored import by_elements
-from probml.jaxpr.walk import equations, jaxpr_of
 from probml.language.language import Bound, inner
 from probml.numerics.compiling import jit
 from probml.numerics.process.plain import evaluated

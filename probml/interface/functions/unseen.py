@@ -18,7 +18,7 @@ from numpyro.primitives import Messenger
 from probml.interface.functions.states import single
 from probml.interface.functions.survey import prepared
 from probml.jaxpr.cells import SEVERAL, cells
-from probml.jaxpr.walk import jaxpr_of
+from probml.jaxpr.program import jaxpr_of
 from probml.language.language import Bound
 from probml.structure.leaves import leaves_of_distribution
 

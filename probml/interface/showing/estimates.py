@@ -109,7 +109,7 @@ class Estimates:
     @property
     def likelihood(self) -> bool:
         """Whether the fit maximised the likelihood alone, so that z and p have their meaning."""
-        return not self.posterior and getattr(self.fit.by, "prior", True) is False
+        return not self.posterior and getattr(self.fit.made_by, "prior", True) is False
 
     def names(self, name: str, axis: int = 0) -> list:
         """The names of the entries of a parameter along an axis: columns, labels, or 0, 1, …"""

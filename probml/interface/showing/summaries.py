@@ -16,7 +16,7 @@ from probml.queries.fitted import Fitted
 
 def _method(fit: Fitted) -> str:
     """How the fit was made, in the words of the field."""
-    engine, by = fit.engine.split("(")[0], fit.by
+    engine, by = fit.engine.split("(")[0], fit.made_by
     if fit.outcome is Status.KNOWN:
         return "no engine (its parameters were given)"
     if by is None or by.finds != "point" or fit.belief.varies and not fit.belief.partly:

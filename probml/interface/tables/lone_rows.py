@@ -11,7 +11,7 @@ from probml.dataset import arrays
 from probml.errors import ModelError
 from probml.interface.tables.tabled import Tabled
 from probml.jaxpr import exchangeability
-from probml.jaxpr.walk import ClosedJaxpr, jaxpr_of
+from probml.jaxpr.program import ClosedJaxpr, jaxpr_of
 from probml.language.language import Bound
 from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
 

@@ -33,10 +33,11 @@ from probml.jaxpr.gathers.symbols import (
     elementwise,
     sources_of,
 )
-from probml.jaxpr.primitives import Kind, known, name_of
+from probml.jaxpr.primitives import Kind, known, name_of, named
 from probml.jaxpr.program import Scan
 
-READS = ("gather", "dynamic_slice")
+READS = frozenset({"dynamic_slice", "gather"})
+LOOKS = READS | named(Kind.WRITE)
 
 
 class Reader(Domain[Value]):
@@ -56,7 +57,7 @@ class Reader(Domain[Value]):
 
     def equation(self, eqn: Any, operands: list[Value]) -> list[Value]:
         name = name_of(eqn)
-        for look in looks(eqn):
+        for look in looks(eqn) if name in LOOKS else ():
             index, operand = operands[look.operand].numbers, operands[0]
             length = eqn.invars[0].aval.shape[look.axis]
             if index is not None and not (look.column is None and look.size == length):

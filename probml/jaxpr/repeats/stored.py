@@ -16,8 +16,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr
 
 from probml.jaxpr.analysis import Domain, analyse
-from probml.jaxpr.program import CALLS, bind
-from probml.jaxpr.walk import equations
+from probml.jaxpr.program import CALLS, bind, equations
 from probml.jaxpr.whole_numbers import folded, whole
 
 LEAST = 8  # elements that are stored, from which an array is told by its elements

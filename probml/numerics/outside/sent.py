@@ -17,7 +17,7 @@ import numpy as np
 from jax import export
 from jax.custom_batching import custom_vmap
 
-from probml.jaxpr.walk import evaluate
+from probml.jaxpr.program import evaluate
 from probml.numerics import tiers
 from probml.numerics.outside.feeding import Supply, called_back
 

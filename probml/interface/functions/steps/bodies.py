@@ -12,7 +12,7 @@ from probml.interface.functions.loops import Loop
 from probml.interface.functions.steps.straight import BESIDE, Bent, bent, straight, told
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
-from probml.jaxpr.walk import evaluate, jaxpr_of
+from probml.jaxpr.program import evaluate, jaxpr_of
 
 
 class Body(NamedTuple):

@@ -17,9 +17,9 @@ from probml.interface.functions.steps.outside import Outside, Returned, outside_
 from probml.interface.functions.steps.straight import BESIDE, Bent, bent, straight, told
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
+from probml.jaxpr.program import jaxpr_of
 from probml.jaxpr.repeats.alike import Alike, alike
 from probml.jaxpr.repeats.stored import by_elements
-from probml.jaxpr.walk import jaxpr_of
 
 WIDEST = 16  # numbers of the steps looked at: Kalman's filter costs their cube
 

@@ -22,8 +22,8 @@ from probml.interface.functions.steps.straight import BESIDE, Bent, bent, straig
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, SEVERAL, cells
 from probml.jaxpr.opened.shortened import shortened
+from probml.jaxpr.program import evaluate, jaxpr_of
 from probml.jaxpr.repeats.stored import by_elements
-from probml.jaxpr.walk import evaluate, jaxpr_of
 
 
 class Returned(NamedTuple):

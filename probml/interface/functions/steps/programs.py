@@ -17,10 +17,10 @@ from probml.interface.functions.steps.alone import alone
 from probml.interface.functions.steps.names import LEAST, Joined, stem_of
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
+from probml.jaxpr.program import jaxpr_of
 from probml.jaxpr.repeats.alike import alike
 from probml.jaxpr.repeats.rolled import evaluated, recursion
 from probml.jaxpr.repeats.stored import by_elements
-from probml.jaxpr.walk import jaxpr_of
 from probml.structure.leaves import leaves_of_distribution
 
 SAME = 4  # results that must be alike to be computed together

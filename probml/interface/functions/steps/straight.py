@@ -14,8 +14,7 @@ from probml.errors import ModelError
 from probml.interface.functions.states import logs_of
 from probml.jaxpr import levels
 from probml.jaxpr.levels import Level
-from probml.jaxpr.program import bodies
-from probml.jaxpr.walk import Literal, equations
+from probml.jaxpr.program import Literal, bodies, equations
 from probml.latents.gaussian import PLAIN
 
 POWERS = frozenset({"sqrt", "rsqrt", "cbrt", "square", "pow", "integer_pow"})

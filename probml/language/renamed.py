@@ -1,0 +1,91 @@
+"""Names that parameters of the model library had before: they go on working for one minor version,
+with a DeprecationWarning that names the new one.
+
+A function says them once, `function.renames({"bias": "intercept"})`; all that takes or gives values
+by name asks here."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from probml.errors import ModelError
+
+
+def warn(old: str, new: str) -> None:
+    """Say that a name is old, at the caller of the caller."""
+    warnings.warn(f"the parameter '{old}' is now named '{new}'; the old name works until the next "
+                  f"minor version", DeprecationWarning, stacklevel=4)
+
+
+class Renamed(dict):
+    """Values by name, which are also found by the names of before.
+
+    Args:
+        former: old name → the name now.
+    """
+
+    def __init__(self, values: Mapping[str, Any], former: Mapping[str, str]):
+        super().__init__(values)
+        self.former = {old: new for old, new in former.items()
+                       if new in values and old not in values}
+
+    def __missing__(self, name: str) -> Any:
+        if name not in self.former:
+            raise KeyError(name)
+        warn(name, self.former[name])
+        return self[self.former[name]]
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self.former
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default
+
+
+def by_old_names(values: dict[str, Any], former: Mapping[str, str]) -> dict[str, Any]:
+    """The same values, found by old names, too."""
+    return Renamed(values, former) if former else values
+
+
+def by_new_names(values: Mapping[str, Any], former: Mapping[str, str]) -> dict[str, Any]:
+    """Values by name, those with old names by the new ones.
+
+    Raises:
+        ModelError: one is given by both.
+    """
+    out = dict(values)
+    for old in former.keys() & values.keys():
+        new = former[old]
+        if new in values:
+            raise ModelError(f"'{old}' is now named '{new}', and both are given: drop '{old}'")
+        warn(old, new)
+        out[new] = out.pop(old)
+    return out
+
+
+def rekeyed(tree: Any, names: Mapping[str, str]) -> Any:
+    """The same tree of tuples, lists and dicts, other keys in these."""
+    if isinstance(tree, dict):
+        return {names.get(name, name): rekeyed(value, names) for name, value in tree.items()}
+    if isinstance(tree, tuple | list):
+        parts = [rekeyed(value, names) for value in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    return tree
+
+
+def unflattened(template: Any, leaves: Sequence[Any], former: Mapping[str, str]) -> Any:
+    """A tree like `template` of leaves that lie in the order of the names of before, old → new."""
+    old = rekeyed(template, {new: old for old, new in former.items()})
+    return rekeyed(jax.tree.unflatten(jax.tree.structure(old), leaves), former)
+
+
+def _flatten(values: Renamed):
+    names = sorted(values)
+    return [values[name] for name in names], (tuple(names), tuple(values.former.items()))
+
+
+jax.tree_util.register_pytree_node(
+    Renamed, _flatten,
+    lambda names, leaves: Renamed(dict(zip(names[0], leaves, strict=True)), dict(names[1])))
