@@ -1061,6 +1061,16 @@ def traces_of_lead_by_day(lab, day):
         sample("lead", dist.Normal(a + b * (day - 10010.0) + u[lab], sigma))
 
 
+@summed("traces_of_lead_by_day")
+def traces_of_lead_by_day_scaled(lab, day, lead):
+    a = deterministic("a", 0.01 * sample("raw_a", dist.Normal(0, 1)))
+    b = deterministic("b", 0.001 * sample("raw_b", dist.Normal(0, 1)))
+    tau = deterministic("tau", 0.005 * sample("raw_tau", dist.HalfNormal(1)))
+    sigma = deterministic("sigma", 0.005 * sample("raw_sigma", dist.HalfNormal(1)))
+    u = deterministic("u", tau * sample("raw_u", dist.Normal(0, 1).expand([6])))
+    sample("lead", dist.Normal(a + b * (day - 10010.0) + u[lab], sigma), obs=lead)
+
+
 R = rng(38)
 G = R.integers(0, 5, 40)
 X = 10000 + 3 * R.normal(size=40)
