@@ -179,6 +179,75 @@ def answer():
 """, False),
 }
 
+# the default answer, a posterior, beside the mode with its standard errors; both end in a summary
+MODELS = """
+import jax, jax.numpy as jnp, numpyro.distributions as dist, probml
+jax.config.update("jax_enable_x64", False)  # as users have it
+from numpyro import sample
+random = np.random.default_rng(0)
+def plane(seen, d):
+    @probml.model
+    def of_rows(x):
+        a = sample("a", dist.Normal(0.0, 5.0))
+        b = sample("b", dist.Normal(0.0, 2.0).expand([d]).to_event(1))
+        with probml.rows():
+            sample("y", seen(a + x @ b))
+    return of_rows
+@probml.model
+def line(x):
+    a, b = sample("a", dist.Normal(0.0, 5.0)), sample("b", dist.Normal(0.0, 2.0))
+    noise = sample("noise", dist.HalfNormal(2.0))
+    with probml.rows():
+        sample("y", dist.Normal(a + b * x, noise))
+@probml.model
+def schools(sigma):
+    mu, tau = sample("mu", dist.Normal(0.0, 5.0)), sample("tau", dist.HalfCauchy(5.0))
+    with probml.rows():
+        theta = sample("theta", dist.Normal(mu, tau))
+        sample("y", dist.Normal(theta, sigma))
+@probml.model
+def spline(B):
+    a, noise = sample("a", dist.Normal(0.0, 5.0)), sample("noise", dist.HalfNormal(1.0))
+    rough = sample("rough", dist.HalfNormal(1.0))
+    w = sample("w", dist.Normal(0.0, rough).expand([12]).to_event(1))
+    with probml.rows():
+        sample("y", dist.Normal(a + B @ w, noise))
+def rows(n, d, make):
+    x = random.normal(size=(n, d))
+    return {"x": x, "y": make(x @ np.linspace(-0.5, 0.5, d))}
+logits = lambda eta: dist.Bernoulli(logits=eta)
+coins = lambda eta: (random.logistic(size=len(eta)) < eta).astype(int)
+counts = lambda eta: random.poisson(np.exp(eta))
+def curve(n):
+    x = np.sort(random.uniform(size=n))
+    B = np.exp(-0.5 * ((x[:, None] - np.linspace(0, 1, 12)) / 0.08) ** 2)
+    return {"B": B, "y": np.sin(6 * x) + 0.3 * random.normal(size=n)}
+"""
+POSTERIORS = {
+    "logistic, 300 × 5": (
+        "plane(logits, 5)()", "rows(300, 5, coins)", "plane(logits, 4)()", "rows(200, 4, coins)"),
+    "five rows about a line": (
+        "line()", "{'x': np.arange(5.0), 'y': np.array([1.0, 2.1, 2.9, 4.2, 4.8])}", "line()",
+        "{'x': np.arange(6.0), 'y': np.array([1.0, 2.1, 2.9, 4.2, 4.8, 6.1])}"),
+    "eight schools": (
+        "schools()", "{'y': np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), "
+        "'sigma': np.array([15.0, 10, 16, 11, 9, 11, 10, 18])}", "schools()",
+        "{'y': np.array([28.0, 8, -3, 7, -1, 1]), 'sigma': np.array([15.0, 10, 16, 11, 9, 11])}"),
+    "spline of 12 functions, 100 rows": ("spline()", "curve(100)", "spline()", "curve(80)"),
+    "Poisson, 12 parameters": (
+        "plane(lambda eta: dist.Poisson(jnp.exp(eta)), 11)()", "rows(200, 11, counts)",
+        "plane(lambda eta: dist.Poisson(jnp.exp(eta)), 10)()", "rows(150, 10, counts)"),
+}
+for _name, (_model, _data, _other, _rows) in POSTERIORS.items():
+    JOBS[f"default posterior: {_name} (peer: MAP)"] = (f"""{MODELS}
+model, data, smaller, less = {_model}, {_data}, {_other}, {_rows}
+first = again = lambda: model.fit(data).summary()
+other = lambda: smaller.fit(less).summary()
+""", f"""{MODELS}
+model, data = {_model}, {_data}
+answer = lambda: model.fit(data, probml.MAP()).summary()
+""", False)
+
 
 def asked(code: str, environment: dict, data: str, python: str = sys.executable) -> list:
     """What a process of its own prints.
