@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from probml import DataError
-from probml.dataset.labels import Labels, labels_of
+from probml.dataset.labels import Labels, labels_of, tables_of
 
 
 class Steps(NamedTuple):
@@ -57,11 +56,7 @@ class Steps(NamedTuple):
         return self._told(parts, names, framed, True)
 
     def _told(self, parts: list, names: Sequence | None, framed: bool, ahead: bool) -> Any:
-        told = []
-        for own, part in zip(self.labels, parts, strict=True):
-            if own is not None:
-                part = own.table(part, names, own.following(len(part)) if ahead else None)
-            told.append(pd.DataFrame(part, columns=names) if own is None and framed else part)
+        told = tables_of(self.labels, parts, names, ahead, framed)
         return told if self.listed else told[0]
 
 

@@ -3,7 +3,7 @@ names of columns; answers about these rows, or about those that follow, bear the
 
 import datetime
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,6 +71,25 @@ class Labels(NamedTuple):
             return numbered
         first, every = int(index[-1]), int(apart[0])
         return pd.RangeIndex(first + every, first + every * (steps + 1), every, name=index.name)
+
+
+def tables_of(labels: Iterable[Labels | None], parts: Iterable, names: Sequence | None = None,
+              ahead: bool = False, framed: bool = False) -> list:
+    """Answers about sequences, (steps, ...) each, as Series or DataFrames with the labels of their
+    rows.
+
+    Args:
+        labels: of each sequence; None of an array, whose answer is an array.
+        names: of the columns, if others than the table's; of an answer of one axis, one.
+        ahead: the answers are about the steps that follow.
+        framed: answers about arrays are DataFrames, too.
+    """
+    out = []
+    for own, part in zip(labels, parts, strict=True):
+        if own is not None:
+            part = own.table(part, names, own.following(len(part)) if ahead else None)
+        out.append(pd.DataFrame(part, columns=names) if own is None and framed else part)
+    return out
 
 
 def _frequency(index: Any) -> Any:

@@ -3,13 +3,17 @@ steps of each row count."""
 
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from probml.dataset.frames import as_pandas, native
+from probml.dataset.labels import Labels, labels_of, tables_of
 from probml.dataset.sources import arrow_values
 from probml.errors import DataError
 from probml.structure.structure import Structure
+
+MATRICES = 3  # axes of sequences of vectors
 
 
 def padded(name: str, value: Any, unseen: bool = True) -> Any:
@@ -25,7 +29,8 @@ def padded(name: str, value: Any, unseen: bool = True) -> Any:
     if not isinstance(value, list | tuple) and not (isinstance(value, np.ndarray)
                                                     and value.dtype.hasobject and value.ndim == 1):
         return value
-    parts = [np.asarray(part) for part in value]
+    read = [labels_of(as_pandas(part)) for part in value]
+    parts = [np.asarray(part) for part, _ in read]
     if not parts or any(part.ndim == 0 for part in parts):
         return value
     lengths = [len(part) for part in parts]
@@ -33,7 +38,8 @@ def padded(name: str, value: Any, unseen: bool = True) -> Any:
         raise DataError(f"'{name}': sequence {lengths.index(0)} is empty, expected at least 1 "
                         f"step: drop it.")
     if len(set(lengths)) == 1:
-        return value
+        dated = any(own is not None and own.dates is not None for _, own in read)
+        return np.stack(parts) if dated else value
     tails = {part.shape[1:] for part in parts}
     if len(tails) > 1:
         odd = next(i for i, part in enumerate(parts) if part.shape[1:] != parts[0].shape[1:])
@@ -69,6 +75,55 @@ def of_table(data: Any) -> Any:
             else data.column(name) for name, kind in zip(schema.names, schema.types, strict=True)}
 
 
+class Labelled(NamedTuple):
+    """What tables say of the sequences of a site.
+
+    Attributes:
+        tables: one a sequence. labels: of each; None of an array. alone: one table, in no list.
+    """
+
+    tables: list
+    labels: list[Labels | None]
+    alone: bool
+
+    def ahead(self, values: np.ndarray, name: str | None) -> Any:
+        """Answers about the steps that follow, (n, steps, ...), as the tables came.
+
+        Args:
+            name: of a site that is in no table; None: the columns are those of the tables.
+        """
+        if values.ndim > MATRICES:
+            return values
+        names = None if name is None else [name] if values.ndim < MATRICES else [
+            f"{name}[{i}]" for i in range(values.shape[-1])]
+        found = tables_of(self.labels, values, names, ahead=True)
+        found = [native(part, own) for part, own in zip(found, self.tables, strict=True)]
+        return found[0] if self.alone else found
+
+
+def labelled(structure: Structure, data: Any) -> dict[str, Labelled]:
+    """The labels of sequences that were given as tables, one each, by the name of their site."""
+    out = {}
+    for name, value in data.items() if isinstance(data, Mapping) else ():
+        site, alone = structure.sites.get(name), _alone(structure, name, value)
+        if site is None or site.time is None or not (alone or isinstance(value, list | tuple)):
+            continue
+        tables = [value] if alone else list(value)
+        labels = [labels_of(as_pandas(part))[1] for part in tables]
+        if any(own is not None for own in labels):
+            out[name] = Labelled(tables, labels, alone)
+    return out
+
+
+def _alone(structure: Structure, name: str, value: Any) -> bool:
+    """Whether a value is one sequence as a Series or a table, whose rows are its steps."""
+    if isinstance(value, list | tuple | np.ndarray):
+        return False
+    site = structure.sites.get(name)
+    axes = 1 if site is None else len(site.along("steps"))
+    return len(getattr(value, "shape", ())) == axes and labels_of(as_pandas(value))[1] is not None
+
+
 def along_time(structure: Structure, items: Mapping[str, Any],
                steps: int | None) -> tuple[dict[str, Any], int, np.ndarray | None]:
     """The data of a model with chains, its sequences padded, their number of steps, and that of
@@ -84,6 +139,8 @@ def along_time(structure: Structure, items: Mapping[str, Any],
     for name, value in items.items():
         site = structure.sites.get(name)
         if name in structure.timed or (site is not None and site.time is not None):
+            if _alone(structure, name, value):
+                value = [value]
             before, value = value, padded(name, value, name not in structure.timed)
             if value is not before:
                 each[name] = np.array([len(part) for part in before])

@@ -9,7 +9,7 @@ import numpy as np
 
 from probml.assessment.bands import bands
 from probml.assessment.intervals import Interval
-from probml.dataset import tables
+from probml.dataset import ragged, tables
 from probml.dataset.sources.parts import by_parts
 from probml.errors import ModelError
 from probml.interface.answers import Answers
@@ -115,6 +115,10 @@ class Serving(Answers):
         """The steps that follow each row: site along time → the most probable states, or means, (n,
         steps, ...), given the row.
 
+        Sequences that were given as tables, a Series or a DataFrame of any library whose rows are
+        the steps, are answered as tables: the dates or numbers of rows go on, and the columns keep
+        their names. A list of tables is answered by a list, one table by one.
+
         For their distribution pad the data with NaN: predict_proba for probabilities, conditional
         for numbers, simulate(given=...) for joint draws.
 
@@ -162,5 +166,15 @@ class Serving(Answers):
         out = {name: ahead(name, filled[name]) for name in timed}
         numbers = [name for name in timed if name in structure.sites and not timed[name].states]
         bounds = {} if interval is None else bands(self, longer, numbers, interval, plug_in)
-        return out | {name: Interval(out[name], *(ahead(name, b) for b in pair))
-                      for name, pair in bounds.items()}
+        given = ragged.labelled(structure, data)
+        first = next(iter(given.values()), None)
+
+        def back(name, array):
+            if first is None:
+                return array
+            own = given.get(name)
+            return first.ahead(array, name) if own is None else own.ahead(array, None)
+
+        return {name: Interval(back(name, array), *(back(name, ahead(name, b))
+                                                    for b in bounds[name]))
+                if name in bounds else back(name, array) for name, array in out.items()}
