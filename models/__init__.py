@@ -55,13 +55,21 @@ if TYPE_CHECKING:  # for editors
         MixtureDiscriminant,  # noqa: F401
     )
     from probml.models.classifiers.fisher_estimator import FisherDiscriminant  # noqa: F401
-    from probml.models.classifiers.least_squares_estimator import LeastSquaresClassifier  # noqa: F401
+    from probml.models.classifiers.least_squares_estimator import (
+        LeastSquaresClassifier,  # noqa: F401
+    )
     from probml.models.classifiers.linear_classification import (
         linear_support_vector_machine as linear_support_vector_machine,
     )
     from probml.models.classifiers.linear_svm_estimator import LinearSVM  # noqa: F401
     from probml.models.classifiers.logistic_estimator import LogisticRegression  # noqa: F401
     from probml.models.classifiers.naive_bayes_estimator import NaiveBayes  # noqa: F401
+    from probml.models.classifiers.ordinal_regression import (
+        ordinal_regression as ordinal_regression,
+    )
+    from probml.models.classifiers.ordinal_regression_estimator import (
+        OrdinalRegression,  # noqa: F401
+    )
     from probml.models.classifiers.perceptron import perceptron as perceptron
     from probml.models.classifiers.perceptron_estimator import Perceptron  # noqa: F401
     from probml.models.experts.experts import (
@@ -113,6 +121,11 @@ if TYPE_CHECKING:  # for editors
     )
     from probml.models.latent_factors.scaling_estimator import MultidimensionalScaling  # noqa: F401
     from probml.models.latent_factors.sparse_coding_estimator import SparseCoding  # noqa: F401
+    from probml.models.mixed_models.formulas import formula  # noqa: F401
+    from probml.models.mixed_models.meta_analysis import meta_analysis as meta_analysis
+    from probml.models.mixed_models.meta_analysis_estimator import MetaAnalysis  # noqa: F401
+    from probml.models.mixed_models.mixed_model import mixed_model as mixed_model
+    from probml.models.mixed_models.mixed_model_estimator import MixedModel  # noqa: F401
     from probml.models.mixtures.column_estimators import (
         LatentClass,  # noqa: F401
         MixedMixture,  # noqa: F401
@@ -139,7 +152,6 @@ if TYPE_CHECKING:  # for editors
     from probml.models.regression.bayesian_regression_estimator import (
         BayesianLinearRegression,  # noqa: F401
     )
-    from probml.models.regression.formulas import formula  # noqa: F401
     from probml.models.regression.generalized_linear import generalized_linear as generalized_linear
     from probml.models.regression.generalized_linear import (
         logistic_regression as logistic_regression,
@@ -156,14 +168,6 @@ if TYPE_CHECKING:  # for editors
     from probml.models.regression.linear_regression import linear_regression as linear_regression
     from probml.models.regression.linear_regression import polynomial as polynomial
     from probml.models.regression.linear_regression import ridge as ridge
-    from probml.models.regression.meta_analysis import meta_analysis as meta_analysis
-    from probml.models.regression.meta_analysis_estimator import MetaAnalysis  # noqa: F401
-    from probml.models.regression.mixed_model import mixed_model as mixed_model
-    from probml.models.regression.mixed_model_estimator import MixedModel  # noqa: F401
-    from probml.models.regression.ordinal_regression import ordinal_regression as ordinal_regression
-    from probml.models.regression.ordinal_regression_estimator import (
-        OrdinalRegression,  # noqa: F401
-    )
     from probml.models.regression.results import likelihood_ratio_test  # noqa: F401
     from probml.models.regression.robust_regression import robust_regression as robust_regression
     from probml.models.regression.smoothing import bspline_basis as bspline_basis
@@ -220,7 +224,7 @@ _LATE = {
     "linear_regression": "regression.linear_regression",
     "polynomial": "regression.linear_regression",
     "ridge": "regression.linear_regression",
-    "mixed_model": "regression.mixed_model",
+    "mixed_model": "mixed_models.mixed_model",
     "robust_regression": "regression.robust_regression",
     "bspline_basis": "regression.smoothing",
     "smoothing": "regression.smoothing",
@@ -276,15 +280,15 @@ _LATE = {
     "NeuralNetworkClassifier": "neural_networks.neural_network_estimators",
     "NeuralNetworkRegressor": "neural_networks.neural_network_estimators",
     "Perceptron": "classifiers.perceptron_estimator",
-    "MetaAnalysis": "regression.meta_analysis_estimator",
-    "MixedModel": "regression.mixed_model_estimator",
-    "meta_analysis": "regression.meta_analysis",
-    "ordinal_regression": "regression.ordinal_regression",
+    "MetaAnalysis": "mixed_models.meta_analysis_estimator",
+    "MixedModel": "mixed_models.mixed_model_estimator",
+    "meta_analysis": "mixed_models.meta_analysis",
+    "ordinal_regression": "classifiers.ordinal_regression",
     "survival_regression": "regression.survival_regression",
-    "OrdinalRegression": "regression.ordinal_regression_estimator",
+    "OrdinalRegression": "classifiers.ordinal_regression_estimator",
     "SurvivalRegression": "regression.survival_regression_estimator",
     "likelihood_ratio_test": "regression.results",
-    "formula": "regression.formulas",
+    "formula": "mixed_models.formulas",
     "BayesianLinearRegression": "regression.bayesian_regression_estimator",
     "SmoothingSpline": "regression.smoothing_estimator",
     "Boosted": "trees.boosting_estimator",

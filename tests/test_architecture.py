@@ -21,7 +21,7 @@ FLOORS = (  # from the ground up: a room knows those below it
 )  # fmt: skip
 ZOO = (
     "frames", "summaries", "latent_factors", "bayesian_networks", "experts", "kernels", "mixtures", "regression",
-    "chains", "classifiers",
+    "chains", "classifiers", "mixed_models",
     "neural_networks", "hypotheses", "trees", "pictures", "commandline",
 )  # fmt: skip
 DOORS = {  # imports inside functions, each for what few runs ask while all pay for `import probml`

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from probml.dataset.digits import ROUNDING
+from probml.dataset.checks.digits import ROUNDING
 from probml.models.frames.clusters import clusters
 from probml.models.frames.measured import SHARE, TIME
 

@@ -3,7 +3,7 @@ near them, in any unit."""
 
 import numpy as np
 
-from probml.dataset.digits import ROUNDING
+from probml.dataset.checks.digits import ROUNDING
 from probml.models.frames.units import moments
 
 

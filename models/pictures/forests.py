@@ -9,8 +9,8 @@ import numpy as np
 from probml import DataError, ModelError
 from probml.estimators.rules import hold, within
 from probml.interface.showing.summaries import summarized
+from probml.models.mixed_models.meta_analysis_estimator import MetaAnalysis
 from probml.models.pictures.canvas import COLOURS, axes_of, fit_of, listed
-from probml.models.regression.meta_analysis_estimator import MetaAnalysis
 
 # the names under which tables hold them, in order
 ESTIMATE = ("estimate", "value", "mean", "coef", "effect", "yi", "odds ratio")

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.dataset import dataset, digits
+from probml.dataset import dataset
+from probml.dataset.checks import digits
 from probml.device import load
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status, planned

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from probml.dataset.checks.digits import ROUNDING
 from probml.dataset.dataset import Data
-from probml.dataset.digits import ROUNDING
 from probml.dataset.moments import Moments
 from probml.dataset.sources.sequences import along_steps
 from probml.language.measured import Measure

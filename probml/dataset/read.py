@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml import errors
-from probml.dataset import arrays, bounds, chain_inputs, frames, kinds, ragged, tables
+from probml.dataset import arrays, chain_inputs, frames, kinds, ragged, tables
+from probml.dataset.checks import bounds
 from probml.dataset.coding import indices as coding
 from probml.dataset.dataset import Data
 from probml.dataset.sources.arrow import as_table

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.dataset.checks.digits import measured
 from probml.dataset.dataset import Data
-from probml.dataset.digits import measured
 from probml.device.rows import Known, Rows
 from probml.factors.linear_chains import over, varying
 from probml.factors.naturals import argument_table, environment, over_states

@@ -10,7 +10,8 @@ import jax
 import numpy as np
 
 from probml import errors
-from probml.dataset import dataset, digits, stated, tables
+from probml.dataset import dataset, tables
+from probml.dataset.checks import digits, stated
 from probml.dataset.sources import parts
 from probml.device.few import Moments, by_cells, counted, few, moments
 from probml.device.load import load

@@ -10,7 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.dataset import dataset, digits, frames, read
+from probml.dataset import dataset, frames, read
+from probml.dataset.checks import digits
 from probml.dataset.coding.indices import REFUSE
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Status

@@ -13,7 +13,8 @@ from scipy.special import gammaln
 
 import probml
 from coded import codes
-from probml.dataset import digits, read
+from probml.dataset import read
+from probml.dataset.checks import digits
 from probml.engines.engine import Outcome, State, Status
 from probml.fits.double import precise
 

@@ -10,7 +10,8 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.dataset import read, stated
+from probml.dataset import read
+from probml.dataset.checks import stated
 from user_models import CASES
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from probml.dataset.digits import TOLD, measured
+from probml.dataset.checks.digits import TOLD, measured
 from probml.device.lanes import Lanes
 
 # rows of the data, chunks, rows a chunk, steps, blocks, steps of a block, cells, which of them is

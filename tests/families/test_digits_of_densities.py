@@ -161,7 +161,7 @@ def misses(name):
         right = np.asarray(formula(LONG(x), LONG(SIZES)), float)
         flat = shown if shown.ndim == 2 else shown[..., 0]
         spread = np.abs(flat[-1] - flat[0]) / 4
-        # what float32 cannot hold beside its spread, or is at an edge, is for double (dataset/digits.py)
+        # what float32 cannot hold beside its spread, or is at an edge, is for double (dataset/checks/digits.py)
         held = np.isfinite(right) & (np.abs(flat) < (2.0**23 if (flat == np.round(flat)).all() else 1e36)) & ((np.abs(flat) > 1e-36) | (flat == np.round(flat)))
         if "censored" not in name and not (flat == np.round(flat)).all():
             held &= (np.spacing(np.abs(flat).astype(np.float32)) < 2e-4 * spread) & (flat != 0) & (flat != 1)

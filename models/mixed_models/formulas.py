@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from probml import DataError, ModelError
-from probml.models.regression.formula_terms import INTERCEPT, Terms, refuse_habits, said, written
+from probml.models.classifiers.ordinal_regression_estimator import OrdinalRegression
+from probml.models.mixed_models.formula_terms import INTERCEPT, Terms, refuse_habits, said, written
+from probml.models.mixed_models.mixed_model_estimator import MixedModel
 from probml.models.regression.generalized_linear_estimators import GeneralizedLinearModel
-from probml.models.regression.mixed_model_estimator import MixedModel
-from probml.models.regression.ordinal_regression_estimator import OrdinalRegression
 from probml.models.regression.survival_regression import DISTRIBUTIONS
 from probml.models.regression.survival_regression_estimator import SurvivalRegression
 

@@ -12,8 +12,8 @@ from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
 from probml.language.given import labels
-from probml.models.regression.meta_analysis import meta_analysis
-from probml.models.regression.mixed_columns import numbers_of, table_of
+from probml.models.mixed_models.meta_analysis import meta_analysis
+from probml.models.mixed_models.mixed_columns import numbers_of, table_of
 from probml.models.regression.posterior_answers import is_posterior
 from probml.models.regression.results import RegressionResults
 from probml.models.regression.targets import beside

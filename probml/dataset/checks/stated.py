@@ -15,8 +15,8 @@ import jax
 import numpy as np
 from numpyro.distributions.distribution import validation_enabled
 
+from probml.dataset.checks.digits import measured
 from probml.dataset.dataset import Data
-from probml.dataset.digits import measured
 from probml.errors import ModelError
 from probml.jaxpr.levels import Level, Use
 from probml.plan.plan import Plan

@@ -29,10 +29,10 @@ from probml.estimators.validation import (
     column_or_1d,
 )
 from probml.models.frames.complete import Unsure
+from probml.models.mixed_models.mixed_columns import labels_of, numbers_of, table_of
+from probml.models.mixed_models.mixed_model import effect_sites, mixed_model
 from probml.models.regression.family_functions import mean_of_y
 from probml.models.regression.generalized_linear import ALIASES, FAMILIES, LINKS
-from probml.models.regression.mixed_columns import labels_of, numbers_of, table_of
-from probml.models.regression.mixed_model import effect_sites, mixed_model
 from probml.models.regression.posterior_answers import is_posterior, posterior_rows, predicted
 from probml.models.regression.results import RegressionResults
 from probml.models.regression.targets import COUNTS, beside, check_targets, family_of_targets

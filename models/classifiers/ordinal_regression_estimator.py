@@ -10,10 +10,10 @@ from probml import MAP, DataError, Fit, ModelError
 from probml.estimators.estimator import absent
 from probml.estimators.rules import ANY, SEED, one_of, parameter
 from probml.estimators.validation import check_is_fitted
+from probml.models.classifiers.ordinal_regression import ORDINAL_LINKS, ordinal_regression
 from probml.models.frames.framed import Framed, counted
 from probml.models.frames.margins import Margin
 from probml.models.regression.generalized_linear import LINKS
-from probml.models.regression.ordinal_regression import ORDINAL_LINKS, ordinal_regression
 from probml.models.regression.posterior_answers import is_posterior
 from probml.models.regression.results import RegressionResults
 from probml.models.regression.weak_priors import BAYES, ENGINE_OR_BAYES

@@ -1,0 +1,1 @@
+"""Mixed models, meta-analysis, and formulas as R writes them."""

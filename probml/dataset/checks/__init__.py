@@ -1,0 +1,1 @@
+"""What is said of data before anything is fitted."""
