@@ -17,8 +17,10 @@ from probml.engines.optimization.objective import flat, unflat
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import quoted
 from probml.evidence import density
+from probml.numerics.compiling import jit
 from probml.numerics.curvature import scaled, units
 from probml.numerics.optimum import Optimum
+from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed, placed_all
 from probml.plan.plan import Plan
 from probml.plan.spreads import noises, spreads
@@ -94,18 +96,26 @@ def _symmetries(plan: Plan, known: Known, top: Optimum, ways: np.ndarray, level:
             to `limit`: so their shares in others are below its root.
     """
     count = int(level.sum())
-    quantities = plan.structure.model.identified_by
-    if quantities is None or not count:
+    if plan.structure.model.identified_by is None or not count:
         return np.zeros((count, 0)), np.eye(count)
-
-    def identified(u):
-        return ravel_pytree(quantities({**known.given, **unflat(plan, u, known)}))[0]
-
-    moved = np.asarray(jax.vmap(lambda way: jax.jvp(identified, (placed(top.point),), (way,))[1])(
-        placed(ways.T.astype(top.point.dtype))), float)
+    moved = np.asarray(_moved(plan, known, placed(top.point),
+                              placed(ways.T.astype(top.point.dtype))), float)
     squares, mix = np.linalg.eigh(moved[level] @ moved[level].T)
     told = squares > limit * (moved**2).sum(1).max()
     return mix[:, ~told], mix[:, told]
+
+
+def _moved_along(plan: Plan, known: Known, point: jax.Array, ways: jax.Array) -> jax.Array:
+    """How fast what the model declares to be identified moves along directions, (directions,
+    quantities)."""
+    def identified(u: jax.Array) -> jax.Array:
+        quantities = plan.structure.model.identified_by({**known.given, **unflat(plan, u, known)})
+        return ravel_pytree(quantities)[0]
+
+    return jax.vmap(lambda way: jax.jvp(identified, (point,), (way,))[1])(ways)
+
+
+_moved = jit(_moved_along, seldom=ONCE, static_argnums=0)
 
 
 def along_the_way(plan: Plan, known: Known, top: Optimum, steps: int) -> Found:
