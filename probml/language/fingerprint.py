@@ -39,7 +39,7 @@ def fingerprint(function: Callable) -> Hashable:
     Cost: about 0.1 ms for a function of a few lines, and a copy of the arrays that it reads.
     """
     if not isinstance(function, types.FunctionType) or (
-        _shipped(function) and "<locals>" not in function.__qualname__
+        _shipped(function) and "<" not in function.__qualname__  # nor a lambda, which has no name
     ):
         return function
     try:

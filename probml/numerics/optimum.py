@@ -414,8 +414,8 @@ def newton_converged(value, gradient, hessian):
 
 
 def negligible(value):
-    """A gain that is none, at a value of this size."""
-    return jnp.maximum(1e-10, 10 * jnp.finfo(value.dtype).eps) * (1 + jnp.abs(value))
+    """A gain that is none, at a value of this size; of a NumPy number no program is made."""
+    return max(1e-10, 10 * float(jnp.finfo(value.dtype).eps)) * (1 + abs(value))
 
 
 Climb = Callable[[np.ndarray, int], tuple[np.ndarray, float, np.ndarray]]

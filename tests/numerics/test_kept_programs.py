@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 import cases
+import probml.models
 from compilations import counted
+from probml.language.fingerprint import fingerprint
 from probml.models import GaussianMixture, HiddenMarkov, LogisticRegression, bayesian_network
+from probml.numerics import identity
 from probml.numerics.kept import disk, holding, programs
 
 X = np.random.default_rng(0).normal(size=(40, 2)) + 4.0 * np.arange(40)[:, None] // 20
@@ -91,3 +94,13 @@ def test_programs_are_let_go_where_they_fill_memory_or_mappings(mappings, grown,
     assert holding.let_go() is goes and len(cleared) == goes
     monkeypatch.setattr(holding, "_MADE", [holding.OFTEN])
     assert holding.let_go() is (mappings >= holding.MOST)  # what stays is no reason to let go again
+
+
+def test_programs_of_every_function_of_the_library_can_be_kept():
+    """What it reads, and what it declares, is told by value or found again by its name."""
+    functions = [value for name in probml.models.__all__
+                 if hasattr(value := getattr(probml.models, name), "identified_by")]
+    assert len(functions) > 30
+    for each in functions:
+        declared = [each.identified_by] if each.identified_by else []
+        assert identity.digest(*map(fingerprint, [each.function, *declared])), each.__name__
