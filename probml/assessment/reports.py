@@ -1,6 +1,5 @@
 """What a posterior looks like from outside: summary tables, arviz."""
 
-import functools
 import math
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -8,6 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 from probml.assessment import dimensions, either_arviz, prior_arviz, whole_arviz
 from probml.assessment.inside import at_draws, row_latents, row_values
@@ -58,7 +58,7 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
     columns = list(dict.fromkeys(column for record in records for column in record))
     if "note" in columns:  # behind the numbers
         columns = [*(column for column in columns if column != "note"), "note"]
-    table = _estimates()(records, columns=columns or ["parameter", "value"])
+    table = Estimates(records, columns=columns or ["parameter", "value"])
     out = table.set_index("parameter")
     if "note" in out:
         out["note"] = out["note"].fillna("")
@@ -70,24 +70,17 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
     return out
 
 
-@functools.cache
-def _estimates() -> type:
-    """The class of summaries, made when pandas is loaded."""
-    import pandas as pd
+class Estimates(pd.DataFrame):
+    """A pandas table. What reads its column 'value', the estimates of a point, goes on where the
+    data send a fit without a named engine to a posterior: they are its means there."""
 
-    class Estimates(pd.DataFrame):
-        """A pandas table. What reads its column 'value', the estimates of a point, goes on where
-        the data send a fit without a named engine to a posterior: they are its means there."""
+    @property
+    def _constructor(self) -> type:
+        return Estimates
 
-        @property
-        def _constructor(self) -> type:
-            return Estimates
-
-        def __getitem__(self, key: Any) -> Any:
-            lacks = isinstance(key, str) and key == "value" and key not in self.columns
-            return super().__getitem__("mean" if lacks and "mean" in self.columns else key)
-
-    return Estimates
+    def __getitem__(self, key: Any) -> Any:
+        lacks = isinstance(key, str) and key == "value" and key not in self.columns
+        return super().__getitem__("mean" if lacks and "mean" in self.columns else key)
 
 
 def covariance(fit: Fitted, names: Sequence[str],

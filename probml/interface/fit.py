@@ -35,6 +35,7 @@ from probml.interface.showing.looks import fit_html, fit_rich, fit_text
 from probml.interface.showing.subject import Subject, of_fit
 from probml.interface.tables.in_tables import in_tables
 from probml.language.given import mapping
+from probml.language.renamed import rows_by_old_names
 from probml.numerics.compiling import jit
 from probml.numerics.precision import in_its_own
 from probml.numerics.tiers import ASKED
@@ -134,8 +135,9 @@ class Fit(Questions):
 
     def _table(self, widths: Widths | None):
         """The summary with such standard errors; None: with none, which costs nothing."""
-        return reports.summary(self, functools.partial(answers.chains, self),
-                               answers.loops(self), widths)
+        table = reports.summary(self, functools.partial(answers.chains, self),
+                                answers.loops(self), widths)
+        return rows_by_old_names(table, self.model.renamed)
 
     def _covariance(self, names: Sequence[str], data: Any = None, weights: Any = None):
         """The joint covariance of parameters, told in units, their entries behind one another; NaN

@@ -110,3 +110,17 @@ def test_a_saved_estimator_of_before_prints_what_it_printed():
     with pytest.warns(DeprecationWarning, match="'Subject_spread' is now named 'sd_Subject'"):
         old = model.fit_.params["Subject_spread"]
     np.testing.assert_array_equal(old, model.fit_.params["sd_Subject"])
+
+
+def test_rows_of_a_summary_are_found_by_the_old_name(fit):
+    table = fit.summary()
+    with OLD:
+        assert table.loc["bias", "sd"] == table.loc["intercept", "sd"]
+    with OLD:
+        some = table["sd"][["bias", "beta[0]"]]
+    np.testing.assert_array_equal(some, table["sd"][["intercept", "beta[0]"]])
+    assert [*table.index] == ["beta[0]", "intercept", "variance"]
+    with pytest.raises(KeyError):
+        table.loc["slope"]
+    again = pickle.loads(pickle.dumps(table))
+    assert again.equals(table) and type(again) is type(table)
