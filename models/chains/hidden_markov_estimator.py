@@ -376,7 +376,7 @@ class HiddenMarkov(ByName, OfEmissions):
 
     def aic(self, X, lengths=None):
         """−2 log p(X) + 2 · parameters (Akaike 1974); the lower the better."""
-        return criteria(self.score(X, lengths), self.n_parameters_, 1)["aic"]
+        return criteria(self.score(X, lengths), self.n_parameters_)["aic"]
 
     def bic(self, X, lengths=None):
         """−2 log p(X) + parameters · log n, n the number of steps (Schwarz 1978); the lower the

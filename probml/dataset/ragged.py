@@ -29,7 +29,8 @@ def padded(name: str, value: Any, unseen: bool = True) -> Any:
     if not isinstance(value, list | tuple) and not (isinstance(value, np.ndarray)
                                                     and value.dtype.hasobject and value.ndim == 1):
         return value
-    read = [labels_of(as_pandas(part)) for part in value]
+    read = [(part, None) if isinstance(part, np.ndarray | np.generic | float | int) else
+            labels_of(as_pandas(part)) for part in value]
     parts = [np.asarray(part) for part, _ in read]
     if not parts or any(part.ndim == 0 for part in parts):
         return value

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 
-def criteria(loglik: float, parameters: int, rows: float) -> dict[str, float]:
+def criteria(loglik: float, parameters: int, rows: float = np.nan) -> dict[str, float]:
     """What models of the same rows are compared by: the log-likelihood, the number of parameters,
-    AIC and BIC, both the lower the better."""
+    AIC and BIC, both the lower the better; without the number of rows no BIC."""
     return {"loglik": loglik, "parameters": parameters, "aic": -2 * loglik + 2 * parameters,
             "bic": -2 * loglik + parameters * np.log(rows)}
 

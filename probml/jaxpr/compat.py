@@ -1,7 +1,7 @@
 """The private parts of JAX that probml uses, what each is for, and what is lost where a version has
 none: no other file imports from `jax._src`.
 
-The first four have to be there. The others are looked up when they are first asked for, and answer
+The first three have to be there. The others are looked up when they are first asked for, and answer
 None (or False) where JAX has changed: programs are then the same, but slower to start.
 """
 
@@ -13,7 +13,6 @@ import numpy as np
 from jax._src import config, core, source_info_util
 
 is_outside_of_traces: Callable[[], bool] = core.trace_state_clean
-abstract_value: Callable[[Any], Any] = core.shaped_abstractify
 trace_settings: Callable[[], tuple] = config.trace_context
 as_written_at: Callable[[Any], Any] = source_info_util.user_context
 """A context in which equations are said to come from such a traceback."""

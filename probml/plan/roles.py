@@ -104,8 +104,9 @@ def _is_summed(request: Request, site: Site, state: str | None, has_children: bo
     asked = site.name in request.targets
     clamped = site.chain and state == "seen" and not _countable(request.structure, site)
     hidden = has_children or asked or state == "likelihood" or site.chain
-    if not (clamped or state != "seen" and hidden) or has_children:
-        return clamped or state != "seen" and hidden
+    summed = clamped or state != "seen" and hidden
+    if not summed or has_children:
+        return summed
     if asked and state is None and math.prod(site.cells) > 1:
         return False  # a vector leaf is predicted from its parents, cell by cell
     if site.states is None and not any(site.name in joint for joint in request.joints):

@@ -71,8 +71,9 @@ def along_the_flattest(plan: Plan, known: Known, top: Optimum, steps: int) -> Fo
     ways, within = np.zeros((len(end), len(kept))), np.ones(len(end))
     ways[kept], within[kept] = unit[:, None] * axes, unit
     same, told = _symmetries(plan, known, top, ways, level, limit)
-    symmetry = tuple(Finding.of(Code.SYMMETRY, names=quoted(_named(plan, known, top, np.linalg.norm(
-        ways[:, level] @ same, axis=1)))) for _ in same.T[:1])
+    share = np.linalg.norm(ways[:, level] @ same, axis=1)
+    symmetry = () if not same.size else (
+        Finding.of(Code.SYMMETRY, names=quoted(_named(plan, known, top, share))),)
     if not told.size:
         return symmetry, None
     bent, turned = np.linalg.eigh(told.T @ (curvature[level, None] * told))

@@ -286,12 +286,16 @@ def second_looks(problem: Problem, prior: bool, begun: Mapping, climb: Maximize)
         moved = {name: 2 * start[name] - end[name] for name in names}
         return {**end, **moved} if any(np.any(end[name] != start[name]) for name in names) else None
 
-    def drawn(number: int, _: Coordinates) -> Coordinates | None:
+    @functools.cache
+    def draws() -> Coordinates | None:
         try:
-            found = jax.device_get(prior_draws(plan, known, noise_of(plan, SECOND, problem.seed)))
+            return jax.device_get(prior_draws(plan, known, noise_of(plan, SECOND, problem.seed)))
         except UNDRAWABLE:
             return None
-        return {name: value[number] for name, value in found.items()}
+
+    def drawn(number: int, _: Coordinates) -> Coordinates | None:
+        found = draws()
+        return None if found is None else {name: value[number] for name, value in found.items()}
 
     return [*(look("the mirror image about the start", functools.partial(mirrored, names))
               for names in dict.fromkeys(_mirrored_names(plan))),

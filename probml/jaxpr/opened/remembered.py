@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.api_util import shaped_abstractify
 
-from probml.jaxpr.compat import abstract_value, is_outside_of_traces, trace_settings
+from probml.jaxpr.compat import is_outside_of_traces, trace_settings
 from probml.jaxpr.memo import memo
 from probml.jaxpr.opened.shortened import traced
 
@@ -30,7 +31,7 @@ def remembered(count: int) -> Callable[[Callable], Callable]:
             leaves, tree = jax.tree.flatten(trees)
             if is_outside_of_traces():
                 return function(*args)
-            avals = tuple(map(abstract_value, leaves))
+            avals = tuple(map(shaped_abstractify, leaves))
             short, results = program(made, tree, avals, trace_settings())
             return jax.tree.unflatten(results, short.run(leaves))
 
