@@ -70,7 +70,7 @@ def _of_fit(fit: Fit, table: pd.DataFrame, steps: int, interval: float | None,
 
 
 def _of_estimator(estimator: Any, table: pd.DataFrame, steps: int, interval: float | None,
-             layout: Layout) -> dict[str, np.ndarray]:
+                  layout: Layout) -> dict[str, np.ndarray]:
     rows, settings = columns_of(estimator, table), {}
     if interval is not None:
         if "interval" not in inspect.signature(estimator.forecast).parameters:

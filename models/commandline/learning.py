@@ -259,9 +259,9 @@ def _meta(table: pd.DataFrame, wish: Wish) -> Any:
                         f"drop the others, --drop '{text[1]}', or give each 0/1 columns")
     moderators = others.drop(columns=text)
     estimator = _made(MetaAnalysis, wish._replace(settings=said), random_state=wish.seed,
-                 engine=wish.engine)
+                      engine=wish.engine)
     return estimator.fit(y, X[error], moderators if len(moderators.columns) else None,
-                    list(others[text[0]]) if text else None)
+                         list(others[text[0]]) if text else None)
 
 
 def _regression(table: pd.DataFrame, wish: Wish) -> Any:
@@ -308,7 +308,7 @@ def _hidden_markov(table: pd.DataFrame, wish: Wish) -> Any:
         raise DataError(f"column '{text[0]}' is text: a sequence needs numbers, one row per step; "
                         f"drop it, --drop '{text[0]}', or use it to identify sequences, --by")
     estimator = _made(HiddenMarkov, wish, n_states=2 if wish.sizes is None else wish.sizes,
-                 random_state=wish.seed, engine=wish.engine)
+                      random_state=wish.seed, engine=wish.engine)
     return estimator.fit(numbers if by is None else sequences(numbers, table, by))
 
 

@@ -117,7 +117,7 @@ def _description(fit: "pd.Series", weights: np.ndarray, n: int, d: int, covarian
 def _bounds(X, sizes: list[int], covariance: str, seed: int) -> list[float]:
     """`bound` of every size."""
     estimator = GaussianMixture(sizes, covariance_type=covariance, random_state=seed, engine=VB(),
-                           criterion="bound")
+                                criterion="bound")
     try:
         with warnings.catch_warnings():  # the sizes of the other criteria end where these do
             warnings.filterwarnings("ignore", ".*the largest tried", UserWarning)

@@ -73,7 +73,7 @@ def ask(fitted, X, numbers=True) -> Asked:
 
         def data(rows):
             return estimator._asked(rows if columns is None or hasattr(rows, "columns")
-                               else type(X)(rows, columns=columns))
+                                    else type(X)(rows, columns=columns))
 
     elif X is not None:
         if not isinstance(X, Mapping):

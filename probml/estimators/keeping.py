@@ -117,7 +117,7 @@ class Portable:
         if not isinstance(getattr(estimator, "fit_", None), Fit):
             raise TypeError(f"its fit_ is {getattr(estimator, 'fit_', None)!r:.60}")
         count, names = (getattr(estimator, name, None) for name in ("n_features_in_",
-                                                               "feature_names_in_"))
+                                                                    "feature_names_in_"))
         if not isinstance(count, int | None) or names is not None and (
                 np.shape(names) != (count,) or not all(isinstance(name, str) for name in names)):
             raise TypeError(f"its columns are {count!r:.60} of names {names!r:.60}")

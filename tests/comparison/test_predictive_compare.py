@@ -167,7 +167,7 @@ def test_estimators_tell_their_density_in_units_of_the_answer():
     x = rng.normal(size=(80, 1))
     y = 500 + 30 * x[:, 0] + 20 * rng.normal(size=80)
     estimators = {"normal": BayesianLinearRegression(), "curve": SmoothingSpline(5),
-             "robust": RobustRegression(df=5.0)}
+                  "robust": RobustRegression(df=5.0)}
     table = probml.compare(estimators, {"x": x, "y": y}, target="y", folds=3)
     logs = np.empty(80)
     for train, test in KFold(3, shuffle=True, random_state=0).split(x):

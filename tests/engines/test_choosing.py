@@ -72,7 +72,7 @@ def test_unseen_cells_and_weights_go_with_it():
     holes = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
     weights = np.random.default_rng(1).integers(1, 3, 150)
     estimator = GaussianMixture([1, 2], covariance_type="diag", n_init=2).fit(holes,
-                                                                         sample_weight=weights)
+                                                                              sample_weight=weights)
     twice = GaussianMixture([1, 2], covariance_type="diag",
                             n_init=2).fit(np.repeat(holes, weights, 0))
     np.testing.assert_allclose(estimator.table_.loglik[0], twice.table_.loglik[0], rtol=1e-6)

@@ -79,7 +79,7 @@ def test_a_climb_within_an_m_step_keeps_the_digits_of_its_gain_in_float32(seed):
     thousands of nats the last hundredths of their gain were rounding (−327.849 for −327.8316)."""
     with jax.enable_x64(False):
         estimator = HiddenMarkov(4, emission="poisson", initial="stationary", prior=False,
-                            random_state=seed).fit(QUAKES[:, None])
+                                 random_state=seed).fit(QUAKES[:, None])
     assert estimator.score(QUAKES[:, None]) > -327.8316 - 0.005
 
 

@@ -66,7 +66,7 @@ def test_without_priors_and_with_large_counts_it_is_scikit_learns():
     X = 1e5 * np.random.default_rng(2).gamma(2.0, size=(12, 3)) @ np.random.default_rng(3).gamma(
         0.5, size=(3, 8))
     estimator = PoissonFactors(3, shape=1e-9, rate=1e-12, component_shape=1e-9, component_rate=1e-12,
-                          tol=1e-7, max_iter=2000, n_init=1).fit(X)
+                               tol=1e-7, max_iter=2000, n_init=1).fit(X)
     peer = NMF(3, beta_loss="kullback-leibler", solver="mu", max_iter=10_000, tol=1e-11,
                init="nndsvda", random_state=0).fit(X)
     ours, theirs = estimator.amounts_ @ estimator.components_, peer.transform(X) @ peer.components_

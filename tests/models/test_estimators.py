@@ -168,7 +168,7 @@ def test_shapes_and_counts_of_a_mixture_are_scikit_learns(kind):
     estimator = GaussianMixture(3, covariance_type=kind)
     estimator.n_features_in_ = 4
     estimator.fit_ = estimator._model(3).at({"weights": peer.weights_, "mean": peer.means_,
-                                   "precision": peer.precisions_})
+                                             "precision": peer.precisions_})
     assert estimator.n_parameters_ == peer._n_parameters()
     np.testing.assert_allclose(estimator.covariances_, peer.covariances_, rtol=1e-6)
     assert estimator.precisions_.shape == peer.precisions_.shape
@@ -207,7 +207,7 @@ def test_narrow_components_without_rows_empty_themselves_and_leave_the_others_as
     means = np.r_[[[0.0, 0.0], [6.0, 6.0]], np.full((8, 2), 100.0)]
     # where the rows' own scale is expected of a component, one without rows wins some
     estimator = GaussianMixture(10, concentration=0.001, scale=0.1, means_init=means,
-                           precisions_init=np.stack([np.eye(2)] * 10)).fit(x)
+                                precisions_init=np.stack([np.eye(2)] * 10)).fit(x)
     assert (estimator.weights_[2:] < 1e-3).all()
     np.testing.assert_allclose(estimator.weights_[:2], [0.6, 0.4], atol=0.06)
 
@@ -292,7 +292,7 @@ def test_a_class_of_two_modes_needs_a_mixture_of_its_own():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator", [NaiveBayes(), GaussianDiscriminant(), GaussianDiscriminant("shared", prior=False),
-             MixtureDiscriminant(2)]
+                  MixtureDiscriminant(2)]
 )
 def test_classifiers_learn_from_unseen_cells_and_labels_together(estimator):
     holes = np.where(np.random.default_rng(0).random(X.shape) < 0.15, nan, X)
@@ -347,7 +347,7 @@ def test_a_table_brings_kinds_labels_and_unseen_cells(table):
     frame, y = table
     estimator = NaiveBayes().fit(frame, y)
     assert estimator.columns_.kinds == ("normal", "categorical", "categorical",
-                                   "categorical") and estimator.score(frame, y) > 0.9
+                                        "categorical") and estimator.score(frame, y) > 0.9
     # the order of the Categorical
     assert estimator.columns_.labels[1:] == ((False, True), ("hill", "town", "sea"), ("no", "yes"))
     n = (y == "ill").sum()

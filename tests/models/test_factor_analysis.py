@@ -186,7 +186,7 @@ def test_a_fit_repeats_pickles_samples_and_names_its_features(holed):
 def test_a_weight_of_three_is_a_row_thrice_and_offsets_do_not_matter(estimator):
     thrice = estimator(2, prior=False).fit(np.r_[X[:50], X[:50], X[:50]])
     ours = estimator(2, prior=False).fit(X + 1e6,
-                                    sample_weight=np.r_[np.full(50, 3.0), np.full(100, 1e-9)])
+                                         sample_weight=np.r_[np.full(50, 3.0), np.full(100, 1e-9)])
     np.testing.assert_allclose(ours.get_covariance(), thrice.get_covariance(), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(ours.mean_ - 1e6, thrice.mean_, atol=1e-6)
 

@@ -344,7 +344,7 @@ def test_lists_and_lengths_are_the_same_sequences(estimator, sequences):
                                    np.concatenate(getattr(estimator, asked)(sequences)), atol=1e-10)
     assert estimator.score(sequences) == pytest.approx(estimator.score(X, lengths), rel=1e-12)
     assert estimator.score(sequences) == pytest.approx(sum(estimator.score(part) for part in sequences),
-                                                  rel=1e-10)
+                                                       rel=1e-10)
     assert estimator.predict(X).shape == (93,)  # one sequence, not four
     assert estimator.score(sequences[0][:, 0]) == pytest.approx(estimator.score(sequences[0]), rel=1e-12)
     flat = HiddenMarkov(2, random_state=0).fit([part[:, 0] for part in sequences])

@@ -170,7 +170,7 @@ def test_passengers_fall_into_few_groups_of_which_none_collapses(passengers):
     assert (estimator.n_components_ in (2, 3) and estimator.weights_.min() > 0.05
             and "collapsed" not in estimator.status)
     assert estimator.columns_.kinds == ("categorical", "categorical", "normal", "normal", "categorical",
-                                   "categorical", "categorical")
+                                        "categorical", "categorical")
     gains = np.diff(estimator.table_["loglik"])
     assert gains[0] > 20 and (gains[estimator.n_components_ :] < 60).all()
 

@@ -308,7 +308,7 @@ def test_error_rates_on_vowels_are_the_published_ones(shared_data):
     softmax = LogisticRegression(C=np.inf).fit(train[columns], train.y)
     assert loglik(softmax, train[columns], train.y) >= fit["softmax"]["loglik_train"] - 1e-4
     estimators = {"softmax": softmax, "lda": FisherDiscriminant(),
-             "qda": GaussianDiscriminant(prior=False)}
+                  "qda": GaussianDiscriminant(prior=False)}
     for name, estimator in estimators.items():
         estimator.fit(train[columns], train.y)
         for part, frame in (("train", train), ("test", test)):
@@ -321,7 +321,7 @@ def test_error_rates_on_vowels_are_the_published_ones(shared_data):
 
 
 @pytest.mark.parametrize("estimator", [LogisticRegression(), LinearSVM(), LeastSquaresClassifier(),
-                                  FisherDiscriminant()])
+                                       FisherDiscriminant()])
 def test_one_class_and_labels_that_are_floats_are_refused(estimator):
     with pytest.raises(ValueError, match="class"):
         clone(estimator).fit(UNITS, np.zeros(len(UNITS)))

@@ -435,7 +435,7 @@ def test_the_evidence_of_diabetes_is_not_below_scikit_learns(shared_data):
     x, y = load_diabetes(return_X_y=True)
     x, y = (x - x.mean(0)) / x.std(0), y - y.mean()
     estimator, peer = (BayesianLinearRegression(fit_intercept=False).fit(x, y),
-                  reference["bayesian_ridge"])
+                       reference["bayesian_ridge"])
     assert estimator.log_evidence_ >= peer["score_last"] - 1e-6
     np.testing.assert_allclose([estimator.alpha_, estimator.lambda_], [peer["alpha"], peer["lam"]], rtol=1e-4)
     np.testing.assert_allclose(estimator.coef_, peer["coef"], atol=1e-4)

@@ -112,7 +112,7 @@ def test_sleepstudy_is_that_of_lmer(shared_data, name, criterion):
     data = pd.read_csv(shared_data / found["dataset"])
     want = found["fits"][name][criterion]
     estimator = MixedModel({"Subject": ["1", "Days"] if "slope" in name else ["1"]},
-                      reml=criterion == "REML", correlated="uncorrelated" not in name)
+                           reml=criterion == "REML", correlated="uncorrelated" not in name)
     estimator.fit(data[["Days", "Subject"]], data["Reaction"])
     assert estimator.loglik_ == pytest.approx(want["loglik"], abs=1e-6)
     np.testing.assert_allclose([estimator.intercept_, *estimator.coef_], list(want["fixed"].values()),

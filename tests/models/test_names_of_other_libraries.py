@@ -55,7 +55,7 @@ def test_columns_of_transforms_are_a_table_where_that_is_asked():
 
 
 @pytest.mark.parametrize("estimator", [models.FactorAnalysis(1, max_iter=1),
-                                  models.SparseCoding(2, max_iter=1)], ids=repr)
+                                       models.SparseCoding(2, max_iter=1)], ids=repr)
 def test_what_has_not_converged_is_a_convergence_warning(estimator):
     for kind in (ConvergenceWarning, RuntimeWarning):
         with warnings.catch_warnings():

@@ -59,7 +59,7 @@ def test_a_network_without_hidden_layers_is_softmax_regression():
 
 def test_mini_batches_and_early_stopping_are_a_setting():
     estimator = NeuralNetworkClassifier(8, optimizer=optax.adam(0.05), batch_rows=20, steps=30_000,
-                                   held_out=0.25, patience=4, random_state=3)
+                                        held_out=0.25, patience=4, random_state=3)
     estimator.fit(X, Y)
     assert estimator.score(X, Y) > 0.9 and len(estimator.held_out_) == len(estimator.history_)
     again = NeuralNetworkClassifier(**estimator.get_params()).fit(X, Y)
@@ -86,7 +86,7 @@ def test_held_out_rows_choose_the_weight_decay(moons):
 def test_the_weights_of_a_network_have_a_posterior():
     estimator = NeuralNetworkClassifier(3, engine=probml.Laplace()).fit(X[:60], Y[:60])
     averaged, plug = estimator.predict_proba(X), estimator.fit_.predict_proba(estimator.as_data(X), "y",
-                                                                    plug_in=True)
+                                                                              plug_in=True)
     assert np.abs(averaged - plug).max() > 0.01 and estimator.score(X, Y) > 0.8
 
 

@@ -266,7 +266,7 @@ def test_a_report_and_files_show_it_too(tmp_path):
 def test_no_engine_puts_a_prior_on_coefficients_without_a_penalty(kind, engine):
     """In small units, where a prior of one unit would say everything."""
     estimator = {"logistic": LogisticRegression(C=np.inf, engine=engine),
-            "robust": RobustRegression(engine=engine)}.get(
+                 "robust": RobustRegression(engine=engine)}.get(
                 kind, GeneralizedLinearModel(kind, engine=engine) if kind in Y else None)
     y = Y[{"logistic": "bernoulli", "robust": "normal"}.get(kind, kind)]
     found = estimator.fit(1e-3 * Z, y).fit_.summary()

@@ -102,7 +102,7 @@ def test_cells_may_be_unseen():
     whole[np.isnan(whole[:, 0]), 0] = 0.0  # then every two rows have a cell in common
     estimator = KMedoids(3).fit(whole)
     np.testing.assert_allclose(estimator.inertia_, loss(nan_euclidean_distances(whole),
-                                                   estimator.medoid_indices_))
+                                                        estimator.medoid_indices_))
 
 
 def test_what_cannot_be_grouped_is_refused():

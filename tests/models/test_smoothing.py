@@ -109,7 +109,7 @@ def test_a_p_spline_of_fixed_smoothness_is_eilers_and_marxs(shared_data):
         x, y, reference = example(shared_data, name)
         for fixed in reference["pspline_fixed"]:
             estimator = SmoothingSpline(19, penalty="differences", lam=fixed["lambda"]).fit(x[:, None],
-                                                                                       y)
+                                                                                            y)
             np.testing.assert_allclose(estimator.predict(np.array(reference["grid"], float)[:, None]),
                                        fixed["mean"], rtol=1e-8, atol=1e-10)
             np.testing.assert_allclose(((y - estimator.predict(x[:, None])) ** 2).sum(), fixed["rss"],

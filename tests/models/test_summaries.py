@@ -193,7 +193,7 @@ def test_a_loaded_fit_has_the_standard_errors_that_were_computed(tmp_path):
     random = np.random.default_rng(7)
     x = random.normal(size=(80, 2))
     estimator = models.LogisticRegression().fit(pd.DataFrame(x, columns=["a", "b"]),
-                                           random.random(80) < 1 / (1 + np.exp(-x[:, 0])))
+                                                random.random(80) < 1 / (1 + np.exp(-x[:, 0])))
     before = estimator.summary()["Coefficients"]
     estimator.save(tmp_path / "estimator.npz")
     pd.testing.assert_frame_equal(probml.load(tmp_path / "estimator.npz").summary()["Coefficients"],

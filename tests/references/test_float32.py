@@ -117,7 +117,7 @@ def menarche(link):
     def fit(folder):
         table = columns(folder, "menarche.csv")
         estimator = GeneralizedLinearModel("binomial", link=link).fit(table[["Age"]], table.Menarche,
-                                                                 trials=table.Total)
+                                                                      trials=table.Total)
         return {"coefficients": estimator.coef_, "intercept": estimator.intercept_,
                 "errors": estimator.standard_errors_, "deviance": estimator.deviance_}
 

@@ -82,7 +82,7 @@ def test_votes_with_unseen_cells_give_the_tables_and_posteriors_of_e1071(shared_
     votes = table(shared_data, fit["dataset"])
     X, y = votes.drop(columns="Class"), votes["Class"]
     estimator = NaiveBayes(prior=laplace > 0, alpha=max(laplace, 1), concentration=EMPIRICAL,
-                      max_iter=5000, tol=1e-14).fit(X, y)
+                           max_iter=5000, tol=1e-14).fit(X, y)
     assert X.isna().to_numpy().sum() == 392
     np.testing.assert_allclose(estimator.class_prior_ * len(y), list(fit["class_counts"].values()),
                                rtol=1e-9)
@@ -174,11 +174,11 @@ def test_categorical_naive_bayes_gives_the_log_posteriors_of_scikit_learn(shared
     names = [column for column in train if column != fit["target"]]
     categories = {column: sorted(set(train[column]) | set(test[column])) for column in names}
     estimator = NaiveBayes(alpha=alpha, concentration=EMPIRICAL,
-                      categories=categories).fit(train[names], train[fit["target"]])
+                           categories=categories).fit(train[names], train[fit["target"]])
     assert list(estimator.classes_) == fit["classes"]
     np.testing.assert_allclose(estimator.class_prior_, fit["class_prior"], rtol=1e-9)
     found, code = estimator.predict_log_proba(test[names]), np.searchsorted(estimator.classes_,
-                                                                       test[fit["target"]])
+                                                                            test[fit["target"]])
     np.testing.assert_allclose(found[:10], fit["log_posterior_first10"], atol=1e-8)
     np.testing.assert_allclose(-found[np.arange(len(code)), code].mean(), fit["mean_log_loss"],
                                atol=1e-8)
@@ -204,7 +204,7 @@ def test_a_text_classifier_gives_the_tables_and_posteriors_of_scikit_learn(share
     # At the posterior mean, as scikit-learn: averaged over the posterior, a word that comes again
     # surprises less (Dirichlet–multinomial).
     estimator = NaiveBayes(kinds=kind, alpha=alpha, concentration=EMPIRICAL,
-                      plug_in=True).fit(counts[~test], labels[~test])
+                           plug_in=True).fit(counts[~test], labels[~test])
     np.testing.assert_allclose(np.log(estimator.class_prior_), fit["class_log_prior"], atol=1e-10)
     words = np.log([estimator.tables_[j]["probs"] for j in range(10)]).T
     np.testing.assert_allclose(words, fit["feature_log_prob_first10_words"], atol=1e-9)
@@ -230,7 +230,7 @@ def test_discriminant_analysis_of_vowels_errs_as_often_as_that_of_r(shared_data,
     # that decides
     n, free = (528, 517) if covariance == "shared" else (48, 47)
     found = estimator.fit_.model.at({**estimator.fit_.params,
-                                "precision": estimator.fit_.params["precision"] * free / n})
+                                     "precision": estimator.fit_.params["precision"] * free / n})
     for part, rows in (("train", train), ("test", test)):
         predicted = estimator.classes_[found.predict({"x": rows.drop(columns="y").to_numpy()})]
         assert (predicted != rows["y"]).mean() == pytest.approx(fit[name][f"{part}_error"],
@@ -346,7 +346,7 @@ def test_the_texts_about_china_have_the_probabilities_of_the_textbook(textbook):
                               book["classes"])
     words = {word: j for j, word in enumerate(book["vocabulary"])}
     estimator = NaiveBayes(kinds="multinomial", alpha=book["laplace"], concentration=EMPIRICAL,
-                      plug_in=True).fit(counts, classes)
+                           plug_in=True).fit(counts, classes)
     for label, row in (("china", 0), ("not", 1)):
         for word in ("chinese", "tokyo", "japan"):
             if expected := book["multinomial"].get(f"p_{word}_given_{label}"):
@@ -360,7 +360,7 @@ def test_the_texts_about_china_have_the_probabilities_of_the_textbook(textbook):
                                rtol=1e-9)
 
     estimator = NaiveBayes(kinds="bernoulli", alpha=book["laplace"],
-                      concentration=EMPIRICAL).fit(np.minimum(counts, 1), classes)
+                           concentration=EMPIRICAL).fit(np.minimum(counts, 1), classes)
     found = np.array([estimator.tables_[j]["probs"] for j in range(6)])
     np.testing.assert_allclose(found[:, 0], book["bernoulli"]["feature_prob_china"], rtol=1e-9)
     np.testing.assert_allclose(found[:, 1], book["bernoulli"]["feature_prob_not"], rtol=1e-9)

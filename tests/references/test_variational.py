@@ -53,7 +53,7 @@ def test_words_left_out_are_about_as_hard_to_guess_as_with_scikit_learns_and_gen
     found = []
     for seed in range(3):
         estimator = TopicModel(said["topics"], doc_topic_prior=said["alpha"],
-                          topic_word_prior=said["eta"], random_state=seed).fit(train)
+                               topic_word_prior=said["eta"], random_state=seed).fit(train)
         topics = estimator.components_ / estimator.components_.sum(1, keepdims=True)
         logs = np.log(estimator.transform(seen) @ topics)
         found.append(np.exp(-(scored * logs)[scored > 0].sum() / scored.sum()))
