@@ -253,6 +253,10 @@ class Engine(ABC):
         does."""
         return ""
 
+    def order(self, problem: Problem) -> float:
+        """Its rung, for this problem: engines of lower ones are asked before."""
+        return self.rung or 0
+
     def taken(self, data: Data) -> Data:
         """The data as the engine takes them: with values of latent variables of rows that it
         samples itself (Data.carrying); the plan of a Problem is of these.

@@ -24,26 +24,28 @@ LADDER = tuple(sorted((engine for engine in _OFFERED if engine.rung is not None)
 ON_REQUEST = tuple(engine for engine in _OFFERED if engine.rung is None)
 
 
-def choose(data: Data) -> tuple[Engine, dict[Engine, Refusal | str]]:
-    """The first engine of the ladder that neither refuses nor is passed over, and the reasons of
-    those that do: a refusal, or words.
+def choose(data: Data) -> tuple[tuple[Engine, ...], dict[Engine, Refusal | str]]:
+    """The engines that neither refuse nor are passed over where nobody names one, in the order in
+    which they are asked, and the reasons of those that do: a refusal, or words.
 
     Raises:
         Refusal: all of them did.
     """
-    chosen: Engine | None = None
+    asked: dict[Engine, float] = {}
     reasons: dict[Engine, Refusal | str] = {}
     for engine in LADDER:
-        why = refusal(engine, data, asked=False) or engine.passed_over(
-            problem_of(engine, data, False))
+        why: Refusal | str | None = refusal(engine, data, asked=False)
+        if why is None:
+            problem = problem_of(engine, data, False)
+            why = engine.passed_over(problem)
         if why:
             reasons[engine] = why
         else:
-            chosen = chosen or engine
-    if chosen is None:
+            asked[engine] = engine.order(problem)
+    if not asked:
         told = [str(advised(why, data)) for why in reasons.values() if isinstance(why, Refusal)]
         raise Refusal("no engine can treat this model: " + "; ".join(dict.fromkeys(told)))
-    return chosen, reasons
+    return tuple(sorted(asked, key=asked.__getitem__)), reasons
 
 
 def refusal(engine: Engine, data: Data, asked: bool = True) -> Refusal | None:

@@ -27,7 +27,7 @@ from probml.engines.engine import (
     problem_of,
 )
 from probml.engines.findings import Code, Finding
-from probml.engines.ladder import LADDER, advised, choose, refusal
+from probml.engines.ladder import advised, choose, refusal
 from probml.engines.laplace import about_optimum
 from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
@@ -127,8 +127,8 @@ def _inferred(
         engine = _in_batches(engine, held)
     asked, ladder = engine, (engine,)
     if engine is None:
-        engine, reasons = choose(held)
-        ladder = tuple(each for each in LADDER if each not in reasons)
+        ladder, _ = choose(held)
+        engine = ladder[0]
     plan = planned(engine.taken(held), asked)
     # computed anew
     start = {name: value for name, value in (start or {}).items()

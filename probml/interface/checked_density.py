@@ -40,7 +40,7 @@ def checked_density(model: Bound, data: Any, engine: Any, seed: int) -> DensityC
         if engine is not None and (why := refusal(engine, held)) is not None:
             raise advised(why, held)
         asked = engine is not None
-        engine = engine or choose(held)[0]
+        engine = engine or choose(held)[0][0]
         try:
             plain = _plain(model, met.model, data) if met.model.whole else None
         except Unknown as why:

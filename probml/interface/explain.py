@@ -102,7 +102,7 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
 def _engines(held: dataset.Data, plan: Plan,
              others: Sequence[Engine]) -> tuple[dict[str, str], ...]:
     """Those of the ladder, of which one is chosen, and the others."""
-    chosen, reasons = choose(held)
+    (chosen, *_), reasons = choose(held)
     out = []
     for engine in LADDER:
         words = engine.offered if plan.free else "possible"
