@@ -193,10 +193,15 @@ def _listed(model: Bound, found: Mapping[str, Site], closed, depends: list,
             for name, site in out.items()}
 
 
-def intervened(model: Bound, values: Mapping[str, Any]) -> tuple:
+def intervened(model: Bound, values: Mapping[str, Any],
+               specs: Mapping[str, tuple] | None = None) -> tuple:
     """What a model holds of an intervention: (site, frozen value in NumPyro's layout for a row),
-    checked."""
-    sites, out = trace(model.plain).sites, dict(model.interventions)
+    checked.
+
+    Args:
+        specs: of its inputs, as of `trace`.
+    """
+    sites, out = trace(model.plain, specs or None).sites, dict(model.interventions)
     for name, value in values.items():
         where = f"do({{'{name}': ...}})"
         if name not in sites or not sites[name].rows:
