@@ -49,6 +49,7 @@ def told(fit: Fitted) -> dict[str, np.ndarray]:
         "shapes": fit.shapes, "pattern": fit.pattern,
         "posterior": None, "double": fit.double, "columns": fit.columns,
         "seed": fit.seed, "structure": _portrait(fit),
+        "places": dict(getattr(fit.model.generative, "places", {})),
     } | said  # fmt: skip
     arrays: dict[str, np.ndarray] = {}
     meta["zoo"] = origin(fit.model, arrays)
