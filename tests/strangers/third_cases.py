@@ -131,7 +131,7 @@ def do_codes():
             sample("y", dist.Normal(1.0 * face * second, 1.0))
 
     fit = dice().at({})
-    y = np.array([5.8, 3.0])
+    y = np.array([8.2, 3.1])
     f, s = np.arange(1, 4)[:, None], np.arange(2, 5)[None]
     joint = norm.pdf(y[:, None, None], f * s) / 9
     close(fit.log_prob({"y": y}), np.log(joint.sum((1, 2))), "log_prob")
@@ -177,7 +177,7 @@ def factor_chain():
             g = sample("g", dist.Bernoulli(0.5))
             z = sample("z", chain())
             sample("y", dist.Normal(2.0 * z + g[..., None], 1.0).to_event(1))
-            factor("boost", boost * g)
+            factor("boosted", boost * g)
 
     y, boost = np.array([[0.4, 2.2, 3.0], [1.0, 1.1, 0.2]]), np.array([1.3, -0.5])
     logs = np.array([[chain_sum(norm.logpdf(r[:, None], 2.0 * np.arange(2) + g), INITIAL,
@@ -221,7 +221,7 @@ def factor_plate():
             z = sample("z", dist.Categorical(jnp.array([0.5, 0.3, 0.2])))
             with plate("votes", 3):
                 sample("v", dist.Bernoulli(0.2 + 0.3 * z))
-            factor("lean", lean * (z == 2))
+            factor("leaning", lean * (z == 2))
 
     v = np.array([[1.0, np.nan, 1.0], [0.0, 0.0, np.nan]])
     lean = np.array([0.8, 2.0])
