@@ -14,6 +14,7 @@ sys.path.insert(0, str(HERE))
 
 import cases  # noqa: E402
 import more_cases  # noqa: E402, F401
+import fourth_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401
 
 import probml  # noqa: E402

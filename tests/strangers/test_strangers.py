@@ -12,6 +12,7 @@ if str(HERE) not in sys.path:
 
 import cases  # noqa: E402
 import more_cases  # noqa: E402, F401
+import fourth_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401
 
 
