@@ -58,11 +58,13 @@ def tests() -> list[tuple[set[str], set[str]]]:
     found = []
     for path in sorted(TESTS.rglob("*.py")):
         text = path.read_text()
-        functions = {node.name: ast.get_source_segment(text, node) or ""
-                     for node in ast.parse(text).body
-                     if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        nodes = [node for node in ast.parse(text).body
+                 if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        functions = {node.name: ast.get_source_segment(text, node) or "" for node in nodes}
+        cases = {node.name for node in nodes if path.parent.name == "strangers"
+                 and node.decorator_list}
         for name in functions:
-            if name.startswith("test_"):
+            if name.startswith("test_") or name in cases and "close(" in functions[name]:
                 whole = "\n".join(functions[other] for other in _called(name, functions))
                 found.append((_matching(MECHANISMS, whole), _matching(QUESTIONS, whole)))
     return found
@@ -142,7 +144,11 @@ def main() -> None:
         print("mechanism × question:", *(f"{m} × {q}" for m in names for q in QUESTIONS
               if not asked[m, q] + answered[m, q]), sep="\n  ")
         return
-    print(f"{len(written)} tests; {len(drawn)} cases of the generator\n")
+    tried = [pairs[frozenset(two)] + made[frozenset(two)] for two in combinations(names, 2)]
+    answered_by = [asked[m, q] + answered[m, q] for m in names for q in QUESTIONS]
+    print(f"{len(written)} tests; {len(drawn)} cases of the generator; of {len(tried)} pairs of "
+          f"mechanisms {tried.count(0)} are never tried, of {len(answered_by)} pairs of a mechanism "
+          f"and a question {answered_by.count(0)}\n")
     print("| |", " | ".join(map(str, range(1, len(names) + 1))), "|")
     print("|---" * (len(names) + 1) + "|")
     for i, a in enumerate(names):
