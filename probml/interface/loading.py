@@ -19,8 +19,8 @@ from probml.fits import former, saving
 from probml.fits.plain import named, unpacked
 from probml.interface.fit import Fit
 from probml.interface.known import known
-from probml.interface.tables.tabled import Tabled
 from probml.interface.model import Generative
+from probml.interface.tables.tabled import Tabled
 from probml.language.given import file_named
 from probml.language.language import Bound
 from probml.language.renamed import rekeyed

@@ -4,11 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import scipy.stats as st
-from cases import back, case, clinic, clinic_joint, share, tables, weights_of
 from numpyro import deterministic, factor, plate, sample
 from oracles_of_strangers import close, norm, normal_mean
 
 import probml
+from cases import back, case, clinic, clinic_joint, share, tables, weights_of
 
 
 @case("two tables × a patient without visits, one patient alone, rows in another order")

@@ -6,7 +6,6 @@ import numpyro.distributions as dist
 import pandas as pd
 import scipy.special as sp
 import scipy.stats as st
-from cases import back, case, share
 from numpyro import deterministic, factor, handlers, plate, sample
 from oracles_of_strangers import (
     chain_log,
@@ -23,6 +22,7 @@ from oracles_of_strangers import (
 )
 
 import probml
+from cases import back, case, share
 
 INITIAL, TRANSITION = np.array([0.6, 0.4]), np.array([[0.9, 0.1], [0.3, 0.7]])
 
@@ -438,7 +438,7 @@ def matrix_mixture():
     def full():
         with probml.rows():
             z = sample("z", dist.Bernoulli(0.4))
-            g = sample("g", dist.Bernoulli(0.3 + 0.4 * z))
+            sample("g", dist.Bernoulli(0.3 + 0.4 * z))
             sample("x", dist.MultivariateNormal(jnp.array(mean)[z], covariance_matrix=jnp.array(cov)[z]))
 
     fit = full().at({})

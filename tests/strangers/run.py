@@ -12,11 +12,11 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-import cases  # noqa: E402
-import more_cases  # noqa: E402, F401
 import fourth_cases  # noqa: E402, F401
+import more_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401
 
+import cases  # noqa: E402
 import probml  # noqa: E402
 
 

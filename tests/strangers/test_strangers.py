@@ -10,13 +10,12 @@ HERE = Path(__file__).parent
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
-import cases  # noqa: E402
-import more_cases  # noqa: E402, F401
 import fourth_cases  # noqa: E402, F401
+import more_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401
 
+import cases  # noqa: E402
 import probml  # noqa: E402
-
 
 # the quickest, and of each kind that was found one
 QUICK = ("mask_proba", "mask_chain", "factor_do", "tables_decode", "tables_soft", "tables_do",

@@ -4,11 +4,9 @@ units and codes that do not begin at 0."""
 import jax
 import jax.numpy as jnp
 import numpy as np
-
 import numpyro.distributions as dist
 import pandas as pd
 import scipy.stats as st
-from cases import back, case, line_posterior, pasted_kinds, share
 from more_cases import INITIAL, TRANSITION, chain
 from numpyro import deterministic, factor, handlers, plate, sample
 from oracles_of_strangers import (
@@ -22,6 +20,7 @@ from oracles_of_strangers import (
 )
 
 import probml
+from cases import back, case, line_posterior, pasted_kinds, share
 
 # ---- interventions --------------------------------------------------------------------------------
 

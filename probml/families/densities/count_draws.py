@@ -1,5 +1,5 @@
-"""Draws of large counts. The samplers of JAX accept a proposal by differences of log Γ, which have no digits
-left in single precision from 10⁷ on: draws of Poisson(2·10⁷) are a fifth too wide."""
+"""Draws of large counts. The samplers of JAX accept a proposal by differences of log Γ, which have
+no digits left in single precision from 10⁷ on: draws of Poisson(2·10⁷) are a fifth too wide."""
 
 import copy
 import functools

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import lax
 
-from probml.families.densities import count_draws
 from probml.families import log_linear
+from probml.families.densities import count_draws
 from probml.families.entry import Entry
 from probml.families.forms.beta import BETA
 from probml.families.likelihood import Likelihood

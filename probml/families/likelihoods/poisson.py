@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from probml.families.densities import count_draws
 from probml.families import log_linear
+from probml.families.densities import count_draws
 from probml.families.entry import Entry
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
 from probml.families.likelihood import Likelihood
