@@ -50,8 +50,9 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
     shared = sorted({parent for name in constant for parent in sites[name].parents}
                     & {parent for parent in site.parents if sites[parent].rows})
     others = _with_other_values(fit, held, shared)
+    at_others = [factors(fit, other) for other in others]
     if any(factors(there).min() < -ALIKE for there in _far(fit)) or any(
-            _no_probability(factors(fit, other), own) for other in others):
+            there.min() < -ALIKE for there in at_others):
         return None
     several = math.prod(site.cells) > 1
     points = [] if several else [*((there, held) for there in _about(fit, own, factors)),
@@ -63,6 +64,8 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
         found.append(find_interval([each.values[i] for each in tables],
                                    [mass / mass.sum() for mass in masses], shares[:, i],
                                    not site.discrete))
+    if None in found and any((there == 0.0).any() for there in at_others):
+        return None  # values at which nothing is divided by: a weight of these
     if several or None in found:
         raise Refusal(
             f"model '{fit.model.name}': factor {quoted(constant)} depends on the parameters of "
@@ -81,12 +84,6 @@ def _with_other_values(fit: Fitted, held: Data, names: Sequence[str]) -> list[Da
         return []
     drawn = candidates(fit, without(held, names), VALUES, 0, True)[0]
     return [observing(held, {name: drawn[name][:, k] for name in names}) for k in range(VALUES)]
-
-
-def _no_probability(there: np.ndarray, own: np.ndarray) -> bool:
-    """Whether factors divide by no probability that they divide by elsewhere, in some row: they are
-    above 1, or they do not divide at all."""
-    return bool((there < -ALIKE).any() or ((np.abs(there) < ALIKE) & (np.abs(own) > ALIKE)).any())
 
 
 def _below(held: Data, name: str) -> set[str]:
