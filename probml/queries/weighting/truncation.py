@@ -64,9 +64,10 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
         found.append(find_interval([each.values[i] for each in tables],
                                    [mass / mass.sum() for mass in masses], shares[:, i],
                                    not site.discrete))
-    if None in found and any((there == 0.0).any() for there in at_others):
+    unknown = several or None in found
+    if unknown and any((there == 0.0).any() for there in at_others):
         return None  # values at which nothing is divided by: a weight of these
-    if several or None in found:
+    if unknown:
         raise Refusal(
             f"model '{fit.model.name}': factor {quoted(constant)} depends on the parameters of "
             f"'{site.name}' ({site.kind}) and not on its value, and raises the density of every "
