@@ -103,7 +103,7 @@ def _counted(distribution: dist.Distribution) -> dist.Distribution:
 
     def whole(name: str, value: Any) -> Any:
         if isinstance(value, dist.Distribution):
-            return _counted(value)
+            return sharp(value) if value.is_discrete else _counted(value)
         if type(value) in (list, tuple):
             return type(value)(whole("", part) for part in value)
         constraint = distribution.arg_constraints.get(name)

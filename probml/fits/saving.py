@@ -25,6 +25,8 @@ from probml.structure.portrait import portrait
 
 ZOO = "probml.models."  # whose functions a file may name
 ERRORS = 2**20  # numbers of standard errors that a file holds at the most: 8 MiB
+ACTED = ("save: this fit stands after do(); save the one before, and call do() on what is loaded: "
+         "it costs nothing")
 
 
 def save(fit: Fitted, path: str | os.PathLike) -> None:
@@ -35,8 +37,7 @@ def save(fit: Fitted, path: str | os.PathLike) -> None:
 def told(fit: Fitted) -> dict[str, np.ndarray]:
     """All that a file holds of a fit, name → array; "meta" is JSON."""
     if fit.model.interventions:
-        raise ModelError("save: this fit stands after do(); save the one before, and call do() on "
-                         "what is loaded: it costs nothing")
+        raise ModelError(ACTED)
     said, belief = fit.belief.saved()
     meta = {
         "format": 1, "model": repr(fit.model),
@@ -48,6 +49,7 @@ def told(fit: Fitted) -> dict[str, np.ndarray]:
         "shapes": fit.shapes, "pattern": fit.pattern,
         "posterior": None, "double": fit.double, "columns": fit.columns,
         "seed": fit.seed, "structure": _portrait(fit),
+        "places": dict(getattr(fit.model.generative, "places", {})),
     } | said  # fmt: skip
     arrays: dict[str, np.ndarray] = {}
     meta["zoo"] = origin(fit.model, arrays)

@@ -272,8 +272,8 @@ class Fit(Questions):
                 raise ModelError(f"do({{'{name}': {value!r}}}): expected one of its labels, "
                                  f"{list(labels)}")
             codes[name] = value if labels is None else labels.index(value) + self._low(name)
-        return replace(self, model=self.model.do(codes), learnt=self.learnt or self.model,
-                       kept=None, again=None)
+        return replace(self, model=self.model._acted(codes, self.shapes),
+                       learnt=self.learnt or self.model, kept=None, again=None)
 
     def table(self, site: str):
         """The conditional probability table of a discrete site as a pandas table: parents in rows,

@@ -3,8 +3,9 @@ inputs each question's data tell it."""
 
 import functools
 import inspect
+import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ import numpy as np
 from probml.dataset import dataset, read
 from probml.dataset.coding.indices import REFUSE, bounds
 from probml.errors import ModelError
+from probml.fits import saving
 from probml.interface.fit import Fit, as_tree
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.readings import told
 from probml.interface.functions.replay import without_rows
 from probml.interface.record import enough
-from probml.language.given import numbers
+from probml.language.given import mapping, numbers
 from probml.language.language import Bound
 from probml.language.renamed import by_old_names
 from probml.numerics.precision import in_its_own
@@ -61,7 +63,13 @@ def _told(structure: Structure, fit: Fit) -> Fit:
 @dataclass(frozen=True, eq=False, repr=False)
 class _Deferred(Fit):
     """A Fit at known parameters of a model with inputs: the data of each question tell their
-    shapes, and so which Fit answers it."""
+    shapes, and so which Fit answers it.
+
+    Attributes:
+        acted: site → its value by an intervention that waits for these shapes.
+    """
+
+    acted: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -78,7 +86,23 @@ class _Deferred(Fit):
         return enough(read.read(model, data, self.names, rows, None, steps, unknown), self.point)
 
     def _of(self, held: dataset.Data) -> Fit:
-        return _told(held.structure, replace(self, model=held.model, shapes=held.shapes))
+        found = _told(held.structure, replace(self, model=held.model, shapes=held.shapes))
+        return found.do(self.acted) if self.acted else found
+
+    def do(self, values: Mapping[str, Any]) -> Fit:
+        """See Fit.do."""
+        try:
+            trace(self.model)
+        except ModelError:  # it is checked with the data of each question
+            values = mapping(values, "do(values)", "{'smoke': 1}")
+            return replace(self, acted={**self.acted, **values})
+        return super().do(values)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """See Fit.save."""
+        if self.acted:
+            raise ModelError(saving.ACTED)
+        super().save(path)
 
 
 def _resolved(verb: str):

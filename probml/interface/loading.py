@@ -20,6 +20,7 @@ from probml.fits.plain import named, unpacked
 from probml.interface.fit import Fit
 from probml.interface.known import known
 from probml.interface.model import Generative
+from probml.interface.tables.tabled import Tabled
 from probml.language.given import file_named
 from probml.language.language import Bound
 from probml.language.renamed import rekeyed
@@ -110,8 +111,11 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
     read = bool(model.generative.key)
     if meta["identity"] != model.identity or meta.get("read", read) != read:
         raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass the "
-                         f"model it was fitted with; for a function without rows() use load(path, "
-                         f"model.read(data))")
+                         f"model it was fitted with; for a function without rows(), or of several "
+                         f"tables, use load(path, model.read(data))")
+    if isinstance(model.generative, Tabled) and meta.get("places"):
+        # as wide as the data were that were fitted; a question may have more rows, or fewer
+        model = type(model)(model.generative.wide(meta["places"]), model.settings)
     meta, arrays = former.by_new_names(meta, arrays, model.renamed)
     shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
     if not shapes and model.inputs:  # parameters that were given, for data of any shape

@@ -325,8 +325,11 @@ class Model(Bound):
                 outside the site's support.
         """
         self.check_context()
-        values = mapping(values, "do(values)", "{'smoke': 1}")
-        return Model(self.generative, self.settings, intervened(self, values))
+        return self._acted(mapping(values, "do(values)", "{'smoke': 1}"))
+
+    def _acted(self, values: Mapping[str, Any], specs: Mapping[str, tuple] | None = None):
+        """As do; `specs`: of the inputs, where they are known."""
+        return Model(self.generative, self.settings, intervened(self, values, specs))
 
     def log_density(self, data: Any, params: Mapping[str, Any],
                     labels: Mapping[str, tuple] | None = None):

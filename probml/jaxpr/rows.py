@@ -264,8 +264,9 @@ class Rowwise(Domain[Rows]):
         return value._replace(axis=axes[0])
 
     def _leads_to_itself(self, eqn: Any, values: Sequence[Rows]) -> bool:
-        """Whether indices depend on the row's number only where that leads to the row itself: what
-        varies with it is known, and along the axis of rows of what is read or written."""
+        """Whether indices depend on the row's number only where that leads to the row itself, or to
+        what is the same for all of them: what varies with it is known, and along the axis of rows
+        of what is read or written."""
         dims = eqn.params.get("dimension_numbers")
         columns: Sequence[int] = getattr(dims, "start_index_map", ()) or getattr(
             dims, "scatter_dims_to_operand_dims", ())
@@ -277,8 +278,9 @@ class Rowwise(Domain[Rows]):
             lines[..., column], np.broadcast_to(lines[:1, ..., column], lines.shape[:-1]),
             equal_nan=True)]
         axis, inner = values[0][:2]
-        return (axis is not None and inner == 1 and set(varying) <= {axis}
-                and _shape(eqn.invars[0])[axis] == self.rows)
+        shape = _shape(eqn.invars[0])
+        axes = self._row_sized(shape) if axis is None else [axis]
+        return inner == 1 and set(varying) <= {axis for axis in axes if shape[axis] == self.rows}
 
 
 def _shape(atom: Any) -> tuple[int, ...]:

@@ -35,7 +35,9 @@ class Tabled(dist.Distribution):
 
     @property
     def variance(self):
-        return (self.weights * (self.values - self.centre[..., None]) ** 2).sum(-1)
+        # far nodes weigh nothing, and their squares are no numbers of single precision
+        away = jnp.where(self.weights > 0, self.values - self.centre[..., None], 0.0)
+        return (self.weights * away**2).sum(-1)
 
     @property
     def _below(self):

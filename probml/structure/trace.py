@@ -57,13 +57,14 @@ def trace(model: Bound,
 def structure_of(model: Bound, specs: Mapping[str, tuple]) -> Structure:
     """The model traced for its inputs: some of them, in a model with chains, have an axis of time,
     which is found by trying."""
-    failure, plain = None, None
+    failures: list[ModelError] = []
+    plain = None
     try:
         plain = trace(model, specs)
         if not plain.chains:
             return plain
     except ModelError as error:
-        failure = error
+        failures.append(error)
     long = [name for name, (shape, _) in specs.items() if shape and None not in shape]
     for size in range(len(long), 0, -1):
         for names in itertools.combinations(long, size):
@@ -73,12 +74,12 @@ def structure_of(model: Bound, specs: Mapping[str, tuple]) -> Structure:
                 found = trace(model, {n: ((None, *s[1:]), kind) if n in names else (s, kind)
                                       for n, (s, kind) in specs.items()})
             except ModelError as error:
-                failure = failure or error
+                failures.append(error)
                 continue
             if found.chains:
                 return found
-    if plain is None:
-        raise failure
+    if plain is None:  # what is refused in words, before what the function said of other shapes
+        raise next((error for error in failures if error.__cause__ is None), failures[0])
     return plain
 
 
@@ -192,10 +193,15 @@ def _listed(model: Bound, found: Mapping[str, Site], closed, depends: list,
             for name, site in out.items()}
 
 
-def intervened(model: Bound, values: Mapping[str, Any]) -> tuple:
+def intervened(model: Bound, values: Mapping[str, Any],
+               specs: Mapping[str, tuple] | None = None) -> tuple:
     """What a model holds of an intervention: (site, frozen value in NumPyro's layout for a row),
-    checked."""
-    sites, out = trace(model.plain).sites, dict(model.interventions)
+    checked.
+
+    Args:
+        specs: of its inputs, as of `trace`.
+    """
+    sites, out = trace(model.plain, specs or None).sites, dict(model.interventions)
     for name, value in values.items():
         where = f"do({{'{name}': ...}})"
         if name not in sites or not sites[name].rows:

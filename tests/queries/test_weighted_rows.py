@@ -1,6 +1,8 @@
 """Rows that numpyro.factor weighs answer as NumPy does with a table of all their values: every model
 of weighted_models.py, every question."""
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -153,3 +155,45 @@ def test_a_factor_that_is_the_same_in_every_row_counts_in_each_as_numpyros(c):
     model, y = two_plates(c=c), np.arange(6.0).reshape(3, 2)
     want = log_density(model, (3,), {}, {"mu": np.zeros(2), "y": y.T})[0]
     np.testing.assert_allclose(model.log_density({"y": y}, {"mu": np.zeros(2)}), want, rtol=1e-6)
+
+
+# what a site depends on, with the weights of its values: its log weights and the values
+ABOVE = {"a latent kind": (lambda: sample("a", dist.Categorical(jnp.array([0.5, 0.3, 0.2]))),
+                           np.log([0.5, 0.3, 0.2]), np.arange(3.0)),
+         "a latent number": (lambda: sample("a", dist.Normal(0.5, 1.0)),
+                             -0.5 * (np.linspace(-8, 9, 4001) - 0.5) ** 2,
+                             np.linspace(-8, 9, 4001))}
+BELOW = {"normal": (lambda a: dist.Normal(2.0 * a, 1.0), lambda a: 2.0 * a),
+         "student": (lambda a: dist.StudentT(5.0, a, 1.0), lambda a: a),
+         "counts": (lambda a: dist.Poisson(jnp.exp(0.3 * a)), lambda a: np.exp(0.3 * a)),
+         "gamma": (lambda a: dist.Gamma(2.0, jnp.exp(-0.3 * a)), lambda a: 2.0 * np.exp(0.3 * a))}
+
+
+QUICK = ("a latent kind", "normal", 0.7)
+
+
+@pytest.mark.parametrize("above, below, tilt", [
+    pytest.param(*one, marks=[] if one == QUICK else [pytest.mark.slow])
+    for one in itertools.product(ABOVE, BELOW, (0.7, -0.7, 0.0))])
+def test_a_factor_of_what_a_site_depends_on_is_no_truncation_of_it(above, below, tilt):
+    """As for tilt > 0 and without a parameter that could be moved it was taken for."""
+
+    @probml.model
+    def tilted(c):
+        with probml.rows():
+            a = ABOVE[above][0]()
+            factor("tilt", c * a)
+            sample("y", BELOW[below][0](a))
+
+    _, log, values = ABOVE[above]
+    weight = np.exp(log + tilt * values)
+    fit = tilted().at({})
+    want = weight @ BELOW[below][1](values) / weight.sum()
+    np.testing.assert_allclose(fit.predict({"c": [tilt]}, "y"), [want], rtol=2e-3, atol=2e-3)
+    drawn = np.asarray(fit.simulate(c=np.full(3000, tilt))["a"], float)
+    mean = weight @ values / weight.sum()
+    spread = np.sqrt(weight @ values**2 / weight.sum() - mean**2)
+    assert abs(drawn.mean() - mean) < 5 * spread / np.sqrt(3000)
+    if above == "a latent kind":
+        given = fit.predict({"a": [2], "c": [tilt]}, "y")
+        np.testing.assert_allclose(given, BELOW[below][1](np.array([2.0])), rtol=2e-3)

@@ -7,6 +7,7 @@ import numpyro.distributions as dist
 from jax import lax
 
 from probml.families import log_linear
+from probml.families.densities import count_draws
 from probml.families.entry import Entry
 from probml.families.forms.beta import BETA
 from probml.families.likelihood import Likelihood
@@ -106,5 +107,7 @@ def of_clumped_trials(distribution, value):
         distribution.concentration1, distribution.concentration0, distribution.total_count)), value)
 
 
-ENTRIES = (Entry((dist.BinomialProbs, dist.BinomialLogits), Binomial(), log_prob=of_trials),
-           Entry((dist.BetaBinomial,), log_prob=of_clumped_trials))
+ENTRIES = (Entry((dist.BinomialProbs, dist.BinomialLogits), Binomial(), log_prob=of_trials,
+                 sharp=count_draws.of_binomial),
+           Entry((dist.BetaBinomial,), log_prob=of_clumped_trials,
+                 sharp=count_draws.of_beta_binomial))

@@ -4,6 +4,7 @@ one."""
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
+from probml.families.densities import count_draws
 from probml.families.entry import Entry
 from probml.families.log_linear import (
     inexact,
@@ -40,6 +41,7 @@ def of_wide_counts(distribution, value):
     return jnp.where(value >= 0, log - jnp.log1p(k / n), -jnp.inf)
 
 
-ENTRIES = (Entry((dist.GammaPoisson, dist.NegativeBinomialProbs, dist.NegativeBinomialLogits),
-                 log_prob=of_counts),
+ENTRIES = (Entry((dist.GammaPoisson, dist.NegativeBinomial2, dist.NegativeBinomialProbs,
+                  dist.NegativeBinomialLogits),
+                 log_prob=of_counts, sharp=count_draws.of_gamma_poisson),
            Entry((dist.BetaNegativeBinomial,), log_prob=of_wide_counts))

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families import log_linear
+from probml.families.densities import count_draws
 from probml.families.entry import Entry
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
 from probml.families.likelihood import Likelihood
@@ -45,4 +46,5 @@ class Poisson(Likelihood):
 
 
 ENTRIES = (Entry((dist.Poisson,), Poisson(), log_prob=lambda own, value: Poisson().direct(
-    {"rate": jnp.asarray(own.rate)}, jnp.asarray(value), None)),)
+    {"rate": jnp.asarray(own.rate)}, jnp.asarray(value), None),
+    sharp=count_draws.of_poisson),)

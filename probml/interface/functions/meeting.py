@@ -353,7 +353,7 @@ def _again(model: Bound, data: Any) -> Met:
                         f"instead of a plate")
     settings = tuple((name, value) for name, value in model.settings if name not in items)
     named = () if reading.integrated else reading.steps.groups
-    found = meet(type(model)(reading.generative, settings), items, named)
+    found = meet(type(model)(reading.generative, settings, model.interventions), items, named)
     if found.model != model:
         raise DataError(f"{model.name}: these data give another density than the fitted data "
                         f"(arrays of other lengths, or other bound arguments): use "

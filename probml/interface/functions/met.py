@@ -34,7 +34,7 @@ def bound(model: Bound, reading: Reading, values: Mapping[str, Any],
     settings = {name: value for name, value in model.settings if name not in without}
     settings |= {name: freeze(list(value) if isinstance(value, Ragged) else value, name)
                  for name, value in values.items()}
-    return type(model)(reading, tuple(settings.items()))
+    return type(model)(reading, tuple(settings.items()), model.interventions)
 
 
 def traced(model: Bound, data: Mapping[str, Any]) -> Structure:

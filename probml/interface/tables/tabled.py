@@ -39,6 +39,11 @@ class Tabled(Reading):
     def parts(self) -> tuple:
         return (self.generative, self.inputs, self.root, self.tables, self.owners, self.params)
 
+    @property
+    def places(self) -> dict[str, int]:
+        """Name of another table → places beside each row, as many as the data have shown so far."""
+        return {name: width for name, (_, width) in self.tables.items()}
+
     def wide(self, places: Mapping[str, int]) -> "Tabled":
         """The same with so many places for the rows of some tables."""
         tables = {name: (key, places.get(name, width))
@@ -52,6 +57,5 @@ class Tabled(Reading):
         with RowPlate("rows", rows, dim=-1) as number:
             pass
         arguments |= {key: number[None] for key, _ in self.tables.values()}
-        places = {name: width for name, (_, width) in self.tables.items()}
-        with validation_enabled(False), row_scope(Nested(self.root, int(rows or 0), places)):
+        with validation_enabled(False), row_scope(Nested(self.root, int(rows or 0), self.places)):
             return self.call({**settings, **arguments})

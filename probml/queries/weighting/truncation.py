@@ -15,9 +15,10 @@ from probml.dataset.dataset import Data
 from probml.errors import Refusal, quoted
 from probml.queries import asking
 from probml.queries.fitted import Fitted
-from probml.queries.weighting.weighted_values import evaluate, without
+from probml.queries.weighting.weighted_values import candidates, evaluate, observing, without
 from probml.structure.site import Site
 
+VALUES = 32  # of what a site depends on, at which a factor must divide by a probability
 POINTS = 4  # of the parameters, at which a factor is held against probabilities of sets of values
 APART, TRIES = 0.3, 10  # by which these differ at first, in coordinates without bounds
 ALIKE = 5e-4  # nats by which such probabilities may differ, in single precision
@@ -36,27 +37,37 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
     if not constant or any(site.name in sites[name].parents for name in held.structure.losses):
         return None
     held = without(held, _below(held, site.name))
-    plain = held._replace(structure=held.structure.without(constant))
 
-    def factors(there: Fitted) -> np.ndarray:
+    def factors(there: Fitted, held: Data = held) -> np.ndarray:
+        plain = held._replace(structure=held.structure.without(constant))
         return asking.answer(there, held, (), True)[0] - asking.answer(there, plain, (), True)[0]
 
     own = factors(fit)
     if np.abs(own).max() < ALIKE or own.min() < -ALIKE:
         return None  # nothing; a density of something else, or a penalty
-    # a probability that is divided by is one at all parameters; a density of something else is not
-    if any(factors(there).min() < -ALIKE for there in _far(fit)):
+    # a probability that is divided by is one at all parameters, and at all values of what the site
+    # and the factors depend on in a row; a density of something else is not
+    shared = sorted({parent for name in constant for parent in sites[name].parents}
+                    & {parent for parent in site.parents if sites[parent].rows})
+    others = _with_other_values(fit, held, shared)
+    at_others = [factors(fit, other) for other in others]
+    if any(factors(there).min() < -ALIKE for there in _far(fit)) or any(
+            there.min() < -ALIKE for there in at_others):
         return None
     several = math.prod(site.cells) > 1
-    fits = [] if several else _about(fit, own, factors)
-    tables = [evaluate(there, held, site, True) for there in fits]
-    shares, found = np.exp(-np.array([factors(there) for there in fits])), []
+    points = [] if several else [*((there, held) for there in _about(fit, own, factors)),
+                                 *((fit, other) for other in others[:POINTS])]
+    tables = [evaluate(there, rows, site, True) for there, rows in points]
+    shares, found = np.exp(-np.array([factors(*point) for point in points])), []
     for i in range(0 if several else held.table.rows):
         masses = [np.exp(each.logs[i] - each.logs[i].max()) for each in tables]
         found.append(find_interval([each.values[i] for each in tables],
                                    [mass / mass.sum() for mass in masses], shares[:, i],
                                    not site.discrete))
-    if several or None in found:
+    unknown = several or None in found
+    if unknown and any((there == 0.0).any() for there in at_others):
+        return None  # values at which nothing is divided by: a weight of these
+    if unknown:
         raise Refusal(
             f"model '{fit.model.name}': factor {quoted(constant)} depends on the parameters of "
             f"'{site.name}' ({site.kind}) and not on its value, and raises the density of every "
@@ -65,6 +76,15 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
             f"the site, such as "
             f"factor(\"{constant[0]}\", jnp.where({site.name} > 0, value, -jnp.inf))")
     return tuple(np.array(found, float).T)  # type: ignore[return-value]
+
+
+def _with_other_values(fit: Fitted, held: Data, names: Sequence[str]) -> list[Data]:
+    """The rows with draws of some of their sites in place of what is observed of these, at the
+    parameters of the fit; none of no sites."""
+    if not names:
+        return []
+    drawn = candidates(fit, without(held, names), VALUES, 0, True)[0]
+    return [observing(held, {name: drawn[name][:, k] for name in names}) for k in range(VALUES)]
 
 
 def _below(held: Data, name: str) -> set[str]:

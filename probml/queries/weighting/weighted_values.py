@@ -1,7 +1,7 @@
 """Values of one site of a row that factors weigh, and the log weight of each: p(row) with the site
 seen there."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -34,6 +34,14 @@ class Evaluated(NamedTuple):
 def without(held: Data, names: Collection[str]) -> Data:
     columns = {n: column for n, column in held.table.columns.items() if n not in names}
     return held._replace(table=replace(held.table, columns=columns))
+
+
+def observing(held: Data, values: Mapping[str, np.ndarray]) -> Data:
+    """The rows with such values of some sites observed, (n, *cells) each."""
+    columns = {name: tables.Column(value.astype(np.int32 if held.structure.sites[name].discrete
+                                                else float), None)
+               for name, value in values.items()}
+    return held._replace(table=replace(held.table, columns={**held.table.columns, **columns}))
 
 
 def candidates(fit: Fitted, held: Data, count: int, seed: int,
@@ -82,9 +90,7 @@ def _logs(fit: Fitted, held: Data, site: Site, values: np.ndarray, plug_in: bool
         rows = np.arange(begin, min(begin + step, n))
         many = held.taken(np.repeat(rows, m))
         own = values[rows].reshape(-1, *(1,) * len(site.cells))
-        column = tables.Column(own.astype(np.int32 if site.discrete else float), None)
-        columns = {**many.table.columns, site.name: column}
-        many = many._replace(table=replace(many.table, columns=columns))
+        many = observing(many, {site.name: own})
         out[rows] = asking.answer(fit, many, (), plug_in)[0].reshape(len(rows), m)
     return np.where(np.isnan(out), -np.inf, out)
 

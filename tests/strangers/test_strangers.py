@@ -1,0 +1,44 @@
+"""Questions after a fit to models that combine mechanisms: the right answer, or a refusal in words."""
+
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+if str(HERE) not in sys.path:
+    sys.path.insert(0, str(HERE))
+
+import fourth_cases  # noqa: E402, F401
+import more_cases  # noqa: E402, F401
+import third_cases  # noqa: E402, F401
+
+import cases  # noqa: E402
+import probml  # noqa: E402
+
+# the quickest, and of each kind that was found one
+QUICK = ("mask_proba", "mask_chain", "factor_do", "tables_decode", "tables_soft", "tables_do",
+         "pasted_joint", "outside_weights", "chain_plate", "chains_two", "censored_mixture",
+         "dirichlet_latent", "units_do", "naive_update", "do_codes", "do_plate", "factor_plate",
+         "codes", "words", "semi", "factor_interval")
+# refused in words, by purpose or until it is built
+REFUSED = {
+    "tables_factor": "numpyro.factor in rows",
+    "chain_censored": "depends on all steps of 'z'",
+    "walk_latent": "'u' .Normal. is inside rows", "walk_mask": "'z' .GaussianChain. is inside",
+    "censored_groups": "compare needs the likelihood of a row",
+    "scaled": "handlers.scale is not supported",
+}
+
+
+@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(
+    name, marks=pytest.mark.slow) for name in cases.CASES])
+def test_a_strangers_question_has_the_right_answer(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if name not in REFUSED:
+            cases.CASES[name][1]()
+            return
+        with pytest.raises(probml.ModelError, match=REFUSED[name]):
+            cases.CASES[name][1]()
