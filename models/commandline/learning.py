@@ -295,8 +295,7 @@ def _network(table: pd.DataFrame, wish: Wish) -> Any:
         raise DataError(f"every row has a missing cell, and a graph with continuous columns "
                         f"('{numbers[0]}') is learnt from complete rows only: write the graph "
                         f"yourself, FILE.py:name")
-    settings = {"score": "bic" if numbers else "bdeu", "seed": wish.seed, **wish.settings}
-    dag = learn_structure(rows, **settings)
+    dag = learn_structure(rows, **{"seed": wish.seed, **wish.settings})
     return bayesian_network(dag, data=table).fit(table, wish.engine, seed=wish.seed)
 
 

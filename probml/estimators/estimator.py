@@ -129,7 +129,8 @@ class Estimator(Portable, BaseEstimator):
             if text := _first_text(X):
                 raise DataError(
                     f"X must be numbers, got {text}. {type(self).__name__} takes numeric columns "
-                    f"only: encode or drop it"
+                    f"only: drop it, or encode it, with pandas.get_dummies(X), or for regressions "
+                    f"by probml.models.formula('y ~ …', table)"
                 ) from error
             raise
         if reset:
