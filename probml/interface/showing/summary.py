@@ -13,6 +13,7 @@ from probml.assessment.pages.html import noted
 
 P = "P>|z|"  # the column of two-sided p-values of the normal
 SHOWN_ROWS, SHOWN_TABLES = 60, 20  # in print
+NEGLIGIBLE = 1e-14  # share of a table's largest number that is printed as 0, rounding alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +36,12 @@ class Table:
         import pandas as pd
 
         out = pd.DataFrame(index=self.values.index, columns=self.values.columns, dtype=object)
+        numbers = self.values.select_dtypes("number")
+        least = NEGLIGIBLE * np.nanmax(np.abs(numbers.to_numpy(float)), initial=0.0)
         for j in range(self.values.shape[1]):
             text = _p_value if self.values.columns[j] == P else _number
-            cells = [text(value) for value in self.values.iloc[:, j]]
+            cells = ["0" if isinstance(value, float) and abs(value) < least else text(value)
+                     for value in self.values.iloc[:, j]]
             if self.errors is not None:
                 error = [_number(value, 2) for value in self.errors.iloc[:, j]]
                 cells = [f"{cell} ({e})" if e else cell
