@@ -76,8 +76,8 @@ class StructuralTimeSeries(OfSequences):
         variances_: part → variance of what is new in it, in the units of X; noise_, a standard
         deviation; coef_ (d,) of exog; cycle_: period and damping; ar_ (order,), coefficients;
         n_observations_, steps that are not missing; loglik_, natural, with all constants, under
-        the proper prior of the first state that `first` says; n_parameters_, aic_, bic_; n_iter_, converged_; fit_: the probml Fit, of series in
-        units of their own.
+        the proper prior of the first state that `first` says; n_parameters_, aic_, bic_; n_iter_,
+        converged_; fit_: the probml Fit, of series in units of their own.
 
     Cost: as probml.MAP; a pass is O(steps × numbers of the state³).
 
