@@ -13,7 +13,7 @@ from probml.assessment.pages.html import noted
 
 P = "P>|z|"  # the column of two-sided p-values of the normal
 SHOWN_ROWS, SHOWN_TABLES = 60, 20  # in print
-NEGLIGIBLE = 1e-14  # share of a table's largest number that is printed as 0, rounding alone
+NEGLIGIBLE = 1e-14  # of a table of probabilities, one that is printed as 0: rounding alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +36,9 @@ class Table:
         import pandas as pd
 
         out = pd.DataFrame(index=self.values.index, columns=self.values.columns, dtype=object)
-        numbers = self.values.select_dtypes("number")
-        least = NEGLIGIBLE * np.nanmax(np.abs(numbers.to_numpy(float)), initial=0.0)
+        numbers = self.values.select_dtypes("number").to_numpy(float)
+        shares = P not in self.values.columns and not ((numbers < 0) | (numbers > 1 + 1e-9)).any()
+        least = NEGLIGIBLE if shares else 0.0
         for j in range(self.values.shape[1]):
             text = _p_value if self.values.columns[j] == P else _number
             cells = ["0" if isinstance(value, float) and abs(value) < least else text(value)
