@@ -184,8 +184,8 @@ def _refuse_missing(text: str, table: Any) -> None:
     gone = {name: int(table[name].isna().sum()) for name in named}
     if short := {name: count for name, count in gone.items() if count}:
         counts = ", ".join(f"{name!r} in {count}" for name, count in short.items())
-        raise DataError(f"formula({text!r}): cells are missing, {counts} of {len(table)} rows: drop "
-                        f"these rows, table.dropna(subset={list(short)})")
+        raise DataError(f"formula({text!r}): cells are missing, {counts} of {len(table)} rows: "
+                        f"drop these rows, table.dropna(subset={list(short)})")
 
 
 def _read(text: str, table: Any) -> Formula:
