@@ -177,12 +177,17 @@ def formula(text: str, table: Any, family: str | None = None, *, engine: Any = N
         raise ModelError(f"formula({text!r}): {error}") from None
 
 
-def _refuse_missing(text: str, table: Any) -> None:
-    """Missing cells of columns that a formula names, all at once, with what to type."""
+def missing_cells(text: str, table: Any) -> dict[str, int]:
+    """Column → missing cells, of the columns that a formula names and that have some."""
     named = [name for name in table.columns if isinstance(name, str)
              and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", text)]
     gone = {name: int(table[name].isna().sum()) for name in named}
-    if short := {name: count for name, count in gone.items() if count}:
+    return {name: count for name, count in gone.items() if count}
+
+
+def _refuse_missing(text: str, table: Any) -> None:
+    """Missing cells of columns that a formula names, all at once, with what to type."""
+    if short := missing_cells(text, table):
         counts = ", ".join(f"{name!r} in {count}" for name, count in short.items())
         raise DataError(f"formula({text!r}): cells are missing, {counts} of {len(table)} rows: "
                         f"drop these rows, table.dropna(subset={list(short)})")
