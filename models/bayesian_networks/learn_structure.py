@@ -21,7 +21,7 @@ import networkx as nx
 from probml import ModelError
 from probml.estimators.rules import hold, whole
 from probml.models.bayesian_networks.arc_lists import refuse_counts, refuse_cycle, rules_of
-from probml.models.bayesian_networks.scores import Scores, bits
+from probml.models.bayesian_networks.scores import Scores, bits, score_for
 from probml.models.bayesian_networks.search import exact, hill_climb, neighbours, tree
 from probml.models.bayesian_networks.unseen.structural_em import (
     first_graphs,
@@ -37,7 +37,7 @@ UNSEEN = "(missing cells)"  # what they add to the scores of the nodes
 
 def learn_structure(
     data,
-    score: str = "bdeu",
+    score: str | None = None,
     method: str = "hill_climb",
     *,
     strength: float = 1.0,
@@ -68,7 +68,7 @@ def learn_structure(
             those that the rows without the missing cells suggest; and on from the best end by
             single arcs.
         score: "bdeu", "k2", "loglik", "aic" or "bic"; continuous columns have the last three. See
-            `scores.py`.
+            `scores.py`. None: "bdeu" where all columns are discrete, else "bic".
         method: "hill_climb"; "exact", up to 20 columns; "chow_liu", a tree, for columns all
             discrete or all continuous.
         strength: the equivalent sample size of bdeu: how many rows the prior is worth, standard
@@ -116,6 +116,7 @@ def learn_structure(
     refuse_counts("learn_structure", {"restarts": restarts, "tabu": tabu, "seed": seed,
                                       "max_parents": max_parents})
     variables = read(data, states, kinds, complete=False)
+    score = score_for(variables, score)
     unseen = any(hidden.any() for hidden in variables.unseen)
     if unseen:
         refuse_unseen(variables)
@@ -148,7 +149,7 @@ def learn_structure(
 def structure_score(
     data,
     dag: nx.DiGraph,
-    score: str = "bdeu",
+    score: str | None = None,
     *,
     strength: float = 1.0,
     states: Mapping | None = None,
@@ -172,6 +173,7 @@ def structure_score(
         data: as in `learn_structure`; cells may be missing where all columns are discrete.
         dag: the graph; its nodes are the columns. The two may be given in either order.
         score: "bdeu", "k2", "loglik", "aic" or "bic"; continuous columns have the last three.
+            None: as in `learn_structure`.
         strength: s of bdeu, the equivalent sample size.
         states: column → labels, where the data may not show them all.
         kinds: column → "categorical" or "normal", as in learn_structure.
@@ -192,6 +194,7 @@ def structure_score(
     if isinstance(data, nx.DiGraph):
         data, dag = dag, data
     variables = read(data, states, kinds, complete=False)
+    score = score_for(variables, score)
     unseen = any(hidden.any() for hidden in variables.unseen)
     if unseen:
         refuse_unseen(variables)

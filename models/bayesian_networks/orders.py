@@ -21,7 +21,7 @@ import numpy as np
 
 from probml import ModelError
 from probml.models.bayesian_networks.arc_lists import refuse_counts, rules_of
-from probml.models.bayesian_networks.scores import Scores
+from probml.models.bayesian_networks.scores import Scores, score_for
 from probml.models.bayesian_networks.search import (
     MOST,
     UNFIT,
@@ -40,7 +40,7 @@ SCORES = ("bdeu", "k2", "bic")  # those that are log evidences, the last roughly
 
 def edge_probabilities(
     data,
-    score: str = "bdeu",
+    score: str | None = None,
     *,
     strength: float = 1.0,
     states: Mapping | None = None,
@@ -59,6 +59,7 @@ def edge_probabilities(
     Args:
         data: complete data, as in learn_structure.
         score: "bdeu" or "k2", log evidences; "bic", about one, for continuous columns too.
+            None: "bdeu" where all columns are discrete, else "bic".
         strength, states, kinds, whitelist, blacklist, max_parents: as in learn_structure.
 
     Returns:
@@ -74,11 +75,12 @@ def edge_probabilities(
     """
     import pandas as pd
 
+    refuse_counts("edge_probabilities", {"max_parents": max_parents})
+    variables = read(data, states, kinds)
+    score = score_for(variables, score)
     if not isinstance(score, str) or score not in SCORES:
         raise ModelError(f"edge_probabilities: the score {score!r} is not a log evidence; "
                          f"{shown(SCORES, score)}")
-    refuse_counts("edge_probabilities", {"max_parents": max_parents})
-    variables = read(data, states, kinds)
     size = len(variables.names)
     if size > MOST:
         raise ModelError(f"edge_probabilities: {size} columns have 2^{size} = {2**size:,} subsets, "

@@ -53,6 +53,11 @@ BUFFERS = (2**14, 2**20)  # cells per compiled call; a single set may have as ma
 LARGEST = 2**22
 
 
+def score_for(variables: Variables, score: str | None) -> str:
+    """The score that was asked for; with none, bdeu where all columns are discrete, else bic."""
+    return score if score is not None else "bic" if variables.continuous else "bdeu"
+
+
 class Scores:
     """Scores of families, each set of columns counted once.
 

@@ -98,7 +98,8 @@ class HiddenMarkov(ByName, OfEmissions):
         diagonal, () tied spherical; emissionprob_ (k, n_symbols) or, for "bernoulli", (k, d);
         lambdas_ (k, d), Poisson rates; n_symbols_, symbols_ (of the columns of emissionprob_),
         converged_, n_iter_, history_ (the objective of every iteration), n_parameters_
-        (k − 1 first, k(k − 1) transition probabilities, and those of the emission); fit_: the
+        (k − 1 first, k(k − 1) transition probabilities, and those of the emission),
+        n_observations_, the steps that were fitted; fit_: the
         probml Fit; of several n_states: n_states_, the chosen one, fits_ (states → Fit) and table_,
         a DataFrame with n_states, loglik, parameters, aic, bic, converged.
 
@@ -198,7 +199,10 @@ class HiddenMarkov(ByName, OfEmissions):
             self._choose(fits, padded, sample_weight, len(steps.values))
         else:
             remember(self, self.fit_, padded, sample_weight)
+        name = getattr(X, "name", None)  # of a Series
+        self._name_of_series = () if name is None else (str(name),)
         self.fit_ = replace(self.fit_, units=self._told(self.fit_))
+        self.n_observations_ = len(steps.values)
         self.n_iter_, self.converged_, self.history_ = (
             max(self.fit_.iterations, 1), self.fit_.converged, np.asarray(self.fit_.history)
         )
@@ -214,7 +218,7 @@ class HiddenMarkov(ByName, OfEmissions):
 
     def _told(self, fit: Fit) -> dict[str, Unit]:
         """Entries of what states emit by the columns they are of, behind the states."""
-        names, out = self._column_names, {}
+        names, out = self._column_names or self._name_of_series, {}
         for site, value in fit.point.items():
             axes = [axis for axis, size in enumerate(np.shape(value)) if size == len(names)]
             if names and site not in ("initial", "transition") and set(axes) - {0}:
@@ -274,6 +278,11 @@ class HiddenMarkov(ByName, OfEmissions):
     def _numbers_of_states(self) -> list[int]:
         own = [self.n_states] if isinstance(self.n_states, Integral) else self.n_states
         return sorted({int(k) for k in own})
+
+    def _figures(self) -> dict[str, Any]:
+        size = getattr(self, "n_states_", 0)
+        return super()._figures() | {"parameters": self.n_parameters_,
+                                     **self._criteria_of_fit(size, self.n_observations_)}
 
     def _choose(self, fits: Mapping[int, Fit], data: Mapping, weights, steps: int) -> None:
         """Keep the best number of states by `criterion`."""

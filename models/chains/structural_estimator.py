@@ -75,9 +75,9 @@ class StructuralTimeSeries(OfSequences):
     Attributes:
         variances_: part → variance of what is new in it, in the units of X; noise_, a standard
         deviation; coef_ (d,) of exog; cycle_: period and damping; ar_ (order,), coefficients;
-        loglik_, natural, with all constants, under the proper prior of the first state that `first`
-        says; n_parameters_, aic_, bic_; n_iter_, converged_; fit_: the probml Fit, of series in
-        units of their own.
+        n_observations_, steps that are not missing; loglik_, natural, with all constants, under
+        the proper prior of the first state that `first` says; n_parameters_, aic_, bic_; n_iter_,
+        converged_; fit_: the probml Fit, of series in units of their own.
 
     Cost: as probml.MAP; a pass is O(steps × numbers of the state³).
 
@@ -240,7 +240,7 @@ class StructuralTimeSeries(OfSequences):
         if "ar_coefficients" in p:
             self.ar_ = np.asarray(p["ar_coefficients"], float)
         self.coef_ = np.asarray(p.get("beta", np.zeros(0)), float) * unit / self._unit_x
-        seen = int((~np.isnan(steps.values)).sum())
+        self.n_observations_ = seen = int((~np.isnan(steps.values)).sum())
         log = float(np.sum(self.fit_.log_prob(data, plug_in=True)))
         self.loglik_ = log - seen * np.log(unit)
         found = criteria(self.loglik_, self.n_parameters_, seen)

@@ -27,6 +27,7 @@ from probml.models.commandline.catalogue import MODELS, OWN, SEQUENCES, named
 from probml.models.commandline.files import own_model
 from probml.models.commandline.layouts import PLAIN, Layout, dated, of_model, sequences
 from probml.models.frames.kinds import usual
+from probml.models.mixed_models.formulas import missing_cells
 
 NAMELESS = "Unnamed: "  # as pandas calls a column without a name
 FEW = 20  # categories that are never too many
@@ -235,6 +236,10 @@ def _by_formula(table: pd.DataFrame, wish: Wish) -> Any:
                          f"the columns are {listed(list(table.columns))}")
     given = {"random_state": wish.seed or None, "engine": wish.engine}
     told = {name: value for name, value in given.items() if value is not None}
+    if short := list(missing_cells(wish.formula, table)):
+        rows, table = len(table), table.dropna(subset=short)
+        warnings.warn(f"{listed(short)} of the formula: missing cells in {rows - len(table)} of "
+                      f"{rows} rows, which are dropped", RuntimeWarning, stacklevel=2)
     return formula(wish.formula, table).fit(**{**told, **wish.settings})
 
 
@@ -295,8 +300,7 @@ def _network(table: pd.DataFrame, wish: Wish) -> Any:
         raise DataError(f"every row has a missing cell, and a graph with continuous columns "
                         f"('{numbers[0]}') is learnt from complete rows only: write the graph "
                         f"yourself, FILE.py:name")
-    settings = {"score": "bic" if numbers else "bdeu", "seed": wish.seed, **wish.settings}
-    dag = learn_structure(rows, **settings)
+    dag = learn_structure(rows, **{"seed": wish.seed, **wish.settings})
     return bayesian_network(dag, data=table).fit(table, wish.engine, seed=wish.seed)
 
 

@@ -83,6 +83,9 @@ def _misused(error: click.UsageError) -> NoReturn:
     if error.ctx is not None and isinstance(error, click.MissingParameter):
         pieces = error.ctx.command.collect_usage_pieces(error.ctx)
         whole = f" Write '{' '.join(['probml', verb, *pieces])}'."
+    if isinstance(error, click.NoSuchOption) and verb == "fit" and "Did you" not in said:
+        word = error.option_name.lstrip("-").replace("-", "_")
+        whole = f" A setting of the model is written --set {word}=VALUE."
     click.echo(f"probml: {said}{whole} See probml {verb + ' ' if verb else ''}--help", err=True)
     raise SystemExit(2)
 

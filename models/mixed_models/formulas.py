@@ -7,6 +7,7 @@ Source: Wilkinson & Rogers (1973), "Symbolic description of factorial models"; t
 are those of Bates, Mächler, Bolker & Walker (2015), section 2.1.
 """
 
+import re
 from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
@@ -176,6 +177,22 @@ def formula(text: str, table: Any, family: str | None = None, *, engine: Any = N
         raise ModelError(f"formula({text!r}): {error}") from None
 
 
+def missing_cells(text: str, table: Any) -> dict[str, int]:
+    """Column → missing cells, of the columns that a formula names and that have some."""
+    named = [name for name in table.columns if isinstance(name, str)
+             and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", text)]
+    gone = {name: int(table[name].isna().sum()) for name in named}
+    return {name: count for name, count in gone.items() if count}
+
+
+def _refuse_missing(text: str, table: Any) -> None:
+    """Missing cells of columns that a formula names, all at once, with what to type."""
+    if short := missing_cells(text, table):
+        counts = ", ".join(f"{name!r} in {count}" for name, count in short.items())
+        raise DataError(f"formula({text!r}): cells are missing, {counts} of {len(table)} rows: "
+                        f"drop these rows, table.dropna(subset={list(short)})")
+
+
 def _read(text: str, table: Any) -> Formula:
     try:
         import formulaic
@@ -186,6 +203,7 @@ def _read(text: str, table: Any) -> Formula:
         raise ModelError(f"formula: expected text first, formula('y ~ x', table), got a "
                          f"{type(text).__name__}")
     refuse_habits(text)
+    _refuse_missing(text, table)
     parts = written(text)
     try:
         rest = [name for name in table.columns if name not in parts.used(table.columns)]

@@ -8,7 +8,7 @@ from scipy.special import digamma, gammaln
 
 from probml import VB, DataError
 from probml.estimators.estimator import Estimator, Projection, absent
-from probml.estimators.rules import ENGINE, SEED, check, number, optional, parameter, whole
+from probml.estimators.rules import ENGINE, SEED, check, hold, number, optional, parameter, whole
 from probml.estimators.validation import check_is_fitted
 from probml.models.mixtures.topics import latent_dirichlet, of_counts
 from probml.posteriors.units import Unit
@@ -50,6 +50,8 @@ class TopicModel(Projection, Estimator):
         >>> print(topics.transform(X[:2]).round(1))
         [[1. 0.]
          [0. 1.]]
+        >>> topics.top_words(1)["word"].tolist()                         # columns of X
+        [2, 3]
     """
 
     n_components: int = parameter(10, whole(1))
@@ -132,6 +134,27 @@ class TopicModel(Projection, Estimator):
         gap = (gammaln(gamma.sum(1)) - gammaln(gamma).sum(1) - gammaln(k * alpha)
                + k * gammaln(alpha) + ((gamma - alpha) * logs).sum(1))
         return gamma, shown - gap
+
+    def top_words(self, n=10):
+        """The n most probable words of each topic.
+
+        Args:
+            n: how many words of each topic; all where there are fewer.
+
+        Returns:
+            DataFrame, one row per word, most probable first: topic (0 to k−1), word (the name of
+            the column of X, or its number) and probability, the posterior mean.
+        """
+        import pandas as pd
+
+        check_is_fitted(self, "fit_")
+        hold("TopicModel.top_words", n=(n, whole(1)))
+        names = np.asarray(self._column_names or range(self.components_.shape[1]), object)
+        mean = self.components_ / self.components_.sum(1, keepdims=True)
+        order = np.argsort(-mean, 1, kind="stable")[:, :n]
+        return pd.DataFrame({"topic": np.repeat(np.arange(len(order)), order.shape[1]),
+                             "word": names[order].ravel(),
+                             "probability": np.take_along_axis(mean, order, 1).ravel()})
 
     def score(self, X, y=None):
         """A lower bound of log p(documents | the topics), summed over all."""

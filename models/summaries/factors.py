@@ -42,6 +42,7 @@ def factor_tables(estimates: Estimates, rotation: Callable | None = None) -> lis
     table = estimates.across("", items, [f"factor {i + 1}" for i in range(k)],
                              estimates.function(canonical if rotation is None else rotated,
                                                 "loadings", "precision", traced=rotation is None))
+    estimates.words["precision"] = "uniqueness"
     mean = estimates.of("mean")
     both = estimates.function(lambda loadings, precision: jnp.sqrt(
         (loadings**2).sum(-1) + 1 / precision), "loadings", "precision")

@@ -22,6 +22,8 @@ from probml.interface.showing.estimates import (
 from probml.interface.showing.summary import Table
 from probml.models.frames.covariances import canonical
 
+CATEGORIES = "Probabilities of categories"
+
 
 def groups(estimates: Estimates, site: str, size: int, unlabelled: str = "component") -> Any:
     """The components, or classes where they have labels."""
@@ -140,7 +142,7 @@ def naive_bayes_tables(estimates: Estimates) -> list[Table]:
         out.append(by_group(estimates, title, [v for names, _ in own for v in names], index,
                             joined))
     if tables:
-        out.append(_stacked("Probabilities of categories", tables))
+        out.append(_stacked(CATEGORIES, tables))
     return out
 
 
@@ -155,6 +157,7 @@ def _categories(estimates: Estimates, name: str, index: Any) -> Table:
     rows = pairs(
         [(column, label) for column, own in zip(columns, known, strict=True)
          for label in (*own, *["(another)"] * (states - len(own)))], names=["column", "category"])
+    estimates.words[f"{name}_probs"] = CATEGORIES
     return by_group(estimates, "", rows, index, estimates.of(f"{name}_probs"))
 
 

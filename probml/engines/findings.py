@@ -9,7 +9,7 @@ import enum
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -93,8 +93,8 @@ class Code(enum.Enum):
     ZERO_VARIANCE = (
         "zero-variance", "the estimate of {at} is at its boundary: the observations do not "
         "distinguish this standard deviation from 0{how}",
-        "The fit is singular, as lme4 calls it: these effects explain no variation",
-        ("drop these effects", "engine='bayes' or NUTS() with a prior that vanishes at 0"))
+        "The fit is singular, as lme4 calls it: this component explains no variation",
+        ("drop this component", "engine='bayes' or NUTS() with a prior that vanishes at 0"))
     HEYWOOD = (
         "heywood-case", "the estimate of {at} is at its boundary: the observations do not "
         "distinguish the residual variance from 0{how} (a Heywood case)",
@@ -325,6 +325,10 @@ class Finding:
         """The parameter and entry as messages show them."""
         index = f"[{', '.join(map(str, self.entry))}]" if self.entry else ""
         return f"'{self.parameter}{index}'"
+
+    def called(self, name: str) -> "Finding":
+        """The same about what tables call the parameter, or its entry."""
+        return replace(self, parameter=name, entry=())
 
     @property
     def problem(self) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 from probml.engines import EM, Exact
 from probml.engines.engine import short
 from probml.errors import DataError, Refusal
+from probml.estimators.information_criteria import criteria
 from probml.estimators.keeping import ROWS, Portable
 from probml.estimators.taking import take_tables
 from probml.estimators.validation import (
@@ -46,6 +47,7 @@ FIGURES = {"total_weight_": "observations", "n_observations_": "observations",
            "bound_": "lower bound of the log marginal likelihood", "alpha_": "alpha",
            "n_estimators_": "trees", "n_leaves_": "leaves", "expected_leaves_": "expected leaves",
            "mistaken_": "misclassified rows"}
+CRITERIA = {"loglik": "log-likelihood", "aic": "AIC", "bic": "BIC", "icl": "ICL"}
 FEW = 2**20  # numbers of rows that are held until further ones come
 DISTINCT = 10_000  # rows up to which a mixture's components are held against the distinct rows
 
@@ -129,7 +131,8 @@ class Estimator(Portable, BaseEstimator):
             if text := _first_text(X):
                 raise DataError(
                     f"X must be numbers, got {text}. {type(self).__name__} takes numeric columns "
-                    f"only: encode or drop it"
+                    f"only: drop it, or encode it, with pandas.get_dummies(X), or for regressions "
+                    f"by probml.models.formula('y ~ …', table)"
                 ) from error
             raise
         if reset:
@@ -239,7 +242,7 @@ class Estimator(Portable, BaseEstimator):
 
         Args:
             errors: with standard errors, or posterior standard deviations; False: estimates alone,
-                which costs nothing.
+                which costs a pass over the rows at the most.
 
         Returns:
             Summary: `summary["Means"]` is one of its tables, a DataFrame; `summary.keys()` are
@@ -272,6 +275,21 @@ class Estimator(Portable, BaseEstimator):
         found = ((label, getattr(self, name, None)) for name, label in FIGURES.items())
         return {label: int(value) if float(value).is_integer() else float(value)
                 for label, value in found if isinstance(value, Real)}
+
+    def _criteria_of_fit(self, size: int, rows: float) -> dict[str, float]:
+        """Log-likelihood, AIC and BIC of the rows that were fitted: of the table of sizes that were
+        tried, else from the rows, while they are held."""
+        tried, held = getattr(self, "table_", None), getattr(self, "_first", None)
+        if tried is not None:
+            found = tried.set_index(tried.columns[0]).loc[size].to_dict()
+        elif held is not None:
+            _, data, weights = held
+            log = np.asarray(self.fit_.log_prob(data))
+            found = criteria(float((log if weights is None else log * weights).sum()),
+                             n_parameters(self.fit_), rows)
+        else:
+            found = {}
+        return {label: float(found[name]) for name, label in CRITERIA.items() if name in found}
 
     def _attributes(self) -> list[Table]:
         """What was learnt, by the names of the attributes: those with a number for each column."""

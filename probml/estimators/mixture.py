@@ -130,13 +130,9 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
                 )
 
     def _figures(self) -> dict[str, Any]:
-        found = super()._figures() | {"parameters": self.n_parameters_}
-        if hasattr(self, "table_"):
-            own = self.table_.set_index("n_components").loc[self.n_components_]
-            found |= {name: float(own[column]) for name, column in
-                      (("log-likelihood", "loglik"), ("AIC", "aic"), ("BIC", "bic"),
-                       ("ICL", "icl"))}
-        return found
+        size = getattr(self, "n_components_", 0)
+        return super()._figures() | {"parameters": self.n_parameters_,
+                                     **self._criteria_of_fit(size, self.total_weight_)}
 
     def _labellings(self, k: int) -> float:
         """The logarithm of the orders of k components that are all as good: q has one of them."""

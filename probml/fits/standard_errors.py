@@ -58,6 +58,7 @@ WORDS = ("standard errors: square roots of the diagonal of the inverse of the in
          "the fit ended; not the widths of a posterior")
 # curvature of a logarithm or a logit that hardly tells it: 3 widths are a factor of 10,000
 EDGE = 0.1
+FAR = 100.0  # coordinate of a logarithm or a logit, 4e-44, that is at the edge of the support
 # curvature, every coordinate in units of its own width, that is none: of derivatives, differences
 ROUNDED, ROUGH = 1e-11, TOLD[np.dtype(np.float64)]
 LOADED = 1e-6  # share of the square of a number's way along what is not told, that is none
@@ -175,7 +176,9 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
                                    f"summary(data) takes them"})
         rows, known = load(data, plan, again.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
-        u = np.asarray(flat(plan, params, known))
+        u = np.array(flat(plan, params, known))
+        far = of_domains(plan, known, "logarithmic") & (np.abs(u) > FAR)
+        u[far] = np.sign(u[far]) * density.EDGE  # further out derivatives underflow
         top = _top(plan, engine.held, u, known, rows)
         ways = _ways(plan, top, known)
         if isinstance(ways, str):
@@ -197,8 +200,8 @@ def _posterior(plan: Plan, known: Known, rows: Rows, top: Optimum,
 
     Cost: `LOOKED` densities, four times as many at the most.
     """
-    if (not ways.told.all() or plan.globals
-            or LOOKED * importance.work(plan, known, rows) > importance.WORK):
+    work = max(importance.work(plan, known, rows), rows.size * plan.width)  # nodes, too
+    if not ways.told.all() or plan.globals or LOOKED * work > importance.WORK:
         return None
     mode = importance.proposal(top.point, ways.along / np.sqrt(ways.curvature))
     found = importance.weighted(importance.densities_of(plan, known, rows), [mode], LOOKED)

@@ -195,7 +195,7 @@ class Record:
         engine = f" ({name}{steps})"
         if self.outcome is Status.WEIGHTED:
             engine = "" if name == "Laplace" else f" about the optimum of {name}"
-        elif self.outcome is Status.KNOWN:
+        elif self.outcome is Status.KNOWN or name in self.outcome.headline:
             engine = ""
         told = "".join(f"; {found.problem}" for found in self.findings if not found.warns)
         return f"{self.outcome.headline}{engine}{told}"

@@ -80,7 +80,10 @@ def thaw(value: Any) -> Any:
 def words_of(value: Any) -> str:
     if isinstance(value, _Frozen) and value[0] in ("Graph", "DiGraph"):
         return f"{value[0]}({len(value[1])} nodes, {len(value[2])} edges)"
-    text = repr(thaw(value))
+    found = thaw(value)
+    text = repr(found)
+    if len(text) >= 80 and isinstance(found, tuple | list):
+        return f"({len(found)} entries)"
     return text if len(text) < 80 else f"{text[:60]} …"
 
 

@@ -382,3 +382,21 @@ def test_a_forecast_has_the_dates_that_follow(place):
                                         "--interval", "0.9").stdout))
     assert found["month"].tolist() == ["2023-01-01", "2023-02-01"]
     assert list(found) == ["month", "ahead", "sales", "sales lower", "sales upper"]
+
+
+@pytest.mark.filterwarnings("default:'y' of the formula:RuntimeWarning")
+def test_a_formula_leaves_out_rows_with_missing_cells_and_says_so(place):
+    random = np.random.default_rng(3)
+    table = pd.DataFrame({"x": random.normal(size=30), "other": np.nan})
+    table["y"] = 1 + 2 * table["x"]
+    table.loc[[4, 7], "y"] = np.nan
+    table.to_csv(place / "torn_formula.csv", index=False)
+    run = ask(place, "fit", "@torn_formula.csv", "-m", "glm", "--formula", "y ~ x", "-o",
+              "@torn_formula.probml")
+    assert "missing cells in 2 of 30 rows, which are dropped" in run.stderr, run.stderr
+    assert "observations: 28" in run.stdout
+
+
+def test_a_setting_that_is_asked_for_as_an_option_is_told_how_it_is_written(place):
+    run = CliRunner().invoke(main, ["fit", "x.csv", "-m", "glm", "--family", "poisson"])
+    assert run.exit_code == 2 and "--set family=VALUE" in run.stderr

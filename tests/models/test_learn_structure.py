@@ -519,7 +519,7 @@ def test_data_that_cannot_be_scored_is_refused_by_column_and_row():
     refused(["'x'", "constant", "Drop"], {"x": [1.0, 1.0]}, "bic")
     refused(["'x'", "constant"], {"x": [1.0]}, "bic")
     refused(["'x'", "missing in every row", "Drop"], {"x": [np.nan, np.nan]}, "bic")
-    refused(["'x'", "continuous", "'bic'"], mixed())
+    refused(["'x'", "continuous", "'bic'"], mixed(), "bdeu")
     refused(["'x'", "k2"], mixed(), "k2")
     refused(["'b'", "row 0", "known", "states"], {"a": ["u"], "b": ["x"]}, states={"b": ["y"]})
     refused(["'e'", "no", "'a'"], data, states={"e": 2})

@@ -202,3 +202,37 @@ def test_a_loaded_fit_has_the_standard_errors_that_were_computed(tmp_path):
     before = fit.summary()
     fit.save(tmp_path / "fit.npz")
     pd.testing.assert_frame_equal(probml.load(tmp_path / "fit.npz").summary(), before)
+
+
+def test_a_warning_calls_parameters_as_the_tables_do():
+    """A class that never answers "no": a probability at 0."""
+    random = np.random.default_rng(8)
+    answers = random.random((60, 4)) < np.repeat([[1.0], [0.4]], 30, 0)
+    estimator = models.LatentClass(2, prior=False, n_init=4).fit(
+        pd.DataFrame(np.where(answers, "yes", "no"), columns=list("abcd")))
+    found = estimator.summary()
+    said = [str(each) for each in found.warnings if each.code.value == "boundary"]
+    assert "'Probabilities of categories'" in said[0] and "_probs" not in str(found)
+    assert found.figures["AIC"] == pytest.approx(
+        2 * estimator.n_parameters_ - 2 * found.figures["log-likelihood"])
+    assert found.figures["log-likelihood"] == pytest.approx(
+        float(estimator.score_samples(pd.DataFrame(np.where(answers, "yes", "no"),
+                                                   columns=list("abcd"))).sum()), rel=1e-5)
+
+
+def test_a_hidden_markov_model_bears_the_name_of_its_series():
+    random = np.random.default_rng(9)
+    counts = pd.Series(random.poisson(np.repeat([2.0, 12.0], 30)), name="calls")
+    estimator = models.HiddenMarkov(2, emission="poisson", n_init=2).fit(counts)
+    found = estimator.summary()
+    assert list(found["Poisson rates"].index) == ["calls"]
+    assert found.figures["observations"] == 60
+    assert found.figures["BIC"] == pytest.approx(estimator.bic(counts), rel=1e-5)
+
+
+def test_probabilities_that_are_rounding_are_printed_as_0():
+    from probml.interface.showing.summary import Table
+
+    assert Table("", pd.DataFrame({"p": [1.0, 2e-16]})).printed()["p"].tolist() == ["1.000", "0"]
+    units = pd.DataFrame({"Estimate": [5.0, 2e-16]})  # of a column in units of its own
+    assert Table("", units).printed()["Estimate"].tolist() == ["5.000", "2e-16"]

@@ -4,7 +4,7 @@ of a posterior. The tables of summaries are made of these."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ import numpy as np
 
 from probml.assessment import dimensions, reports
 from probml.dataset.frames import shortest
+from probml.engines.findings import Finding
 from probml.fits.standard_errors import Widths
 from probml.interface.functions.steps import answers
 from probml.interface.showing.summary import P, Table
@@ -29,9 +30,11 @@ class Quantity:
 
     Attributes:
         columns: name of a column → array; the first are the estimates.
+        source: the parameter that it is, or is a function of; "": several.
     """
 
     columns: Mapping[str, np.ndarray]
+    source: str = ""
 
     @property
     def value(self) -> np.ndarray:
@@ -44,11 +47,12 @@ class Quantity:
                     None)
 
     def __getitem__(self, index: Any) -> "Quantity":
-        return Quantity({name: column[index] for name, column in self.columns.items()})
+        return Quantity({name: column[index] for name, column in self.columns.items()}, self.source)
 
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> "Quantity":
         """The same entries in another order or shape."""
-        return Quantity({name: function(column) for name, column in self.columns.items()})
+        return Quantity({name: function(column) for name, column in self.columns.items()},
+                        self.source)
 
     @classmethod
     def concatenated(cls, parts: Sequence["Quantity"], axis: int | None = None) -> "Quantity":
@@ -84,6 +88,7 @@ class Estimates:
         self.values = {**fit.params, **in_units(fit.units, fit.params)}
         self._entries = dimensions.named_entries(fit, fit.names)
         self.shown: set[str] = set()  # parameters that a table has, or leaves out on purpose
+        self.words: dict[str, str] = {}  # parameter, or its entry "w[0]" → what tables call it
 
     def __contains__(self, name: str) -> bool:
         return name in self.values
@@ -145,7 +150,7 @@ class Estimates:
         if widths is not None and not self.fit.belief.exact:
             wide = reports.standard_error(self.fit, widths, name, found.get("sd"))
             found = {**found, "sd": wide["sd"]}
-        return self._renamed(found, value.shape)
+        return replace(self._renamed(found, value.shape), source=name)
 
     def function(self, function: Callable[..., Any], *names: str, traced: bool = True) -> Quantity:
         """A function of some parameters.
@@ -194,6 +199,17 @@ class Estimates:
             del out["Std. Error"]  # one sentence says why
         return Quantity(out)
 
+    def called(self, finding: Finding) -> Finding:
+        """A finding about a parameter by what the tables call it."""
+        name = finding.parameter
+        inner = dimensions.entry(name, finding.entry, {})
+        if inner in self.words:
+            return finding.called(self.words[inner])
+        shown = dimensions.entry(self.words.get(name, name), finding.entry, {
+            (self.words.get(name, name), axis): own for (of, axis), own in self._entries.items()
+            if of == name})
+        return finding if shown == inner else finding.called(shown)
+
     # Tables
 
     def listed(self, heading: str, labels: Sequence[Any], quantity: Quantity,
@@ -235,7 +251,10 @@ class Estimates:
         for name, (label, function) in words.items():
             if name in self:
                 found = self.of(name) if function is None else self.function(function, name)
-                rows += labels(name, label, found)
+                own = labels(name, label, found)
+                self.words |= {dimensions.entry(name, index, {}): word for index, word in zip(
+                    np.ndindex(found.value.shape), own, strict=True)}
+                rows += own
                 parts.append(found)
         return [self.listed(heading, rows, Quantity.concatenated(parts), tests=False)
                 ] if parts else []
@@ -246,6 +265,8 @@ class Estimates:
 
         rows = rows if isinstance(rows, pd.Index) else pd.Index(rows)
         columns = columns if isinstance(columns, pd.Index) else pd.Index(columns)
+        if quantity.source and heading:
+            self.words[quantity.source] = heading
         shape = (len(rows), len(columns))
         errors = quantity.error
         return Table(heading, pd.DataFrame(shortest(np.reshape(quantity.value, shape)), rows,

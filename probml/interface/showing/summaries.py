@@ -48,7 +48,7 @@ def summarized(fit: Fitted, title: str = "", figures: Mapping[str, Any] | None =
     found = [] if own is None else [table for table in own(estimates) if table.values.size]
     found += parameters(estimates, "Other parameters" if found else "Parameters")
     return Summary(f"{title or repr(fit.model)}, fitted by {_method(fit)}", tuple(found),
-                   figures or {}, fit.ending, tuple(fit.warnings),
+                   figures or {}, fit.ending, tuple(map(estimates.called, fit.warnings)),
                    (*notes, *_notes(estimates, found)))
 
 

@@ -13,6 +13,7 @@ from probml.assessment.pages.html import noted
 
 P = "P>|z|"  # the column of two-sided p-values of the normal
 SHOWN_ROWS, SHOWN_TABLES = 60, 20  # in print
+NEGLIGIBLE = 1e-14  # of a table of probabilities, one that is printed as 0: rounding alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +36,16 @@ class Table:
         import pandas as pd
 
         out = pd.DataFrame(index=self.values.index, columns=self.values.columns, dtype=object)
+        numbers = self.values.select_dtypes("number").to_numpy(float)
+        shares = P not in self.values.columns and not ((numbers < 0) | (numbers > 1 + 1e-9)).any()
+        least = NEGLIGIBLE if shares else 0.0
         for j in range(self.values.shape[1]):
             text = _p_value if self.values.columns[j] == P else _number
-            cells = [text(value) for value in self.values.iloc[:, j]]
+            cells = ["0" if isinstance(value, float) and abs(value) < least else text(value)
+                     for value in self.values.iloc[:, j]]
             if self.errors is not None:
                 error = [_number(value, 2) for value in self.errors.iloc[:, j]]
-                cells = [f"{cell} ({e})" if e else cell
+                cells = [f"{cell} ({e})" if e and cell != "0" else cell
                          for cell, e in zip(cells, error, strict=True)]
             out.isetitem(j, cells)
         out.columns.names = self.values.columns.names
