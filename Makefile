@@ -129,7 +129,7 @@ notebooks: env  ## execute every notebook in place
 gallery: env  ## draw the pictures of docs/gallery.md and docs/tasks/ anew
 	@$(BIN)/python tests/gallery.py
 
-house: env  ## draw which room imports which (docs/pictures/house.png)
+house: env  ## draw which room imports which (docs/house.png)
 	@$(BIN)/python tests/house.py
 
 docs: env links  ## build the documentation site into out/site (needs the extra docs, which the lock leaves out)

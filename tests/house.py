@@ -1,4 +1,4 @@
-"""`make house`: draws the tower, docs/pictures/house.png: a row and a column a room, how many imports
+"""`make house`: draws the tower, docs/house.png: a row and a column a room, how many imports
 the row's room takes from the column's. Nothing stands above the diagonal: a room knows those below
 its floor alone."""
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from test_architecture import FLOORS, MODULES, ROOT, imports, reached, room
 
-PICTURE = ROOT / "docs" / "pictures" / "house.png"
+PICTURE = ROOT / "docs" / "house.png"
 
 
 def counts() -> np.ndarray:

@@ -254,7 +254,7 @@ class Engine(ABC):
         return ""
 
     def order(self, problem: Problem) -> float:
-        """Its rung, for this problem: engines of lower ones are asked before."""
+        """Its place among the engines that are tried for this problem, the lowest first."""
         return self.rung or 0
 
     def taken(self, data: Data) -> Data:
