@@ -101,7 +101,7 @@ def replicated(fit: Fitted, held: dataset.Data, columns: Mapping[str, tuple] = M
     statistics: list[Statistic] = []
     bins: list[Bins] = []
     for name in names:
-        shown = np.asarray(held.table.columns[name].shown, float)
+        shown = np.asarray(held.table.columns[name].values_or_nan, float)
         again = np.where(np.isnan(shown), np.nan, made[name])
         if name in fit.units:
             shown, again = (fit.units[name].told(name, {name: each}) for each in (shown, again))

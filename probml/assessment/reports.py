@@ -314,7 +314,7 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
         warnings.warn(f"to_arviz(): the log-likelihood of rows is left out: {why}", RuntimeWarning,
                       stacklevel=3)
     groups["posterior_predictive"] = group(_replicated(fit, held, draws, seen), names.inside)
-    groups["observed_data"] = group({name: held.table.columns[name].shown for name in seen},
+    groups["observed_data"] = group({name: held.table.columns[name].values_or_nan for name in seen},
                                     names.inside, ())
     if held.table.inputs:
         groups["constant_data"] = group(held.table.inputs, names.covariate, ())

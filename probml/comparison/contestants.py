@@ -41,7 +41,7 @@ class Fitted:
     @functools.cached_property
     def seen(self) -> dict[str, np.ndarray]:
         """What it explains: site → its values."""
-        return {name: column.shown if column.likelihood is None else column.likelihood
+        return {name: column.values_or_nan if column.likelihood is None else column.likelihood
                 for name, column in self.held.table.columns.items()}
 
     def needed(self) -> None:

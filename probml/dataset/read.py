@@ -50,7 +50,7 @@ def read(
         DataError: see tables.read and codes.read.
     """
     frames.check_order(data)
-    known = {} if data is None else as_table(frames.plain(data))
+    known = {} if data is None else as_table(frames.to_pandas(data))
     frames.check_once(known, model.inputs)
     if isinstance(known, str | bytes | jax.Array):
         tables.read(known, {}, list(model.inputs), model=model.name)  # raises
@@ -90,7 +90,7 @@ def read(
                 )
         else:
             tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
-    structure = kinds.settled(model, raws, shapes or {}, specs)
+    structure = kinds.structure_for_inputs(model, raws, shapes or {}, specs)
     shown = getattr(known, "column_names", known if hasattr(known, "__contains__") else ())
     frames.check_once(known, structure.sites)
     computed = next((name for name in structure.deterministics if name in shown), None)

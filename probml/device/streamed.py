@@ -239,7 +239,7 @@ class Cut:
 
     def read(self) -> Iterator[Chunk]:
         """A pass: chunks after chunks."""
-        for pieces in grouped(self.reader.pieces(), self.rows):
+        for pieces in grouped(self.reader.batches(), self.rows):
             yield self._packed(pieces, Room())
 
     def _packed(self, pieces: list[Data], room: Room) -> Chunk:
@@ -259,7 +259,7 @@ class Cut:
             yield from self.read()
             return
         rooms = itertools.cycle([Room() for _ in range(ROOMS)])
-        for pieces in grouped(self.reader.pieces(), self.rows):
+        for pieces in grouped(self.reader.batches(), self.rows):
             yield self._packed(pieces, next(rooms))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data, Profile, Survey
 from probml.dataset.source import Part, Source, Weighed
-from probml.dataset.sources.parts import looked
+from probml.dataset.sources.parts import profile_source
 from probml.dataset.sources.profile import merged
 from probml.device.rows import Chunk
 from probml.device.streamed import Cut
@@ -107,7 +107,7 @@ def look(content: bytes, double: bool, frame: Any, name: str, first: int,
          weights: str | None = None) -> Look:
     """The profile of a partition; `first` rows stand before it."""
     with jax.enable_x64(double):
-        return Look.of(looked(model_of(content), rows_of(frame, name, weights), first))
+        return Look.of(profile_source(model_of(content), rows_of(frame, name, weights), first))
 
 
 def merge(content: bytes, double: bool, one: Look, other: Look) -> Look:

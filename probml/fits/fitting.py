@@ -11,7 +11,7 @@ import numpy as np
 
 from probml import errors
 from probml.dataset import dataset, tables
-from probml.dataset.checks import digits, stated
+from probml.dataset.checks import digits, prior_data_conflict
 from probml.dataset.sources import parts
 from probml.device.few import Moments, by_cells, counted, few, moments
 from probml.device.load import load
@@ -134,9 +134,9 @@ def _inferred(
     start = {name: value for name, value in (start or {}).items()
              if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
-    stated.refuse_points(plan)
+    prior_data_conflict.refuse_points(plan)
     if ladder[0].held and ladder[0].stated:
-        stated.warn(held, plan)
+        prior_data_conflict.warn(held, plan)
     double = jax.config.jax_enable_x64
 
     def attempt() -> _Run:
@@ -148,7 +148,8 @@ def _inferred(
         if checkpoint is not None:
             bar.journal = stack.enter_context(journal_of(checkpoint, model, held, asked, weight,
                                                          seed, start))
-        short = None if double else digits.lost(held) or _squared(ladder[0], plan, held)
+        short = None if double else digits.find_precision_loss(held) or _squared(ladder[0], plan,
+                                                                                 held)
         try:
             run, note = precise(attempt, lambda found: found.outcome, ladder[0].held, short)
         except Refusal as why:
@@ -394,7 +395,7 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
             return [judged(plan, outcome, known, rows) for outcome in found], known
 
     (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.held,
-                                   None if double else digits.lost(held))
+                                   None if double else digits.find_precision_loss(held))
     out = {}
     for size, outcome in zip(sizes, found, strict=True):
         outcome = engine.narrowed(held.plan(), trace(models[size], held.shapes), outcome)

@@ -55,7 +55,7 @@ class Here(Place):
     """The one device: tables are held, sources streamed."""
 
     def opened(self, model: Bound, data: Any, weights: Any) -> Data:
-        return parts.opened(model, data, weights)
+        return parts.open_data(model, data, weights)
 
     @contextlib.contextmanager
     def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
@@ -101,8 +101,8 @@ class Devices(Place):
     def opened(self, model: Bound, data: Any, weights: Any) -> Data:
         if shared(self.mesh):
             with joint():
-                return processes.opened(model, data, weights)
-        held = parts.opened(model, data, weights)
+                return processes.open_data(model, data, weights)
+        held = parts.open_data(model, data, weights)
         return held if held.survey is None else held._replace(
             survey=held.survey._replace(held=True)
         )

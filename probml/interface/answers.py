@@ -297,9 +297,10 @@ class Answers(Parameters):
         n, sites = held.table.rows, self.structure.sites
         if plan.variables or plan.latents:
             asking.warn(self, back(log))
-        fixed = {name: held.kept(name, plan.cells(name, back(states[name], name)))
+        fixed = {name: held.with_observed_codes(name, plan.cells(name, back(states[name], name)))
                  for name in plan.variables}
-        fixed |= {name: held.kept(name, back(states[name], name)) for name in plan.hidden}
+        fixed |= {name: held.with_observed_codes(name, back(states[name], name))
+                  for name in plan.hidden}
         values = {name: fixed[name] for name in fixed if sites[name].rows}
         named = held.structure.named
         if any(site.rows and site.name not in fixed for site in named.values()):

@@ -15,7 +15,7 @@ from probml.assessment.pages.html import noted, table
 from probml.assessment.pages.terminal import told
 from probml.dataset import dataset, read
 from probml.dataset.measures import with_measures
-from probml.dataset.sources.parts import opened, source_of
+from probml.dataset.sources.parts import open_data, source_of
 from probml.engines.engine import Engine, checked, problem_of
 from probml.engines.ladder import LADDER, ON_REQUEST, advised, choose, refusal
 from probml.errors import ModelError, Refusal
@@ -85,7 +85,7 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
     nothing = data is None or sized and len(data) == 0
     shown = repr(model)
     model, data, reading, _ = meet(model, data)
-    held = opened(model, data) if source_of(data) is not None else with_measures(read.read(
+    held = open_data(model, data) if source_of(data) is not None else with_measures(read.read(
         model, data, rows=1 if nothing else None, steps=1 if nothing else None))
     if model.whole and model.generative.summed:
         reading += words(held.structure, {n: v[0] for n, v in held.table.inputs.items()})

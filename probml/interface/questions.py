@@ -268,11 +268,12 @@ class Questions(Serving):
         for name in wanted:
             table = self._weighted(held, name, True, queries.ALL)
             if table is not None:
-                codes = held.kept(name, table.probabilities(self.structure.sites[name]).argmax(-1))
+                codes = held.with_observed_codes(
+                    name, table.probabilities(self.structure.sites[name]).argmax(-1))
             elif name in variables and name in plan.variables:
-                codes = held.kept(name, plan.cells(name, states[name]))
+                codes = held.with_observed_codes(name, plan.cells(name, states[name]))
             elif name in (*variables, *leaves):
-                codes = held.kept(name, states[name])
+                codes = held.with_observed_codes(name, states[name])
             elif held.pattern.get(name) == "seen":
                 codes = held.table.columns[name].values
             else:

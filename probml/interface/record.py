@@ -289,7 +289,8 @@ def enough(held: dataset.Data, given: Mapping[str, Any] = MappingProxyType({})) 
     Raises:
         TooFewDigits: float32 does not hold them, and the verb that asks will do so in double.
     """
-    if not jax.config.jax_enable_x64 and (digits.lost(held) is not None or narrow(held, given)):
+    if not jax.config.jax_enable_x64 and (digits.find_precision_loss(held) is not None
+                                          or narrow(held, given)):
         raise TooFewDigits
     return held
 

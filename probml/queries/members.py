@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.dataset.coding.indices import alike, bounds, together
+from probml.dataset.coding.indices import bounds, have_same_coding, together
 from probml.dataset.dataset import Data
 from probml.errors import Refusal
 from probml.numerics.compiling import jit
@@ -99,7 +99,7 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
         raise Refusal(f"the factor '{structure.penalties[0]}' modifies the prior, so it cannot be "
                       f"sampled for a new group")
     for names in groups:
-        if not alike(structure.indexed[name] for name in names):
+        if not have_same_coding(structure.indexed[name] for name in names):
             raise Refusal(f"{', '.join(names)} index the same axis in different ways: a new group "
                           f"would have several positions on it")
     return groups

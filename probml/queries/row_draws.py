@@ -78,7 +78,7 @@ def within(fit: Fitted, draws: Mapping[str, Any], sampled: Mapping[str, np.ndarr
     fixed = {name: plan.cells(name, value.reshape(-1, *value.shape[2:])).reshape(
         *value.shape[:2], *sites[name].along(held.steps)) if name in plan.variables else value
         for name, value in found.items()}
-    fixed = {name: np.stack([fit.data.kept(name, one) for one in value])
+    fixed = {name: np.stack([fit.data.with_observed_codes(name, one) for one in value])
              for name, value in fixed.items()} | dict(sampled)
     computed = tuple(name for name in names if name in fit.structure.deterministics)
     out = {name: fixed[name] for name in names if name in fixed}

@@ -132,8 +132,9 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
         if raw.values.dtype.kind == "f":
             deny(~np.isfinite(raw.values), f"the input '{name}'", raw.values, "finite",
                  hint="Missing values of inputs are not inferred: fill the cell.")
-    structure = kinds.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
-                                                 for name, raw in raws.items()})
+    structure = kinds.structure_for_inputs(model, raws, {},
+                                           {name: (raw.values.shape[1:], raw.values.dtype.kind)
+                                                              for name, raw in raws.items()})
     arrays |= coding.read(structure, raws, {}, {}, coding.REFUSE).values
     structure.need_likelihood("simulate")
     if structure.penalties:

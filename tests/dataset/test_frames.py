@@ -184,7 +184,7 @@ def test_single_numbers_are_told_by_their_shortest_decimals():
 
 def test_names_of_a_table_are_those_of_its_kind():
     assert frames.columns_of({"x": X, "y": Y}) == {"x": ("smoke", "age")}
-    assert frames.columns_of(X) == {} and frames.plain(X) is X
+    assert frames.columns_of(X) == {} and frames.to_pandas(X) is X
 
 
 @probml.model

@@ -9,7 +9,7 @@ from numpyro import sample
 
 import probml
 from coded import codes
-from probml.dataset.sources.parts import opened
+from probml.dataset.sources.parts import open_data
 from probml.device import streamed as streaming
 from probml.device.streamed import Cut, streamed
 from probml.numerics import tiers
@@ -34,7 +34,7 @@ def parts():
 def test_chunks_of_a_feed_are_made_in_memory_of_those_before(monkeypatch):
     monkeypatch.setattr(streaming, "NUMBERS", 64)
     monkeypatch.setattr(streaming, "_shape", lambda most, rows, numbers: (2, 50))
-    data = opened(normal(), parts)
+    data = open_data(normal(), parts)
     cutter = Cut.of(data, data.plan())
     for made, found in zip(cutter.read(), cutter.fed(), strict=True):
         jax.tree.map(np.testing.assert_array_equal, made, found)
@@ -45,7 +45,7 @@ def test_chunks_of_a_feed_are_made_in_memory_of_those_before(monkeypatch):
 
 
 def test_what_a_program_is_fed_counts_as_its_work():
-    data = opened(normal(), parts)
+    data = open_data(normal(), parts)
     feed, rows, _ = streamed(data, data.plan())
     assert feeding.fed((rows,)) == 0  # nothing is open
     with feed:

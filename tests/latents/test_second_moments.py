@@ -9,7 +9,7 @@ from numpyro import plate, sample
 from scipy.stats import multivariate_normal
 
 import probml
-from probml.dataset.sources.parts import opened
+from probml.dataset.sources.parts import open_data
 from probml.device import load as loading
 from probml.device.few import added, counted, few, moments
 from probml.device.rows import Chunk, Resident
@@ -104,7 +104,7 @@ def test_a_fit_to_few_rows_has_the_likelihood_of_all(engine, weights):
 
 
 def plan_of(model, data):
-    return opened(model, data, None).plan()
+    return open_data(model, data, None).plan()
 
 
 def test_rows_tell_more_where_cells_inputs_or_states_differ_between_them():
@@ -207,6 +207,6 @@ def others(group, t, form: str):
 
 
 def plan_with_effects(model, data):
-    held = opened(model, {name: data[name] for name in data if name in (
+    held = open_data(model, {name: data[name] for name in data if name in (
         "group", "t", "y") or model.name == "lines"}, None)
     return held.plan(effects=effects(held.plan(), 60, closed=False))

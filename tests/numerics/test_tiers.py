@@ -8,7 +8,7 @@ import pytest
 from jax.scipy.linalg import cho_solve
 
 from compilations import compiled
-from probml.dataset.sources.parts import opened
+from probml.dataset.sources.parts import open_data
 from probml.models import hidden_markov
 from probml.numerics import compiling, tiers
 from probml.numerics.logs import log_sum
@@ -37,7 +37,7 @@ def test_the_numbers_their_tables_and_the_passes_choose_the_level(leaves, static
 
 
 def test_moves_of_a_chain_are_its_work():
-    plan = opened(hidden_markov(k=5, d=2), {"y": np.zeros((3, 20, 2))}).plan()
+    plan = open_data(hidden_markov(k=5, d=2), {"y": np.zeros((3, 20, 2))}).plan()
     assert plan.met == 25
 
 

@@ -104,9 +104,9 @@ def bounds(indices: Iterable[Index]) -> tuple[int, int | None]:
     return max(lows, default=0), min(highs, default=None) if highs else None
 
 
-def shown(structure: Structure, labels: Mapping[str, tuple], name: str,
-          codes: np.ndarray) -> np.ndarray:
-    """The codes of an input as it was given: as labels, where it has some."""
+def as_labels(structure: Structure, labels: Mapping[str, tuple], name: str,
+              codes: np.ndarray) -> np.ndarray:
+    """The codes of an input as its labels, where it has some."""
     if name not in labels or name not in structure.indexed:
         return codes
     base, _ = axis(structure, name)
@@ -122,8 +122,8 @@ def axis(structure: Structure, name: str) -> tuple[int, int | None]:
     return base, None if top is None else top - base + 1
 
 
-def alike(indices: Iterable[Index]) -> bool:
-    """Whether a code means the same entry to all of them."""
+def have_same_coding(indices: Iterable[Index]) -> bool:
+    """Whether a code stands for the same entry in all of them."""
     places: dict[tuple[str, int], set] = {}
     for index in indices:
         for axis in index.axes:
@@ -142,7 +142,7 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
             _numbers(indices[name], raw.values, beyond.get(name), unknown, members, out)
         return
     base, top = bounds(indices.values())
-    if len(indices) > 1 and not alike(indices.values()):
+    if len(indices) > 1 and not have_same_coding(indices.values()):
         raise DataError(f"{quoted(indices, ' and ')} index one axis in different ways, so that "
                         f"labels have no unique codes: pass integers")
     coded = known is None and asked

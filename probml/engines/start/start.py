@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.dataset.sources.profile import standing
+from probml.dataset.sources.profile import representative_sample
 from probml.device.load import load
 from probml.device.rows import Chunk, Known, Resident, Rows, merged, picked
 from probml.engines.start.draws import Noise
@@ -53,7 +53,7 @@ def single_steps(data: Data, plan: Plan, weights: np.ndarray | None,
     table, steps = data.table, data.steps
     usable = np.ones((table.rows, steps),
                      bool) if data.lengths is None else np.arange(steps) < data.lengths[:, None]
-    shown = data.shown()
+    shown = data.observed_steps()
     if shown is not None:
         usable &= shown
     if weights is not None:
@@ -197,7 +197,7 @@ def starts(
     if plan.complete and not (plan.globals and plan.free):
         point = _near_prior(plan, prior, restarts, known, random_key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
-    data, weights = standing(data, weights)
+    data, weights = representative_sample(data, weights)
     data, weights = single_steps(data, plan, weights, seed)
     outside = _one_each(plan, restarts, seed)
     # what is seen in part tells states apart

@@ -11,7 +11,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from probml.dataset import frames
-from probml.dataset.frames import near
+from probml.dataset.frames import closest_name
 from probml.dataset.ragged import padded
 from probml.errors import DataError, ModelError, listed, quoted
 from probml.interface.functions.as_density import baking, summed_of, whole
@@ -50,7 +50,7 @@ def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
     Raises:
         DataError: a name is neither, something is given twice, nothing is observed.
     """
-    data = frames.plain(data)
+    data = frames.to_pandas(data)
     if frames.is_far(data) or not _filled(data):
         return Met(model, data)
     if isinstance(data, Mapping) and model.renamed.keys() & data.keys():
@@ -214,7 +214,7 @@ def _familiar(data: Any, items: dict[str, Any], known: Collection[str],
         return items
     absent = [name for name in told if name not in items]
     return {name: value for name, value in items.items()
-            if name in known or near(name, absent)}
+            if name in known or closest_name(name, absent)}
 
 
 def _divided(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -261,7 +261,7 @@ def _check(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> N
     unknown = next((name for name in given if name not in shown.sites), None)
     if unknown is not None:
         own = dict.fromkeys((*model.generative.arguments, *shown.sites))
-        meant = near(unknown, [name for name in own if name not in arguments])
+        meant = closest_name(unknown, [name for name in own if name not in arguments])
         hint = f"Did you mean '{meant}'?" if meant else "Drop it or rename it"
         raise DataError(f"{model.name}: '{unknown}' is neither an argument nor a site; known names "
                         f"are {list(own)}. {hint}")

@@ -76,7 +76,7 @@ def refuse_points(plan: Plan) -> None:
     """
     structure = plan.structure
     for name in plan.free:
-        found = _stated(structure, name)
+        found = _constant_prior_moments(structure, name)
         if found is None or bool((found[1] > 0).all()) or np.isnan(found[1]).any():
             continue
         given = {key: float(np.ravel(value)[0]) for key, value in found[2].items()}
@@ -105,8 +105,9 @@ def warn(data: Data, plan: Plan) -> None:
                           and bool(plan.latents))
                 known = (parameter not in plan.free or parameter in said
                          or not (beside or use.level is Level.MOVED))
-                text = None if known else _judge(structure, site, parameter, use, role, column,
-                                                 BESIDE if beside else FAR)
+                text = None if known else _prior_data_conflict(structure, site, parameter, use,
+                                                               role, column,
+                                                               BESIDE if beside else FAR)
                 if text is not None and (not beside or _added(structure, name, parameter)):
                     text += (", or the latent variables of the rows explain the values that the "
                              "prior rules out" * beside)
@@ -121,9 +122,9 @@ def _located(site: Site) -> bool:
     return bool(family.scatter) and family.scaling and "loc" in family.argument_event
 
 
-def _judge(structure: Structure, site: Site, parameter: str, use: Use, role: str,
-           column: Measured, far: float) -> str | None:
-    """What to say of a parameter whose prior is so many of its spreads away, or None."""
+def _prior_data_conflict(structure: Structure, site: Site, parameter: str, use: Use, role: str,
+                         column: Measured, far: float) -> str | None:
+    """The warning that a prior and the data conflict, or None."""
     found = _moments(structure, parameter)
     if found is None or any(step not in _BACK for step, _ in use.coordinate):
         return None
@@ -226,7 +227,7 @@ def _less(value: np.ndarray, mean: np.ndarray) -> np.ndarray:
 
 def _moments(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray] | None:
     """Mean and standard deviation of a prior that states them."""
-    found = _stated(structure, name)
+    found = _constant_prior_moments(structure, name)
     if found is None:
         return None
     mean, deviation, _ = found
@@ -234,8 +235,9 @@ def _moments(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray] |
             and (deviation > 0).all() else None)
 
 
-def _stated(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray, dict] | None:
-    """Mean, standard deviation and arguments of a prior whose arguments depend on nothing."""
+def _constant_prior_moments(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray,
+                                                                      dict] | None:
+    """Mean, standard deviation and arguments of a prior whose arguments are constants."""
     site, (program, takes) = structure.sites[name], structure.programs[name]
     if site.kind not in MOMENTS or takes or len(program.jaxpr.eqns) > SHORT:
         return None
