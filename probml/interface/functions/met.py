@@ -41,4 +41,4 @@ def traced(model: Bound, data: Mapping[str, Any]) -> Structure:
     raws = {name: arrays.as_raw(f"the input '{name}'", data[name], True) for name in model.inputs}
     return kinds.structure_for_inputs(model, raws, {},
                                       {name: (raw.values.shape[1:], raw.values.dtype.kind)
-                                                        for name, raw in raws.items()})
+                                       for name, raw in raws.items()})
