@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from probml.assessment import dimensions, either_arviz, prior_arviz, whole_arviz
-from probml.assessment.inside import at_draws, row_latents, row_values
+from probml.assessment.row_draws import at_draws, row_latents, row_values
 from probml.dataset import dataset
 from probml.dataset.frames import shortest
 from probml.device import layout, load
@@ -287,7 +287,7 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
     def layout(name: str) -> tuple[str, ...]:
         if name in more:
             return tuple(f"{name}_dim_{i}" for i in range(more[name].ndim - 2))
-        return names.inside(name) if name in inside else names.outside(name)
+        return names.of_row_site(name) if name in inside else names.of_parameter(name)
 
     groups = {"posterior": group(posterior, layout)}
     if prior is not None:
@@ -313,9 +313,9 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
             raise
         warnings.warn(f"to_arviz(): the log-likelihood of rows is left out: {why}", RuntimeWarning,
                       stacklevel=3)
-    groups["posterior_predictive"] = group(_replicated(fit, held, draws, seen), names.inside)
+    groups["posterior_predictive"] = group(_replicated(fit, held, draws, seen), names.of_row_site)
     groups["observed_data"] = group({name: held.table.columns[name].values_or_nan for name in seen},
-                                    names.inside, ())
+                                    names.of_row_site, ())
     if held.table.inputs:
         groups["constant_data"] = group(held.table.inputs, names.covariate, ())
     return either_arviz.container(groups)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.assessment.pages.html import noted, table
-from probml.assessment.pages.terminal import told
+from probml.assessment.pages.terminal import rich_report
 from probml.dataset import dataset, read
 from probml.dataset.measures import with_measures
 from probml.dataset.sources.parts import open_data, source_of
@@ -62,7 +62,7 @@ class Explanation:
 
     def __rich__(self) -> Any:
         reading = [(self.reading, "")] if self.reading else []
-        return told([(f"model {self.model}", "bold"), *reading], self._parts())
+        return rich_report([(f"model {self.model}", "bold"), *reading], self._parts())
 
 
 def _text(title: str, records) -> str:

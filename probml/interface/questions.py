@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from probml.assessment import decisions
-from probml.assessment.reliability import Calibration, judge
+from probml.assessment.reliability import Calibration, compute_calibration
 from probml.dataset import tables
 from probml.dataset.coding.indices import REFUSE
 from probml.dataset.sources.parts import as_given, by_parts
@@ -194,7 +194,7 @@ class Questions(Serving):
     ) -> Calibration:
         """How far p(site | all else of the row) keeps its promise on rows that show `site`: see
         probml.calibration, whose arguments these are."""
-        return judge(self, data, site, plug_in, bins, strategy)
+        return compute_calibration(self, data, site, plug_in, bins, strategy)
 
     @by_parts
     @in_tables()

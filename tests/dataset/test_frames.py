@@ -86,7 +86,7 @@ def test_states_with_labels_name_what_they_pick():
 
 def test_columns_are_coordinates_of_arviz():
     names = Dimensions(risks(), risks()._read(DATA))  # what to_arviz takes them from
-    (w,), (alpha,), (_, x) = names.outside("w"), names.outside("alpha"), names.covariate("x")
+    (w,), (alpha,), (_, x) = names.of_parameter("w"), names.of_parameter("alpha"), names.covariate("x")
     assert names.coords[w].tolist() == names.coords[x].tolist() == ["smoke", "age"]
     assert alpha == "wards" and names.coords[alpha].tolist() == ["D1", "D2", "D3"]
 

@@ -110,7 +110,7 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
     Raises:
         Refusal: there are too many joint states, or numbers, for brute force.
     """
-    held = held if plain else _few(held, seed)
+    held = held if plain else _subsample(held, seed)
     data = engine.taken(held)
     plan = planned(data, engine if asked else None)
     rows, known = load.load(data, plan)
@@ -145,7 +145,7 @@ def incomparable(name: str, why: Unknown) -> Refusal:
                    f"use fewer states, steps or elements")
 
 
-def _few(held: Data, seed: int) -> Data:
+def _subsample(held: Data, seed: int) -> Data:
     """Some of the rows, and of sequences some of the first steps, so that brute force has few joint
     states."""
     plan, sites = held.plan(lenient=True), held.structure.sites

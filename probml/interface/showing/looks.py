@@ -10,7 +10,7 @@ import numpy as np
 from probml.assessment.pages.html import noted, records_of, table
 from probml.assessment.pages.scene import Node, Scene, scene
 from probml.assessment.pages.svg import svg
-from probml.assessment.pages.terminal import BAD, ended, told
+from probml.assessment.pages.terminal import BAD, ended, rich_report
 from probml.dataset import dataset, read
 from probml.errors import DataError, ModelError, Refusal
 from probml.fits.fitting import planned
@@ -132,9 +132,9 @@ def fit_text(fit: Fitted) -> str:
 def fit_rich(fit: Fitted) -> Any:
     """The same for rich, of which a terminal has colours."""
     records = [{"parameter": name, "value": _numbers(value)} for name, value in _first(fit).items()]
-    return told([(_headed(fit), "bold"), ended(fit.converged, fit.ending),
-                 *((str(found), BAD) for found in fit.warnings),
-                 *((more, "dim") for more in _further(fit))], [("parameters", records)])
+    return rich_report([(_headed(fit), "bold"), ended(fit.converged, fit.ending),
+                        *((str(found), BAD) for found in fit.warnings),
+                        *((more, "dim") for more in _further(fit))], [("parameters", records)])
 
 
 def _traced(fit: Fitted) -> bool:

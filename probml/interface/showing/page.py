@@ -24,7 +24,7 @@ from probml.assessment.pages.html import (
     table,
     tabs,
 )
-from probml.assessment.pages.html import shown as shown_as
+from probml.assessment.pages.html import format_cell as shown_as
 from probml.assessment.pages.versions import show_versions
 from probml.assessment.reports import posterior_draws
 from probml.errors import DataError, ModelError, Refusal
