@@ -37,8 +37,9 @@ def order(data: Data, plan: Plan) -> np.ndarray | None:
     return np.argsort(sum((~c.seen).reshape(len(c.seen), -1).sum(1) for c in torn), kind="stable")
 
 
-def laid(data: Data, plan: Plan, copies: int = 1, whole: bool = True) -> Layout | None:
-    """Rows as `order` has them, in tiles where these pay; None = as they are.
+def choose_layout(data: Data, plan: Plan, copies: int = 1, whole: bool = True) -> Layout | None:
+    """The order of the rows that `order` finds, in tiles where these pay; None where the rows stay
+    as they are.
 
     Args:
         copies: how many parameter values the rows will be met with at once.

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.device.layout import laid
+from probml.device.layout import choose_layout
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Engine, Outcome, Problem, State, Status, check_settings
@@ -336,7 +336,8 @@ class EM(Engine):
         groups = np.repeat(np.arange(count), made.scouts)
         allowed = {name: table[groups] for name, table in (of or {}).items()}
         copies = slices.together(plan, _steps(part), len(groups))
-        some, shared = load(part, plan, weight, laid(part, plan, copies), copies, params=start)
+        some, shared = load(part, plan, weight, choose_layout(part, plan, copies), copies,
+                            params=start)
         first = starts(part, plan, shared, weight, len(groups), seed, start, self.prior,
                        allowed=allowed)
         short = replace(self, max_iterations=min(self.max_iterations, SHORT))

@@ -231,7 +231,7 @@ def row_totals(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) 
 def apart(plan: Plan, rows: Rows) -> Plan:
     """The plan of the sites whose log densities are added chunk by chunk, over every state;
     `together` adds the ordered ones."""
-    return plan.others if plan.ordered and rows.whole(ORDERED) is not None else plan
+    return plan.others if plan.ordered and rows.as_one_chunk(ORDERED) is not None else plan
 
 
 def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: Known, rows: Rows,
@@ -249,7 +249,7 @@ def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: K
         return total
     own = {name: plan.variables[name].states for name in plan.touching}
     total = total.reshape([states if name in part.touching else 1 for name, states in own.items()])
-    every = rows.whole(ORDERED)
+    every = rows.as_one_chunk(ORDERED)
     for name in plan.ordered:
         switches, order = plan.switches[name], plan.switches[name].order
         logs, weights = setting_logs(plan, params, known, every, name), every.weights[:, None]

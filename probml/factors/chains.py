@@ -12,7 +12,7 @@ from jax import lax
 
 from probml.device.rows import Chunk, Known
 from probml.elimination.chains import best as chain_best
-from probml.elimination.chains import pieces as chain_pieces
+from probml.elimination.chains import long_chains as chain_pieces
 from probml.elimination.chains.walk import Pieces
 from probml.elimination.factor import Factor
 from probml.factors import sequences

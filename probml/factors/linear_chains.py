@@ -346,10 +346,10 @@ def _given(plan: Plan, steps: Steps, size: int,
 def _first_steps(steps: Steps, rows: int) -> np.ndarray:
     """The first steps of rows, (T, M), of one lane where these are all."""
     lanes = 1 if steps.blocks == 1 else rows * steps.blocks
-    return kalman.begins(steps.length, lanes, steps.blocks)
+    return kalman.sequence_starts(steps.length, lanes, steps.blocks)
 
 
 def starts(steps: Steps, count: int) -> np.ndarray:
     """Which of so many steps, (N,), are the first of their rows."""
     lanes = count // steps.length
-    return kalman.begins(steps.length, lanes, steps.blocks).reshape(-1)
+    return kalman.sequence_starts(steps.length, lanes, steps.blocks).reshape(-1)

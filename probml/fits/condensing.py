@@ -32,7 +32,7 @@ def condensed(data: Data, plan: Plan, weights: np.ndarray | None = None,
         blocks are added in double.
     """
     blocks = None if data.steps else Blocks(data, plan, weights)
-    if blocks is None or blocks.few:
+    if blocks is None or blocks.fits_few_blocks:
         rows, known = load.load(data, plan, weights, params=start)
         return summarised(plan, known, rows), known
     waiting: collections.deque[Summary] = collections.deque()

@@ -13,7 +13,7 @@ from probml import errors
 from probml.dataset import dataset, tables
 from probml.dataset.checks import digits, prior_data_conflict
 from probml.dataset.sources import parts
-from probml.device.few import Moments, by_cells, counted, few, moments
+from probml.device.few import Moments, by_cells, counted, moments, rows_with_moments
 from probml.device.load import load
 from probml.device.rows import Known, Resident, Rows, Summary
 from probml.engines import EM, VB, Exact
@@ -327,7 +327,7 @@ def reduced(engine: Engine, problem: Problem, told: Moments | None = None) -> Pr
     """
     told = _told(engine, problem) if told is None else told
     if told is not None:
-        return replace(problem, rows=few(told, cells(problem.plan)))
+        return replace(problem, rows=rows_with_moments(told, cells(problem.plan)))
     if isinstance(problem.rows, Summary) or not (_reducible(engine, problem.plan)
                                                  or _squarable(engine, problem)):
         return problem

@@ -12,7 +12,7 @@ from probml.dataset.dataset import Data
 from probml.dataset.measures import moments_by_column
 from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources import parts
-from probml.device.few import Moments, counted, few
+from probml.device.few import Moments, counted, rows_with_moments
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Outcome, Problem
 from probml.engines.progress import Progress
@@ -139,4 +139,4 @@ def _rows(plan: Plan, fit: Fitted, kept: Kept) -> tuple[Rows | Summary, Known, d
     if not isinstance(kept.summary, Moments):
         return *placed_all((kept.summary, kept.known)), {}
     start = {name: np.asarray(fit.params[name]) for name in plan.free}
-    return few(kept.summary, cells(plan)), placed_all(kept.known), start
+    return rows_with_moments(kept.summary, cells(plan)), placed_all(kept.known), start

@@ -67,7 +67,7 @@ class Here(Place):
             yield condensed(held, plan, problem.weights, problem.start)
             return
         if held.survey is None:
-            keep = layout.laid(held, plan, copies, whole)
+            keep = layout.choose_layout(held, plan, copies, whole)
             yield load.load(held, plan, problem.weights, keep, copies, params=problem.start)
             return
         with contextlib.ExitStack() as stack:
@@ -121,7 +121,7 @@ class Devices(Place):
                 yield sharded.gathered(held, plan, self.mesh, copies)
             return
         copies = max(copies, runs)  # whatever one device would take by slices
-        keep = layout.laid(held, plan, copies, whole)
+        keep = layout.choose_layout(held, plan, copies, whole)
         few = runs >= self.mesh.size and held.size * held.numbers <= FEW
         rows, known = load.load(held, plan, problem.weights, keep, copies, params=problem.start,
                                 devices=1 if few else self.mesh.size)

@@ -241,7 +241,7 @@ def answer(
     wanted = tuple(dict.fromkeys((*every, *ask)))
     blocks = Blocks(posed, plan, None, measured=False) if many(posed) and layout.order(
         posed, plan) is None else None
-    if blocks is not None and not blocks.few:
+    if blocks is not None and not blocks.fits_few_blocks:
         belief, averaged = _belief(fit, plan, blocks.known, plug_in)
         log, out = blockwise.answer(blocks, wanted, averaged, belief, view)
         if ask:

@@ -36,9 +36,9 @@ def test_chunks_of_a_feed_are_made_in_memory_of_those_before(monkeypatch):
     monkeypatch.setattr(streaming, "_shape", lambda most, rows, numbers: (2, 50))
     data = open_data(normal(), parts)
     cutter = Cut.of(data, data.plan())
-    for made, found in zip(cutter.read(), cutter.fed(), strict=True):
+    for made, found in zip(cutter.read(), cutter.read_with_buffers(), strict=True):
         jax.tree.map(np.testing.assert_array_equal, made, found)
-    places = [chunk.values["x"].ctypes.data for chunk in cutter.fed()]
+    places = [chunk.values["x"].ctypes.data for chunk in cutter.read_with_buffers()]
     assert len(places) == 9 and len(set(places)) == 3 and places[:6] == places[3:]
     kept = [chunk.values["x"].ctypes.data for chunk in list(cutter.read())]
     assert len(set(kept)) == 9

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.layout import laid
+from probml.device.layout import choose_layout
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary, compensated
 from probml.engines.engine import Engine, Problem, Status, check_batch
@@ -99,7 +99,7 @@ def first(problem: Problem, brief: Engine, batch_rows: int) -> dict[str, jax.Arr
         data, weights = sample(data, weights, size, problem.seed)
     part = replace(problem, data=data._replace(survey=None), weights=weights)
     copies = brief.copies(part)
-    rows, known = load(part.data, plan, weights, laid(part.data, plan, copies), copies,
+    rows, known = load(part.data, plan, weights, choose_layout(part.data, plan, copies), copies,
                        params=problem.start)
     params: Mapping = brief.run(replace(part, rows=rows, known=known)).params
     return {name: placed(np.asarray(value), jnp.result_type(float))

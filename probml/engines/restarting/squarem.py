@@ -175,7 +175,7 @@ def evaluate(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
         found = step(*one[:3], expected(one[0], one[3]))
         return jax.tree.map(lambda leaf: leaf[None], found)
     if READINGS * restarts * plan.factorising < lapack.WORK:
-        return rows.beside(shortened(lambda point, starting, labelled, allowed: step(
+        return rows.vmap_copies(shortened(lambda point, starting, labelled, allowed: step(
             point, starting, labelled, expected(point, allowed)
         ), last=True), pending, starting, labelled, allowed)
     natural = jax.lax.map(lambda point: naturals(plan, loose(plan, point), known), pending)

@@ -131,7 +131,7 @@ def first(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key, kno
 def advance_all(plan: Plan, settings: Settings, frame: Frame, target, states, known: Known,
                 rows: Rows, count):
     """The same of all chains at once."""
-    return rows.beside(
+    return rows.vmap_copies(
         lambda state: advance(plan, settings, frame, target, state, known, rows, count), states)
 
 
