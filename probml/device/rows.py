@@ -75,7 +75,7 @@ class Chunk(NamedTuple):
 
 
 class Coordinates(NamedTuple):
-    """Numbers of rows as a sampler moves them; see evidence/carried.py."""
+    """Numbers of rows as a sampler moves them; see evidence/row_coordinates.py."""
 
     free: jax.Array  # bool (b, *cells); the others are seen
     # (b, ...) in NumPyro's layout of a row; None: values stand as they are

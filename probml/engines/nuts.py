@@ -25,7 +25,7 @@ from probml.engines.sampling.verdict import Verdict, judged
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, quoted
-from probml.evidence import carried, centring, density
+from probml.evidence import centring, density, row_coordinates
 from probml.language import given
 from probml.numerics.curvature import SQUARE, Frame
 from probml.numerics.transfer import placed
@@ -280,7 +280,8 @@ class NUTS(Engine):
         inside, last, found, moved = {}, rows, [], 0
         if plan.carried:
             inside = carrying.drawn(plan, known, rows, u)
-            last = carried.placed(plan, rows, {n: placed(v[0, -1]) for n, v in inside.items()})
+            last = row_coordinates.placed(plan, rows,
+                                          {n: placed(v[0, -1]) for n, v in inside.items()})
         if self.relabel:
             # any draw will do to find what is exchangeable: the density is asked there
             found = exchanges(plan, {name: value[0, -1] for name, value in values.items()}, known,
@@ -295,7 +296,7 @@ class NUTS(Engine):
         plan = problem.plan
         known = problem.known._replace(centring=centring.none(plan))
         measure = functools.partial(carrying.begun, problem, known, self._spread(
-            problem, density.size(plan, known) + carried.size(plan, problem.rows)))
+            problem, density.size(plan, known) + row_coordinates.size(plan, problem.rows)))
         begun = measure()
         begin.check(plan, begun, begin.compiled_prior_point(plan, known), known, "NUTS")
         return known, begun, measure

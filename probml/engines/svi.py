@@ -30,7 +30,7 @@ from probml.engines.start import begin
 from probml.engines.start.standing import standing
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
-from probml.evidence import carried, density
+from probml.evidence import density, row_coordinates
 from probml.language import given
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
@@ -180,7 +180,8 @@ class SVI(Engine):
         size = density.size(plan, known)
         if plan.carried:
             params = begin.compiled_prior_point(plan, known)
-            begun = carrying.begun(problem, known, np.zeros((1, size + carried.size(plan, rows))))
+            begun = carrying.begun(problem, known,
+                                   np.zeros((1, size + row_coordinates.size(plan, rows))))
         else:
             near = standing(problem) if problem.in_parts and self.batch_rows else problem
             params = begin.rough(near)

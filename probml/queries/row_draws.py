@@ -15,7 +15,7 @@ import numpy as np
 from probml.device import layout, load
 from probml.device.rows import Known, Resident
 from probml.errors import quoted
-from probml.evidence import carried
+from probml.evidence import row_coordinates
 from probml.numerics.compiling import jit
 from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed, random_key
@@ -110,7 +110,8 @@ def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Resident, keys) -> di
         draw, key = pair
         at = known._replace(given={n: draw.get(n, value) for n, value in known.given.items()})
         belief = Belief({name: draw[name] for name in plan.free}, None, {})
-        return drawing.drawn_once(plan, belief, at, carried.placed(plan, rows, draw), key)[1]
+        return drawing.drawn_once(plan, belief, at, row_coordinates.placed(plan, rows, draw),
+                                  key)[1]
 
     return jax.lax.map(one, (draws, keys))
 

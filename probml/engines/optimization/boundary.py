@@ -23,7 +23,7 @@ from probml.engines.optimization.maximization import height_of, newton_pays
 from probml.engines.optimization.objective import to_coordinates
 from probml.engines.optimization.search import CLIMBED, Maximize, Proposal, prior_points
 from probml.engines.start.prior import compiled_prior_point, given_start
-from probml.evidence.density import climbed
+from probml.evidence.density import log_posterior_and_gradient
 from probml.factors.digits import collapsed
 from probml.families.domains import Domain, of
 from probml.numerics.compiling import jit
@@ -154,7 +154,7 @@ def _shapes(plan: Plan) -> list[str]:
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
 def _values(plan: Plan, prior: bool, points: Mapping, known: Known, rows: Rows) -> jax.Array:
-    return jax.lax.map(lambda point: jnp.asarray(climbed(
+    return jax.lax.map(lambda point: jnp.asarray(log_posterior_and_gradient(
         plan, prior, to_coordinates(plan, point, known), known, rows)[0]), points)
 
 # Entries next to an end of their support.

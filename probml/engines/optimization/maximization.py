@@ -17,7 +17,7 @@ from probml.engines.optimization.objective import flat, from_coordinates, to_coo
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.restarting import slices
 from probml.evidence import density
-from probml.evidence.density import climbed, value_gradient_hessian
+from probml.evidence.density import log_posterior_and_gradient, value_gradient_hessian
 from probml.factors.prior import log_prior
 from probml.factors.straight import curvatures
 from probml.jaxpr.opened.backward import value_and_gradient
@@ -273,7 +273,7 @@ def in_blocks(engine: OptimizerSettings, block: Callable, u: Any,
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
 def _lbfgs(plan: Plan, prior: bool, u, known: Known, rows: Rows, steps, tolerance):
-    found = maximize(lambda u: climbed(plan, prior, u, known, rows), u,
+    found = maximize(lambda u: log_posterior_and_gradient(plan, prior, u, known, rows), u,
                      LBFGS(steps, tolerance, BLOCK, slopes=True))
     return (found.point, found.value, found.iterations, found.history,
             found.flat | (tolerance >= ASKED), jax.tree.map(jnp.negative, found.gradient))

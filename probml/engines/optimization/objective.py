@@ -9,7 +9,7 @@ import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
-from probml.evidence.density import climbed, from_free, to_free
+from probml.evidence.density import from_free, log_posterior_and_gradient, to_free
 from probml.evidence.density import unflat as unflattened
 from probml.numerics.compiling import jit
 from probml.numerics.optimum import Optimum
@@ -36,7 +36,7 @@ def unflat(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
 @functools.partial(jit, static_argnames=("plan", "prior"))
 def objective(plan: Plan, prior: bool, u, known: Known, rows: Rows):
     """What MAP climbs, and its gradient, at unbounded coordinates."""
-    return climbed(plan, prior, u, known, rows)
+    return log_posterior_and_gradient(plan, prior, u, known, rows)
 
 
 def at_point(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows | Summary,

@@ -15,7 +15,7 @@ from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.optimization.objective import from_coordinates, objective, to_coordinates
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.errors import ModelError
-from probml.evidence.density import climbed, from_free
+from probml.evidence.density import from_free, log_posterior_and_gradient
 from probml.evidence.passes import row_totals, total_evidence
 from probml.factors.factors import global_factors
 from probml.numerics.compiling import jit
@@ -166,7 +166,7 @@ def _descend(plan: Plan, prior: bool, optimizer: Any, batch: int, u, state, know
         if batch:
             rows = every.batch(order, offset + i, batch)
             scale = n / batch
-        _, gradient = climbed(plan, prior, u, known, rows, scale)
+        _, gradient = log_posterior_and_gradient(plan, prior, u, known, rows, scale)
         updates, state = optimizer.update(jax.tree.map(jnp.negative, gradient), state, u)
         return (optax.apply_updates(u, updates), state), ()
 

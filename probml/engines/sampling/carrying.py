@@ -17,7 +17,7 @@ from probml.engines.optimization.search import highest
 from probml.engines.start.begin import AWAY, STEPS, Begin, Ends
 from probml.engines.start.prior import compiled_prior_point, given_start
 from probml.errors import Refusal, quoted
-from probml.evidence import carried, density
+from probml.evidence import density, row_coordinates
 from probml.language import given
 from probml.latents.latent import Group
 from probml.numerics import curvature
@@ -119,7 +119,7 @@ def begun(problem: Problem, known: Known, spread: np.ndarray,
 def _begun(plan: Plan, params: Mapping, known: Known, rows: Resident, noise: jax.Array,
            spread: jax.Array, steps: Any) -> Begin:
     first = density.flat(plan, params, known)
-    start = jnp.concatenate([first, jnp.zeros(carried.size(plan, rows), first.dtype)])
+    start = jnp.concatenate([first, jnp.zeros(row_coordinates.size(plan, rows), first.dtype)])
     both = density.posterior(plan, known, rows)
 
     def climb(u):
@@ -159,7 +159,7 @@ def _drawn(plan: Plan, known: Known, rows: Resident, u: jax.Array) -> dict[str, 
 
     def one(u):
         params, _ = density.unflat(plan, u[:first], known)
-        return carried.values(plan, params, known, rows, u[first:])
+        return row_coordinates.values(plan, params, known, rows, u[first:])
 
     return jax.lax.map(one, u)
 

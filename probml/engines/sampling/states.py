@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.evidence import carried
+from probml.evidence import row_coordinates
 from probml.evidence.passes import global_posterior
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import Use, apart, random_key
@@ -75,7 +75,7 @@ def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
 
     def one(pair):
         params, key = pair
-        table = global_posterior(plan, params, known, carried.placed(plan, rows, params))
+        table = global_posterior(plan, params, known, row_coordinates.placed(plan, rows, params))
         where = jnp.unravel_index(jax.random.categorical(key, table.reshape(-1)), table.shape)
         cells = {n: jnp.asarray(plan.variables[n].values)[at]
                  for n, at in zip(plan.globals, where, strict=True)}
