@@ -23,10 +23,10 @@ from probml.evidence.passes import (
     total_evidence,
     weigh,
 )
+from probml.factors.affine_predictors import derivatives
 from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
-from probml.factors.straight import derivatives
 from probml.families import domains
 from probml.families.domains import Domain
 from probml.jaxpr.opened import backward

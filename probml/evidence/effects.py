@@ -128,8 +128,8 @@ def _expected(plan: Plan, grouping: Grouping, i: int, env: Mapping, mean: jax.Ar
     site = plan.structure.sites[grouping.names[i]]
     event, d = site.event, math.prod(site.event)
     loc, root = effects.located(plan, site.name, env)
-    root = effects.apart(grouping, i, root, 2 * len(event)).reshape(-1, *event, *event)
-    gap = effects.apart(grouping, i, mean - loc)
+    root = effects.by_member(grouping, i, root, 2 * len(event)).reshape(-1, *event, *event)
+    gap = effects.by_member(grouping, i, mean - loc)
     gap = gap.reshape(len(gap), -1, d)
     blocks = own.reshape(*gap.shape, *gap.shape[1:])
     blocks = jnp.moveaxis(jnp.diagonal(blocks, axis1=1, axis2=3), -1, 1)

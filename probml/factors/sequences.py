@@ -56,7 +56,7 @@ def width_of(plan: Plan) -> int:
     return width
 
 
-def pieces(plan: Plan, steps: Steps, rows: int) -> int:
+def count_pieces(plan: Plan, steps: Steps, rows: int) -> int:
     """Into how many pieces the steps are cut, all rows and blocks of some at a time."""
     lanes, width = rows * steps.blocks, width_of(plan)
     if steps.length * lanes * width <= HELD:

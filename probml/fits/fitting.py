@@ -33,7 +33,7 @@ from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
 from probml.errors import Refusal
 from probml.evidence.passes import global_posterior
-from probml.factors.digits import short, wide
+from probml.factors.digits import has_cancellation, has_diffuse_start
 from probml.fits import boundary, standard_errors
 from probml.fits.condensing import summarised
 from probml.fits.double import precise, worst
@@ -407,5 +407,5 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
 
 
 _global_posterior = jit(global_posterior, static_argnums=0, seldom=ONCE)
-_short = jit(short, static_argnums=0, seldom=ONCE)
-_wide = jit(wide, static_argnums=0, seldom=ONCE)
+_short = jit(has_cancellation, static_argnums=0, seldom=ONCE)
+_wide = jit(has_diffuse_start, static_argnums=0, seldom=ONCE)

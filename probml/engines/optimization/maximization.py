@@ -18,8 +18,8 @@ from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.restarting import slices
 from probml.evidence import density
 from probml.evidence.density import log_posterior_and_gradient, value_gradient_hessian
+from probml.factors.affine_predictors import curvatures
 from probml.factors.prior import log_prior
-from probml.factors.straight import curvatures
 from probml.jaxpr.opened.backward import value_and_gradient
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import scaled, second_order, units
