@@ -13,7 +13,7 @@ from probml.errors import ModelError
 from probml.fits.plain import ROOT, packed, unpacked
 from probml.fits.saving import encoded, told, write
 from probml.interface.fit import Fit
-from probml.interface.loading import opened, restored
+from probml.interface.loading import read_file, restored
 from probml.interface.showing import page
 from probml.interface.showing.subject import Subject, columns_of, described_as, name_of, words_of
 
@@ -143,7 +143,7 @@ def _bytes(fit: Fit, arrays: dict[str, np.ndarray]) -> str:
 
 
 def _fit(name: str, arrays: Mapping[str, np.ndarray]) -> Fit:
-    return restored(name, *opened(io.BytesIO(arrays[name].tobytes()), name))
+    return restored(name, *read_file(io.BytesIO(arrays[name].tobytes()), name))
 
 
 FITS = {"fit": (Fit, _bytes, _fit)}

@@ -20,8 +20,8 @@ from probml.engines.engine import Engine, checked, problem_of
 from probml.engines.ladder import LADDER, ON_REQUEST, advised, choose, refusal
 from probml.errors import ModelError, Refusal
 from probml.fits.fitting import planned
-from probml.interface.functions.leaning import words
-from probml.interface.functions.meeting import meet
+from probml.interface.functions.marginal_weights import describe_summed_sites
+from probml.interface.functions.meeting import read_function
 from probml.language.language import Bound
 from probml.plan import hierarchy, integrals
 from probml.plan.blocks import blocks
@@ -84,11 +84,12 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
     sized = hasattr(data, "__len__") and getattr(data, "shape", None) != ()
     nothing = data is None or sized and len(data) == 0
     shown = repr(model)
-    model, data, reading, _ = meet(model, data)
+    model, data, reading, _ = read_function(model, data)
     held = open_data(model, data) if source_of(data) is not None else with_measures(read.read(
         model, data, rows=1 if nothing else None, steps=1 if nothing else None))
     if model.whole and model.generative.summed:
-        reading += words(held.structure, {n: v[0] for n, v in held.table.inputs.items()})
+        reading += describe_summed_sites(held.structure,
+                                         {n: v[0] for n, v in held.table.inputs.items()})
     try:
         plan = planned(held, lenient=True)
     except Refusal as why:

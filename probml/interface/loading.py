@@ -18,7 +18,7 @@ from probml.errors import ModelError
 from probml.fits import former, saving
 from probml.fits.plain import named, unpacked
 from probml.interface.fit import Fit
-from probml.interface.known import known
+from probml.interface.given_parameters import fit_at
 from probml.interface.model import Generative
 from probml.language.given import file_named
 from probml.language.language import Bound
@@ -55,7 +55,7 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
     file_named(path, "load(path)")
     try:
         with open(path, "rb") as raw:
-            meta, arrays = opened(raw, path)
+            meta, arrays = read_file(raw, path)
         if "face" not in meta:
             return restored(path, meta, arrays, model)
         if model is not None:
@@ -70,8 +70,9 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
         ) from None
 
 
-def opened(raw: IO[bytes], path: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What a file says, and its arrays, none of them longer than what the file has for it."""
+def read_file(raw: IO[bytes], path: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The metadata of a saved fit, and its arrays, none longer than the bytes that the file has for
+    it."""
     with zipfile.ZipFile(raw) as packed:
         long = sum(member.file_size for member in packed.infolist())
     size = raw.seek(0, io.SEEK_END)
@@ -106,7 +107,7 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         ModelError: as load.
     """
     _check_words(meta)
-    model = _known(path, meta, arrays) if model is None else model
+    model = _library_model(path, meta, arrays) if model is None else model
     read = bool(model.generative.key)
     if meta["identity"] != model.identity or meta.get("read", read) != read:
         raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass the "
@@ -115,7 +116,7 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
     meta, arrays = former.by_new_names(meta, arrays, model.renamed)
     shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
     if not shapes and model.inputs:  # parameters that were given, for data of any shape
-        return replace(known(model, part(arrays, "params/"), meta["names"]),
+        return replace(fit_at(model, part(arrays, "params/"), meta["names"]),
                        units=_units(meta, arrays, part(arrays, "params/")))
     fit = Fit(
         model, part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"),
@@ -166,8 +167,8 @@ def _units(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
     return found
 
 
-def _known(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Bound:
-    """The model of the zoo that a file names.
+def _library_model(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Bound:
+    """The model of the model library that a file names.
 
     Raises:
         ModelError: it names none.

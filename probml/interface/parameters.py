@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from probml.engines.engine import short
 from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
-from probml.interface.functions import leaning
+from probml.interface.functions import marginal_weights
 from probml.interface.functions.steps import answers
 from probml.interface.kinds_of_words import worded
 from probml.interface.record import Record
@@ -43,7 +43,7 @@ class Parameters(Record):
         """
         known = self.structure.sites.get(site)  # what is summed out is named after a site of it
         if self.model.whole and (known is None or known.factor):
-            summed = answers.posterior(self, site) or leaning.posterior(self, site)
+            summed = answers.posterior(self, site) or marginal_weights.posterior(self, site)
             if summed is not None:
                 return summed
         found = self._site(site)

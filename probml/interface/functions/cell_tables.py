@@ -84,7 +84,7 @@ def tables(closed: Any, owners: Sequence[str], looks: Mapping[str, tuple[str, ..
     for i in alone:
         groups.setdefault(looks[owners[i]], []).append(i)
     for own, at in groups.items():
-        out += _apart(closed, at, own, inputs, owners, hidden, values)
+        out += _log_density_tables(closed, at, own, inputs, owners, hidden, values)
     return out
 
 
@@ -108,10 +108,11 @@ def _together(closed: Any, steps: Alike, inputs: Sequence[str], owners: Sequence
     return Table(logs(*(hidden[name].everywhere() for name in looks[0])), looks, tuple(where))
 
 
-def _apart(closed: Any, at: Sequence[int], looks: tuple[str, ...], inputs: Sequence[str],
-           owners: Sequence[str], hidden: Mapping[str, States],
-           values: Mapping[str, Any]) -> list[Table]:
-    """The log densities of sites that look at the same hidden ones."""
+def _log_density_tables(closed: Any, at: Sequence[int], looks: tuple[str, ...],
+                        inputs: Sequence[str],
+                        owners: Sequence[str], hidden: Mapping[str, States],
+                        values: Mapping[str, Any]) -> list[Table]:
+    """The log densities of sites that depend on the same hidden ones."""
     program, takes = levels.restrict(closed, at)
     taken = [inputs[i] for i in takes]
     found = cells(program, {i: name for i, name in enumerate(taken) if name in looks})
@@ -149,8 +150,8 @@ def _checked(own: Mapping[str, np.ndarray], owner: str,
     return own
 
 
-def apart(hidden: Mapping[str, States]) -> Variables:
-    """Each site a variable."""
+def separate_variables(hidden: Mapping[str, States]) -> Variables:
+    """Each hidden site as a variable of its own."""
     return Variables({name: (name, 0) for name in hidden},
                      {name: (states.cells, states.count) for name, states in hidden.items()})
 

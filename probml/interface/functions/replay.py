@@ -132,7 +132,7 @@ def again(fit: Fitted, arguments: Mapping[str, Any], seed: int,
     if not plug_in and not fit.certain:
         values = {name: value[0] for name, value in fit.draws(1, seed).items()
                   if name in fit.structure.sites}
-    values = reading.steps.apart(values) | answers.steps_at(fit, values, seed, plug_in)
+    values = reading.steps.split_steps(values) | answers.steps_at(fit, values, seed, plug_in)
     held = {} if fit.data is None else {
         own: fit.data.table.inputs[name][0] for name, own in reading.own.items()
     }

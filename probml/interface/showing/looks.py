@@ -14,7 +14,7 @@ from probml.assessment.pages.terminal import BAD, ended, rich_report
 from probml.dataset import dataset, read
 from probml.errors import DataError, ModelError, Refusal
 from probml.fits.fitting import planned
-from probml.interface.functions.meeting import meet
+from probml.interface.functions.meeting import read_function
 from probml.interface.showing.summaries import summarized
 from probml.language.language import Bound
 from probml.plan.plan import Plan
@@ -38,7 +38,7 @@ def pictured(model: Bound, data: Any = None) -> Scene:
     """
     if data is None:
         return _scene(trace(model), None, None)
-    met = meet(model, data)
+    met = read_function(model, data)
     return pictured_of(read.read(met.model, met.data))
 
 

@@ -13,7 +13,7 @@ import numpyro.distributions as dist
 from probml.errors import ModelError
 from probml.families import domains
 from probml.interface.functions.states import logs_of
-from probml.interface.functions.steps.alone import alone
+from probml.interface.functions.steps.isolated_runs import trace_isolated
 from probml.interface.functions.steps.names import LEAST, Joined, stem_of
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
@@ -84,7 +84,7 @@ class Program(NamedTuple):
                           own.at_each(inputs, [_column(at, places, values) for at in looked])))
         if left:
             lone, need = levels.restrict(part, left)
-            single = steps.apart(values)
+            single = steps.split_steps(values)
             results = evaluated(lone, [jnp.asarray(single[names[i]], aval.dtype)
                                        for i, aval in zip(need, lone.in_avals, strict=True)])
             found += [((rest[i],), jnp.asarray(one)[None])
@@ -96,7 +96,7 @@ class Program(NamedTuple):
         """The results that are the steps of a recursion, as `parts` has them; and the others."""
         part, takes = levels.restrict(self.closed, outputs)
         names, places, avals = [self.takes[i] for i in takes], steps.places, part.in_avals
-        single = steps.apart(values)
+        single = steps.split_steps(values)
         tracked = [i for i, name in enumerate(names) if name in places]
 
         def give(i: int) -> jax.Array:
@@ -154,7 +154,7 @@ def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
     Raises:
         ModelError: a step stands under handlers.scale; the support of another site looks at steps.
     """
-    trace, places = alone(call, given, {}), steps.places
+    trace, places = trace_isolated(call, given, {}), steps.places
     free = {name: jnp.asarray(site["value"]) for name, site in trace.items()
             if site["type"] == "sample" and not site["is_observed"]
             and not isinstance(site["fn"], dist.Unit)}
@@ -166,8 +166,8 @@ def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
     def every(own: Mapping, others: Mapping) -> list[jax.Array]:
         owners.clear()
         out = []
-        for name, site in alone(call, given, {**own, **others}).items():
-            for kind, value in _told(name, site, places, others, trees):
+        for name, site in trace_isolated(call, given, {**own, **others}).items():
+            for kind, value in _site_records(name, site, places, others, trees):
                 owners.append((name, kind))
                 out.append(value)
         return out
@@ -192,9 +192,9 @@ def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
                    tuple(sorted(mixed)), frozenset(owners[i][0] for i in kept) - mixed)
 
 
-def _told(name: str, site: Mapping[str, Any], places: Mapping, others: Mapping,
-          trees: dict[str, Any]) -> list[tuple[str, jax.Array]]:
-    """What a message of a run says of its site: (kind, value)."""
+def _site_records(name: str, site: Mapping[str, Any], places: Mapping, others: Mapping,
+                  trees: dict[str, Any]) -> list[tuple[str, jax.Array]]:
+    """The records that a site leaves in a run: (kind, value)."""
     if site["type"] == "deterministic":
         return [("value", jnp.asarray(site["value"]))]
     if site["type"] != "sample":

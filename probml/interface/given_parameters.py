@@ -13,8 +13,8 @@ from probml.dataset import dataset, read
 from probml.dataset.coding.indices import REFUSE, bounds
 from probml.errors import ModelError
 from probml.interface.fit import Fit, as_tree
-from probml.interface.functions.meeting import meet
-from probml.interface.functions.readings import told
+from probml.interface.functions.meeting import read_function
+from probml.interface.functions.readings import site_values
 from probml.interface.functions.replay import without_rows
 from probml.interface.record import enough
 from probml.language.given import numbers
@@ -27,7 +27,7 @@ from probml.structure.structure import Structure
 from probml.structure.trace import trace
 
 
-def known(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:
+def fit_at(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:
     """See Model.at."""
     for name, given in labels.items():
         if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
@@ -42,13 +42,13 @@ def known(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) 
     point = {name: numbers(value, f"at(params): '{name}'") for name, value in params.items()}
     if model.inputs or without_rows(model):
         return _Deferred(model, point, {}, names=names)
-    return _told(trace(model, {}), Fit(model, point, {}, names=names))
+    return _checked_fit(trace(model, {}), Fit(model, point, {}, names=names))
 
 
-def _told(structure: Structure, fit: Fit) -> Fit:
-    """A Fit at given parameters, held against the structure."""
+def _checked_fit(structure: Structure, fit: Fit) -> Fit:
+    """A Fit at given parameters, checked against the structure."""
     # computed anew: see Fit.params
-    point = {name: value for name, value in told(structure.model, fit.point).items()
+    point = {name: value for name, value in site_values(structure.model, fit.point).items()
              if name not in structure.derived}
     names = {**structure.labels, **fit.names}
     _check_params(structure, point)
@@ -74,11 +74,11 @@ class _Deferred(Fit):
 
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
-        model, data, *_ = meet(self.model, data, self.point)
+        model, data, *_ = read_function(self.model, data, self.point)
         return enough(read.read(model, data, self.names, rows, None, steps, unknown), self.point)
 
     def _of(self, held: dataset.Data) -> Fit:
-        return _told(held.structure, replace(self, model=held.model, shapes=held.shapes))
+        return _checked_fit(held.structure, replace(self, model=held.model, shapes=held.shapes))
 
 
 def _resolved(verb: str):
