@@ -30,7 +30,7 @@ from probml.factors.prior import log_prior
 from probml.families import domains
 from probml.families.domains import Domain
 from probml.jaxpr.opened import backward
-from probml.jaxpr.opened.backward import pulled
+from probml.jaxpr.opened.backward import with_vjp
 from probml.numerics.curvature import second_order
 from probml.plan.plan import Plan
 from probml.plan.straight import straight
@@ -151,7 +151,7 @@ def value_and_gradient(
                 row_evidence(part, params, known, naturals(part, params, known), at), some.weights
             ) + volume)
 
-        return pulled(total)(u, row_coordinates.own(some)) if moves else pulled(total)(u)
+        return with_vjp(total)(u, row_coordinates.own(some)) if moves else with_vjp(total)(u)
 
     def rest(u, total):
         params, volume = point(u)
@@ -164,7 +164,7 @@ def value_and_gradient(
             lambda u: rest(u, row_totals(plan, point(u)[0], known, rows)))(u)
 
     def outside(total):
-        whole, back = pulled(rest)(u, total)
+        whole, back = with_vjp(rest)(u, total)
         outer, share = back(jnp.ones_like(whole))
         return (whole, outer), share
 

@@ -21,7 +21,7 @@ from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs
 from probml.factors.squares import squares_of
-from probml.jaxpr.opened.backward import pulled, value_and_gradient
+from probml.jaxpr.opened.backward import value_and_gradient, with_vjp
 from probml.plan.plan import Plan
 from probml.plan.squares import squared
 
@@ -148,11 +148,11 @@ def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, ha
             return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)
 
         if not plan.latents:
-            return pulled(total)(natural, taps)
+            return with_vjp(total)(natural, taps)
         sizes = {group.name: [plan.variables[n].states for n in plan.reach(group)]
                  for group in plan.latents}
         messages = {name: jnp.zeros((len(rows.weights), *size)) for name, size in sizes.items()}
-        value, back = pulled(total)(natural, taps | messages)
+        value, back = with_vjp(total)(natural, taps | messages)
 
         def pull_back(share):
             statistics, taps = back(share)

@@ -273,7 +273,7 @@ class _Levels(Domain[_Value]):
     def constant(self, value: Any) -> _Value:
         return _constant(value)
 
-    def whole(self, eqn: Any, operands: list[_Value]) -> list[_Value]:
+    def opaque_results(self, eqn: Any, operands: list[_Value]) -> list[_Value]:
         return [_general(operands)] * len(eqn.outvars)
 
     def equation(self, eqn: Any, operands: list[_Value]) -> list[_Value]:

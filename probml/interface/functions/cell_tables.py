@@ -23,7 +23,7 @@ from probml.interface.functions.states import States
 from probml.jaxpr import levels
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.program import evaluate
-from probml.jaxpr.repeats.alike import Alike, alike
+from probml.jaxpr.repeats.equivalent_results import EquivalentResults, equivalent_results
 
 LEAST = 4  # sites that must be alike to be worked on together
 
@@ -75,7 +75,7 @@ def tables(closed: Any, owners: Sequence[str], looks: Mapping[str, tuple[str, ..
         ModelError: an element looks at several cells of a site.
     """
     inputs, out, alone = [*sorted(hidden), *sorted(values)], [], list(range(len(owners)))
-    found = alike(closed, range(len(hidden))) if len(hidden) >= LEAST else []
+    found = equivalent_results(closed, range(len(hidden))) if len(hidden) >= LEAST else []
     for steps in found:
         if len(set(steps.tracked)) >= LEAST:
             out.append(_together(closed, steps, inputs, owners, hidden, values))
@@ -88,7 +88,7 @@ def tables(closed: Any, owners: Sequence[str], looks: Mapping[str, tuple[str, ..
     return out
 
 
-def _together(closed: Any, steps: Alike, inputs: Sequence[str], owners: Sequence[str],
+def _together(closed: Any, steps: EquivalentResults, inputs: Sequence[str], owners: Sequence[str],
               hidden: Mapping[str, States], values: Mapping[str, Any]) -> Table:
     """Alike log densities, by one program."""
     looks = tuple(tuple(inputs[i] for i in own) for own in steps.tracked)

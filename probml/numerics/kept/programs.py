@@ -29,7 +29,7 @@ from jax.experimental import serialize_executable
 
 from probml.jaxpr.compat import start_lapack, trace_settings
 from probml.jaxpr.tapes.operation import TooLong
-from probml.jaxpr.tapes.tape import Tape, record
+from probml.jaxpr.tapes.recorded import Tape, record
 from probml.numerics import identity
 from probml.numerics.kept import disk, holding
 from probml.numerics.precision import carried

@@ -1,6 +1,6 @@
 """Which loops are linear and Gaussian: every location affine in the sites of its own step and of
 some before (jaxpr/levels.py proves it), every spread without a look at steps; and their locations'
-slopes. Alike steps are computed together (jaxpr/repeats/alike.py)."""
+slopes. Alike steps are computed together (jaxpr/repeats/equivalent_results.py)."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from probml.interface.functions.steps.outside import Outside, Returned, outside_
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.program import jaxpr_of
-from probml.jaxpr.repeats.alike import Alike, alike
+from probml.jaxpr.repeats.equivalent_results import EquivalentResults, equivalent_results
 from probml.jaxpr.repeats.stored import by_elements
 
 WIDEST = 16  # numbers of the steps looked at: Kalman's filter costs their cube
@@ -176,10 +176,12 @@ def affine(linear: Linear, steps: Joined, outputs: Sequence[int],
     inputs = [None if name in places else jnp.asarray(values[name], aval.dtype)
               for name, aval in zip(names, part.in_avals, strict=True)]
     return [_linearize_class(linear, own, inputs, names, outputs)
-            for own in alike(part, [i for i, value in enumerate(inputs) if value is None])]
+            for own in equivalent_results(part,
+                                          [i for i, value in enumerate(inputs) if value is None])]
 
 
-def _linearize_class(linear: Linear, own: Alike, inputs: Sequence[Any], names: Sequence[str],
+def _linearize_class(linear: Linear, own: EquivalentResults, inputs: Sequence[Any],
+                     names: Sequence[str],
                      outputs: Sequence[int]) -> Affine:
     """One class of results, linearised: each step that they depend on is moved by a unit, in all
     results at once."""

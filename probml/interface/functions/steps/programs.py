@@ -1,6 +1,7 @@
 """The program of a function whose loops are joined: the arguments of every step's distribution, and
 the log density of what is observed; results of alike steps are computed by one of them mapped over
-all (jaxpr/repeats/alike.py), those of a recursion by one of them under a scan (jaxpr/repeats)."""
+all (jaxpr/repeats/equivalent_results.py), those of a recursion by one of them under a scan
+(jaxpr/repeats)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from probml.interface.functions.steps.names import LEAST, Joined, stem_of
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.program import jaxpr_of
-from probml.jaxpr.repeats.alike import alike
+from probml.jaxpr.repeats.equivalent_results import equivalent_results
 from probml.jaxpr.repeats.rolled import evaluated, recursion
 from probml.jaxpr.repeats.stored import by_elements
 from probml.structure.leaves import leaves_of_distribution
@@ -75,7 +76,7 @@ class Program(NamedTuple):
         inputs = [None if name in places else jnp.asarray(values[name], aval.dtype)
                   for name, aval in zip(names, part.in_avals, strict=True)]
         left = []
-        for own in alike(part, [i for i, value in enumerate(inputs) if value is None]):
+        for own in equivalent_results(part, [i for i, value in enumerate(inputs) if value is None]):
             if len(own.outputs) < SAME:
                 left += own.outputs
                 continue
