@@ -153,8 +153,8 @@ def _derived(structure: Structure,
     stand: `a = mu + tau * z` has the names of z."""
     out: dict[tuple[str, int], tuple] = {}
     for name in structure.derived if found else ():
-        for axis, standing in enumerate(indices.standing(structure.programs, structure.sites,
-                                                           name)[0]):
+        for axis, standing in enumerate(indices.parameter_axes(structure.programs, structure.sites,
+                                                                 name)[0]):
             size = structure.named[name].shape[axis]
             told = {tuple(_shifted(found[own], shift, size)) for *own, shift in standing
                     for own in [tuple(own)] if own in found}
@@ -176,7 +176,7 @@ def _classes(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
         site = structure.sites.get(z)
         if site is None or site.states != len(own) or not site.kind.startswith("Categorical"):
             continue
-        (axes, *_) = indices.standing(structure.programs, structure.sites, z)
+        (axes, *_) = indices.parameter_axes(structure.programs, structure.sites, z)
         for parameter, axis, shift in axes[-1] if axes else ():
             if parameter in structure.sites:
                 size = structure.sites[parameter].shape[axis]

@@ -149,7 +149,7 @@ def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
             low, high = bounds([index])
             if len(set(given)) < len(given) or high is not None and len(given) > high - low + 1:
                 raise ModelError(
-                    f"at(labels): '{name}' indexes {index.words} of {index.length} entries; "
+                    f"at(labels): '{name}' indexes {index.description} of {index.length} entries; "
                     f"expected different labels, at most one for each entry, got {list(given)}"
                 )
             continue
