@@ -197,7 +197,8 @@ class EM(Engine):
                           f"'{plan.effects[0]}', effects of groups", ("MAP",))
         near = next((group for group in plan.latents if not group.kind.exact), None)
         if near is not None and not plan.variables:
-            raise Refusal(f"{where} faster than MAP: '{near.name}' is {near.kind.words}, and each "
+            raise Refusal(
+                f"{where} faster than MAP: '{near.name}' is {near.kind.description}, and each "
                           f"step of an M-step would pass over all rows and what they are evaluated "
                           f"at", ("MAP",))
         for stage in blocks(plan, self.prior):

@@ -135,8 +135,8 @@ class VB(Engine):
                      or not group.kind.averages), None)
         if near is not None:
             raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is latent "
-                          f"inside rows(), {near.kind.words}: its integral is not known for log "
-                          f"densities averaged over parameters", ("EM", "NUTS"))
+                          f"inside rows(), {near.kind.description}: its integral is not known for "
+                          f"log densities averaged over parameters", ("EM", "NUTS"))
         heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
                      None)
         if heavy is not None:

@@ -197,7 +197,7 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
 
     def expected_gain(env, past, path):
         total, count = jnp.zeros(()), len(path.weight)
-        for name in linear_chain.below(group):
+        for name in linear_chain.emission_sites(group):
             own = varying(plan, known, steps, (name,))
 
             def seen(along, x, mask, *found, name=name):

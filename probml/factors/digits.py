@@ -145,7 +145,7 @@ def has_diffuse_start(plan: Plan, params: Mapping, known: Known, rows: Rows) -> 
     eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
     structure = plan.structure
     for group in (group for group in plan.latents if plan.timed(group)):
-        names = (*group.names, *linear_chain.below(group))
+        names = (*group.names, *linear_chain.emission_sites(group))
         own = {name: leaf[0] for name, leaf in varying(plan, known, rows.first.steps,
                                                        names).items()}
 

@@ -122,7 +122,7 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
             out[group.name] = chain_statistics.beliefs(plan, params, known, rows, group, weight)
             continue
         found = _over(plan, params, known, rows, group, lambda env, seen, group=group:
-                      group.kind.belief(plan.structure, group, env, seen))
+                      group.kind.row_posterior(plan.structure, group, env, seen))
         out[group.name] = Belief(weight, _finite(found))
     return out
 

@@ -232,7 +232,7 @@ def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk, group: Group)
     structure, steps = plan.structure, rows.steps
     own = varying(plan, known, steps, group.names)
     begun = {name: at_first(steps, leaf) for name, leaf in own.items()}
-    below = varying(plan, known, steps, linear_chain.below(group))
+    below = varying(plan, known, steps, linear_chain.emission_sites(group))
     of: Any = averaged if env.get(SETTINGS) else linear_chain
     begin, moves, sight = (_led(lambda at, made=made: made(structure, group, at), env, moving)
                            for made, moving in ((of.first, begun), (of.moves, own),
@@ -300,7 +300,7 @@ def _seen(plan: Plan, steps: Steps, count: int, group: Group,
     """What is seen below, less its location at states of 0, vectors standardised, (N, m), and which
     of it, site by site: masks (T or 1, numbers, M or 1), of size 1 where all is."""
     values, masks, start = [jnp.zeros((count, 0))], [np.ones((1, 0, 1), bool)], 0
-    for name in linear_chain.below(group):
+    for name in linear_chain.emission_sites(group):
         site = plan.structure.sites[name]
         x = cells(site, steps.rows.values[name])
         stop = start + x[0].size

@@ -62,8 +62,8 @@ def _integrated(group: Group, gap: float, rows: float) -> Finding | None:
     Args:
         gap: by which finer integrals of all latents change the log evidence. rows: their number.
     """
-    kind, names, method = group.kind, quoted(group.names), group.kind.words.partition(", ")[2]
-    if not abs(gap) <= kind.rough * rows:
+    kind, names, method = group.kind, quoted(group.names), group.kind.description.partition(", ")[2]
+    if not abs(gap) <= kind.tolerance * rows:
         return Finding.of(Code.ROUGH_INTEGRAL, names=names, method=method,
                           finer="a finer integral", gap=gap)
     return Finding.of(Code.INTEGRATED, names=names, method=method) if kind.breadth == 1 else None

@@ -162,7 +162,7 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
                 state, "latent, summed out"
             )
         elif plan is not None and site.name in plan.hidden:
-            words, kind = plan.hidden[site.name].kind.words, ", "
+            words, kind = plan.hidden[site.name].kind.description, ", "
             role = (f"latent, {words}" if state is None
                     else "partially observed, " + words.replace(kind, f" where missing{kind}", 1))
         elif state == "torn":

@@ -17,13 +17,13 @@ class Sampled:
         self.why = why
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"to be sampled, probml.NUTS(): {self.why}"
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         return None
 
     def _none(self, *_: Any) -> Any:
-        raise NotImplementedError(self.words)
+        raise NotImplementedError(self.description)
 
     message = conditional = belief = draw = expected = _none

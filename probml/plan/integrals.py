@@ -20,7 +20,7 @@ import numpy as np
 
 from probml.jaxpr.levels import Level, classify
 from probml.jaxpr.memo import memo
-from probml.latents.gaussian import CLOSE, KINDS, PLAIN, straight
+from probml.latents.gaussian import CLOSE, KINDS, PLAIN, is_location_affine
 from probml.numerics.compiling import jit
 from probml.numerics.process.plain import evaluated
 from probml.plan.groupings import Grouping
@@ -54,7 +54,7 @@ def bent(structure: Structure, names: Sequence[str], site: str) -> set[str]:
         found |= {name for name, how in use.items() if argument != "loc"
                   or how.level > Level.AFFINE or any(step not in PLAIN
                                                      for step, _ in how.coordinate)}
-    return found or (set() if straight(structure, tuple(names), site) else mine)
+    return found or (set() if is_location_affine(structure, tuple(names), site) else mine)
 
 
 def exact(structure: Structure, names: Sequence[str]) -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from probml.jaxpr.levels import Level, classify
 from probml.jaxpr.memo import memo
-from probml.latents.gaussian import PLAIN, straight
+from probml.latents.gaussian import PLAIN, is_location_affine
 from probml.plan.plan import Plan
 
 MOST = 512  # numbers of a row
@@ -93,4 +93,4 @@ def _affine(plan: Plan, name: str, names: tuple[str, ...]) -> bool:
             if argument != "loc" or use.level > Level.AFFINE or any(
                     step not in PLAIN for step, _ in use.coordinate):
                 return False
-    return straight(structure, tuple(mine.values()), name)
+    return is_location_affine(structure, tuple(mine.values()), name)
