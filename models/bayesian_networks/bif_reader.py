@@ -73,7 +73,8 @@ def parse(text: str, where: str = "the text") -> Network:
             words = read.names("{", "the name of the network")
             name, read.at = " ".join(words) if words else name, read.at - 1
             for token in read.attributes("the network block"):
-                read.fail(f"the network block: expected 'property' or '}}', got {_shown(token)}")
+                read.fail(
+                    f"the network block: expected 'property' or '}}', got {_format_token(token)}")
         elif keyword == "variable":
             node = read.name("the name of a variable")
             if node in states:
@@ -90,7 +91,7 @@ def parse(text: str, where: str = "the text") -> Network:
             hint = "" if states else (": not a BIF file (XMLBIF, .net, .dsc and .dne are other "
                                       "formats)")
             read.fail(f"expected 'network', 'variable' or 'probability', got "
-                      f"{_shown(keyword)}{hint}", at)
+                      f"{_format_token(keyword)}{hint}", at)
     if not states:
         read.fail("the file ends without any 'variable'; is it cut off?")
     for node in {**blocks, **states}:
@@ -131,13 +132,13 @@ class _Reader:
 
     def expect(self, mark: str, inside: str) -> None:
         if self.token != mark:
-            self.fail(f"{inside}: expected '{mark}', got {_shown(self.token)}")
+            self.fail(f"{inside}: expected '{mark}', got {_format_token(self.token)}")
         self.at += 1
 
     def name(self, what: str) -> str:
         if self.token in MARKS or self.token in ODD:
-            self.fail(f"expected {what}, got {_shown(self.token)}")
-        return _plain(self.take())
+            self.fail(f"expected {what}, got {_format_token(self.token)}")
+        return _unquote(self.take())
 
     def names(self, end: str, what: str) -> list[str]:
         """All names up to a mark, and past it."""
@@ -171,7 +172,7 @@ class _Reader:
             try:
                 float(token)
             except ValueError:
-                self.fail(f"'{node}': expected a number or ';', got {_shown(token)}", at)
+                self.fail(f"'{node}': expected a number or ';', got {_format_token(token)}", at)
 
 
 def _states(read: _Reader, inside: str) -> tuple[str, ...]:
@@ -179,7 +180,7 @@ def _states(read: _Reader, inside: str) -> tuple[str, ...]:
     at, labels = read.at - 1, []
     for _ in read.attributes(inside):
         if labels:
-            read.fail(f"{inside}: expected 'property' or '}}', got {_shown(read.token)}")
+            read.fail(f"{inside}: expected 'property' or '}}', got {_format_token(read.token)}")
         read.expect("type", inside)
         read.expect("discrete", inside)
         start, count = read.at, None
@@ -210,10 +211,10 @@ def _block(read: _Reader) -> tuple[str, tuple[str, ...], list[tuple]]:
         at = before = read.at
         if key == "(":
             before = read.find(")", inside)
-            key = [_plain(label) for label in read.tokens[at + 1 : before]]
+            key = [_unquote(label) for label in read.tokens[at + 1 : before]]
         elif key not in ("table", "default"):
             read.fail(f"{inside}: expected '(', 'table', 'default', 'property' or '}}', got "
-                      f"{_shown(key)}")
+                      f"{_format_token(key)}")
         read.at = start = before + 1
         listed = read.tokens[start : read.find(";", inside)]
         if "}" in listed:  # a semicolon is missing, and what follows is no part of the block
@@ -330,9 +331,9 @@ def _tokens(text: str) -> Iterator[str]:
             return
 
 
-def _plain(token: str) -> str:
+def _unquote(token: str) -> str:
     return re.sub(r'\\(["\\])', r"\1", token[1:-1]) if token.startswith('"') else token
 
 
-def _shown(token: str) -> str:
+def _format_token(token: str) -> str:
     return ODD.get(token) or repr(token[:40])

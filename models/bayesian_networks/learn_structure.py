@@ -29,7 +29,7 @@ from probml.models.bayesian_networks.unseen.structural_em import (
     settled_score,
     structural_em,
 )
-from probml.models.bayesian_networks.variables import read, shown
+from probml.models.bayesian_networks.variables import read, suggest_names
 
 METHODS = ("hill_climb", "exact", "chow_liu")
 UNSEEN = "(missing cells)"  # what they add to the scores of the nodes
@@ -111,7 +111,7 @@ def learn_structure(
     """
     if not isinstance(method, str) or method not in METHODS:
         raise ModelError(f"learn_structure: the method {method!r} is unknown; "
-                         f"{shown(METHODS, method)}")
+                         f"{suggest_names(METHODS, method)}")
     hold("learn_structure", restarts=(restarts, whole(0, 1_000_000)), tabu=(tabu, whole(0)))
     refuse_counts("learn_structure", {"restarts": restarts, "tabu": tabu, "seed": seed,
                                       "max_parents": max_parents})
@@ -202,7 +202,7 @@ def structure_score(
     known = set(variables.names)
     if strange := [node for node in dag if node not in known]:
         raise ModelError(f"structure_score: the graph's node {strange[0]!r} is not a column; "
-                         f"{shown(variables.names, strange[0])}")
+                         f"{suggest_names(variables.names, strange[0])}")
     if absent := [name for name in variables.names if name not in dag]:
         raise ModelError(
             f"structure_score: the column {absent[0]!r} is not a node of the graph: "

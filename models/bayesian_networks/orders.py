@@ -30,7 +30,7 @@ from probml.models.bayesian_networks.search import (
     squeezed,
     without,
 )
-from probml.models.bayesian_networks.variables import read, shown
+from probml.models.bayesian_networks.variables import read, suggest_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +76,7 @@ def edge_probabilities(
 
     if not isinstance(score, str) or score not in SCORES:
         raise ModelError(f"edge_probabilities: the score {score!r} is not a log evidence; "
-                         f"{shown(SCORES, score)}")
+                         f"{suggest_names(SCORES, score)}")
     refuse_counts("edge_probabilities", {"max_parents": max_parents})
     variables = read(data, states, kinds)
     size = len(variables.names)

@@ -187,7 +187,7 @@ class HiddenMarkov(ByName, OfEmissions):
                  "restarts": self.n_init}
         own = (EM(prior=bool(self.prior), accelerate=self.accelerate, **climb)
                if self.transitions == "even" else VB(**climb))
-        engine, start, seed = self.engine or own, self._begun(), self._seed()
+        engine, start, seed = self.engine or own, self._start_values(), self._seed()
         if start and len(numbers) > 1:
             raise ModelError(f"start needs one number of states, got n_states={self.n_states!r}")
         fits = {k: self._model(k).fit(padded | self._hyper(steps, sample_weight, k), engine,

@@ -18,7 +18,7 @@ from probml.estimators.rules import (
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.planes import COST, Planes, labelled
-from probml.models.frames.framed import counted, unpenalised
+from probml.models.frames.standardized import counted, unpenalised
 from probml.models.regression.generalized_linear import logistic_regression, softmax_regression
 from probml.models.regression.posterior_answers import is_posterior
 from probml.models.regression.results import RegressionResults

@@ -12,13 +12,13 @@ from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.interface.showing.estimates import Estimates, Quantity, index_of, no_tables
 from probml.interface.showing.summary import Table
 from probml.models.classifiers.perceptron import learn, perceptron
-from probml.models.frames.framed import Framed
 from probml.models.frames.margins import Margin
+from probml.models.frames.standardized import Standardized
 from probml.posteriors.units import Unit, of_rows
 
 
 @dataclass(eq=False, repr=False)
-class Perceptron(Framed, Margin):
+class Perceptron(Standardized, Margin):
     """Planes that make no mistake, by Rosenblatt's rule: at every mistaken row a step towards it,
     until none is left.
 
@@ -77,7 +77,7 @@ class Perceptron(Framed, Margin):
         """
         X, codes, weights, _ = self._read(X, y, sample_weight)
         self._learn_in(self._frame(X, weights), codes, weights)
-        if self.mistaken_ and self._plain():
+        if self.mistaken_ and self._is_unscaled():
             self._learn_in(self._frame(X, weights, always=True), codes, weights)
         self.converged_ = self.mistaken_ == 0
         vars(self).pop("_fit", None)
@@ -106,7 +106,7 @@ class Perceptron(Framed, Margin):
     def decision_function(self, X):
         """w·x + b: of two classes (n,), positive for classes_[1]; of more (n, k)."""
         X = self._rows(X)
-        found = self._framed(X) @ self._own[0].T + self._own[1]
+        found = self._standardize(X) @ self._own[0].T + self._own[1]
         return found[:, 0] if len(self.classes_) == 2 else found
 
     def _tables(self, estimates: Estimates) -> list[Table]:

@@ -29,7 +29,7 @@ class ExpertsEstimator(Learnt, Complete, Estimator):
     # Reading
 
     def _take(self, X, reset):
-        return self._whole(X, reset)
+        return self._require_complete(X, reset)
 
     def _standardise(self, X, weights) -> None:
         """Learn the columns' means and standard deviations: units and offsets then do not matter to

@@ -25,7 +25,7 @@ from probml.estimators.validation import (
     check_is_fitted,
     column_or_1d,
 )
-from probml.models.frames.framed import Numeric
+from probml.models.frames.standardized import Numeric
 from probml.models.kernels.gaussian_process import (
     KERNELS,
     gaussian_process,
@@ -160,7 +160,7 @@ class GaussianProcess(Numeric):
     def predict(self, X, return_std: bool = False):
         """E[f(x) | y], (n,), and with return_std the standard deviations of f(x) + noise, (n,)."""
         check_is_fitted(self, "fit_")
-        x = self._whole(X, reset=False)
+        x = self._require_complete(X, reset=False)
         cross = self._covariance(x, self._x)
         mean = self.mean_ + cross @ self._weights
         if not return_std:
@@ -176,7 +176,7 @@ class GaussianProcess(Numeric):
         """
         check_is_fitted(self, "fit_")
         check_count("sample_y", "n_samples", n_samples)
-        x = self._whole(X, reset=False)
+        x = self._require_complete(X, reset=False)
         cross = self._covariance(x, self._x)
         half = solve_triangular(self._factor[0], cross.T, lower=True)
         covariance = self._covariance(x, x) - half.T @ half
@@ -189,7 +189,7 @@ class GaussianProcess(Numeric):
         """Rows as the data of `fit_`: columns and y centred, in units of their standard
         deviations."""
         check_is_fitted(self, "fit_")
-        data = {"x": (self._whole(X, reset=False) - self._middle) / self._unit_x}
+        data = {"x": (self._require_complete(X, reset=False) - self._middle) / self._unit_x}
         return data if y is None else {
             **data, "y": (np.asarray(y, float) - self.mean_) / self._spread}
 

@@ -117,7 +117,7 @@ class _Machine:
         tube."""
         check_is_fitted(self)
         quadratic, at = np.zeros(len(self._dual)), 0
-        for piece in self._pieces(self.support_vectors_):
+        for piece in self._kernel_blocks(self.support_vectors_):
             part = self._dual[:, at : at + len(piece)]
             quadratic += np.einsum("pi,pi->p", part, self._dual @ piece.T)
             at += len(piece)
@@ -125,11 +125,11 @@ class _Machine:
 
     def _sums(self, X: np.ndarray) -> np.ndarray:
         """Σ_i β_i K(x_i, x) + b of every row and pair, (n, pairs)."""
-        parts = [piece @ self._dual.T for piece in self._pieces(X)]
+        parts = [piece @ self._dual.T for piece in self._kernel_blocks(X)]
         return np.concatenate(parts) + self._bias
 
-    def _pieces(self, X: np.ndarray):
-        return self.kernel_.pieces(self._about(X), self._about(self.support_vectors_))
+    def _kernel_blocks(self, X: np.ndarray):
+        return self.kernel_.blocks(self._about(X), self._about(self.support_vectors_))
 
     @property
     def intercept_(self):
@@ -149,7 +149,7 @@ class _Machine:
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
         """Rows as the data of `fit_`: their kernel values against the support vectors, (n, n_SV),
         linear ones about the mean, and y."""
-        data = {"kernel": np.concatenate(list(self._pieces(self._rows(X))))}
+        data = {"kernel": np.concatenate(list(self._kernel_blocks(self._rows(X))))}
         return data if y is None else {**data, "y": np.asarray(y)}
 
     @property
@@ -158,7 +158,7 @@ class _Machine:
         `as_data`."""
         check_is_fitted(self)
         if not hasattr(self, "_fit"):
-            self._fit = self._known()
+            self._fit = self._fit_at_solution()
         return self._fit
 
 
@@ -291,7 +291,7 @@ class SupportVectorMachine(_Machine, Margin):
         return self.classes_[(sums[:, 0] > 0).astype(int) if len(self.classes_) == 2
                              else self._votes(sums).argmax(1)]
 
-    def _known(self) -> Fit:
+    def _fit_at_solution(self) -> Fit:
         known = support_vector_machine(classes=len(self.classes_), c=float(self.C))
         return known.at({"dual": self._dual, "bias": self._bias},
                         {"y": tuple(self.classes_.tolist())})
@@ -356,13 +356,13 @@ class SupportVectorRegression(RegressorMixin, _Machine, Numbered, Unsure, Estima
         vars(self).pop("_fit", None)
         return self
 
-    def _known(self) -> Fit:
+    def _fit_at_solution(self) -> Fit:
         known = support_vector_regression(c=float(self.C), epsilon=float(self.epsilon))
         return known.at({"dual": self._dual[0], "bias": self._bias[0]})
 
     def _rows(self, X) -> np.ndarray:
         check_is_fitted(self)
-        return self._whole(X, reset=False)
+        return self._require_complete(X, reset=False)
 
     def predict(self, X):
         """f(x) + b of every row, (n,)."""

@@ -86,7 +86,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
         x = self._data(X)["x"]
         S = covariance(x, weights)
         if not self.prior:
-            self._judge(X, S)
+            self._check_rank(X, S)
         W, noise = self._begin(S)
         start = {"mean": np.zeros(d), "loadings": W, "precision": 1 / noise}
         model = self._function(k=int(k), d=d, loading_scale=float(self.loading_scale),
@@ -162,7 +162,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
                 f"dominates the data. Standardise the columns, lower scale, or use FactorAnalysis, "
                 f"which does not depend on units", RuntimeWarning, stacklevel=3)
 
-    def _judge(self, X, S) -> None:
+    def _check_rank(self, X, S) -> None:
         values = np.linalg.eigvalsh(S)[::-1]
         k, d = self.n_components, X.shape[1]
         least = 64 * np.finfo(float).eps * d
@@ -413,13 +413,13 @@ class FactorAnalysis(_Linear):
     def _begin(self, S):
         return factors(S, self.n_components)
 
-    def _judge(self, X, S):
+    def _check_rank(self, X, S):
         if (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} is constant (n_samples={len(X)}): its "
                 f"noise is 0 and the likelihood is unbounded. Drop it, or keep prior=True"
             )
-        super()._judge(X, S)
+        super()._check_rank(X, S)
 
     @property
     def components_(self):

@@ -88,7 +88,7 @@ def how_many(X: Any, sizes: Any = range(1, 9), *, covariance_type: str = "full",
     table["within"] = [labels[k].inertia_ for k in found]
     table["gap"], table["gap_error"] = _gaps(z, found, table["within"].to_numpy(), int(references),
                                              seed)
-    some = _some(len(z), seed)
+    some = _subsample(len(z), seed)
     for name, of in (("kmeans", lambda k: labels[k].labels_[some]),
                      ("ward", lambda k: AgglomerativeClustering(k).fit_predict(z[some]))):
         table[f"silhouette_{name}"] = [_silhouette(z[some], of(k)) if 1 < k < len(some) else np.nan
@@ -179,7 +179,7 @@ def _silhouette(z, labels) -> float:
     return float(silhouette_score(z, labels)) if len(np.unique(labels)) > 1 else np.nan
 
 
-def _some(n: int, seed: int, most: int = 5000) -> np.ndarray:
+def _subsample(n: int, seed: int, most: int = 5000) -> np.ndarray:
     """Rows whose distances are all measured."""
     if n <= most:
         return np.arange(n)

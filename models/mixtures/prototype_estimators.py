@@ -94,7 +94,7 @@ class KMedoids(Prototypes):
         """
         X, weights = self._begin(X, sample_weight)
         self._middle = np.nanmean(X, 0)
-        distances = self._apart(X, X)
+        distances = self._distances(X, X)
         random = np.random.default_rng(self._seed())
         found = min((medoids(distances, weights, self._first(distances, weights, random))
                      for _ in range(self.n_init)), key=lambda found: found.loss)
@@ -115,7 +115,7 @@ class KMedoids(Prototypes):
             chosen.append(int(random.choice(len(weights), p=chance / chance.sum())))
         return np.array(chosen)
 
-    def _apart(self, X, Y) -> np.ndarray:
+    def _distances(self, X, Y) -> np.ndarray:
         from sklearn.metrics.pairwise import nan_euclidean_distances, pairwise_distances
 
         if self.metric == "precomputed":
@@ -143,8 +143,8 @@ class KMedoids(Prototypes):
         check_is_fitted(self, "medoid_indices_")
         X = self._numbers(X, reset=False).astype(float)
         if self.metric == "precomputed":
-            return self._apart(X, None)[:, self.medoid_indices_].argmin(1)
-        return self._apart(X, self.cluster_centers_).argmin(1)
+            return self._distances(X, None)[:, self.medoid_indices_].argmin(1)
+        return self._distances(X, self.cluster_centers_).argmin(1)
 
 
 @dataclass(eq=False, repr=False)

@@ -21,8 +21,8 @@ from probml.estimators.rules import (
     whole,
 )
 from probml.estimators.validation import check_is_fitted
-from probml.models.frames.framed import Framed, Numeric, counted
 from probml.models.frames.margins import Margin
+from probml.models.frames.standardized import Numeric, Standardized, counted
 from probml.models.neural_networks.neural_network import ACTIVATIONS, neural_network
 from probml.posteriors.units import Unit, of_rows, plane
 
@@ -41,7 +41,7 @@ OPTIMIZER: Rule = ("None or an optax optimiser", lambda v: v is None or hasattr(
 SHARE: Rule = ("a number of at least 0 and below 1", lambda v: number(0.0)[1](v) and v < 1)
 
 
-class _Network(Framed, Estimator):
+class _Network(Standardized, Estimator):
     """What both estimators share: layers, training, columns that are always standardised."""
 
     fit_intercept = True

@@ -14,7 +14,7 @@ from probml import DataError
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, check, number, optional, parameter, whole
 from probml.estimators.validation import check_is_fitted, column_or_1d
-from probml.models.frames.standing import middle_and_unit
+from probml.models.frames.scaling import middle_and_unit
 
 LIKELIHOODS: dict[str, Callable] = {
     "normal": lambda score: dist.Normal(score, 1.0),

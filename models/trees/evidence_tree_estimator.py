@@ -8,7 +8,7 @@ import numpy as np
 from probml.estimators.classifier import Classifier
 from probml.estimators.rules import FLAG, SEED, check, number, optional, parameter, whole
 from probml.estimators.validation import check_is_fitted
-from probml.models.frames.standing import middle_and_unit
+from probml.models.frames.scaling import middle_and_unit
 from probml.models.trees.prunings import Grown, shares, weighed
 
 UNIT: Any = ("a number between 0 and 1",
