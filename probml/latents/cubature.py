@@ -75,7 +75,7 @@ class Cubature:
         weights = jax.nn.softmax(logs + share)
         return Nodes(weights @ values, values, weights)
 
-    belief = conditional
+    row_posterior = conditional
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:

@@ -49,9 +49,9 @@ PLAIN = ("times", "complement")  # coordinates that are affine
 class Gaussian:
     """Normal latents under Normal sites; see the top of this file."""
 
-    words = "integrated out, exact Gaussian"
+    description = "integrated out, exact Gaussian"
     pools = exact = averages = True
-    breadth, finer, rough = 1, None, 0.0
+    breadth, finer, tolerance = 1, None, 0.0
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         for name in group.sites:
@@ -81,7 +81,7 @@ class Gaussian:
         return Moments(found.values + found.centre @ found.moves,
                        found.inverse @ found.moves)
 
-    belief = conditional
+    row_posterior = conditional
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:

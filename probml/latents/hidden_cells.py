@@ -41,10 +41,10 @@ MOST = 2**24  # entries of a table
 class HiddenCells:
     """Hidden cells without numbers beside them; see the top of this file."""
 
-    words = "summed out cell by cell"
+    description = "summed out cell by cell"
     pools, exact = False, True
     averages = False
-    breadth, finer, rough = 1, None, 0.0
+    breadth, finer, tolerance = 1, None, 0.0
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         return "it is continuous" if group.names else None

@@ -11,7 +11,7 @@ class Sampled:
     """A group that nothing integrates out, and why. A plan with one is read, and never run."""
 
     pools = exact = averages = False
-    breadth, finer, rough = 1, None, 0.0
+    breadth, finer, tolerance = 1, None, 0.0
 
     def __init__(self, why: str):
         self.why = why
@@ -26,4 +26,4 @@ class Sampled:
     def _none(self, *_: Any) -> Any:
         raise NotImplementedError(self.description)
 
-    message = conditional = belief = draw = expected = _none
+    message = conditional = row_posterior = draw = expected = _none

@@ -42,10 +42,10 @@ class Logs(NamedTuple):
 class Simplex:
     """One vector of probabilities; see the top of this file."""
 
-    words = "integrated out, conjugate"
+    description = "integrated out, conjugate"
     pools, exact = False, True
     averages = True
-    breadth, finer, rough = 1, None, 0.0
+    breadth, finer, tolerance = 1, None, 0.0
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         own = structure.sites[group.name]

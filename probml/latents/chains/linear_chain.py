@@ -56,10 +56,10 @@ class Sight(NamedTuple):
 class LinearChain:
     """Chains of normal numbers; see the top of this file."""
 
-    words = "integrated out, exact Gaussian along time (Kalman's filter)"
+    description = "integrated out, exact Gaussian along time (Kalman's filter)"
     pools = exact = True
     averages = True
-    breadth, finer, rough = 1, None, 0.0
+    breadth, finer, tolerance = 1, None, 0.0
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         sites = structure.sites
