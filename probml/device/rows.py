@@ -123,7 +123,7 @@ class Rows(ABC):
         held: whether all rows are there, so that something may be kept of each of them.
         joint: whether devices meet in a pass, perhaps those of other processes too: one thread at a
             time asks for passes, and for how many must depend on no clock.
-        lanes: how many members of `beside` are worked on at once, each on a device of its own.
+        lanes: how many members of `vmap_copies` are worked on at once, each on a device of its own.
     """
 
     held: bool = True

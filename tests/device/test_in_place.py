@@ -72,7 +72,7 @@ def test_a_fit_to_rows_where_they_lie_is_that_to_a_copy(monkeypatch):
     y = (x @ np.linspace(-1, 1, 33) > 0.3).astype(int) ^ (x[:, 0] > 1)
     copied = LogisticRegression().fit(np.asfortranarray(x), y)
     seen = []
-    monkeypatch.setattr(load, "lie", lambda *given: seen.append(in_place.place_in_memory(*given)) or seen[-1])
+    monkeypatch.setattr(load, "place_in_memory", lambda *given: seen.append(in_place.place_in_memory(*given)) or seen[-1])
     lain = LogisticRegression().fit(x, y)
     assert isinstance(seen[0], in_place.InPlaceRows)
     # the curvature is that of other samples, so that the ends differ by what the tolerance leaves

@@ -24,7 +24,7 @@ So it begins from several graphs (`first_graphs`), and the end of the highest F 
 one, and those that the search finds, and the best tree is, on the rows where the cells in question
 are seen (available.py). And since the counts that a graph expects speak for that graph, so that an
 arc more may look worse than it is, what is one arc away is at last settled by itself and held to F
-(`looked`), where that is affordable.
+(`search_neighbours`), where that is affordable.
 
 q is held as it is, a number for every filling of every distinct row, where these are at most
 `completions.MOST`; else the counts are those of draws (drawn.py).

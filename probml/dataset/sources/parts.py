@@ -143,7 +143,7 @@ class Reader:
     nothing in it is JAX's: it works beside running programs.
 
     Args:
-        data: of a source, see `opened`.
+        data: of a source, see `open_data`.
     """
 
     def __init__(self, data: Data):

@@ -59,7 +59,7 @@ def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
 
     Args:
         slack: rows are left out when there are more than so many times those that stand for
-            all: to choose among them costs more than to keep some. See `settled`.
+            all: to choose among them costs more than to keep some. See `trim_sample`.
 
     Raises:
         DataError: parts that cannot be read as one table, which site and why.
