@@ -398,6 +398,10 @@ def _pow(alone: _Value, call: _Call) -> _Value | None:
     return None
 
 
+def _map_of(*step: Any) -> Callable[[_Value, _Call], _Value]:
+    return lambda alone, call: _step(alone, *step)
+
+
 def _log1p(alone: _Value, call: _Call) -> _Value | None:
     negative = alone.chain and alone.chain[-1].factor == -1.0
     return _step(_plus(alone, 1.0), "log") if negative else None
@@ -439,5 +443,5 @@ _RULES_OF_ONE: dict[str, Callable[[_Value, _Call], _Value | None]] = {
     "mul": lambda alone, call: _times(alone, call.constant),
     "neg": lambda alone, call: _times(alone, -1.0),
     "pow": _pow, "sub": _subtract,
-    **{name: lambda alone, call, step=step: _step(alone, *step) for name, step in _MAPS.items()},
+    **{name: _map_of(*step) for name, step in _MAPS.items()},
 }
