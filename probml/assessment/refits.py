@@ -136,7 +136,8 @@ def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Dra
         return _Ran(at.plan, at.rows, at.known, fitting.judged(at.plan, outcome, at.known,
                                                                    at.rows))
 
-    ran, note = precise(attempt, lambda ran: ran.outcome, engine.held, digits.lost(problem.data))
+    ran, note = precise(attempt, lambda ran: ran.outcome, engine.uses_prior,
+                        digits.lost(problem.data))
     with jax.enable_x64(double or note is not None):
         values, chain = _values(engine, ran, problem.seed, draws)
         return _judged(ran.plan, values, truth, ran.rows, ran.known, chain)

@@ -14,7 +14,7 @@ from probml.assessment.inside import at_draws, row_latents, row_values
 from probml.dataset import dataset
 from probml.dataset.frames import shortest
 from probml.device import layout, load
-from probml.engines.engine import short
+from probml.engines.engine import short_name
 from probml.errors import ModelError, Refusal
 from probml.fits.standard_errors import WORDS, Widths
 from probml.numerics.transfer import random_key
@@ -230,8 +230,8 @@ def own_data(fit: Fitted, data: Any, verb: str) -> dataset.Data:
         DataError: data that the model cannot take.
     """
     if data is None and fit.data is None:
-        raise ModelError(f"{verb}: this Fit of {short(fit.engine)} does not store its data: pass "
-                         f"the fitted data as a mapping or table")
+        raise ModelError(f"{verb}: this Fit of {short_name(fit.engine)} does not store its data: "
+                         f"pass the fitted data as a mapping or table")
     held = fit.data if data is None else fit._read(data)
     if not held.table.columns and not (held.structure.losses
                                        and (held.table.inputs or fit.model.whole)):

@@ -172,7 +172,7 @@ def weighted(densities: Densities, modes: Sequence[Component], count: int, seed:
             break
         shares = found.weights * np.exp(parts[-len(new):] - np.logaddexp.reduce(
             parts[-len(new):], axis=0))
-        new = [_moved(old, points, share) for old, share in zip(new, shares, strict=True)]
+        new = [_refit_component(old, points, share) for old, share in zip(new, shares, strict=True)]
     assert best is not None
     return best
 
@@ -217,9 +217,9 @@ def _slower(k: np.ndarray | float, count: int) -> Any:
     return count ** np.maximum(k - FINITE, 0.0)
 
 
-def _moved(old: Component, points: np.ndarray, weights: np.ndarray) -> Component:
-    """The component at the mean and covariance of weighted points; towards what it was where they
-    are worth few draws for so many coordinates."""
+def _refit_component(old: Component, points: np.ndarray, weights: np.ndarray) -> Component:
+    """The component with the mean and covariance of weighted points, shrunk towards its former
+    covariance where the effective sample size is small."""
     total = weights.sum()
     if not total > 0:
         return old

@@ -25,9 +25,9 @@ from probml.engines.engine import (
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.sampling import carrying, guided
 from probml.engines.sampling.reliance import doubts, improper, rising
-from probml.engines.sampling.states import settled, with_states
+from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
-from probml.engines.start.standing import standing
+from probml.engines.start.representative_rows import use_representative_rows
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import carried, density
@@ -180,10 +180,12 @@ class SVI(Engine):
         size = density.size(plan, known)
         if plan.carried:
             params = begin.compiled_prior_point(plan, known)
-            begun = carrying.begun(problem, known, np.zeros((1, size + carried.size(plan, rows))))
+            begun = carrying.find_joint_mode(problem, known,
+                                             np.zeros((1, size + carried.size(plan, rows))))
         else:
-            near = standing(problem) if problem.in_parts and self.batch_rows else problem
-            params = begin.rough(near)
+            near = (use_representative_rows(problem) if problem.in_parts and self.batch_rows
+                    else problem)
+            params = begin.find_rough_mode(near)
             others = begin.elsewhere(plan, known, seed, problem.start)
             begun = begin.measured(plan, begin.hyper(plan), params, near.known, near.rows,
                                    np.zeros((1, size)), others)
@@ -231,7 +233,7 @@ class SVI(Engine):
                 findings += doubts(problem, normal, self._worth(total),
                                    "width" if self.guide != "lowrank" else "mean")
             found = (_drawn(problem, normal) if plan.carried
-                     else settled(plan, normal, known, rows, seed))
+                     else complete_normal(plan, normal, known, rows, seed))
         point = drawn.mean({n: np.asarray(v)[None]
                             for n, v in found.draw(plan, known, KEPT, OWN).items()
                             if n in (*plan.free, *plan.effects)})
@@ -375,11 +377,11 @@ def _guided(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows
     _prototype(svi, state, rows, known)
     params = svi.get_params(state)
 
-    def one(key):
+    def draw_from_guide(key):
         handler = numpyro.handlers.trace(
             numpyro.handlers.substitute(numpyro.handlers.seed(guide, key), params)
         )
         trace = handler.get_trace(rows, 1.0, known)
         return {name: trace[name]["value"] for name in plan.free}
 
-    return jax.vmap(one)(jax.random.split(key, KEPT))
+    return jax.vmap(draw_from_guide)(jax.random.split(key, KEPT))

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from probml.engines import EM, Exact
-from probml.engines.engine import short
+from probml.engines.engine import short_name
 from probml.errors import DataError, Refusal
 from probml.estimators.keeping import ROWS, Portable
 from probml.estimators.taking import take_tables
@@ -399,10 +399,10 @@ def goes_on(estimator: Estimator, first: Callable[[], tuple] | None = None) -> F
     fit, name = estimator.fit_, type(estimator).__name__
     before, estimator._first = getattr(estimator, "_first", None), None
     if fit.kept is None and fit.by is not None and fit.by.way is None:
-        raise Refusal(f"partial_fit: this {name} was fitted by {short(fit.engine)}, which stores "
-                      f"no sufficient statistics of model '{fit.model.name}' that further rows can "
-                      f"update (EM() and VB() do so for discrete tables and closed forms). Fit all "
-                      f"rows together")
+        raise Refusal(f"partial_fit: this {name} was fitted by {short_name(fit.engine)}, which "
+                      f"stores no sufficient statistics of model '{fit.model.name}' that further "
+                      f"rows can update (EM() and VB() do so for discrete tables and closed "
+                      f"forms). Fit all rows together")
     if fit.kept is None and (before or first):
         made, data, weights = before or first()
         return dataclasses.replace(fit, kept=made.running(data, weights=weights).kept)

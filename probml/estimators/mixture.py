@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from probml.engines.engine import short
+from probml.engines.engine import short_name
 from probml.errors import DataError, ModelError, Refusal
 from probml.estimators.estimator import (
     DISTINCT,
@@ -109,8 +109,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
             records.append({**record, "converged": fit.converged})
         if self.criterion not in records[0]:
             raise ModelError(f"{type(self).__name__}(criterion='bound'): the engine "
-                             f"{short(next(iter(fits.values())).engine)} has no lower bound of the "
-                             f"evidence: use engine=probml.VB(), or criterion='bic'")
+                             f"{short_name(next(iter(fits.values())).engine)} has no lower bound "
+                             f"of the evidence: use engine=probml.VB(), or criterion='bic'")
         self.table_, self.n_components_ = lowest(records, self.criterion)
         self.fits_ = fits
         self._keep(fits[self.n_components_], total)

@@ -108,9 +108,8 @@ def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[Find
     narrow, turned = narrow_scales(plan, known, held), singular_correlations(plan, held)
     if not (narrow or turned):
         return []
-    points = [{edge.width.name: edge.moved(held, edge.logarithm(held) + (LESS if edge.seen
-                                                                         else np.log(NEARER)))}
-              for edge in narrow]
+    points = [{edge.width.name: edge.parameter_at(
+        held, edge.logarithm(held) + (LESS if edge.seen else np.log(NEARER)))} for edge in narrow]
     points += [{name: _summed(plan, name, held[name], index)} for name, index in turned]
     stacked = {name: np.stack([value, *({**held, **point}[name] for point in points)])
                for name, value in held.items()}

@@ -135,7 +135,7 @@ def _inferred(
              if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
     stated.refuse_points(plan)
-    if ladder[0].held and ladder[0].stated:
+    if ladder[0].uses_prior and ladder[0].stated:
         stated.warn(held, plan)
     double = jax.config.jax_enable_x64
 
@@ -150,7 +150,7 @@ def _inferred(
                                                          seed, start))
         short = None if double else digits.lost(held) or _squared(ladder[0], plan, held)
         try:
-            run, note = precise(attempt, lambda found: found.outcome, ladder[0].held, short)
+            run, note = precise(attempt, lambda found: found.outcome, ladder[0].uses_prior, short)
         except Refusal as why:
             digits.refuse_vast(held)
             raise advised(why, held, type(ladder[0]).__name__) from None
@@ -163,7 +163,7 @@ def _squared(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
     """Why rows in memory that tell only their second moments are fitted in double, in words: the
     objective is flat along what these leave open, so that rounding hides where it ends, and a few
     rows cost the same in any precision. None: they tell more."""
-    alone = engine.whole and held.survey is None and bool(plan.free and by_moments(plan))
+    alone = engine.uses_all_rows and held.survey is None and bool(plan.free and by_moments(plan))
     return "the likelihood depends on second moments alone, which lose precision" if alone else None
 
 
@@ -205,7 +205,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
     problem = Problem(data, plan, None, None, weight, seed, start, asked=asked,
                       astray=astray)
     with place.shipped(problem, first.copies(problem), _reducible(first, plan),
-                       first.batch, first.whole, first.apart,
+                       first.batch, first.uses_all_rows, first.held_out_fraction,
                        first.runs(problem)) as (rows, known):
         problem = replace(problem, rows=rows, known=known)
         told = _told(first, problem)
@@ -302,7 +302,7 @@ def _kept(engine: Engine, problem: Problem, told: Moments | None,
         summary = Summary(outcome.state.shown, np.zeros(()), np.asarray(rows.weight))
         return Kept.of(engine, summary, known, running=True)
     names = by_moments(problem.plan)
-    if not (engine.whole and names and problem.plan.free):
+    if not (engine.uses_all_rows and names and problem.plan.free):
         return None
     if told is None:
         columns = problem.data.table.columns
@@ -337,7 +337,8 @@ def by_member(engine: Engine, problem: Problem) -> Problem:
     """With a few rows of each member of a group in the place of all, where these tell only second
     moments, and an engine needs no more of them than their sums."""
     told, rows = by_members(problem.plan), problem.rows
-    if (told is None or not engine.whole or problem.in_parts or not isinstance(rows, Resident)
+    if (told is None or not engine.uses_all_rows or problem.in_parts
+        or not isinstance(rows, Resident)
         or problem.data.survey is not None or (problem.size or 0) < MANY):
         return problem
     found = by_cells(problem.data, told, problem.weights, FEWER)
@@ -358,7 +359,7 @@ def _squarable(engine: Engine, problem: Problem) -> bool:
 def _few(engine: Engine, problem: Problem) -> bool:
     """Whether a few rows of the same moments save passes over all."""
     names, plan = by_moments(problem.plan), problem.plan
-    return engine.whole and bool(names and plan.free) and (problem.in_parts or (
+    return engine.uses_all_rows and bool(names and plan.free) and (problem.in_parts or (
         problem.size or 0) >= max(MANY, 2 * FEWER * numbers(plan, names)))
 
 
@@ -388,12 +389,13 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
         runs = len(sizes) * engine.starts(at, plan, {}, len(sizes))
         problem = Problem(at, plan, None, None, weight, seed)
         of = [trace(models[size], at.shapes) for size in sizes]
-        with place.shipped(problem, engine.together(problem, runs), False, None, engine.whole,
+        with place.shipped(problem, engine.together(problem, runs), False, None,
+                           engine.uses_all_rows,
                            runs=runs) as (rows, known):
             found = engine.grid(replace(problem, rows=rows, known=known), site, sizes, of)
             return [judged(plan, outcome, known, rows) for outcome in found], known
 
-    (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.held,
+    (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.uses_prior,
                                    None if double else digits.lost(held))
     out = {}
     for size, outcome in zip(sizes, found, strict=True):

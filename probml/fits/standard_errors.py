@@ -176,7 +176,7 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
         rows, known = load(data, plan, again.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
         u = np.asarray(flat(plan, params, known))
-        top = _top(plan, engine.held, u, known, rows)
+        top = _top(plan, engine.uses_prior, u, known, rows)
         ways = _ways(plan, top, known)
         if isinstance(ways, str):
             return Widths({}, {"": ways})
@@ -187,7 +187,7 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
         beside = ways.along.T * _elements(plan, known, _coefficients(plan))
         found = jax.device_get(_moved(plan, computed, u, ways.along.T, beside, known, rows))
         return _widths(ways_in_units(units, found), ways)._replace(
-            posterior=_posterior(plan, known, rows, top, ways) if engine.held else None)
+            posterior=_posterior(plan, known, rows, top, ways) if engine.uses_prior else None)
 
 
 def _posterior(plan: Plan, known: Known, rows: Rows, top: Optimum,

@@ -145,12 +145,12 @@ def _is_maximum(top: Optimum) -> bool:
 
 def optimum_of(engine: OptimizerSettings, problem: Problem, u: Any) -> Optimum:
     """The end of a climb by L-BFGS, which goes on from elsewhere by the same program."""
-    def climb(at: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
+    def run_lbfgs(at: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
         end, value, *_, slope = _lbfgs(problem.plan, engine.prior, _by_name(u, at), problem.known,
                                        problem.rows, np.asarray(steps), engine.tolerance)
         return _vector(end), float(value), _vector(slope)
 
-    return Optimum(climb, _vector(u))
+    return Optimum(run_lbfgs, _vector(u))
 
 
 def _vector(u: Mapping) -> np.ndarray:
@@ -205,11 +205,11 @@ def _by_newton(engine: OptimizerSettings, problem: Problem, u: jax.Array) -> Out
         z, history, status = in_blocks(engine, block, np.zeros(u.size))
         top = np.asarray(centre + root @ z, u.dtype)
 
-    def climb(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
+    def run_newton(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
         found = _newton(plan, engine.prior, u, known, near, scale, np.asarray(steps), tolerance)
         return np.asarray(found[0]), float(found[1]), np.asarray(found[-1])
 
-    end = Optimum(climb, np.asarray(top), np.asarray(ends["last"]), many)
+    end = Optimum(run_newton, np.asarray(top), np.asarray(ends["last"]), many)
 
     def fall(way: np.ndarray) -> float:
         lost = end.value - end.value_at(end.point + way.astype(end.point.dtype))
@@ -429,8 +429,9 @@ def passes(plan: Plan, prior: bool, known: Known, rows: Rows) -> Both:
     def both(u: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal compiled
         at = u.astype(kind)
-        found = slices.each(lambda part: jax.device_get(_of_rows(plan, at, known, part)), parts,
-                            not compiled)
+        found = slices.map_in_threads(lambda part: jax.device_get(_of_rows(plan, at, known, part)),
+                                      parts,
+                                      not compiled)
         compiled = True
         if prior:
             found.append(jax.device_get(_of_prior(plan, at, known)))

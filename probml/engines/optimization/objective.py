@@ -46,11 +46,11 @@ def at_point(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows | 
     Args:
         u: (d,) unbounded coordinates. prior: what was maximised has it. seldom: see tiers.py.
     """
-    def climb(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
+    def evaluate_only(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
         value, slope = _FIRST[seldom](plan, prior, u, known, rows)
         return u, float(value), -np.asarray(slope)
 
-    return Optimum(climb, u, hessian)
+    return Optimum(evaluate_only, u, hessian)
 
 
 def _first(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows | Summary):

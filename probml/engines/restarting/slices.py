@@ -74,8 +74,8 @@ def shares(plan: Plan, rows: Any) -> list[Resident | Lying]:
             for part in reversed(cuts)]
 
 
-def each(function: Callable[[Any], Any], parts: list, alone: bool = False) -> list:
-    """function(part) of each, by as many threads as there are cores; by one if `alone`."""
+def map_in_threads(function: Callable[[Any], Any], parts: list, alone: bool = False) -> list:
+    """function(part) of every part, by as many threads as there are cores; by one if `alone`."""
     workers = 1 if alone else min(len(parts), cores())
     if workers == 1:
         return [function(part) for part in parts]
@@ -95,11 +95,11 @@ def evaluated(evaluate: Callable[[np.ndarray], Any], running: np.ndarray, size: 
     at = np.flatnonzero(running)
     parts = [at[begin : begin + size] for begin in range(0, len(at), size)]
 
-    def one(part: np.ndarray) -> Any:
+    def evaluate_part(part: np.ndarray) -> Any:
         return evaluate(np.resize(part, size))
 
     out = jax.tree.map(np.array, blank)
-    for part, found in zip(parts, each(one, parts, alone), strict=True):
+    for part, found in zip(parts, map_in_threads(evaluate_part, parts, alone), strict=True):
         jax.tree.map(lambda whole, leaf, part=part: whole.__setitem__(part, leaf[: len(part)]),
                      out, found)
     return out

@@ -195,14 +195,14 @@ def _guided(static: Static, state, inputs, key, count: int):
         svi.init(jax.random.fold_in(state.rng_key, 6), inputs)
         params = svi.get_params(state)
 
-        def one(key):
+        def run_guide(key):
             with handlers.block(), handlers.trace() as trace, _Full(), handlers.seed(
                 rng_seed=key), handlers.substitute(data=params):
                 _guide(static, inputs)
             return {name: site["value"] for name, site in trace.items()
                     if site["type"] == "sample"}
 
-        found = jax.vmap(one)(jax.random.split(key, count))
+        found = jax.vmap(run_guide)(jax.random.split(key, count))
     specs = {name: spec for name, spec in static.model.generative.params.items()
              if not all(spec.idle)}
     return found | {name: jnp.broadcast_to(flat := spec.flat(params[name]), (count, *flat.shape))

@@ -62,18 +62,18 @@ def _effects(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> d
 
 @functools.partial(jit, static_argnums=0, steps=True)
 def _effects_each(plan: Plan, values: Mapping, known: Known, rows: Rows, keys) -> dict:
-    def one(pair):
+    def draw_effects(pair):
         params, key = pair
         return effects.draw(effects.given(plan, params, known, rows), plan, key)
 
-    return jax.lax.map(one, (values, keys))
+    return jax.lax.map(draw_effects, (values, keys))
 
 
 @functools.partial(jit, static_argnums=0, steps=True)
 def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
     """The posterior of the discrete sites outside rows at each point, and a draw of them."""
 
-    def one(pair):
+    def draw_states(pair):
         params, key = pair
         table = global_posterior(plan, params, known, carried.placed(plan, rows, params))
         where = jnp.unravel_index(jax.random.categorical(key, table.reshape(-1)), table.shape)
@@ -83,12 +83,13 @@ def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
 
     states = math.prod(plan.variables[name].states for name in plan.globals)
     together = 1 << max(TOGETHER // (rows.size * states), 1).bit_length() - 1
-    return jax.lax.map(one, (values, keys), batch_size=min(together, len(keys)))
+    return jax.lax.map(draw_states, (values, keys), batch_size=min(together, len(keys)))
 
 
-def settled(plan: Plan, normal: Normal, known: Known, rows: Rows, seed: int) -> Normal | Draws:
-    """The normal itself, or draws of it with the discrete sites outside rows, and the effects of
-    groups, drawn with each."""
+def complete_normal(plan: Plan, normal: Normal, known: Known, rows: Rows,
+                    seed: int) -> Normal | Draws:
+    """The normal itself or, where the model has discrete sites outside rows or effects of groups,
+    draws of it with these drawn given each."""
     if not (plan.globals or plan.groupings):
         return normal
     drawn = {name: np.asarray(value)[None]
