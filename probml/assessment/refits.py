@@ -133,8 +133,8 @@ def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Dra
     def attempt() -> _Ran:
         at = problem if jax.config.jax_enable_x64 == double else _anew(engine, problem)
         outcome = engine.run(fitting.reduced(engine, at))
-        return _Ran(at.plan, at.rows, at.known, fitting.judged(at.plan, outcome, at.known,
-                                                                   at.rows))
+        return _Ran(at.plan, at.rows, at.known, fitting.check_precision(at.plan, outcome, at.known,
+                                                                            at.rows))
 
     ran, note = precise(attempt, lambda ran: ran.outcome, engine.uses_prior,
                         digits.lost(problem.data))

@@ -52,7 +52,7 @@ def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
                     - _evidence(plan, params, known, rows))
         outcome = outcome.noting(*(_integrated(group, gap, rows.weight) for group in rough))
     if plan.groupings and plan.groupings[0].nodes:
-        outcome = outcome.noting(_near(plan, params, known, rows))
+        outcome = outcome.noting(_integral_accuracy(plan, params, known, rows))
     return outcome
 
 
@@ -81,8 +81,8 @@ def _finer(plan: Plan) -> Plan:
 _evidence = jit(log_evidence, static_argnums=0, seldom=ONCE)
 
 
-def _near(plan: Plan, params: dict, known: Known, rows: Rows) -> Finding | None:
-    """How near an integral over effects is that is not in closed form."""
+def _integral_accuracy(plan: Plan, params: dict, known: Known, rows: Rows) -> Finding | None:
+    """A finding on the error of an integral over effects that is not in closed form."""
     names, one = quoted(plan.effects), plan.groupings[0].nodes == 1
     method = integrals.words(plan.groupings)
     nodes = integrals.finer(plan.groupings)

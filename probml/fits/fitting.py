@@ -41,7 +41,7 @@ from probml.fits.journals import journal_of
 from probml.fits.merging import Kept
 from probml.fits.places import Place
 from probml.fits.standard_errors import Again
-from probml.fits.untold import lone, roughly, singular
+from probml.fits.unidentified_effects import find_few_groups, find_single_row_groups, singular
 from probml.fits.where import place_of
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
@@ -107,7 +107,7 @@ def _inferred(
                       f"everything: write `with probml.rows():` in the place of their plate, or "
                       f"numpyro.handlers.scale around what is weighed")
     with Progress("first look", None, False) as look, parts.telling(look.passed):
-        held = place.opened(model, data, weights)
+        held = place.open_data(model, data, weights)
     bar.about, weight = held.extent, held.weights
     # a loss may look at inputs alone
     if not held.table.columns and not (held.structure.losses
@@ -208,7 +208,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                        first.batch, first.uses_all_rows, first.held_out_fraction,
                        first.runs(problem)) as (rows, known):
         problem = replace(problem, rows=rows, known=known)
-        told = _told(first, problem)
+        told = _second_moments(first, problem)
         problem = by_member(first, reduced(first, problem, told))
         rows = problem.rows
         for engine in ladder:
@@ -216,8 +216,9 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                 if engine is not first and engine.taken(held) is not data:
                     return _run(held, ladder[ladder.index(engine) :], weight, seed, start, place,
                                 asked)
-                outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known,
-                                 rows)
+                outcome = check_precision(plan, (engine if plan.free else Exact()).run(problem),
+                                          known,
+                                          rows)
                 if not asked and engine.finds == "point":
                     outcome = about_optimum(problem, outcome)
                 if outcome.state.onward and (run := _further(
@@ -228,16 +229,16 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                 if plan.groupings:
                     outcome = _with_effects(plan, outcome, known, rows)
                     outcome = outcome.noting(
-                        lone(plan, data, outcome.posterior, weight is not None),
+                        find_single_row_groups(plan, data, outcome.posterior, weight is not None),
                         *singular(plan, outcome.posterior, outcome.params, known, rows),
-                        *(roughly(plan) if outcome.posterior.partly else ()))
+                        *(find_few_groups(plan) if outcome.posterior.partly else ()))
                 break
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
                     raise
         return _Run(engine, outcome, known, posterior(plan, outcome, known, rows),
-                    _kept(engine, problem, told, outcome), data.pattern,
-                    standard_errors.kept(engine, first, held, weight))
+                    _sufficient_statistics(engine, problem, told, outcome), data.pattern,
+                    standard_errors.keep_for_refits(engine, first, held, weight))
 
 
 def _further(held: dataset.Data, ladder: tuple, weight: Any, seed: int, place: Place,
@@ -278,8 +279,8 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
     return outcome._replace(params=params, posterior=belief)
 
 
-def judged(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
-    """An outcome that says, if it was found in float32, whether that has digits for it."""
+def check_precision(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
+    """The outcome, with flags that say whether float32 had too few digits for it."""
     if jax.config.jax_enable_x64 or not plan.free or outcome.status is Status.COLLAPSED:
         return outcome
     params = {name: outcome.params[name] for name in plan.free}
@@ -291,10 +292,10 @@ def judged(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     return outcome
 
 
-def _kept(engine: Engine, problem: Problem, told: Moments | None,
-          outcome: Outcome) -> Kept | None:
-    """What adds up with other rows': statistics of an additive plan, or second moments; or what
-    steps go on from."""
+def _sufficient_statistics(engine: Engine, problem: Problem, told: Moments | None,
+                           outcome: Outcome) -> Kept | None:
+    """What is kept of a fit so that further rows can be added: sufficient statistics of an additive
+    plan, or second moments; or the statistics from which incremental steps go on."""
     rows, known, measured = problem.rows, problem.known, problem.data.measured
     if isinstance(rows, Summary) and not rows.squares:
         return Kept.of(engine, rows, known, measured=measured)
@@ -310,9 +311,10 @@ def _kept(engine: Engine, problem: Problem, told: Moments | None,
     return Kept.of(engine, told, known, measured=measured)
 
 
-def _told(engine: Engine, problem: Problem) -> Moments | None:
-    """The second moments of rows for which a few may stand; None: rows are passed over."""
-    if isinstance(problem.rows, Summary) or not _few(engine, problem):
+def _second_moments(engine: Engine, problem: Problem) -> Moments | None:
+    """The second moments of rows of which a few representatives suffice; None where passes go over
+    all rows."""
+    if isinstance(problem.rows, Summary) or not _second_moments_suffice(engine, problem):
         return None
     return moments(problem.rows, by_moments(problem.plan))
 
@@ -324,7 +326,7 @@ def reduced(engine: Engine, problem: Problem, told: Moments | None = None) -> Pr
     Args:
         told: those moments, where they are known.
     """
-    told = _told(engine, problem) if told is None else told
+    told = _second_moments(engine, problem) if told is None else told
     if told is not None:
         return replace(problem, rows=few(told, cells(problem.plan)))
     if isinstance(problem.rows, Summary) or not (_reducible(engine, problem.plan)
@@ -356,8 +358,8 @@ def _squarable(engine: Engine, problem: Problem) -> bool:
     return engine.squares and many and bool(squared(problem.plan))
 
 
-def _few(engine: Engine, problem: Problem) -> bool:
-    """Whether a few rows of the same moments save passes over all."""
+def _second_moments_suffice(engine: Engine, problem: Problem) -> bool:
+    """Whether a few rows with the same second moments can replace all rows."""
     names, plan = by_moments(problem.plan), problem.plan
     return engine.uses_all_rows and bool(names and plan.free) and (problem.in_parts or (
         problem.size or 0) >= max(MANY, 2 * FEWER * numbers(plan, names)))
@@ -378,7 +380,7 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
     program: see fit.grid."""
     sizes, double = sorted(models), jax.config.jax_enable_x64
     place = place_of(where, data)
-    held = place.opened(models[sizes[-1]], data, weights)
+    held = place.open_data(models[sizes[-1]], data, weights)
     weight = held.weights
     engine.refuse(Problem(held, held.plan()))
 
@@ -393,7 +395,7 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
                            engine.uses_all_rows,
                            runs=runs) as (rows, known):
             found = engine.grid(replace(problem, rows=rows, known=known), site, sizes, of)
-            return [judged(plan, outcome, known, rows) for outcome in found], known
+            return [check_precision(plan, outcome, known, rows) for outcome in found], known
 
     (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.uses_prior,
                                    None if double else digits.lost(held))
@@ -403,7 +405,7 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
         own = held._replace(model=models[size], structure=trace(models[size], held.shapes))
         out[size] = Found(held, engine, outcome.noting(note), jax.device_get(known.given),
                           outcome.posterior, None, note is not None, held.pattern,
-                          standard_errors.kept(engine, engine, own, weight))
+                          standard_errors.keep_for_refits(engine, engine, own, weight))
     return out
 
 

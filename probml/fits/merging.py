@@ -57,7 +57,7 @@ class Kept(NamedTuple):
         return self._replace(known=self.known._replace(given=given), measured=both)
 
 
-def alike(a: Fitted, b: Fitted) -> None:
+def check_mergeable(a: Fitted, b: Fitted) -> None:
     """Refuse parts of data whose statistics do not add up.
 
     Raises:

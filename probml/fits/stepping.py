@@ -40,8 +40,8 @@ class Standing(NamedTuple):
     pattern: Mapping[str, str]
 
 
-def met(fit: Fitted, rows: Any, weights: Any) -> tuple[Data, np.ndarray | None]:
-    """Rows as a fit reads them, and their weights.
+def read_rows(fit: Fitted, rows: Any, weights: Any) -> tuple[Data, np.ndarray | None]:
+    """Rows coded as the fit codes them, and their weights.
 
     Raises:
         DataError: bad rows, by name.
@@ -52,8 +52,8 @@ def met(fit: Fitted, rows: Any, weights: Any) -> tuple[Data, np.ndarray | None]:
     return held, tables.read_weights(weights, held.table.rows)
 
 
-def begun(fit: Fitted) -> Any:
-    """The point at which a fit stands.
+def current_point(fit: Fitted) -> Any:
+    """The point at which a fit ended, as its engine's incremental steps take it.
 
     Raises:
         Refusal: an engine that takes no steps.
