@@ -21,9 +21,9 @@ from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries import asking
 from probml.queries.fitted import Fitted
+from probml.queries.grid_distribution import Tabled
 from probml.queries.parts import Belief
 from probml.queries.queries import states_and_log
-from probml.queries.tabled import Tabled
 
 
 def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> Any:
