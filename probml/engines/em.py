@@ -55,7 +55,7 @@ from probml.numerics.process.threads import one_thread
 from probml.numerics.tiers import ONCE
 from probml.plan import still
 from probml.plan.blocks import blocks, climbed_on_rows, directions
-from probml.plan.integrals import words
+from probml.plan.integrals import describe_integration
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 
@@ -188,8 +188,9 @@ class EM(Engine):
         need_prior(plan, "EM", self.prior)
         if any(grouping.nodes for grouping in plan.groupings):
             raise Refusal(f"{where}: '{plan.effects[0]}', effects of groups, are integrated out "
-                          f"{words(plan.groupings)}, of which no M-step is known", ("MAP",))
-        still.judge(plan, "EM")
+                          f"{describe_integration(plan.groupings)}, of which no M-step is known",
+                          ("MAP",))
+        still.refuse_noiseless(plan, "EM")
         if problem.asked or not plan.free:
             return
         if plan.groupings and not plan.variables:

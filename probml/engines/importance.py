@@ -278,7 +278,7 @@ def work(plan: Plan, known: Known, rows: Rows | Summary) -> int:
 def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
     """The log posterior density of unbounded coordinates at many points, in batches of one compiled
     program: the products of the rows with all points are one."""
-    each = max(rows.size * (plan.met + plan.width), 1)
+    each = max(rows.size * (plan.table_entries + plan.width), 1)
     together = 1 if rows.joint else max(1, min(BATCH, TOGETHER // each))
 
     def densities(points: np.ndarray) -> np.ndarray:

@@ -243,7 +243,7 @@ class MAP(Engine):
         paths = hierarchy.paths(plan)
         begun = {**jax.device_get(compiled_prior_point(plan, problem.known)),
                  **problem.start} if paths or hierarchy.ties(plan) else {}
-        gone = hierarchy.vanished(plan, begun, outcome.params)
+        gone = hierarchy.find_collapsed_scales(plan, begun, outcome.params)
         if paths and not gone:
             outcome = outcome.noting(*(at_boundary(name, "0") for name in hierarchy.next_to_zero(
                 plan, begun, outcome.params)))

@@ -84,7 +84,7 @@ _evidence = jit(log_evidence, static_argnums=0, seldom=ONCE)
 def _integral_accuracy(plan: Plan, params: dict, known: Known, rows: Rows) -> Finding | None:
     """A finding on the error of an integral over effects that is not in closed form."""
     names, one = quoted(plan.effects), plan.groupings[0].nodes == 1
-    method = integrals.words(plan.groupings)
+    method = integrals.describe_integration(plan.groupings)
     nodes = integrals.finer(plan.groupings)
     gap = 0.0 if nodes is None else float(_gap(plan, nodes, params, known, rows))
     if abs(gap) <= (LAPLACE if one else QUADRATURE) * sum(g.members for g in plan.groupings):

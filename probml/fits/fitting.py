@@ -48,10 +48,10 @@ from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Checkpoint
 from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
+from probml.plan.affine_rows import is_affine_in_rows
 from probml.plan.plan import Plan
 from probml.plan.second_moments import by_members, by_moments, cells, numbers
 from probml.plan.squares import squared
-from probml.plan.straight import straight
 from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace
@@ -249,7 +249,8 @@ def _further(held: dataset.Data, ladder: tuple, weight: Any, seed: int, place: P
     try:
         if not rest:
             raise Refusal(f"{type(first).__name__} found no answer: {before.state.onward}")
-        run = _run(held, tuple(rest), weight, seed, {}, place, False, not straight(held.plan()))
+        run = _run(held, tuple(rest), weight, seed, {}, place, False,
+                   not is_affine_in_rows(held.plan()))
     except errors.ModelError:
         if not before.params:
             raise

@@ -99,7 +99,8 @@ def _statistics(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str
         return Kept.of(None, told, fit.kept.known,
                        measured=_measured(fit, held, weight)), held.pattern
     if not plan.additive:
-        hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise, *plan.hidden)), "?")
+        hidden = next(iter((*plan.variables, *plan.partially_observed, *plan.rowwise,
+                            *plan.hidden)), "?")
         raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is partially "
                       f"observed or has no sufficient statistics; fit all rows at once")
     return Kept.of(None, *condensed(held, plan, weight),

@@ -55,5 +55,5 @@ def work(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1, fed: int 
     """Entries of tables, about, in a pass over its arguments and over what it is fed."""
     numbers = fed + sum(getattr(leaf, "size", 1) for leaf in leaves)
     made = sum(each for each in static if type(each) is int)
-    entries = max((getattr(each, "met", 1) for each in static), default=1)
+    entries = max((getattr(each, "table_entries", 1) for each in static), default=1)
     return loops * (numbers + made) * max(entries, 1)

@@ -38,7 +38,7 @@ def test_the_numbers_their_tables_and_the_passes_choose_the_level(leaves, static
 
 def test_moves_of_a_chain_are_its_work():
     plan = opened(hidden_markov(k=5, d=2), {"y": np.zeros((3, 20, 2))}).plan()
-    assert plan.met == 25
+    assert plan.table_entries == 25
 
 
 def _twice(x):

@@ -71,7 +71,7 @@ def newton_pays(plan: Plan, known: Known) -> bool:
 def is_smooth(plan: Plan) -> bool:
     """Whether rows are passed over whose density is smooth in all coefficients, nothing summed
     out, and can be differentiated twice."""
-    if (not plan.rowwise or plan.variables or plan.torn or plan.groupings
+    if (not plan.rowwise or plan.variables or plan.partially_observed or plan.groupings
         or plan.structure.chains or plan.structure.one_way):
         return False
     kinds = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]

@@ -67,7 +67,7 @@ def shares(plan: Plan, rows: Any) -> list[Resident | Lying]:
         return rows.halves()
     if rows.chunks % 2 or _places(rows) * max(plan.effort, plan.brought) < PARTED:
         return []
-    count = UNEVEN if plan.torn and rows.chunks % UNEVEN == 0 else 2
+    count = UNEVEN if plan.partially_observed and rows.chunks % UNEVEN == 0 else 2
     held, size = jax.tree.map(np.asarray, rows.stacked), rows.chunks // count
     cuts = [slice(begin, begin + size) for begin in range(0, rows.chunks, size)]
     return [Resident(jax.tree.map(lambda leaf, part=part: jax.device_put(leaf[part]), held))
