@@ -21,8 +21,8 @@ from probml.errors import DataError, ModelError, Refusal
 from probml.evidence.passes import log_evidence
 from probml.fits import fitting
 from probml.fits.double import precise
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 from probml.posteriors.relabelling import Exchange, exchanges
 from probml.structure.trace import trace

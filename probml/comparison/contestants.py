@@ -18,8 +18,8 @@ from probml.engines.engine import Status, short_name
 from probml.errors import ModelError, Refusal
 from probml.evidence import density, passes
 from probml.interface.fit import Fit
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 
 EVIDENCE = ("log_evidence", "log_bayes_factor")

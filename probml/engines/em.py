@@ -50,9 +50,9 @@ from probml.engines.start.start import (
     tells_apart,
 )
 from probml.errors import Refusal
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
-from probml.numerics.tiers import ONCE
 from probml.plan import still
 from probml.plan.blocks import blocks, climbed_on_rows, directions
 from probml.plan.integrals import describe_integration

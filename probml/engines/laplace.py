@@ -26,9 +26,9 @@ from probml.evidence import centring, density
 from probml.factors.prior import log_prior
 from probml.language import given
 from probml.numerics import curvature
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import whitened
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan

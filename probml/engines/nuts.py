@@ -386,7 +386,7 @@ def rounded(begun: begin.Begin) -> Frame:
     if not away < UNLIKE:
         return begun.frame.diagonal().square()
     few = len(begun.frame.centre) <= SQUARE  # for which a matrix costs nothing
-    return (begun.frame if few and away < ALIKE else begun.frame.plain()).square()
+    return (begun.frame if few and away < ALIKE else begun.frame.uncoupled()).square()
 
 
 def unlikeness(begun: begin.Begin) -> float:

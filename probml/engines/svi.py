@@ -35,7 +35,7 @@ from probml.language import given
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
 from probml.numerics.outside.checkpoint import Grown
-from probml.numerics.transfer import Use, apart, random_key
+from probml.numerics.transfer import Use, derive_key, random_key
 from probml.plan.plan import Plan
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws, Normal
@@ -190,14 +190,14 @@ class SVI(Engine):
             begun = begin.measured(plan, begin.hyper(plan), params, near.known, near.rows,
                                    np.zeros((1, size)), others)
         begin.check(plan, begun, params, known, "SVI")
-        frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.apart(
+        frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.independent(
             begun.hessian
         )
         total = (problem.size or 0) if self.batch_rows else 0
         static = _Static(self.guide, self.step_by,
                          self.batch_rows or 0, total, self.particles)
         state, losses = _initial(plan, static, frame, known, rows,
-                                 apart(random_key(seed), Use.GUIDE)), []
+                                 derive_key(random_key(seed), Use.GUIDE)), []
 
         def turn(done: int) -> Turn:
             nonlocal state
@@ -222,7 +222,7 @@ class SVI(Engine):
         if callable(self.guide):
             findings += rising(history)
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
-                                            apart(random_key(seed), Use.GUIDED)))
+                                            derive_key(random_key(seed), Use.GUIDED)))
             found: Any = with_states(plan, Draws({n: v[None] for n, v in values.items()}, None, {}),
                                      known, rows, seed)
         else:
@@ -274,7 +274,7 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
 
     def flat(rows, scale, known):
         z = numpyro.sample("z", dist.ImproperUniform(dist.constraints.real, (), frame.centre.shape))
-        both = frame.pulled(density.posterior(plan, known, rows, scale))
+        both = frame.transform(density.posterior(plan, known, rows, scale))
         numpyro.factor("density", density.differentiable(both)(z))
 
     def named(rows, scale, known):

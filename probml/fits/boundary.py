@@ -20,8 +20,8 @@ from probml.evidence.effect_modes import gap
 from probml.evidence.passes import log_evidence
 from probml.jaxpr.memo import memo
 from probml.latents.latent import Group
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan import integrals
 from probml.plan.plan import Plan

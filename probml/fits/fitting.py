@@ -44,9 +44,9 @@ from probml.fits.standard_errors import Again
 from probml.fits.unidentified_effects import find_few_groups, find_single_row_groups, singular
 from probml.fits.where import place_of
 from probml.language.language import Bound
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Checkpoint
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan.affine_rows import is_affine_in_rows
 from probml.plan.plan import Plan

@@ -41,11 +41,11 @@ from probml.engines.optimization.objective import at_point, flat
 from probml.engines.progress import Progress
 from probml.evidence import density
 from probml.evidence.effects import means
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import MOST, TOLD, scaled, units
 from probml.numerics.optimum import Optimum
 from probml.numerics.refinement import refine_frame
-from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed_all
 from probml.plan import decide, effects
 from probml.plan.plan import Plan

@@ -21,9 +21,9 @@ from probml.numerics.kept import disk, holding
 from probml.numerics.kept.programs import Awaited, Shelf
 from probml.numerics.outside import feeding, forks
 from probml.numerics.process import pieces
-from probml.numerics.process.alone import alone
-from probml.numerics.process.collector import resting
-from probml.numerics.process.plain import plain
+from probml.numerics.process.collector import pause_garbage_collection
+from probml.numerics.process.inline_calls import inline_calls
+from probml.numerics.process.single_thread import single_thread
 
 _REFUSED: list[str] = []  # what XLA said of the options
 _CHECKS = threading.RLock()
@@ -60,9 +60,9 @@ def _marked(function: Callable) -> Callable:
     def traced(*args):
         _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
-        with resting(), alone():
+        with pause_garbage_collection(), single_thread():
             try:
-                with plain():
+                with inline_calls():
                     return function(*args)
             except RecursionError:
                 # somebody's code computes numbers within the trace, for which calls are needed
@@ -114,9 +114,10 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         if long or _REFUSED or not _on_cpu():
             return None
         fixed = [args[i] for i in shelf.static if i < len(args)]
-        fed = feeding.fed(args)
+        fed = feeding.count_fed_numbers(args)
         options = tiers.FULL if often else tiers.options(leaves, fixed, loops, fed)
-        if steps and tiers.work(leaves, fixed, fed=fed) <= tiers.LITTLE and pieces.known():
+        if steps and tiers.work(leaves, fixed,
+                                fed=fed) <= tiers.LITTLE and pieces.enable_whole_loops():
             options = {**options, pieces.WHOLE: tiers.PIECE}
         return options
 
@@ -138,9 +139,9 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
                     _SINCE.setdefault(threading.get_ident(), time.monotonic())
                 if program is not None:
                     dynamic = (a for i, a in enumerate(args) if i not in shelf.static)
-                    return feeding.sound(program(*dynamic))
-                with disk.kept():
-                    return feeding.sound(compiled[tier](*args))
+                    return feeding.raise_supply_failure(program(*dynamic))
+                with disk.use_disk_cache():
+                    return feeding.raise_supply_failure(compiled[tier](*args))
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error) or options is None:
                 raise

@@ -22,7 +22,7 @@ from probml.jaxpr.levels import Level, classify
 from probml.jaxpr.memo import memo
 from probml.latents.gaussian import CLOSE, KINDS, PLAIN, straight
 from probml.numerics.compiling import jit
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.plan.groupings import Grouping
 from probml.structure.densities import example
 from probml.structure.structure import Structure

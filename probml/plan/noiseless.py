@@ -9,7 +9,7 @@ import numpy as np
 from probml.errors import Refusal
 from probml.jaxpr.memo import memo
 from probml.numerics.compiling import jit
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.plan.plan import Plan
 from probml.structure.densities import example
 

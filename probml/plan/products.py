@@ -12,8 +12,8 @@ import numpy as np
 
 from probml.jaxpr.levels import Level, classify
 from probml.jaxpr.memo import memo
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.blocks import users
 from probml.plan.plan import Plan
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from probml.jaxpr.cells import NONE, SEVERAL, cells
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.plan.plan import Plan
 
 MOST = 64  # combinations of states that are looked at

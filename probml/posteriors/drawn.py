@@ -13,8 +13,8 @@ import numpyro.distributions as dist
 from probml.device.rows import Known
 from probml.errors import ModelError
 from probml.evidence import density
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed, placed_all, random_key
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Averaged, part, register

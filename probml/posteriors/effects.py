@@ -25,8 +25,8 @@ from probml.factors.effects.at_nodes import AtNodes, Nodes
 from probml.factors.effects.eliminated import Eliminated
 from probml.factors.effects.messages import Prior, Two
 from probml.language.renamed import unflattened
+from probml.numerics.compile_effort import ASKED, ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED, ONCE
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan import decide
 from probml.plan.plan import Plan

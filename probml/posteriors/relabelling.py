@@ -12,8 +12,8 @@ import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.evidence import density
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 
 ROUNDS = 3  # of assigning draws to the pivot and moving the pivot to their mean

@@ -16,8 +16,8 @@ from probml.errors import ModelError
 from probml.factors import integrated, linear_chains
 from probml.latents.latent import Moments
 from probml.numerics import semidefinite
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries import asking
 from probml.queries.fitted import Fitted

@@ -16,8 +16,8 @@ from probml.elimination.factor import Factor
 from probml.errors import Refusal
 from probml.evidence import passes
 from probml.factors import integrated, sequences
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries.fitted import Fitted
 from probml.queries.moments import conditional, means_along

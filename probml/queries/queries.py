@@ -19,9 +19,9 @@ from probml.elimination.factor import Factor
 from probml.factors import sequences
 from probml.factors.factors import level_factors, row_evidence
 from probml.factors.naturals import naturals
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.logs import finite, log_of
-from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries.moments import average, conditional, means_along
 from probml.queries.parts import Belief, Parts, parts_of, rows_of_site

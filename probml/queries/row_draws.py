@@ -16,8 +16,8 @@ from probml.device import layout, load
 from probml.device.rows import Known, Resident
 from probml.errors import quoted
 from probml.evidence import carried
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 from probml.queries import asking, drawing

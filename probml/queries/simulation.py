@@ -20,8 +20,8 @@ from probml.errors import ModelError, Refusal
 from probml.families import registry
 from probml.language.language import LONGEST, Bound, chains_of, whole_steps
 from probml.language.measured import as_sites
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import random_key
 from probml.structure import deterministics
 from probml.structure.recorder import log_weight_of, peel, rows_frame

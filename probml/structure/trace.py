@@ -19,7 +19,7 @@ from probml.jaxpr.memo import memo
 from probml.jaxpr.program import evaluate, jaxpr_of
 from probml.language.language import Bound
 from probml.language.settings import freeze
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.checks import by_use, check_rows, check_steps
 from probml.structure.possible import check_chains, check_covariances
 from probml.structure.recorder import peel, run_of

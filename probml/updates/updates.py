@@ -28,7 +28,7 @@ from probml.numerics.optimum import (
     negligible,
     separable,
 )
-from probml.numerics.process.plain import traced_once
+from probml.numerics.process.inline_calls import traced_once
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
 from probml.updates.objective import Objective

@@ -47,9 +47,9 @@ def test_chunks_of_a_feed_are_made_in_memory_of_those_before(monkeypatch):
 def test_what_a_program_is_fed_counts_as_its_work():
     data = opened(normal(), parts)
     feed, rows, _ = streamed(data, data.plan())
-    assert feeding.fed((rows,)) == 0  # nothing is open
+    assert feeding.count_fed_numbers((rows,)) == 0  # nothing is open
     with feed:
-        numbers = feeding.fed(({"rows": rows}, 1.0))
+        numbers = feeding.count_fed_numbers(({"rows": rows}, 1.0))
     assert N <= numbers <= 4 * N
     leaves = jax.tree.leaves(rows)
     assert tiers.options(leaves, (), 1, numbers) is tiers.QUICK

@@ -27,7 +27,7 @@ GIVEN = (np.linspace(-1, 1, 1600).reshape(40, 40), np.arange(40.0))
 
 
 def test_a_loop_is_one_piece_where_it_is_asked_for_and_the_same_to_the_last_bit():
-    assert pieces.known(), "the insides of JAX have moved: see the head of pieces.py"
+    assert pieces.enable_whole_loops(), "the insides of JAX have moved: see the head of pieces.py"
     lowered = jax.jit(_walk).lower(*GIVEN)
     whole, plain = (lowered.compile(compiler_options=o) for o in (WHOLE, tiers.FULL))
     alone, within = (p.as_text().partition("ENTRY")[2] for p in (whole, plain))

@@ -14,9 +14,9 @@ from probml.engines.start.prior import prior_point
 from probml.evidence.passes import expect, log_evidence, summarise
 from probml.factors.prior import log_prior
 from probml.families.links import backward, forward
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
-from probml.numerics.transfer import Use, apart, random_key
+from probml.numerics.transfer import Use, derive_key, random_key
 from probml.plan.blocks import blocks, pack
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed, draw_params
@@ -167,7 +167,7 @@ def solve_all(problems: Sequence[Problem], draws: int) -> dict[int, dict[str, np
     for members, (rows, known) in stack_equal_shapes(loaded):
         size = sum(leaf.size for leaf in jax.tree.leaves(loaded[members[0]])) * max(plan.width, 1)
         batch = max(1, min(len(members), AT_ONCE // max(size, 1)))
-        keys = jax.random.split(apart(random_key(problems[0].seed), Use.CLOSED),
+        keys = jax.random.split(derive_key(random_key(problems[0].seed), Use.CLOSED),
                                 len(loaded))[jnp.asarray(members)]
         values, evidence, mismatch = jax.device_get(_solved(plan, draws, batch, known, rows, keys))
         for j, i in enumerate(members):

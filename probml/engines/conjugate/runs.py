@@ -16,9 +16,9 @@ from probml.engines.start.race import Race
 from probml.engines.start.start import Start
 from probml.evidence.passes import expect
 from probml.numerics import lapack
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Grown
-from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.updates.updates import maximise

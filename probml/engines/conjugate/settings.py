@@ -17,8 +17,8 @@ from probml.device.rows import Known, Rows
 from probml.engines.conjugate.closed_form import closed_form, is_consistent
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import ModelError, Refusal
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 from probml.structure.lifted import site_of

@@ -26,8 +26,8 @@ from probml.engines.start.prior import compiled_prior_point, given_start
 from probml.evidence.density import climbed
 from probml.factors.digits import collapsed
 from probml.families.domains import Domain, of
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
 from probml.plan.spreads import UNKNOWN, Width, correlations, noises, spreads

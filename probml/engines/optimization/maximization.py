@@ -21,6 +21,7 @@ from probml.evidence.density import climbed, value_gradient_hessian
 from probml.factors.prior import log_prior
 from probml.factors.straight import curvatures
 from probml.jaxpr.opened.backward import value_and_gradient
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import scaled, second_order, units
 from probml.numerics.optimum import (
@@ -35,7 +36,6 @@ from probml.numerics.optimum import (
 from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.process.threads import one_thread
 from probml.numerics.refinement import refine
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
@@ -320,7 +320,7 @@ def _frame(start: jax.Array, top: jax.Array, hessian: jax.Array):
 AGAIN = 25  # iterations after which the curvature is taken anew
 # of all rows, those that tell it: evaluations that it may cost, about, for each coefficient
 WORTH = 64
-# times the work of an ascent that a number of a row makes, for XLA (numerics/tiers.py): each meets
+# times the work of an ascent that a number of a row makes, for XLA (numerics/compile_effort.py): each meets
 # the coefficients of several numbers, and of the roots their pairs
 CLIMBED, ROOTED = 4, 32
 

@@ -11,9 +11,9 @@ from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
 from probml.evidence.density import climbed, from_free, to_free
 from probml.evidence.density import unflat as unflattened
+from probml.numerics.compile_effort import ASKED, ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.optimum import Optimum
-from probml.numerics.tiers import ASKED, ONCE
 from probml.plan.plan import Plan
 
 to_coordinates = functools.partial(jit, static_argnames=("plan",))(to_free)

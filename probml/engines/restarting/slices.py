@@ -16,7 +16,7 @@ import numpy as np
 from probml.device.in_place import Lying
 from probml.device.rows import Resident
 from probml.evidence.passes import additive
-from probml.numerics.precision import carried
+from probml.numerics.precision import in_same_precision
 from probml.numerics.process.cores import cores
 from probml.plan.plan import Plan
 
@@ -80,7 +80,7 @@ def map_in_threads(function: Callable[[Any], Any], parts: list, alone: bool = Fa
     if workers == 1:
         return [function(part) for part in parts]
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(carried(function), parts))
+        return list(pool.map(in_same_precision(function), parts))
 
 
 def evaluated(evaluate: Callable[[np.ndarray], Any], running: np.ndarray, size: int, blank: Any,

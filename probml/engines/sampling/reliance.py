@@ -16,8 +16,8 @@ from probml.engines.start.draws import Noise, Source, draw
 from probml.evidence import density
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed

@@ -14,7 +14,7 @@ from probml.device.rows import Known, Rows
 from probml.evidence import carried
 from probml.evidence.passes import global_posterior
 from probml.numerics.compiling import jit
-from probml.numerics.transfer import Use, apart, random_key
+from probml.numerics.transfer import Use, derive_key, random_key
 from probml.plan.plan import Plan
 from probml.posteriors import effects
 from probml.posteriors.drawn import Draws, Normal
@@ -34,7 +34,7 @@ def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -
         return draws
     lead = np.shape(draws.values[plan.free[0]])[:2]
     count = math.prod(lead)
-    keys, flat = jax.random.split(apart(random_key(seed), Use.STATES), count), {}
+    keys, flat = jax.random.split(derive_key(random_key(seed), Use.STATES), count), {}
     for name, value in {**{n: draws.values[n] for n in plan.free}, **draws.inside}.items():
         flat[name] = np.asarray(value).reshape(count, *np.shape(value)[2:])
     parts, size = [], min(BLOCK, 1 << (count - 1).bit_length())
@@ -53,7 +53,7 @@ def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -
 def _effects(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> dict[str, Any]:
     """A draw of the effects given each of the parameters, as these lie."""
     lead = np.shape(draws.values[plan.free[0]])[:2]
-    keys = jax.random.split(apart(random_key(seed), Use.EFFECTS), math.prod(lead))
+    keys = jax.random.split(derive_key(random_key(seed), Use.EFFECTS), math.prod(lead))
     flat = {name: np.asarray(draws.values[name]).reshape(-1, *plan.structure.sites[name].shape)
             for name in plan.free}
     found = jax.device_get(_effects_each(plan, flat, known, rows, keys))

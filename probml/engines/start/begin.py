@@ -35,10 +35,10 @@ from probml.engines.start.start import starts
 from probml.errors import Refusal
 from probml.evidence import centring, density
 from probml.numerics import curvature
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
 from probml.numerics.optimum import LBFGS, Newton, maximize
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
 from probml.plan.blocks import blocks, climbed_on_rows
@@ -275,7 +275,7 @@ def refine_mode(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.n
 def _to_mode(plan: Plan, frame: Frame, known: Known, rows: Rows):
     """L-BFGS preconditioned by the curvature that was measured: the point, its value, the gradient
     left, the way."""
-    found = maximize(frame.pulled(density.posterior(plan, known, rows)),
+    found = maximize(frame.transform(density.posterior(plan, known, rows)),
                      jnp.zeros_like(frame.centre),
                      LBFGS(CHORDS, 1e-16, preconditioned=True, slopes=True))
     left, way = (jnp.sqrt(jnp.sum(z**2)) for z in (found.gradient, found.point))

@@ -13,10 +13,10 @@ from probml.engines.engine import Problem
 from probml.engines.start.begin import Begin, hyper
 from probml.evidence import density
 from probml.numerics import curvature
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
 from probml.numerics.refinement import refine_frame
-from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 
 WORK = 2**24  # rows times coordinates up to which a second look is worth its time

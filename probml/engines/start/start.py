@@ -30,8 +30,8 @@ from probml.factors.naturals import naturals
 from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
 from probml.jaxpr.opened.shortened import shortened
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit, unchecked
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan.blocks import blocks, users
 from probml.plan.plan import Plan

@@ -117,12 +117,12 @@ def _run(function: Callable, leaves: Sequence[Any], number: Any, constants: list
     def rule(size, mapped, number, *constants):
         axes = [0 if own else None for own in mapped[1:]]
 
-        def each(constants, leaves):
+        def run_instance(constants, leaves):
             return jax.vmap(lambda *own: function(own, leaves), in_axes=axes)(*constants)
 
         if not any(mapped[1:]):
             return _run(function, leaves, number, list(constants)), [False] * len(program.out)
-        return _run(each, leaves, number, list(constants)), [True] * len(program.out)
+        return _run(run_instance, leaves, number, list(constants)), [True] * len(program.out)
 
     return run(number, *constants)
 

@@ -24,7 +24,7 @@ _FIELDS = (3, 3, 500)
 
 
 @functools.cache
-def known() -> bool:
+def enable_whole_loops() -> bool:
     """Whether options may have WHOLE; from now on JAX's own compilations take it."""
     try:
         compiler, made = compat.compile_options()
