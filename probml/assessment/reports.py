@@ -115,7 +115,7 @@ def _ways(fit: Fitted, asked: Collection[str] = ()) -> dict[str, np.ndarray]:
     for, alone."""
     names = {*fit.point, *fit.belief.partly}
     if fit.belief.exact:
-        mixed = {name: unit for name, unit in fit.units.items() if not unit.alone}
+        mixed = {name: unit for name, unit in fit.units.items() if not unit.is_elementwise}
         mixed = {*mixed, *(other for unit in mixed.values() for other in unit.others)}
         names &= {*mixed, *asked}
     if not (fit.belief.varies and names):
@@ -129,7 +129,7 @@ def posterior_deviations(fit: Fitted) -> dict[str, np.ndarray]:
         return {}
     ways, alone = deviations(_ways(fit)), fit.point if fit.belief.exact else fit.belief.partly
     factors = {name: fit.units[name].factor if name in fit.units else 1.0 for name in alone
-               if name not in ways and (name not in fit.units or fit.units[name].alone)}
+               if name not in ways and (name not in fit.units or fit.units[name].is_elementwise)}
     return ways | {name: np.sqrt(np.asarray(fit.posterior(name).variance, float)) * factor
                    for name, factor in factors.items()}
 
