@@ -201,13 +201,13 @@ class Estimator(Portable, BaseEstimator):
         """The names of the columns of X, where the table had some."""
         return tuple(map(str, getattr(self, "feature_names_in_", ())))
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
-        """Parameter → how summaries tell it, where `fit_` is of columns in units of its own."""
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
+        """Parameter → its unit, where `fit_` is of columns in units of its own."""
         return {}
 
     def _keep(self, fit: Fit, rows: float) -> None:
         fit = dataclasses.replace(fit, columns={**fit.columns, **self._site_columns()},
-                                  units=self._told(fit))
+                                  units=self._parameter_units(fit))
         self.fit_, self.total_weight_ = fit, float(rows)
         self.n_iter_, self.converged_ = max(fit.iterations, 1), fit.converged
         self.lower_bounds_ = np.asarray(fit.history) / rows  # per unit of weight, as scikit-learn's

@@ -48,7 +48,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         )
         self._refuse_few(data, components[-1])
         if not self.prior:
-            self._judge(X, None)
+            self._check_likelihood_is_bounded(X, None)
         self.notes_ = self._doubt(X)
         data, told = data | self._hyper(data, weights), data
         if isinstance(self.n_components, Integral):
@@ -167,8 +167,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
                     f"(n_samples={len(table)}): use at most {distinct} components"
                 )
 
-    def _judge(self, X, codes) -> None:
-        """Refuse what has no maximum of the likelihood."""
+    def _check_likelihood_is_bounded(self, X, codes) -> None:
+        """Raise where the likelihood has no maximum."""
 
     def fit_predict(self, X, y=None, sample_weight=None):
         """The components of the rows that were fitted, as fit(X).predict(X)."""
