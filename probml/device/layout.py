@@ -50,7 +50,8 @@ def laid(data: Data, plan: Plan, copies: int = 1, whole: bool = True) -> Layout 
     if plain is None:
         return None
     rows, sites = data.table.rows, plan.structure.sites
-    alone = len(plan.partially_observed) == 1 and math.prod(sites[plan.partially_observed[0]].lattice) == 1
+    partial = plan.partially_observed
+    alone = len(partial) == 1 and math.prod(sites[partial[0]].lattice) == 1
     if not whole or rows < FEW or not alone or plan.steps or plan.carried:
         return Layout(plain, np.ones(rows, bool))
     seen = data.table.columns[plan.partially_observed[0]].seen.reshape(rows, -1)

@@ -53,7 +53,7 @@ from probml.errors import Refusal
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
-from probml.plan import still
+from probml.plan import noiseless
 from probml.plan.blocks import blocks, climbed_on_rows, directions
 from probml.plan.integrals import describe_integration
 from probml.plan.plan import Plan
@@ -190,7 +190,7 @@ class EM(Engine):
             raise Refusal(f"{where}: '{plan.effects[0]}', effects of groups, are integrated out "
                           f"{describe_integration(plan.groupings)}, of which no M-step is known",
                           ("MAP",))
-        still.refuse_noiseless(plan, "EM")
+        noiseless.refuse_noiseless(plan, "EM")
         if problem.asked or not plan.free:
             return
         if plan.groupings and not plan.variables:

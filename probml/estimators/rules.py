@@ -77,12 +77,12 @@ def sizes(low: int) -> Rule:
     """A whole number from `low` on, or several of them to choose among."""
     words, valid = integer(low)
 
-    def is_valid_list(value):
+    def all_valid(value):
         several = isinstance(value, range | list | tuple) or (isinstance(value, np.ndarray)
                                                               and value.ndim == 1)
         return several and len(value) > 0 and all(map(valid, value))
 
-    return f"{words}, or a range or list of such", lambda value: valid(value) or is_valid_list(value)
+    return f"{words}, or a range or list of such", lambda value: valid(value) or all_valid(value)
 
 
 def number(low: float, above: bool = False) -> Rule:

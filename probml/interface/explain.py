@@ -154,7 +154,8 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
                       "it") if endless else "summed out, outside rows"
             role = summed if site.discrete else "parameter" + _tied(held, plan, site.name)
             if plan is not None and site.name in plan.effects:
-                role = f"random effects, integrated out, {integrals.describe_integration(plan.groupings)}"
+                role = ("random effects, integrated out, "
+                        + integrals.describe_integration(plan.groupings))
         elif plan is not None and site.name in plan.variables:
             role = {"part": "partially observed, summed out where missing",
                     "likelihood": "label probabilities (likelihood evidence), summed out"}.get(

@@ -1,5 +1,5 @@
 """One way to jit: as `jax.jit`, with XLA told how long it may work on a program of the CPU
-(tiers.py), and with batches of matrices taken apart where jaxlib could block (lapack.py). XLA's
+(compile_effort.py), and with batches of matrices taken apart where jaxlib could block (lapack.py). XLA's
 options may leave it; so they are left out from the first program on that refuses them.
 
 NumPyro checks the arguments of distributions eagerly, also within a trace: two dozen small programs
@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import lapack, tiers
+from probml.numerics import lapack, compile_effort
 from probml.numerics.kept import disk, holding
 from probml.numerics.kept.programs import Awaited, Shelf
 from probml.numerics.outside import feeding, forks
-from probml.numerics.process import pieces
+from probml.numerics.process import whole_loops
 from probml.numerics.process.collector import pause_garbage_collection
 from probml.numerics.process.inline_calls import inline_calls
 from probml.numerics.process.single_thread import single_thread
@@ -97,12 +97,12 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
 
     Args:
         seldom: the program is called once or a few times, so that NumPy runs it in place of XLA
-            where that takes it no more than so many seconds (tiers.ONCE, tiers.ASKED).
+            where that takes it no more than so many seconds (compile_effort.ONCE, compile_effort.ASKED).
         long: the program will run for long, so that XLA may take longer to compile it (with its
             fusion emitters, whose exponentials and logarithms are vectors).
         loops: how many times as often as an ascent it passes over what it is given.
         steps: it takes many short steps one after the other, as a sampler does: given little, it is
-            compiled as one piece (process/pieces.py).
+            compiled as one piece (process/whole_loops.py).
         often: it will be called so often that it is compiled at XLA's full level, though small.
     """
     compiled: dict[tuple | None, Callable] = {}  # by XLA's options; None: without
@@ -115,10 +115,10 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
             return None
         fixed = [args[i] for i in shelf.static if i < len(args)]
         fed = feeding.count_fed_numbers(args)
-        options = tiers.FULL if often else tiers.options(leaves, fixed, loops, fed)
-        if steps and tiers.work(leaves, fixed,
-                                fed=fed) <= tiers.LITTLE and pieces.enable_whole_loops():
-            options = {**options, pieces.WHOLE: tiers.PIECE}
+        options = compile_effort.FULL if often else compile_effort.options(leaves, fixed, loops, fed)
+        if steps and compile_effort.work(leaves, fixed,
+                                fed=fed) <= compile_effort.LITTLE and whole_loops.enable_whole_loops():
+            options = {**options, whole_loops.WHOLE: compile_effort.PIECE}
         return options
 
     @functools.wraps(function)

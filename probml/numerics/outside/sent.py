@@ -18,7 +18,7 @@ from jax import export
 from jax.custom_batching import custom_vmap
 
 from probml.jaxpr.program import evaluate
-from probml.numerics import tiers
+from probml.numerics import compile_effort
 from probml.numerics.outside.feeding import Supply, called_back
 
 
@@ -64,7 +64,7 @@ def received_for_many(digest: str, content: bytes) -> Callable:
     """The same for chunks behind one another, one call for all: (constants, stacked leaves) →
     arrays, stacked."""
     program = pickle.loads(content).call
-    options = tiers.FULL if jax.default_backend() == "cpu" else None
+    options = compile_effort.FULL if jax.default_backend() == "cpu" else None
 
     def run(constants: Sequence[Any], leaves: Sequence[Any]) -> Any:
         return jax.lax.map(lambda own: program(constants, own), list(leaves))

@@ -7,7 +7,7 @@ derivative around it does all of that once more. JAX's own switch for it, `jax.d
 loops into Python's too, so that a scan would be as many copies of its body as it has steps. Here
 calls alone are meant: their compiled dispatcher is told of a switch of ours. That is not public:
 where it is not found nothing is changed (jaxpr/compat.py;
-tests/numerics/test_plain.py fails then).
+tests/numerics/test_inline_calls.py fails then).
 """
 
 import contextlib
