@@ -1,6 +1,6 @@
-"""One way to jit: as `jax.jit`, with XLA told how long it may work on a program of the CPU
-(compile_effort.py), and with batches of matrices taken apart where jaxlib could block (lapack.py). XLA's
-options may leave it; so they are left out from the first program on that refuses them.
+"""One way to jit: as `jax.jit`, with a limit on how long XLA works on a program of the CPU
+(compile_effort.py), and with batches of matrices taken apart where jaxlib could block (lapack.py).
+XLA's options may leave it; so they are left out from the first program on that refuses them.
 
 NumPyro checks the arguments of distributions eagerly, also within a trace: two dozen small programs
 for one covariance matrix. What we trace has been checked before, so the checks are off meanwhile.
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import lapack, compile_effort
+from probml.numerics import compile_effort, lapack
 from probml.numerics.kept import disk, holding
 from probml.numerics.kept.programs import Awaited, Shelf
 from probml.numerics.outside import feeding, forks
@@ -97,7 +97,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
 
     Args:
         seldom: the program is called once or a few times, so that NumPy runs it in place of XLA
-            where that takes it no more than so many seconds (compile_effort.ONCE, compile_effort.ASKED).
+            where that takes it no more than so many seconds (ONCE, ASKED in compile_effort.py).
         long: the program will run for long, so that XLA may take longer to compile it (with its
             fusion emitters, whose exponentials and logarithms are vectors).
         loops: how many times as often as an ascent it passes over what it is given.
@@ -115,9 +115,10 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
             return None
         fixed = [args[i] for i in shelf.static if i < len(args)]
         fed = feeding.count_fed_numbers(args)
-        options = compile_effort.FULL if often else compile_effort.options(leaves, fixed, loops, fed)
-        if steps and compile_effort.work(leaves, fixed,
-                                fed=fed) <= compile_effort.LITTLE and whole_loops.enable_whole_loops():
+        options = (compile_effort.FULL if often
+                   else compile_effort.options(leaves, fixed, loops, fed))
+        little = steps and compile_effort.work(leaves, fixed, fed=fed) <= compile_effort.LITTLE
+        if little and whole_loops.enable_whole_loops():
             options = {**options, whole_loops.WHOLE: compile_effort.PIECE}
         return options
 

@@ -122,7 +122,8 @@ def _counted(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
                                   marginals.known, name)[argument]
 
         prior = plan.structure.sites[unknown[0]].entry.prior
-        (found[argument],) = form.moved(marginals.natural[block.names], prior, move).values()
+        (found[argument],) = form.copied_posterior(marginals.natural[block.names], prior,
+                                                   move).values()
     return found
 
 
@@ -138,7 +139,7 @@ def _copied_arguments(marginals: Marginals, name: str) -> dict[str, jax.Array] |
     (argument, parameter), *_ = unknown
     (form, steps), block, use = (site.family.canonical[argument], marginals.of[parameter],
                                  site.uses[argument][parameter])
-    if (form.moved is None or block.form != form or use.level != Level.MOVED
+    if (form.copied_posterior is None or block.form != form or use.level != Level.MOVED
         or (use.coordinate and not form.scaled)):
         return None
 
@@ -148,7 +149,7 @@ def _copied_arguments(marginals: Marginals, name: str) -> dict[str, jax.Array] |
 
     arguments = argument_table(plan, sure, marginals.known, name)
     prior = plan.structure.sites[parameter].entry.prior
-    found = form.moved(marginals.natural[block.names], prior, move)
+    found = form.copied_posterior(marginals.natural[block.names], prior, move)
     return {**{a: v for a, v in arguments.items() if a != argument}, **found}
 
 

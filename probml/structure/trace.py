@@ -109,7 +109,7 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
             for key, value in site_of(model, name, msg)[1].items():
                 layout.append((name, key))
                 flat.append(jnp.asarray(value))
-            ends = (finite.ends(peel(msg["fn"])[0]) if found[name].discrete
+            ends = (finite.integer_range(peel(msg["fn"])[0]) if found[name].discrete
                     and found[name].states is None else None)
             if ends is not None:
                 ended.append(name)

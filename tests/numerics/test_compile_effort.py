@@ -10,7 +10,7 @@ from jax.scipy.linalg import cho_solve
 from compilations import compiled
 from probml.dataset.sources.parts import opened
 from probml.models import hidden_markov
-from probml.numerics import compiling, compile_effort
+from probml.numerics import compile_effort, compiling
 from probml.numerics.logs import log_sum
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.numerics import compiling, compile_effort
+from probml.numerics import compile_effort, compiling
 from probml.numerics.process import whole_loops
 
 WHOLE = {**compile_effort.FULL, whole_loops.WHOLE: compile_effort.PIECE}

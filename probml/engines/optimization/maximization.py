@@ -320,8 +320,8 @@ def _frame(start: jax.Array, top: jax.Array, hessian: jax.Array):
 AGAIN = 25  # iterations after which the curvature is taken anew
 # of all rows, those that tell it: evaluations that it may cost, about, for each coefficient
 WORTH = 64
-# times the work of an ascent that a number of a row makes, for XLA (numerics/compile_effort.py): each
-# meets the coefficients of several numbers, and of the roots their pairs
+# times the work of an ascent that a number of a row makes, for XLA (numerics/compile_effort.py):
+# each meets the coefficients of several numbers, and of the roots their pairs
 CLIMBED, ROOTED = 4, 32
 
 

@@ -44,7 +44,8 @@ def at_point(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows | 
     """A point that no climb of the density found, as EM's, or that of a fit of yesterday.
 
     Args:
-        u: (d,) unbounded coordinates. prior: what was maximised has it. seldom: see compile_effort.py.
+        u: (d,) unbounded coordinates. prior: the objective includes the log prior. seldom: see
+            compile_effort.py.
     """
     def evaluate_only(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
         value, slope = _FIRST[seldom](plan, prior, u, known, rows)
