@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 import networkx as nx
 
 from probml import ModelError
-from probml.estimators.rules import hold, whole
+from probml.estimators.rules import hold, integer
 from probml.models.bayesian_networks.arc_lists import refuse_counts, refuse_cycle, rules_of
 from probml.models.bayesian_networks.scores import Scores, bits
 from probml.models.bayesian_networks.search import exact, hill_climb, neighbours, tree
@@ -112,7 +112,7 @@ def learn_structure(
     if not isinstance(method, str) or method not in METHODS:
         raise ModelError(f"learn_structure: the method {method!r} is unknown; "
                          f"{suggest_names(METHODS, method)}")
-    hold("learn_structure", restarts=(restarts, whole(0, 1_000_000)), tabu=(tabu, whole(0)))
+    hold("learn_structure", restarts=(restarts, integer(0, 1_000_000)), tabu=(tabu, integer(0)))
     refuse_counts("learn_structure", {"restarts": restarts, "tabu": tabu, "seed": seed,
                                       "max_parents": max_parents})
     variables = read(data, states, kinds, complete=False)

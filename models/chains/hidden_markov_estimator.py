@@ -20,13 +20,13 @@ from probml.estimators.rules import (
     check,
     check_count,
     hold,
+    integer,
     number,
     numbers,
     one_of,
     optional,
     parameter,
     sizes,
-    whole,
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.chains.hidden_markov import EMISSIONS, hidden_markov, named
@@ -121,9 +121,9 @@ class HiddenMarkov(ByName, OfEmissions):
     _: KW_ONLY
     emission: str = parameter("normal", EMISSION)
     initial: str = parameter("free", one_of("free", "stationary"))
-    n_symbols: int | None = parameter(None, optional(whole(1)))
-    n_init: int | None = parameter(None, optional(whole(1)))
-    max_iter: int = parameter(1000, whole(1))
+    n_symbols: int | None = parameter(None, optional(integer(1)))
+    n_init: int | None = parameter(None, optional(integer(1)))
+    max_iter: int = parameter(1000, integer(1))
     tol: float = parameter(1e-7, number(0.0))
     algorithm: str = parameter("viterbi", ALGORITHM)
     start: Mapping[str, Any] | None = parameter(None, START)
@@ -198,7 +198,7 @@ class HiddenMarkov(ByName, OfEmissions):
             self._choose(fits, padded, sample_weight, len(steps.values))
         else:
             remember(self, self.fit_, padded, sample_weight)
-        self.fit_ = replace(self.fit_, units=self._told(self.fit_))
+        self.fit_ = replace(self.fit_, units=self._parameter_units(self.fit_))
         self.n_iter_, self.converged_, self.history_ = (
             max(self.fit_.iterations, 1), self.fit_.converged, np.asarray(self.fit_.history)
         )
@@ -212,7 +212,7 @@ class HiddenMarkov(ByName, OfEmissions):
                 f"by the standard deviation of each column is not conjugate. Use emission='full', "
                 f"'categorical', 'bernoulli' or 'poisson', or transitions='even' and n_states=…")
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Entries of what states emit by the columns they are of, behind the states."""
         names, out = self._column_names, {}
         for site, value in fit.point.items():

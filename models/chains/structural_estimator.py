@@ -16,11 +16,11 @@ from probml.estimators.rules import (
     Rule,
     check,
     check_count,
+    integer,
     number,
     one_of,
     optional,
     parameter,
-    whole,
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.chains.sequence_data import OfSequences
@@ -95,12 +95,12 @@ class StructuralTimeSeries(OfSequences):
 
     trend: str = parameter("level", one_of(*TRENDS))
     _: KW_ONLY
-    seasonal: int | None = parameter(None, optional(whole(2)))
+    seasonal: int | None = parameter(None, optional(integer(2)))
     cycle: Any = parameter(None, CYCLE)
-    order: int = parameter(0, whole(0))
+    order: int = parameter(0, integer(0))
     first: float = parameter(10.0, number(0.0, above=True))
     prior: bool = parameter(False, FLAG)
-    n_starts: int = parameter(2, whole(1))
+    n_starts: int = parameter(2, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
@@ -136,7 +136,7 @@ class StructuralTimeSeries(OfSequences):
             found = model.fit(data, engine, seed=self._seed(), start=self._begin(model, share))
             if best is None or found.history[-1] > best.history[-1]:
                 best = found
-        self.fit_ = replace(best, units=self._told(best))
+        self.fit_ = replace(best, units=self._parameter_units(best))
         self.n_iter_, self.converged_ = max(best.iterations, 1), best.converged
         self._learn(data, steps)
         return self
@@ -204,7 +204,7 @@ class StructuralTimeSeries(OfSequences):
                       "cycle_damping": np.asarray(0.9)}
         return start
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Spreads in the units of X, and of what a unit of exog adds."""
         point = fit.point
         out = {name: Unit(self._unit) for name in point

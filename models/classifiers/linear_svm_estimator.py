@@ -12,10 +12,10 @@ from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    integer,
     number,
     one_of,
     parameter,
-    whole,
 )
 from probml.estimators.validation import ConvergenceWarning
 from probml.models.classifiers.linear_classification import linear_support_vector_machine
@@ -76,7 +76,7 @@ class LinearSVM(Planes):
     loss: str = parameter("squared_hinge", one_of("squared_hinge", "hinge"))
     fit_intercept: bool = parameter(True, FLAG)
     class_weight: Any = parameter(None, CLASS_WEIGHT)
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
@@ -152,7 +152,7 @@ class LinearSVM(Planes):
         self.coef_, self.intercept_ = self._planes(beta, bias)
         fit = model.at({"beta": beta, "intercept": bias, "weight_scale": self._scale()},
                        {"y": tuple(self.classes_.tolist())})
-        self.fit_ = replace(fit, units=self._told(fit))
+        self.fit_ = replace(fit, units=self._parameter_units(fit))
 
 
 def _plane(x: np.ndarray, sign: np.ndarray, cost: np.ndarray, most: int) -> Solution:

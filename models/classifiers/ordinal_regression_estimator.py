@@ -113,7 +113,7 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
                              f"categories in their order, two or more, each once")
         return order
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Thresholds and coefficients of the columns as they were given."""
         names = [str(each) for each in self.classes_.tolist()]
         between = tuple(f"{a}|{b}" for a, b in zip(names, names[1:], strict=False))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from probml import Fit
-from probml.estimators.rules import FLAG, SEED, parameter, whole
+from probml.estimators.rules import FLAG, SEED, integer, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.interface.showing.estimates import Estimates, Quantity, index_of, no_tables
 from probml.interface.showing.summary import Table
@@ -59,7 +59,7 @@ class Perceptron(Standardized, Margin):
 
     _: KW_ONLY
     fit_intercept: bool = parameter(True, FLAG)
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     shuffle: bool = parameter(True, FLAG)
     random_state: Any = parameter(None, SEED)
 
@@ -126,10 +126,10 @@ class Perceptron(Standardized, Margin):
             known = perceptron(classes=len(self.classes_))
             fit = known.at(dict(zip(("weights", "bias"), self._own, strict=True)),
                            {"y": tuple(self.classes_.tolist())})
-            self._fit = replace(fit, units=self._told(fit))
+            self._fit = replace(fit, units=self._parameter_units(fit))
         return self._fit
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         names = {1: self._column_names} if self._column_names else {}
         return {"weights": Unit(1 / self._unit, names=names),
                 "bias": Unit(others={"weights": (-1, -self._centre / self._unit)}),

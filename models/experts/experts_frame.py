@@ -6,7 +6,7 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.estimators.estimator import Estimator, flat
-from probml.estimators.rules import Rule, whole
+from probml.estimators.rules import Rule, integer
 from probml.models.experts.experts import hierarchical_mixture_of_experts, mixture_of_experts
 from probml.models.experts.learnt import Learnt
 from probml.models.frames.complete import Complete
@@ -14,7 +14,7 @@ from probml.models.frames.complete import Complete
 
 def _is_branches(value) -> bool:
     return value is None or isinstance(value, tuple | list) and len(value) > 0 and all(
-        map(whole(2)[1], value)
+        map(integer(2)[1], value)
     )
 
 

@@ -62,7 +62,7 @@ class Standardized(Complete):
     _level, _spread = 0.0, 1.0  # of the y of `fit_`: where its 0 lies, and its unit
     _base, _slope = None, None  # of x β + b there, where they are not those of y
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         point = fit.point
         base, slope = ((self._level, self._spread) if self._slope is None
                        else (self._base, self._slope))
@@ -75,7 +75,7 @@ class Standardized(Complete):
             x=(self._centre, self._unit), y=(self._level, self._spread))
 
     def _found(self, fit: Fit) -> None:
-        self.fit_ = dataclasses.replace(fit, units=self._told(fit))
+        self.fit_ = dataclasses.replace(fit, units=self._parameter_units(fit))
         self.n_iter_, self.converged_, self.history_ = (max(fit.iterations, 1), fit.converged,
                                                         np.asarray(fit.history))
 

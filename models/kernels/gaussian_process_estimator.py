@@ -14,11 +14,11 @@ from probml.estimators.rules import (
     FLAG,
     SEED,
     check_count,
+    integer,
     number,
     one_of,
     optional,
     parameter,
-    whole,
 )
 from probml.estimators.validation import (
     check_consistent_length,
@@ -79,7 +79,7 @@ class GaussianProcess(Numeric):
     _: KW_ONLY
     separate: bool = parameter(True, FLAG)
     period: float | None = parameter(None, optional(number(0.0, above=True)))
-    n_starts: int = parameter(3, whole(1))
+    n_starts: int = parameter(3, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
@@ -127,7 +127,7 @@ class GaussianProcess(Numeric):
         self._learn(data)
         return self
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         scale, own = self._spread, self.separate
         names = {0: self._column_names} if own and self._column_names else {}
         out = {"variance": Unit(scale**2), "noise": Unit(scale),

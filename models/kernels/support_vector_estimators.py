@@ -16,7 +16,7 @@ import numpy as np
 from probml import Fit, ModelError
 from probml.errors import ConvergenceWarning as NotConverged
 from probml.estimators.estimator import Estimator
-from probml.estimators.rules import CLASS_WEIGHT, Rule, number, one_of, parameter, whole
+from probml.estimators.rules import CLASS_WEIGHT, Rule, integer, number, one_of, parameter
 from probml.estimators.validation import (
     RegressorMixin,
     check_is_fitted,
@@ -217,13 +217,13 @@ class SupportVectorMachine(_Machine, Margin):
     C: float = parameter(1.0, number(0.0, above=True))
     _: KW_ONLY
     kernel: str = parameter("rbf", one_of(*KERNELS))
-    degree: int = parameter(3, whole(0))
+    degree: int = parameter(3, integer(0))
     gamma: Any = parameter("scale", GAMMA)
     coef0: float = parameter(0.0, REAL)
     class_weight: Any = parameter(None, CLASS_WEIGHT)
     decision_function_shape: str = parameter("ovr", one_of("ovr", "ovo"))
     tol: float = parameter(1e-3, number(0.0, above=True))
-    max_iter: int = parameter(10_000_000, whole(1))
+    max_iter: int = parameter(10_000_000, integer(1))
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).
@@ -331,11 +331,11 @@ class SupportVectorRegression(RegressorMixin, _Machine, Numbered, Unsure, Estima
     _: KW_ONLY
     epsilon: float = parameter(0.1, number(0.0))
     kernel: str = parameter("rbf", one_of(*KERNELS))
-    degree: int = parameter(3, whole(0))
+    degree: int = parameter(3, integer(0))
     gamma: Any = parameter("scale", GAMMA)
     coef0: float = parameter(0.0, REAL)
     tol: float = parameter(1e-3, number(0.0, above=True))
-    max_iter: int = parameter(10_000_000, whole(1))
+    max_iter: int = parameter(10_000_000, integer(1))
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and numbers y (n,).

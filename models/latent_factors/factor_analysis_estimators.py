@@ -16,12 +16,12 @@ from probml.estimators.rules import (
     SEED,
     check,
     check_count,
+    integer,
     number,
     one_of,
     optional,
     parameter,
     sizes,
-    whole,
 )
 from probml.estimators.validation import check_is_fitted, clone, places_of
 from probml.interface.showing.estimates import Estimates, Quantity, index_of
@@ -53,7 +53,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
     loading_scale: float = parameter(10.0, number(0.0, above=True))
     scale: float = parameter(0.1, number(0.0, above=True))
     tol: float = parameter(1e-9, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
@@ -179,7 +179,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
 
     # What was learnt, in the units of X
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         names = {0: self._column_names} if self._column_names else {}
         each = np.ndim(fit.point["precision"])
         return {"loadings": Unit(self._unit[:, None], names=names),

@@ -158,7 +158,7 @@ class MetaAnalysis(RegressionResults, Estimator):
         beta = self.covariance_ @ (design.T * weights) @ y
         if posterior := is_posterior(self.fit_):
             self.covariance_ = self.fit_._covariance(self._coefficient_sites())
-            beta = np.concatenate([np.ravel(self.fit_.units[name].told(name, self.fit_.params))
+            beta = np.concatenate([np.ravel(self.fit_.units[name].convert(name, self.fit_.params))
                                    for name in self._coefficient_sites()])
         self.intercept_, self.coef_ = float(beta[0]), beta[1:]
         self.standard_errors_ = np.sqrt(np.diag(self.covariance_))

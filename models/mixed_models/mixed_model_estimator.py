@@ -15,11 +15,11 @@ from probml.estimators.rules import (
     SEED,
     Rule,
     check,
+    integer,
     one_of,
     optional,
     parameter,
     several,
-    whole,
 )
 from probml.estimators.validation import (
     RegressorMixin,
@@ -131,7 +131,7 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
     link: str | None = parameter(None, optional(one_of(*LINKS)))
     reml: bool = parameter(True, FLAG)
     correlated: bool = parameter(True, FLAG)
-    nodes: int | None = parameter(None, optional(whole(1)))
+    nodes: int | None = parameter(None, optional(integer(1)))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE_OR_BAYES)
 
@@ -179,7 +179,7 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
         engine = None if weak else self.engine or MAP(prior=False, nodes=self.nodes,
                                                       restricted=restricted)
         fit = model.fit(data, engine, weights=weights, seed=self._seed())
-        fit, planes = replace(fit, units=self._told(fit)), self._coefficient_sites()
+        fit, planes = replace(fit, units=self._parameter_units(fit)), self._coefficient_sites()
         self.covariance_ = fit._covariance(planes, data, weights)
         self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
         self.fit_ = fit._with_errors((*planes, *self._sites.values()), data, weights)
@@ -305,7 +305,7 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
             raise DataError(f"X has no column {missing[0]!r}; it was fitted with {self._names}")
         return table
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         (level, unit), point = self._eta, fit.point
         out = {"sigma": Unit(self._y[1]), "intercept": Unit(unit, level)}
         if self._fixed:

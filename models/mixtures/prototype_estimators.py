@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import DataError
 from probml.estimators.estimator import Estimator, absent
-from probml.estimators.rules import SEED, STARTS, check, number, one_of, parameter, whole
+from probml.estimators.rules import SEED, STARTS, check, integer, number, one_of, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.models.mixtures.prototypes import fuzzy, medoids, memberships, squares
 
@@ -72,7 +72,7 @@ class KMedoids(Prototypes):
         [1 1 1]
     """
 
-    n_clusters: int = parameter(8, whole(1))
+    n_clusters: int = parameter(8, integer(1))
     _: KW_ONLY
     metric: str = parameter("euclidean", one_of(*METRICS))
     n_init: int = parameter(5, STARTS)
@@ -180,12 +180,12 @@ class FuzzyCMeans(Prototypes):
         [[0. 1. 0.]]
     """
 
-    n_clusters: int = parameter(8, whole(1))
+    n_clusters: int = parameter(8, integer(1))
     _: KW_ONLY
     fuzziness: float = parameter(2.0, number(1.0, above=True))
     n_init: int = parameter(5, STARTS)
     tol: float = parameter(1e-9, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     random_state: Any = parameter(None, SEED)
 
     def fit(self, X, y=None, sample_weight=None):

@@ -8,7 +8,7 @@ from scipy.special import digamma, gammaln
 
 from probml import VB, DataError
 from probml.estimators.estimator import Estimator, Projection, absent
-from probml.estimators.rules import ENGINE, SEED, check, number, optional, parameter, whole
+from probml.estimators.rules import ENGINE, SEED, check, integer, number, optional, parameter
 from probml.estimators.validation import check_is_fitted
 from probml.models.mixtures.topics import latent_dirichlet, of_counts
 from probml.posteriors.units import Unit
@@ -52,13 +52,13 @@ class TopicModel(Projection, Estimator):
          [0. 1.]]
     """
 
-    n_components: int = parameter(10, whole(1))
+    n_components: int = parameter(10, integer(1))
     _: KW_ONLY
     doc_topic_prior: float | None = parameter(None, optional(number(0.0, above=True)))
     topic_word_prior: float | None = parameter(None, optional(number(0.0, above=True)))
     tol: float = parameter(1e-7, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
-    n_init: int | None = parameter(None, optional(whole(1)))
+    max_iter: int = parameter(1000, integer(1))
+    n_init: int | None = parameter(None, optional(integer(1)))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 

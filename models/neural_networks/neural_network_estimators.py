@@ -14,11 +14,11 @@ from probml.estimators.rules import (
     ENGINE,
     SEED,
     Rule,
+    integer,
     number,
     one_of,
     optional,
     parameter,
-    whole,
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.frames.margins import Margin
@@ -32,7 +32,7 @@ FOLDS, MANY = 3, 1000  # a third of the rows is held out, each once where they a
 
 
 def _layers(value) -> bool:
-    valid = whole(1)[1]
+    valid = integer(1)[1]
     return valid(value) or isinstance(value, tuple | list) and all(map(valid, value))
 
 
@@ -83,7 +83,7 @@ class _Network(Standardized, Estimator):
         self._found(fit)
         self.held_out_ = fit.held_out
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Of the columns in the first layer, of y in the last."""
         last = len(self._layers())
         if not last:
@@ -175,10 +175,10 @@ class NeuralNetworkClassifier(_Network, Margin):
     activation: str = parameter("tanh", one_of(*ACTIVATIONS))
     weight_scale: float | None = parameter(None, optional(number(0.0, above=True)))
     optimizer: Any = parameter(None, OPTIMIZER)
-    steps: int | None = parameter(None, optional(whole(1)))
-    batch_rows: int | None = parameter(None, optional(whole(1)))
+    steps: int | None = parameter(None, optional(integer(1)))
+    batch_rows: int | None = parameter(None, optional(integer(1)))
     held_out: float = parameter(0.0, SHARE)
-    patience: int | None = parameter(None, optional(whole(1)))
+    patience: int | None = parameter(None, optional(integer(1)))
     class_weight: Any = parameter(None, CLASS_WEIGHT)
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
@@ -250,10 +250,10 @@ class NeuralNetworkRegressor(_Network, Numeric):
     activation: str = parameter("tanh", one_of(*ACTIVATIONS))
     weight_scale: float | None = parameter(None, optional(number(0.0, above=True)))
     optimizer: Any = parameter(None, OPTIMIZER)
-    steps: int | None = parameter(None, optional(whole(1)))
-    batch_rows: int | None = parameter(None, optional(whole(1)))
+    steps: int | None = parameter(None, optional(integer(1)))
+    batch_rows: int | None = parameter(None, optional(integer(1)))
     held_out: float = parameter(0.0, SHARE)
-    patience: int | None = parameter(None, optional(whole(1)))
+    patience: int | None = parameter(None, optional(integer(1)))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 

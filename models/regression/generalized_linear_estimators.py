@@ -9,7 +9,7 @@ import numpy as np
 
 from probml import EM, MAP, DataError, ModelError
 from probml.estimators.estimator import regiven
-from probml.estimators.rules import ENGINE, FLAG, SEED, number, one_of, optional, parameter, whole
+from probml.estimators.rules import ENGINE, FLAG, SEED, integer, number, one_of, optional, parameter
 from probml.estimators.validation import (
     check_consistent_length,
     check_is_fitted,
@@ -119,7 +119,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
     link: str | None = parameter(None, optional(one_of(*LINKS)))
     penalty: float = parameter(0.0, number(0.0))
     fit_intercept: bool = parameter(True, FLAG)
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE_OR_BAYES)
 
@@ -389,7 +389,7 @@ class RobustRegression(RegressionResults, Numeric):
     penalty: float = parameter(0.0, number(0.0))
     fit_intercept: bool = parameter(True, FLAG)
     tol: float = parameter(1e-9, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 

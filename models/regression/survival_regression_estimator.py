@@ -153,8 +153,8 @@ class SurvivalRegression(RegressionResults, Numeric):
                             f"above 0, the earlier first")
         return low, high
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
-        units = super()._told(fit)
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
+        units = super()._parameter_units(fit)
         units.pop("y", None)
         return units
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpyro.diagnostics import split_gelman_rubin
 
 from probml.estimators.classifier import Classifier
-from probml.estimators.rules import PARTS, SEED, STARTS, check, number, parameter, whole
+from probml.estimators.rules import PARTS, SEED, STARTS, check, integer, number, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.models.trees.sampled_trees import Chain
 
@@ -51,9 +51,9 @@ class SampledTree(Classifier):
         1.0
     """
 
-    draws: int = parameter(250, whole(2, 1_000_000))
+    draws: int = parameter(250, integer(2, 1_000_000))
     _: KW_ONLY
-    warmup: int = parameter(1000, whole(0, 10_000_000))
+    warmup: int = parameter(1000, integer(0, 10_000_000))
     thin: int = parameter(4, PARTS)
     chains: int = parameter(4, STARTS)
     concentration: float = parameter(1.0, number(0.0, above=True))

@@ -14,8 +14,8 @@ from probml.dataset.coding.indices import bounds, together
 from probml.errors import ModelError
 from probml.jaxpr.levels import Level
 from probml.jaxpr.program import evaluate
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.queries.fitted import Fitted
 from probml.structure import indices
 from probml.structure.structure import Structure

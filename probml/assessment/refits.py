@@ -21,8 +21,8 @@ from probml.errors import DataError, ModelError, Refusal
 from probml.evidence.passes import log_evidence
 from probml.fits import fitting
 from probml.fits.double import precise
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 from probml.posteriors.relabelling import Exchange, exchanges
 from probml.structure.trace import trace
@@ -134,10 +134,10 @@ def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Dra
     def attempt() -> _Ran:
         at = problem if jax.config.jax_enable_x64 == double else _anew(engine, problem)
         outcome = engine.run(fitting.reduced(engine, at))
-        return _Ran(at.plan, at.rows, at.known, fitting.judged(at.plan, outcome, at.known,
-                                                                   at.rows))
+        return _Ran(at.plan, at.rows, at.known, fitting.check_precision(at.plan, outcome, at.known,
+                                                                            at.rows))
 
-    ran, note = precise(attempt, lambda ran: ran.outcome, engine.held,
+    ran, note = precise(attempt, lambda ran: ran.outcome, engine.uses_prior,
                         digits.find_precision_loss(problem.data))
     with jax.enable_x64(double or note is not None):
         values, chain = _values(engine, ran, problem.seed, draws)

@@ -14,7 +14,7 @@ from probml.assessment.row_draws import at_draws, row_latents, row_values
 from probml.dataset import dataset
 from probml.dataset.frames import shortest
 from probml.device import layout, load
-from probml.engines.engine import short
+from probml.engines.engine import short_name
 from probml.errors import ModelError, Refusal
 from probml.fits.standard_errors import WORDS, Widths
 from probml.numerics.transfer import random_key
@@ -115,7 +115,7 @@ def _ways(fit: Fitted, asked: Collection[str] = ()) -> dict[str, np.ndarray]:
     for, alone."""
     names = {*fit.point, *fit.belief.partly}
     if fit.belief.exact:
-        mixed = {name: unit for name, unit in fit.units.items() if not unit.alone}
+        mixed = {name: unit for name, unit in fit.units.items() if not unit.is_elementwise}
         mixed = {*mixed, *(other for unit in mixed.values() for other in unit.others)}
         names &= {*mixed, *asked}
     if not (fit.belief.varies and names):
@@ -129,7 +129,7 @@ def posterior_deviations(fit: Fitted) -> dict[str, np.ndarray]:
         return {}
     ways, alone = deviations(_ways(fit)), fit.point if fit.belief.exact else fit.belief.partly
     factors = {name: fit.units[name].factor if name in fit.units else 1.0 for name in alone
-               if name not in ways and (name not in fit.units or fit.units[name].alone)}
+               if name not in ways and (name not in fit.units or fit.units[name].is_elementwise)}
     return ways | {name: np.sqrt(np.asarray(fit.posterior(name).variance, float)) * factor
                    for name, factor in factors.items()}
 
@@ -230,8 +230,8 @@ def own_data(fit: Fitted, data: Any, verb: str) -> dataset.Data:
         DataError: data that the model cannot take.
     """
     if data is None and fit.data is None:
-        raise ModelError(f"{verb}: this Fit of {short(fit.engine)} does not store its data: pass "
-                         f"the fitted data as a mapping or table")
+        raise ModelError(f"{verb}: this Fit of {short_name(fit.engine)} does not store its data: "
+                         f"pass the fitted data as a mapping or table")
     held = fit.data if data is None else fit._read(data)
     if not held.table.columns and not (held.structure.losses
                                        and (held.table.inputs or fit.model.whole)):

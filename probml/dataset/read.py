@@ -162,9 +162,9 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
     if domain.sums_to_one:
         # a density, whose value on the edge is 0 or infinite
         domain = Simplex(interior=site.rows and site.entry.interior)
-        words, valid = domain.words, domain.contains
+        words, valid = domain.description, domain.contains
     elif site.rows and site.traits.checked is not None:
-        words, valid = site.traits.checked.words, site.traits.checked.contains
+        words, valid = site.traits.checked.description, site.traits.checked.contains
     elif (most := structure.constant(site.name, site.traits.limit)) is not None:
         most = (most.reshape(-1)[0] if most.size == 1
                 else np.asarray(site.layout(jnp.asarray(most), 0)).reshape(site.cells))
@@ -174,8 +174,8 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
             return values <= most
 
     elif domain.checkable and (site.states is None or domain.ragged) and site.event == ():
-        words = domain.words
-        held = domain.laid(  # of cells, in NumPyro's axes
+        words = domain.description
+        held = domain.rearranged(  # of cells, in NumPyro's axes
             lambda end: np.asarray(site.layout(jnp.asarray(end), 0)).reshape(site.cells)
         ) if site.rows else domain
 

@@ -18,7 +18,7 @@ from probml.dataset.arrays import NUMBERS, UNSEEN, as_raw, deny
 from probml.dataset.coding import labels as naming
 from probml.dataset.sources import arrow_values
 from probml.errors import DataError, listed
-from probml.numerics.process.cores import finite, pieces
+from probml.numerics.process.cores import finite, map_chunks
 
 LARGEST_COUNT = 2**62
 
@@ -326,7 +326,7 @@ def _read_integers(e, a):
             return 0, some.view(f"u{a.dtype.itemsize}").max(), False
         return some.min(), some.max(), bool((out[part] != some).any())
 
-    found = (pieces(copy_and_bound, a) if a.ndim else [copy_and_bound()]) if a.size else []
+    found = (map_chunks(copy_and_bound, a) if a.ndim else [copy_and_bound()]) if a.size else []
     least, most = (min(f[0] for f in found), max(f[1] for f in found)) if found else (0, 0)
     if not (least >= 0 and most <= high):
         deny((a < 0) | (a > high), f"'{e.name}'", a, want, e.rows)

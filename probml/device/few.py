@@ -22,8 +22,8 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.dataset.tables import Column
 from probml.device.rows import Chunk, Resident, Rows
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed
 from probml.plan.second_moments import Members
 

@@ -137,7 +137,8 @@ jax.tree_util.register_dataclass(InPlaceRows, data_fields=["inputs", "body", "re
 def long(data: Data, plan: Plan, kind: Any) -> Mapping[str, np.ndarray]:
     """The inputs that are worth it: long, of the type that is asked for, in C's order; none where
     something is kept of each row, whose order would matter, or rows are not on a CPU."""
-    if (jax.default_backend() != "cpu" or not plan.rowwise or plan.variables or plan.torn
+    if (jax.default_backend() != "cpu" or not plan.rowwise or plan.variables
+        or plan.partially_observed
         or plan.latents or plan.groupings or plan.carried or plan.structure.chains or data.steps):
         return {}
     return {name: array for name, array in data.table.inputs.items()

@@ -198,7 +198,7 @@ class Lanes:
                                      shift, None if shift is None else column.seen)
             if column.seen is not None and (time is not None or name in self.chained):
                 seen[name] = self.ship(column.seen, time)
-                if name in plan.torn and time is not None:
+                if name in plan.partially_observed and time is not None:
                     unseen[name] = self._unseen(name, column.seen)
         for name in used:
             array = data.table.inputs[name]

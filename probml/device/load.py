@@ -190,7 +190,7 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
         values[name] = cut(column.values, kinds.whole if site.discrete else kinds.real, shift)
         if column.seen is not None:
             seen[name] = cut(column.seen)
-            if name in plan.torn:
+            if name in plan.partially_observed:
                 found = locate(column.seen.reshape(table.rows, math.prod(site.lattice),
                                                    *site.event), switch, most)
                 unseen[name] = jax.tree.map(cut, found)._replace(tiles=tiles)

@@ -9,14 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.conjugate.closed_form import solve, solve_all, sound
+from probml.engines.conjugate.closed_form import is_consistent, solve, solve_all
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status
 from probml.errors import Refusal, quoted
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
 from probml.jaxpr.levels import Level
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
@@ -149,11 +149,12 @@ class Exact(Engine):
                            Status.EXACT, 0, log_evidence=evidence)
         posterior, evidence, mismatch = solve(plan, known, rows)
         every = [block for stage in blocks(plan, True) for block in stage]
-        if (_loose(every, posterior) or not sound(evidence, mismatch)) and any(rooted(plan, block)
-                                                                               for block in every):
+        if (_loose(every, posterior)
+            or not is_consistent(evidence, mismatch)) and any(rooted(plan, block)
+                                                              for block in every):
             posterior, evidence, mismatch = solve(plan, known, rows, True)
         _refuse_loose(plan, posterior)
-        if not sound(evidence, mismatch):
+        if not is_consistent(evidence, mismatch):
             raise Refusal(
                 f"Exact cannot fit model '{plan.structure.model.name}': its closed form was "
                 f"checked at two points, "

@@ -25,9 +25,9 @@ from probml.engines.engine import (
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.sampling import carrying, guided
 from probml.engines.sampling.reliance import doubts, improper, rising
-from probml.engines.sampling.states import settled, with_states
+from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
-from probml.engines.start.standing import standing
+from probml.engines.start.representative_rows import use_representative_rows
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import density, row_coordinates
@@ -35,7 +35,7 @@ from probml.language import given
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
 from probml.numerics.outside.checkpoint import Grown
-from probml.numerics.transfer import Use, apart, random_key
+from probml.numerics.transfer import Use, derive_key, random_key
 from probml.plan.plan import Plan
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws, Normal
@@ -180,23 +180,24 @@ class SVI(Engine):
         size = density.size(plan, known)
         if plan.carried:
             params = begin.compiled_prior_point(plan, known)
-            begun = carrying.begun(problem, known,
-                                   np.zeros((1, size + row_coordinates.size(plan, rows))))
+            begun = carrying.find_joint_mode(problem, known,
+                                             np.zeros((1, size + row_coordinates.size(plan, rows))))
         else:
-            near = standing(problem) if problem.in_parts and self.batch_rows else problem
-            params = begin.rough(near)
+            near = (use_representative_rows(problem) if problem.in_parts and self.batch_rows
+                    else problem)
+            params = begin.find_rough_mode(near)
             others = begin.elsewhere(plan, known, seed, problem.start)
             begun = begin.measured(plan, begin.hyper(plan), params, near.known, near.rows,
                                    np.zeros((1, size)), others)
         begin.check(plan, begun, params, known, "SVI")
-        frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.apart(
+        frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.independent(
             begun.hessian
         )
         total = (problem.size or 0) if self.batch_rows else 0
         static = _Static(self.guide, self.step_by,
                          self.batch_rows or 0, total, self.particles)
         state, losses = _initial(plan, static, frame, known, rows,
-                                 apart(random_key(seed), Use.GUIDE)), []
+                                 derive_key(random_key(seed), Use.GUIDE)), []
 
         def turn(done: int) -> Turn:
             nonlocal state
@@ -221,7 +222,7 @@ class SVI(Engine):
         if callable(self.guide):
             findings += rising(history)
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
-                                            apart(random_key(seed), Use.GUIDED)))
+                                            derive_key(random_key(seed), Use.GUIDED)))
             found: Any = with_states(plan, Draws({n: v[None] for n, v in values.items()}, None, {}),
                                      known, rows, seed)
         else:
@@ -232,7 +233,7 @@ class SVI(Engine):
                 findings += doubts(problem, normal, self._worth(total),
                                    "width" if self.guide != "lowrank" else "mean")
             found = (_drawn(problem, normal) if plan.carried
-                     else settled(plan, normal, known, rows, seed))
+                     else complete_normal(plan, normal, known, rows, seed))
         point = drawn.mean({n: np.asarray(v)[None]
                             for n, v in found.draw(plan, known, KEPT, OWN).items()
                             if n in (*plan.free, *plan.effects)})
@@ -273,7 +274,7 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
 
     def flat(rows, scale, known):
         z = numpyro.sample("z", dist.ImproperUniform(dist.constraints.real, (), frame.centre.shape))
-        both = frame.pulled(density.posterior(plan, known, rows, scale))
+        both = frame.transform(density.posterior(plan, known, rows, scale))
         numpyro.factor("density", density.differentiable(both)(z))
 
     def named(rows, scale, known):
@@ -376,11 +377,11 @@ def _guided(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows
     _prototype(svi, state, rows, known)
     params = svi.get_params(state)
 
-    def one(key):
+    def draw_from_guide(key):
         handler = numpyro.handlers.trace(
             numpyro.handlers.substitute(numpyro.handlers.seed(guide, key), params)
         )
         trace = handler.get_trace(rows, 1.0, known)
         return {name: trace[name]["value"] for name in plan.free}
 
-    return jax.vmap(one)(jax.random.split(key, KEPT))
+    return jax.vmap(draw_from_guide)(jax.random.split(key, KEPT))

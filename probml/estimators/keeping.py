@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from probml.errors import ModelError
-from probml.fits.plain import ROOT, packed, unpacked
-from probml.fits.saving import encoded, told, write
+from probml.fits.encoding import ROOT, packed, unpacked
+from probml.fits.saving import encoded, file_contents, write
 from probml.interface.fit import Fit
 from probml.interface.loading import read_file, restored
 from probml.interface.showing import page
@@ -137,7 +137,7 @@ def _bytes(fit: Fit, arrays: dict[str, np.ndarray]) -> str:
         raise ModelError(f"save: the model '{fit.model.name}' is your own, which load cannot find: "
                          f"use pickle")
     whole, name = io.BytesIO(), f"fit/{len(arrays)}"
-    np.savez(whole, **told(fit))
+    np.savez(whole, **file_contents(fit))
     arrays[name] = np.frombuffer(whole.getvalue(), np.uint8)
     return name
 

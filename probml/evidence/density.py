@@ -32,8 +32,8 @@ from probml.families.domains import Domain
 from probml.jaxpr.opened import backward
 from probml.jaxpr.opened.backward import with_vjp
 from probml.numerics.curvature import second_order
+from probml.plan.affine_rows import is_affine_in_rows
 from probml.plan.plan import Plan
-from probml.plan.straight import straight
 
 EDGE = 15.0  # the coordinate of a value on the edge of its support: 3e-7 inside, so float32 sees it
 
@@ -230,7 +230,7 @@ def _has_affine_predictors(plan: Plan, known: Known) -> bool:
     sites = plan.structure.sites
     entering = {p for name in plan.rowwise for uses in sites[name].uses.values() for p in uses
                 if p in plan.free}
-    return (not known.centring and straight(plan)
+    return (not known.centring and is_affine_in_rows(plan)
             and all(sites[p].domain.unbounded for p in entering))
 
 

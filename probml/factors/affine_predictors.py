@@ -20,8 +20,8 @@ from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment, row_log
 from probml.jaxpr.opened.backward import gradient, value_and_gradient
 from probml.jaxpr.switches import SETTING
+from probml.plan.affine_rows import entered
 from probml.plan.plan import Plan
-from probml.plan.straight import entered
 from probml.plan.strands import Columns
 from probml.structure.densities import log_density
 

@@ -93,7 +93,7 @@ def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known,
 def _naturals(plan: Plan, moving: frozenset[str] | None, params: dict[str, jax.Array],
               known: Known) -> dict[str, Any]:
     out, env, sites = {}, environment(plan, params, known), plan.structure.sites
-    for names in plan.alike:
+    for names in plan.batched_sites:
         if moving is not None and not any(p in moving for name in names
                                           for p in sites[name].parents):
             continue

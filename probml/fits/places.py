@@ -32,7 +32,7 @@ class Place(ABC):
     """Where rows lie."""
 
     @abstractmethod
-    def opened(self, model: Bound, data: Any, weights: Any) -> Data:
+    def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
         """A user's data, checked against a model, with their weights, see parts.opened."""
 
     @abstractmethod
@@ -54,7 +54,7 @@ class Place(ABC):
 class Here(Place):
     """The one device: tables are held, sources streamed."""
 
-    def opened(self, model: Bound, data: Any, weights: Any) -> Data:
+    def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
         return parts.open_data(model, data, weights)
 
     @contextlib.contextmanager
@@ -98,7 +98,7 @@ class Devices(Place):
 
     mesh: Mesh
 
-    def opened(self, model: Bound, data: Any, weights: Any) -> Data:
+    def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
         if shared(self.mesh):
             with joint():
                 return processes.open_data(model, data, weights)

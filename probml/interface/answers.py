@@ -15,7 +15,7 @@ from probml.interface.functions import marginal_weights
 from probml.interface.parameters import Parameters
 from probml.language.settings import thaw
 from probml.numerics.precision import in_its_own
-from probml.numerics.transfer import Use, apart
+from probml.numerics.transfer import Use, derive_key
 from probml.plan import plan as planning
 from probml.queries import asking, decoding, queries
 from probml.queries.simulation import simulate_rows
@@ -293,7 +293,8 @@ class Answers(Parameters):
                     plug_in: bool) -> dict[str, np.ndarray]:
         """The sites of rows as codes, and, of a model with factors in rows, under LOG_WEIGHT what
         these weigh."""
-        plan, back, belief, states, log = asking.drawn(self, held, apart(key, Use.BELIEF), seed,
+        plan, back, belief, states, log = asking.drawn(self, held, derive_key(key, Use.BELIEF),
+                                                       seed,
                                                        plug_in)
         n, sites = held.table.rows, self.structure.sites
         if plan.variables or plan.latents:
@@ -309,7 +310,7 @@ class Answers(Parameters):
             params = {k: np.asarray(v)[np.arange(n) % len(v)] for k, v in belief.params.items()}
             columns = {name: (c.values, c.seen) for name, c in held.table.columns.items()
                        if name not in fixed and c.likelihood is None}
-            given, last = self._known().given, apart(key, Use.NOISE)
+            given, last = self._known().given, derive_key(key, Use.NOISE)
             values = simulate_rows(self.structure, params, given, fixed, columns, held.table.inputs,
                                    last, n, held.steps)
         return values

@@ -200,7 +200,8 @@ ROLES_BY_PATTERN = {"torn": "partially observed, missing coordinates integrated 
 
 def _role_outside_rows(held: dataset.Data, plan: Plan | None, site: Site) -> str:
     if plan is not None and site.name in plan.effects:
-        return f"random effects, integrated out, {integrals.words(plan.groupings)}"
+        return ("random effects, integrated out, "
+                + integrals.describe_integration(plan.groupings))
     if not site.discrete:
         return "parameter" + _tied(held, plan, site.name)
     if plan is not None and site.name not in plan.variables:

@@ -36,9 +36,9 @@ from probml.interface.showing.subject import Subject, of_fit
 from probml.interface.tables.in_tables import in_tables
 from probml.language.given import mapping
 from probml.language.renamed import rows_by_old_names
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.precision import in_its_own
-from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 

@@ -16,7 +16,7 @@ from probml.engines.engine import Status
 from probml.engines.findings import Finding
 from probml.errors import ModelError
 from probml.fits import former, saving
-from probml.fits.plain import named, unpacked
+from probml.fits.encoding import named, unpacked
 from probml.interface.fit import Fit
 from probml.interface.given_parameters import fit_at
 from probml.interface.model import Generative
@@ -138,7 +138,8 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         raise ModelError(f"'{path}' was saved from another model named '{model.name}': {other}. "
                          f"Pass the model it was fitted with, or fit this one")
     _check_sites(fit, path)
-    found = _drawable(replace(fit, belief=saving.belief(meta, arrays, fit._plan, path)), path)
+    found = _drawable(replace(fit, belief=saving.restore_posterior(meta, arrays, fit._plan, path)),
+                      path)
     errors = saving.errors_of(meta, arrays, found.point)
     if errors is not None:
         vars(found)["_widths"] = errors  # in the place of what its rows would tell
@@ -161,7 +162,7 @@ def _units(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
         if any(np.asarray(value).dtype.kind not in "biuf" for value in (unit.factor, unit.shift)):
             raise TypeError(f"the unit of '{name}' is {unit!r:.60}")
     for name, told in in_units(found, point).items():
-        if found[name].alone and told.shape != np.shape(point[name]):
+        if found[name].is_elementwise and told.shape != np.shape(point[name]):
             raise ValueError(f"the unit of '{name}', {np.shape(point[name])}, has the shape "
                              f"{told.shape}")
     return found

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml.engines.engine import short
+from probml.engines.engine import short_name
 from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
 from probml.interface.functions import marginal_weights
@@ -69,8 +69,8 @@ class Parameters(Record):
             return Shifted(probs, found.low) if found.low else dist.Categorical(probs=probs)
         found = self.belief.marginal(plan, self._known(), site) if site in self.point else None
         if found is None:
-            raise Refusal(f"'{site}': {short(self.engine)} has no closed-form posterior for it. "
-                          f"Use {self._outside(site)}", ("Exact", "Laplace"))
+            raise Refusal(f"'{site}': {short_name(self.engine)} has no closed-form posterior for "
+                          f"it. Use {self._outside(site)}", ("Exact", "Laplace"))
         return found
 
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -87,7 +87,7 @@ class Parameters(Record):
             Refusal: the engine found a point. ModelError: no number of draws.
         """
         if self.certain:
-            raise Refusal(f"{short(self.engine)} gives point estimates, not a posterior: see "
+            raise Refusal(f"{short_name(self.engine)} gives point estimates, not a posterior: see "
                           f"fit.params", ("NUTS", "Laplace"))
         if not isinstance(n, Integral) or not 1 <= n <= LONGEST:
             raise ModelError(f"draws(n={n!r:.60}): expected an integer from 1 to {LONGEST:,}")

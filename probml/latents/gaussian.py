@@ -37,7 +37,7 @@ from probml.latents.residuals import (
 )
 from probml.latents.whitened import Whitened, averaged, every, partially_observed
 from probml.numerics.compiling import jit
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example
 from probml.structure.site import Site
 from probml.structure.structure import Structure

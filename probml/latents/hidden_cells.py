@@ -30,7 +30,7 @@ from probml.jaxpr.memo import memo
 from probml.jaxpr.program import jaxpr_of
 from probml.latents.latent import WEIGHTS, Group, Seen, over
 from probml.numerics.logs import log_of
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example, log_densities, log_masses
 from probml.structure.site import Site
 from probml.structure.structure import Structure

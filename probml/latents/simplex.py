@@ -25,7 +25,7 @@ from probml.jaxpr.memo import memo
 from probml.latents.latent import Group, Seen, over
 from probml.latents.quadrature import Nodes, joint_density
 from probml.numerics.compiling import jit
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example
 from probml.structure.structure import Structure
 

@@ -103,7 +103,7 @@ def _read_uses(plan: Plan, name: str):
         if argument not in site.family.canonical:
             return None, None, places, moved, f"the {argument} of '{user}' have no closed form"
         its_form, its_steps = site.family.canonical[argument]
-        if not _ends(sites[name].shape, its_form.own_axes(site.states, site.event)):
+        if not _has_suffix(sites[name].shape, its_form.own_axes(site.states, site.event)):
             return (None, None, places, moved,
                     f"its last axes differ from those of the {argument} of '{user}'")
         if its_form.joint:
@@ -141,7 +141,8 @@ def _read_uses(plan: Plan, name: str):
     return form, steps, places, moved, ""
 
 
-def _ends(shape: tuple[int, ...], tail: tuple[int, ...]) -> bool:
+def _has_suffix(shape: tuple[int, ...], tail: tuple[int, ...]) -> bool:
+    """Whether the last axes of a shape are `tail`."""
     return shape[len(shape) - len(tail) :] == tail
 
 
@@ -177,7 +178,7 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
                          f"its prior {sites[name].kind} depends on latent discrete sites")
         if form is not None and form.joint and conjugate:
             others = {n for n in plan.free if n in matching and found[n][0].joint}
-            linked = {name} | {other for other in others if _linked(plan, name, other)}
+            linked = {name} | {other for other in others if _share_location(plan, name, other)}
             joined = [group for group in gaussian if group & linked]
             gaussian = [group for group in gaussian if not group & linked] + [linked.union(*joined)]
         elif form is not None and form.joint:
@@ -211,7 +212,8 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
         curved = []
     climbing = [dataclasses.replace(block, newton=True) for block in curved]
     rest = [[block] for block in general if block not in curved]
-    return tuple(tuple(stage) for stage in (together, *_apart(plan, singles), climbing, *rest)
+    return tuple(tuple(stage)
+                 for stage in (together, *_independent_stages(plan, singles), climbing, *rest)
                  if stage)
 
 
@@ -239,9 +241,9 @@ def _curved(plan: Plan, block: Block, found: Mapping) -> bool:
                          and use.level <= Level.AFFINE for site, use in uses)
 
 
-def _apart(plan: Plan, singles: list[Block]) -> list[list[Block]]:
-    """Stages of closed forms: a parameter that stands in the prior of another is not read together
-    with it."""
+def _independent_stages(plan: Plan, singles: list[Block]) -> list[list[Block]]:
+    """Stages of closed-form blocks: a parameter that enters the prior of another is never updated
+    in the same stage as that other."""
     stages: list[list[Block]] = [[]]
     for block in singles:
         name = block.names[0]
@@ -286,8 +288,8 @@ def _vector(plan: Plan, name: str) -> bool:
     return all(use.level == Level.MOVED for use in uses)
 
 
-def _linked(plan: Plan, a: str, b: str) -> bool:
-    """Two gaussian parameters meet in the location of one site, or one is the location of the
+def _share_location(plan: Plan, a: str, b: str) -> bool:
+    """Whether two gaussian parameters enter the location of one site, or one is the location of the
     other's prior."""
     sites = plan.structure.sites
     if any(b in uses for uses in sites[a].uses.values()) or any(

@@ -59,7 +59,7 @@ def by_members(plan: Plan) -> Members | None:
     tell more."""
     structure, sites = plan.structure, plan.structure.sites
     apart = (plan.variables or plan.pooled or plan.rowwise or plan.latents or plan.carried
-             or plan.torn or plan.steps or structure.chains or structure.losses)
+             or plan.partially_observed or plan.steps or structure.chains or structure.losses)
     if apart or not plan.groupings or plan.groupings[0].nodes or set(plan.observed) != set(
             plan.grouped) or any(plan.pattern.get(name) != "seen" for name in plan.observed):
         return None

@@ -16,12 +16,12 @@ from probml.elimination.factor import Factor
 from probml.errors import Refusal
 from probml.evidence import passes
 from probml.factors import integrated, sequences
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries.fitted import Fitted
 from probml.queries.moments import conditional, means_along
-from probml.queries.parts import Belief, level, parts_of
+from probml.queries.parts import Belief, parts_of, rows_of_site
 
 
 @functools.partial(jit, static_argnames=("plan", "sites", "leaves"), seldom=ASKED)
@@ -47,7 +47,7 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
                 parts.rows.append(more)
                 cells |= {name: (states, more.names) for name, states in found.items()}
         for name in leaves:  # an unseen leaf adds its maximum, cell by cell, to its parents' score
-            at, count = level(plan, rows, name)
+            at, count = rows_of_site(plan, rows, name)
             p = conditional(plan, belief.params, known, at, name, "probabilities", count,
                             means_along(plan, belief.params, known, rows, name, "all"))
             scope = tuple(parent for parent in plan.structure.sites[name].parents
@@ -71,7 +71,7 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
             value, paths = found
             factors = [*parts.rows, sequences.of_rows(plan, value)]
         else:
-            factors = parts.whole()
+            factors = parts.factor_graph()
         best, states = elimination.maximise(elimination.remainder(factors, first), rest)
         states = {name: jnp.broadcast_to(states[name], (size,)) for name in rest}
         if path:

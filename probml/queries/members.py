@@ -20,8 +20,8 @@ import numpy as np
 from probml.dataset.coding.indices import bounds, have_same_coding, together
 from probml.dataset.dataset import Data
 from probml.errors import Refusal
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import random_key
 from probml.posteriors.drawn import Draws
 from probml.posteriors.posterior import Point

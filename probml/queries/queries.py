@@ -19,12 +19,12 @@ from probml.elimination.factor import Factor
 from probml.factors import sequences
 from probml.factors.factors import level_factors, row_evidence
 from probml.factors.naturals import naturals
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.logs import finite, log_of
-from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries.moments import average, conditional, means_along
-from probml.queries.parts import Belief, Parts, level, parts_of
+from probml.queries.parts import Belief, Parts, parts_of, rows_of_site
 
 # what an answer about a step looks at: all, the steps up to it, those before
 ALL, FILTERED, PREDICTED = "all", "filtered", "predicted"
@@ -50,7 +50,7 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
     blank = {scope: Factor(jnp.zeros((size, *(plan.variables[v].states for v in scope))), scope,
                            True) for scope in wanted - taps.keys()}
     taps = sorted((taps | blank).values(), key=lambda factor: factor.names)
-    count = level(plan, rows, plan.structure.chains[0])[1] if inside else 0
+    count = rows_of_site(plan, rows, plan.structure.chains[0])[1] if inside else 0
     # lane after lane, as their slopes are wanted
     length = rows.steps.length if inside else 1
     inner = {scope: jnp.zeros((count // length, length, *(plan.variables[v].states for v in scope)))
@@ -61,7 +61,7 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
 
     def total(logs, inner, pairs):
         tapped = [tap._replace(log=log) for log, tap in zip(logs, taps, strict=True)]
-        whole = parts.whole(pairs, [*untapped, *tapped], inner)
+        whole = parts.factor_graph(pairs, [*untapped, *tapped], inner)
         log = jnp.broadcast_to(elimination.evidence(whole, plan.order), (size,))
         return jnp.where(jnp.isfinite(log), log, 0.0).sum(), log
 
@@ -80,7 +80,7 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
          for site, scope in scopes.items()}
     out = {}
     for question, site in ask:
-        at, count = level(plan, rows, site[0] if isinstance(site, tuple) else site)
+        at, count = rows_of_site(plan, rows, site[0] if isinstance(site, tuple) else site)
         if view == PREDICTED:
             at = _hidden(at, site)
         if question == "joint":
@@ -229,7 +229,7 @@ def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array
     """log p(row | parameters), unseen discrete sites of the row summed out, for draws of the
     parameters, and of sites outside rows that the plan takes for given: (draws, chunks, b)."""
 
-    def one(draw):
+    def logs_at_draw(draw):
         at = known._replace(
             given={name: draw.get(name, value) for name, value in known.given.items()}
         )
@@ -239,7 +239,7 @@ def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array
             row_evidence(plan, params, at, natural, rows), rows.weights.shape
         ))
 
-    return jax.lax.map(one, draws)
+    return jax.lax.map(logs_at_draw, draws)
 
 
 @functools.partial(jit, static_argnames=("plan", "names"), seldom=ASKED)
@@ -249,7 +249,7 @@ def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
     chunks, b, *cells)."""
     ask = tuple(("mean", name) for name in names)
 
-    def one(draw):
+    def values_at_draw(draw):
         at = known._replace(
             given={name: draw.get(name, value) for name, value in known.given.items()}
         )
@@ -258,4 +258,4 @@ def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
             name: value for (_, name), value in _answer(plan, ask, belief, at, rows, ALL)[1].items()
         })
 
-    return jax.lax.map(one, draws)
+    return jax.lax.map(values_at_draw, draws)

@@ -18,7 +18,7 @@ from probml.jaxpr.memo import memo
 from probml.jaxpr.program import evaluate, jaxpr_of
 from probml.language.language import Bound
 from probml.language.settings import freeze
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.checks import by_use, check_rows, check_steps
 from probml.structure.possible import check_chains, check_covariances
 from probml.structure.recorder import peel, run_of
@@ -142,7 +142,7 @@ def _traced(model: Bound, found: Mapping[str, Site], inputs: Mapping[str, Any],
             for key, value in site_of(model, name, msg)[1].items():
                 layout.append((name, key))
                 flat.append(jnp.asarray(value))
-            ends = (finite.ends(peel(msg["fn"])[0]) if found[name].discrete
+            ends = (finite.integer_range(peel(msg["fn"])[0]) if found[name].discrete
                     and found[name].states is None else None)
             if ends is not None:
                 ended.append(name)

@@ -8,7 +8,7 @@ from probml.numerics.process import cores
 
 def test_rows_of_an_estimator_are_looked_at_once(monkeypatch):
     looks = []
-    own = cores.pieces
+    own = cores.map_chunks
     monkeypatch.setattr(cores, "pieces", lambda function, array: looks.append(array)
                         or own(function, array))
     x = np.random.default_rng(0).normal(size=(50, 2))

@@ -26,8 +26,8 @@ from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
 from probml.fits.fitting import reduced
 from probml.language.language import chains_of
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 from probml.structure.site import Site
 

@@ -17,10 +17,10 @@ from probml.engines.optimization.objective import flat, unflat
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import quoted
 from probml.evidence import density
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import scaled, units
 from probml.numerics.optimum import Optimum
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed, placed_all
 from probml.plan.plan import Plan
 from probml.plan.spreads import noises, spreads
@@ -60,7 +60,7 @@ def along_the_flattest(plan: Plan, known: Known, top: Optimum, steps: int) -> Fo
         steps: of a climb that is taken up again elsewhere.
     """
     end, hessian = top.point, top.hessian
-    kept = np.flatnonzero(~_idle(plan, known, top))
+    kept = np.flatnonzero(~_inert_logarithms(plan, known, top))
     some = hessian[np.ix_(kept, kept)]
     if not kept.size or not np.isfinite(some).all():
         return (), None
@@ -198,9 +198,10 @@ def along(top: Optimum, place: Callable[[float], np.ndarray], unit: np.ndarray,
     return Along.MAXIMUM if parabola and not elsewhere(2.0**k) else Along.LEVEL
 
 
-def _idle(plan: Plan, known: Known, top: Optimum) -> np.ndarray:
-    """Which coordinates are logarithms or logits that matter to nothing, (d,), as of a spread at 0:
-    by second derivatives or, since these may be rounding, by heights one away."""
+def _inert_logarithms(plan: Plan, known: Known, top: Optimum) -> np.ndarray:
+    """Which coordinates are logarithms or logits on which the objective does not depend, (d,), as
+    of a standard deviation of 0: by second derivatives or, since these may be rounding, by values
+    one step away."""
     idle = of_domains(plan, known, "logarithmic")
     curvature = np.abs(np.diagonal(top.hessian))
     rounding = np.finfo(top.point.dtype).eps * (1 + abs(top.value))
@@ -257,7 +258,7 @@ def along_coordinates(plan: Plan, known: Known, top: Optimum) -> Found:
                 return found
         return np.inf
 
-    def level(i: int, place: float) -> bool:
+    def is_flat(i: int, place: float) -> bool:
         return fall(i, place) <= HARDLY
 
     def grown(i: int) -> bool:
@@ -271,7 +272,7 @@ def along_coordinates(plan: Plan, known: Known, top: Optimum) -> Found:
     def narrows(name: str, side: int) -> bool:
         return powers.get(name, 0.0) * side < 0
 
-    def ends(i: int, way: float, farthest: float) -> bool:
+    def falls_within(i: int, way: float, farthest: float) -> bool:
         # a kink, as of weights that are many digits apart: steep on one side, and slow on the other
         return any(HARDLY < fall(i, end[i] + way * 4.0**k) < np.inf
                    for k in range(1, 1 + int(np.log(farthest / abs(way)) / np.log(4.0))))
@@ -283,13 +284,14 @@ def along_coordinates(plan: Plan, known: Known, top: Optimum) -> Found:
         narrowest = np.sqrt(np.finfo(end.dtype).eps) * (1 + abs(end[i]))
         width = farthest if width < narrowest else width
         width = min(width, AWAY) if logarithmic[i] else width
-        above, below = (level(i, end[i] + side * width) for side in (1, -1))
+        above, below = (is_flat(i, end[i] + side * width) for side in (1, -1))
         name = owners[i].partition("[")[0]
         if above and below:
-            ended = [not logarithmic[i] and ends(i, side * width, farthest) for side in (1, -1)]
+            ended = [not logarithmic[i] and falls_within(i, side * width, farthest)
+                     for side in (1, -1)]
             if ended[0] != ended[1]:
                 gone += [name] * (name not in gone and not narrows(name, ended[1] - ended[0]))
-            elif not logarithmic[i] or all(level(i, place) for place in (-AWAY, 0.0, AWAY)):
+            elif not logarithmic[i] or all(is_flat(i, place) for place in (-AWAY, 0.0, AWAY)):
                 untold += [name] * (name not in untold)
             elif positive[i] and not narrows(name, 1) and grown(i):
                 large.append(owners[i])
@@ -298,7 +300,7 @@ def along_coordinates(plan: Plan, known: Known, top: Optimum) -> Found:
         elif (above or below) and not logarithmic[i]:
             side = 1 if above else -1
             if (name not in gone and not narrows(name, side)
-                and not ends(i, side * width, farthest)):
+                and not falls_within(i, side * width, farthest)):
                 gone.append(name)
     out = [Finding.of(Code.LIMIT, name) for name in large]
     if gone:

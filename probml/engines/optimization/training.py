@@ -70,8 +70,8 @@ def run(engine: Training, problem: Problem, params: Mapping) -> Outcome:
     state, history, curve, order = engine.optimizer.init(u), [], [], None
     since = 0
 
-    def judge(u):
-        """Note the objective, and whether the held-out rows are better off."""
+    def record_objective(u):
+        """Record the objective and, where rows are held out, their mean log-likelihood."""
         value, gradient = objective(plan, engine.prior, u, known, rows)
         history.append(float(value))
         if held is not None:
@@ -92,7 +92,7 @@ def run(engine: Training, problem: Problem, params: Mapping) -> Outcome:
             u, state = _descend(plan, engine.prior, engine.optimizer, size, u, state, known, rows,
                                 order, n, done % epoch, count)
             done += count
-        value, gradient = judge(u)
+        value, gradient = record_objective(u)
         status = Status.RUNNING
         if not np.isfinite(history[-1]):
             status = Status.COLLAPSED
@@ -121,7 +121,7 @@ def run(engine: Training, problem: Problem, params: Mapping) -> Outcome:
         best, value, since = (top, held["peak"]), held["value"], held["since"]
         history[:], curve[:] = held["history"], held["curve"]
 
-    value, gradient = judge(u)
+    value, gradient = record_objective(u)
     best = (u, curve[-1]) if curve else (u, -np.inf)
     with Progress("MAP", limit, engine.progress) as bar:
         status = iterate(bar, limit, turn, held=Held(

@@ -35,10 +35,10 @@ from probml.engines.start.start import starts
 from probml.errors import Refusal
 from probml.evidence import centring, density
 from probml.numerics import curvature
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
 from probml.numerics.optimum import LBFGS, Newton, maximize
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
 from probml.plan.blocks import blocks, climbed_on_rows
@@ -87,7 +87,7 @@ def hyper(plan: Plan) -> tuple[str, ...]:
                  if any(c in plan.free for c in plan.structure.children[name]))
 
 
-def rough(problem: Problem) -> dict[str, jax.Array]:
+def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
     """A first point: EM's mode where something is hidden, else the closed forms' from the prior
     means, else those."""
     data, plan, rows, known = problem.data, problem.plan, problem.rows, problem.known
@@ -105,7 +105,8 @@ def rough(problem: Problem) -> dict[str, jax.Array]:
     # latents or effects alone: the mode over their spreads may be 0, where no sampler begins
     if not plan.complete and (hidden(plan) or plan.cellwise and not plan.numbers
                               or not (plan.latents or plan.groupings)):
-        found = (MAP().climbed(replace(problem, asked=False)) if climbed_on_rows(plan, True)
+        found = (MAP().maximize_posterior(replace(problem, asked=False))
+                 if climbed_on_rows(plan, True)
                  else EM(restarts=RESTARTS, max_iterations=200, tolerance=1e-6).run(problem))
         if found.status is not Status.COLLAPSED:
             return placed_all(dict(found.params))
@@ -139,7 +140,7 @@ def elsewhere(plan: Plan, known: Known, seed: int,
     return drawn
 
 
-def climb_and_measure(
+def find_mode_and_curvature(
     plan: Plan,
     held: tuple[str, ...],
     params: Mapping,
@@ -179,7 +180,7 @@ def climb_and_measure(
         return density.value_gradient_hessian(
             plan, lambda v: density.unflat(plan, v, known), v, known, rows)
 
-    def climb(free):
+    def find_mode(free):
         if newton:  # as MAP
             start, unravel = ravel_pytree(free)
             found = maximize(evaluate, start, Newton(steps, 1e-16, history=STEPS))
@@ -199,11 +200,11 @@ def climb_and_measure(
                 found.history, slope)
 
     if free and others is None:
-        free, value, climbed, trail, slope = climb(free)
+        free, value, climbed, trail, slope = find_mode(free)
     elif free:
         every = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), free,
                              {name: others[name] for name in free})
-        tops = jax.lax.map(climb, every)
+        tops = jax.lax.map(find_mode, every)
         ends = Ends(jax.vmap(lambda top: ravel_pytree({**top, **still})[0])(tops[0]), *tops[1:3])
         best = highest(tops[1], tops[2], NEAR)
         free, value, climbed, trail, slope = jax.tree.map(lambda leaf: leaf[best], tops)
@@ -224,7 +225,7 @@ def climb_and_measure(
 
 
 _measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
-                              steps=True)(climb_and_measure)
+                              steps=True)(find_mode_and_curvature)
 
 
 def measured(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
@@ -243,10 +244,10 @@ def measured(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, r
     return begun
 
 
-def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarray,
-            others: Mapping | None) -> tuple[Begin, float]:
-    """What was measured near a mode, at the mode: steps by the measured curvature, and that
-    measured anew if they lead away.
+def refine_mode(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarray,
+                others: Mapping | None) -> tuple[Begin, float]:
+    """The measured curvature moved to the mode: Newton steps with it, and a new measurement if
+    these lead far away.
 
     Args:
         spread: as in `climb_and_measure`, of the same shape.
@@ -274,7 +275,7 @@ def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarr
 def _to_mode(plan: Plan, frame: Frame, known: Known, rows: Rows):
     """L-BFGS preconditioned by the curvature that was measured: the point, its value, the gradient
     left, the way."""
-    found = maximize(frame.pulled(density.posterior(plan, known, rows)),
+    found = maximize(frame.transform(density.posterior(plan, known, rows)),
                      jnp.zeros_like(frame.centre),
                      LBFGS(CHORDS, 1e-16, preconditioned=True, slopes=True))
     left, way = (jnp.sqrt(jnp.sum(z**2)) for z in (found.gradient, found.point))

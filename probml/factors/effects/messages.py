@@ -205,7 +205,7 @@ def located(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, jax.Array]:
         arguments = plan.structure.cells(name, env)
         return arguments["loc"].reshape(site.shape), root_of(site, arguments).reshape(whole)
     loc, root = site.entry.location_scale(plan.structure.distribution(name, env))
-    root = root.whole() if site.entry.coupled else root
+    root = root.lower() if site.entry.coupled else root
     return jnp.broadcast_to(loc, site.shape), jnp.broadcast_to(root, whole)
 
 

@@ -29,7 +29,7 @@ from probml.interface.tables.relations import related
 from probml.language.language import Bound, RowsUnknown
 from probml.language.renamed import by_new_names
 from probml.language.settings import thaw
-from probml.numerics.process.alone import alone
+from probml.numerics.process.single_thread import single_thread
 
 
 def _filled(data: Any) -> bool:
@@ -39,7 +39,7 @@ def _filled(data: Any) -> bool:
         return False
 
 
-@alone()
+@single_thread()
 def read_function(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
     """A pasted function as a model of the given data; a model with rows() is returned unchanged.
 

@@ -19,7 +19,7 @@ from probml.interface.functions.survey import prepared, survey, writes_rows
 from probml.language.language import Bound, RowsUnknown, row_scope
 from probml.language.named_rows import Tables
 from probml.language.settings import thaw
-from probml.numerics.process.alone import alone
+from probml.numerics.process.single_thread import single_thread
 from probml.queries.fitted import Fitted
 
 
@@ -46,7 +46,7 @@ class _Forget(Messenger):
             msg |= {"is_observed": False, "value": None}
 
 
-@alone()
+@single_thread()
 def replayed(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, Any],
              seed: int, params: Mapping[str, Spec] = MappingProxyType({}),
              inside: Collection[str] = ()) -> dict[str, np.ndarray]:

@@ -33,7 +33,7 @@ from probml.jaxpr.repeats.rolled import recursive
 from probml.jaxpr.repeats.stored import by_elements
 from probml.language.language import Bound, inner
 from probml.numerics.compiling import jit
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.recorder import listless, log_weight_of
 
 LONG = 600  # characters of somebody else's error that are shown
