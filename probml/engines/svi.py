@@ -177,46 +177,14 @@ class SVI(Engine):
                                    self.particles)
             return guided.run(static, self.steps, self.progress, problem)
         carrying.check(problem, "SVI", KEPT)
-        size = density.size(plan, known)
-        if plan.carried:
-            params = begin.compiled_prior_point(plan, known)
-            begun = carrying.find_joint_mode(problem, known,
-                                             np.zeros((1, size + row_coordinates.size(plan, rows))))
-        else:
-            near = (use_representative_rows(problem) if problem.in_parts and self.batch_rows
-                    else problem)
-            params = begin.find_rough_mode(near)
-            others = begin.elsewhere(plan, known, seed, problem.start)
-            begun = begin.measured(plan, begin.hyper(plan), params, near.known, near.rows,
-                                   np.zeros((1, size)), others)
-        begin.check(plan, begun, params, known, "SVI")
+        begun = self._start(problem)
         frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.independent(
             begun.hessian
         )
         total = (problem.size or 0) if self.batch_rows else 0
         static = _Static(self.guide, self.step_by,
                          self.batch_rows or 0, total, self.particles)
-        state, losses = _initial(plan, static, frame, known, rows,
-                                 derive_key(random_key(seed), Use.GUIDE)), []
-
-        def turn(done: int) -> Turn:
-            nonlocal state
-            count = min(BLOCK, self.steps - done)
-            state, trail = _descend(plan, static, frame, state, known, rows, np.int32(done),
-                                    count)
-            losses.append(np.asarray(trail)[:count])
-            return Turn(count, -float(losses[-1].mean()))
-
-        def write(held: dict[str, Any]) -> None:
-            nonlocal state
-            state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
-            losses.extend(held["losses"])
-
-        kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write,
-                    {"losses": Grown((None,), 0)})
-        with Progress("SVI", self.steps, self.progress) as bar:
-            iterate(bar, self.steps, turn, held=kept)
-        history = -np.concatenate(losses)
+        state, history = self._optimize(problem, static, frame)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
         findings = begin.other_modes(plan, begun, known)
         if callable(self.guide):
@@ -238,6 +206,50 @@ class SVI(Engine):
                             for n, v in found.draw(plan, known, KEPT, OWN).items()
                             if n in (*plan.free, *plan.effects)})
         return Outcome(point, history, status, self.steps, findings, posterior=found)
+
+    def _start(self, problem: Problem) -> begin.Begin:
+        """A mode, and the curvature there."""
+        plan, known = problem.plan, problem.known
+        size = density.size(plan, known)
+        if plan.carried:
+            params = begin.compiled_prior_point(plan, known)
+            begun = carrying.find_joint_mode(
+                problem, known, np.zeros((1, size + row_coordinates.size(plan, problem.rows))))
+        else:
+            near = (use_representative_rows(problem) if problem.in_parts and self.batch_rows
+                    else problem)
+            params = begin.find_rough_mode(near)
+            others = begin.elsewhere(plan, known, problem.seed, problem.start)
+            begun = begin.measured(plan, begin.hyper(plan), params, near.known, near.rows,
+                                   np.zeros((1, size)), others)
+        begin.check(plan, begun, params, known, "SVI")
+        return begun
+
+    def _optimize(self, problem: Problem, static: "_Static", frame: Any) -> tuple[Any, np.ndarray]:
+        """The guide's parameters after all steps, and the ELBO of each step."""
+        plan, rows, known = problem.plan, problem.rows, problem.known
+        state = _initial(plan, static, frame, known, rows,
+                         derive_key(random_key(problem.seed), Use.GUIDE))
+        losses: list[np.ndarray] = []
+
+        def turn(done: int) -> Turn:
+            nonlocal state
+            count = min(BLOCK, self.steps - done)
+            state, trail = _descend(plan, static, frame, state, known, rows, np.int32(done),
+                                    count)
+            losses.append(np.asarray(trail)[:count])
+            return Turn(count, -float(losses[-1].mean()))
+
+        def write(held: dict[str, Any]) -> None:
+            nonlocal state
+            state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
+            losses.extend(held["losses"])
+
+        kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write,
+                    {"losses": Grown((None,), 0)})
+        with Progress("SVI", self.steps, self.progress) as bar:
+            iterate(bar, self.steps, turn, held=kept)
+        return state, -np.concatenate(losses)
 
     def _worth(self, total: int) -> float:
         """Evidences of all rows that are worth their time: where batches are taken, of `total`

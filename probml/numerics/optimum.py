@@ -465,9 +465,8 @@ class Optimum:
     @functools.cached_property
     def glance(self) -> np.ndarray | None:
         """Second derivatives that were known, or by a first look; None: not to be believed."""
-        return estimate_hessian(self.evaluate, self.point,
-                                self.gradient) if self.known is None else (
-            self.known)
+        return self.known if self.known is not None else estimate_hessian(
+            self.evaluate, self.point, self.gradient)
 
     @functools.cached_property
     def hessian(self) -> np.ndarray:

@@ -61,7 +61,7 @@ def test_parameters_that_creep_for_ever_cost_no_more_than_twice_the_climb_itself
     """As many steps again, and so many of L-BFGS."""
     iterations = []
     for close in (np.inf, 0.0):  # anywhere, and nowhere, is at rest
-        monkeypatch.setattr(em, "near", lambda tolerance, close=close: close)
+        monkeypatch.setattr(em, "parameter_tolerance", lambda tolerance, close=close: close)
         monkeypatch.setattr(rest, "STRICT", 0.0)
         iterations.append(PoissonMixture(4).fit(QUAKES[:, None]).n_iter_)
     assert iterations[0] < iterations[1] <= 3 * iterations[0]

@@ -356,11 +356,11 @@ def test_a_source_whose_values_change_between_passes_is_refused():
     with pytest.raises(DataError, match=f"{changed} .all batches together"):
         logistic().fit(lambda: batches(1e-3), probml.SVI(batch_rows=8, steps=40))
     for noise in (0.0, 1e-3):
-        reader = Reader(opened(logistic(), lambda noise=noise: batches(noise)))
-        list(reader.pieces())
+        reader = Reader(open_data(logistic(), lambda noise=noise: batches(noise)))
+        list(reader.batches())
         refused = pytest.raises(DataError, match=f"{changed} .batch 'batch 0'")
         with refused if noise else nullcontext():
-            list(reader.pieces())
+            list(reader.batches())
 
 
 def test_a_label_that_the_first_look_has_not_met_is_refused_where_it_comes_later():

@@ -17,7 +17,7 @@ from probml.numerics.logs import log_sum
 class Planned:
     """A static argument that knows its work."""
 
-    met = 10
+    table_entries = 10
 
 
 ROWS = np.zeros(1000)

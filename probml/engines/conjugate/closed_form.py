@@ -79,6 +79,14 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
     posterior = Closed(tuple(natural), params, params)
     posterior = posterior._replace(mean=_means(plan, Marginals(plan, known, stages, posterior),
                                                params))
+    evidence, mismatch = _evidence(plan, known, rows, stages, posterior, start, roots)
+    return posterior, evidence, mismatch
+
+
+def _evidence(plan: Plan, known: Known, rows: Rows, stages: tuple, posterior: Closed,
+              start: Mapping, roots: bool) -> tuple[jax.Array, jax.Array]:
+    """The log evidence by a posterior at its mean, and by how much more than rounding it differs
+    some way towards `start`."""
     marginals = Marginals(plan, known, stages, posterior)
 
     def evidence(at):
@@ -97,9 +105,9 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
     rounding = 256 * jnp.finfo(values.dtype).eps * size + jnp.minimum(1e-9 * size, 1e-3)
     if roots:
         every = [block for stage in stages for block in stage]
-        rounding += sum(_rounding(block, n, away) for block, n in zip(every, natural, strict=True)
-                        if "root" in n)
-    return posterior, values[0], jnp.abs(values[0] - values[1]) - rounding
+        rounding += sum(_rounding(block, n, away)
+                        for block, n in zip(every, posterior.natural, strict=True) if "root" in n)
+    return values[0], jnp.abs(values[0] - values[1]) - rounding
 
 
 def _rounding(block, natural: Mapping, at: Mapping) -> jax.Array:

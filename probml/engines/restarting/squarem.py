@@ -268,7 +268,8 @@ def _decided(plan: Plan, accelerate: bool, state: State, first: Start, found: Ev
                               pending)
             steps = _steps_left(plan, state.base, state.pending, improved)
             slow = np.where(extrapolate, np.maximum(steps, FADING * slow), slow)
-            left = np.where(extrapolate, slow * _relative_changes(plan, state.pending, improved), left)
+            left = np.where(extrapolate, slow * _relative_changes(plan, state.pending, improved),
+                            left)
 
     small = value - state.value <= gain
     calm = np.where(rejected, state.calm, np.where(small & ~starting, state.calm + 1, 0))

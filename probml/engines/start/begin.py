@@ -2,7 +2,7 @@
 there."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -140,29 +140,15 @@ def elsewhere(plan: Plan, known: Known, seed: int,
     return drawn
 
 
-def find_mode_and_curvature(
-    plan: Plan,
-    held: tuple[str, ...],
-    params: Mapping,
-    known: Known,
-    rows: Rows,
-    spread: jax.Array,
-    others: Mapping | None = None,
-    steps: Any = STEPS,
-) -> Begin:
-    """From a point up to the mode, all but the parameters `held`, and the curvature there; back at
-    the point if there is no mode near.
-
-    The density is that of the unbounded coordinates. Pure JAX: to be jitted or vmapped.
+def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows, steps: Any) -> Callable:
+    """A function of the free coordinates that returns a mode near them, the log density there,
+    whether the gradient is zero, the values on the way, and the gradient; the same coordinates
+    where no mode is near.
 
     Args:
-        spread: standard normal numbers (k, d) for the starts of k chains.
-        others: unbounded coordinates of further points to climb from, led by an axis; the highest
-            mode is taken.
-        steps: of the climb, STEPS at the most; 0: the point itself is measured.
+        still: unbounded coordinates of the other parameters. steps: STEPS at the most.
     """
-    free = density.to_free(plan, params, known)
-    still = {name: free.pop(name) for name in held}
+    newton = not still and not known.centring and newton_pays(plan, known)
 
     def point(u):
         out, volume = density.from_free(plan, {**u, **still}, known)
@@ -170,11 +156,6 @@ def find_mode_and_curvature(
 
     def both(u):
         return density.value_and_gradient(plan, point, u, known, rows)
-
-    climbed, trail, value, slope = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(()), {}
-    ends = None
-
-    newton = not held and not known.centring and newton_pays(plan, known)
 
     def evaluate(v):
         return density.value_gradient_hessian(
@@ -199,6 +180,35 @@ def find_mode_and_curvature(
         return (jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free), highest, climbed,
                 found.history, slope)
 
+    return find_mode
+
+
+def find_mode_and_curvature(
+    plan: Plan,
+    held: tuple[str, ...],
+    params: Mapping,
+    known: Known,
+    rows: Rows,
+    spread: jax.Array,
+    others: Mapping | None = None,
+    steps: Any = STEPS,
+) -> Begin:
+    """From a point up to the mode, all but the parameters `held`, and the curvature there; back at
+    the point if there is no mode near.
+
+    The density is that of the unbounded coordinates. Pure JAX: to be jitted or vmapped.
+
+    Args:
+        spread: standard normal numbers (k, d) for the starts of k chains.
+        others: unbounded coordinates of further points to climb from, led by an axis; the highest
+            mode is taken.
+        steps: of the climb, STEPS at the most; 0: the point itself is measured.
+    """
+    free = density.to_free(plan, params, known)
+    still = {name: free.pop(name) for name in held}
+    find_mode = _mode_finder(plan, still, known, rows, steps)
+    climbed, trail, value, slope = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(()), {}
+    ends = None
     if free and others is None:
         free, value, climbed, trail, slope = find_mode(free)
     elif free:
