@@ -94,7 +94,7 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
     lows = {name: site.low for name, site in found.items() if site.low}
     if lows:  # once more: from here on the function is given codes
         traced = _traced(model, found, inputs, lows)
-    sites, programs = _linked(traced, found, computed)
+    sites, programs = _connect_sites(traced, found, computed)
     computed = {name: sites.pop(name) for name in computed}
     _check_parents(model, sites)
     if not model.whole:
@@ -157,7 +157,7 @@ def _traced(model: Bound, found: Mapping[str, Site], inputs: Mapping[str, Any],
                    levels.dependencies(closed))
 
 
-def _linked(traced: _Traced, found: Mapping[str, Site], computed: Mapping[str, Site]
+def _connect_sites(traced: _Traced, found: Mapping[str, Site], computed: Mapping[str, Site]
             ) -> tuple[dict[str, Site], dict[str, tuple]]:
     """The sites with their parents, inputs and the uses of parameters, and each site's program."""
     closed, names, layout, _, depends = traced
