@@ -49,7 +49,7 @@ class _Restarts:
         self.plan, self.rows, self.known, self.race = plan, rows, known, race
         self.static = (settings.prior, settings.hard, settings.accelerate, closed)
         self.first = first._replace(drawn=None)
-        self.whole = self.state = initial(plan, first.params, known, first.expected is not None,
+        self.whole = self.state = initial(plan, first.params, first.expected is not None,
                                           first.drawn)
         self.gain, self.ceiling = settings.tolerance * rows.weight, settings.max_iterations + 1
         self.restarts = len(self.state.value)
