@@ -31,7 +31,7 @@ QUICK = {**FULL, LEVEL: 0}
 # entries of tables in a pass over its arguments up to which a program is small: the seconds that
 # are lost by running it at the lowest level stay below what compiling it at the full one takes
 SMALL = 2**17
-# entries up to which the steps of a program are one piece of machine code (process/pieces.py):
+# entries up to which the steps of a program are one piece of machine code (process/whole_loops.py):
 # measured on a leapfrog, a sixth of the time at ten numbers, four fifths at 2¹³, no less at 2¹⁷;
 # and bytes that XLA may count in such a loop: any
 LITTLE, PIECE = 2**14, 2**62

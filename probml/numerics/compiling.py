@@ -17,6 +17,7 @@ import jax
 from numpyro.distributions import Distribution
 
 from probml.numerics import compile_effort, lapack
+from probml.numerics.compile_effort import FULL, LITTLE, PIECE
 from probml.numerics.kept import disk, holding
 from probml.numerics.kept.programs import Awaited, Shelf
 from probml.numerics.outside import feeding, forks
@@ -115,11 +116,10 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
             return None
         fixed = [args[i] for i in shelf.static if i < len(args)]
         fed = feeding.count_fed_numbers(args)
-        options = (compile_effort.FULL if often
-                   else compile_effort.options(leaves, fixed, loops, fed))
-        little = steps and compile_effort.work(leaves, fixed, fed=fed) <= compile_effort.LITTLE
+        options = FULL if often else compile_effort.options(leaves, fixed, loops, fed)
+        little = steps and compile_effort.work(leaves, fixed, fed=fed) <= LITTLE
         if little and whole_loops.enable_whole_loops():
-            options = {**options, whole_loops.WHOLE: compile_effort.PIECE}
+            options = {**options, whole_loops.WHOLE: PIECE}
         return options
 
     @functools.wraps(function)

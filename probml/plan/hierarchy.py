@@ -150,7 +150,7 @@ def paths(plan: Plan) -> bool:
 def next_to_zero(plan: Plan, begun: Mapping[str, Any],
                  ended: Mapping[str, Any]) -> list[str]:
     """Positive parameters, ranges from 0 included, that an optimisation over what paths share
-    carried next to 0; arguments as of `vanished`."""
+    carried next to 0; arguments as of `find_collapsed_scales`."""
     return [name for name in plan.free if name in begun
             and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None
             and np.all(np.asarray(plan.structure.sites[name].domain.bounds["lower_bound"]) == 0)

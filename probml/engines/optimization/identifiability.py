@@ -299,14 +299,13 @@ def _rise(profiles: Profiles, i: int, logarithmic: bool, positive: bool, power: 
     end = profiles.top.point[i]
     width, farthest = profiles.width(i, logarithmic)
     above, below = (profiles.is_flat(i, end + side * width) for side in (1, -1))
+    if above and below and logarithmic:
+        return _rise_of_logarithm(profiles, i, positive and power >= 0)
     if above and below:
-        ended = [not logarithmic and profiles.falls_within(i, side * width, farthest)
-                 for side in (1, -1)]
-        if ended[0] != ended[1]:
-            return Rise.NONE if power * (ended[1] - ended[0]) < 0 else Rise.DIVERGES
-        if not logarithmic or all(profiles.is_flat(i, place) for place in (-AWAY, 0.0, AWAY)):
+        up, down = (profiles.falls_within(i, side * width, farthest) for side in (1, -1))
+        if up == down:
             return Rise.FLAT
-        return Rise.GROWS if positive and power >= 0 and profiles.levels_off(i) else Rise.NONE
+        return Rise.NONE if power * (down - up) < 0 else Rise.DIVERGES
     if above and positive:
         return Rise.NONE if power < 0 else Rise.GROWS
     side = 1 if above else -1
@@ -315,6 +314,13 @@ def _rise(profiles: Profiles, i: int, logarithmic: bool, positive: bool, power: 
     if diverges or not profiles.falls_within(i, side * width, farthest):
         return Rise.DIVERGES
     return Rise.NONE
+
+
+def _rise_of_logarithm(profiles: Profiles, i: int, may_grow: bool) -> Rise:
+    """How the objective goes on along a logarithm or logit that is flat on both sides."""
+    if all(profiles.is_flat(i, place) for place in (-AWAY, 0.0, AWAY)):
+        return Rise.FLAT
+    return Rise.GROWS if may_grow and profiles.levels_off(i) else Rise.NONE
 
 
 def along_coordinates(plan: Plan, known: Known, top: Optimum) -> Found:

@@ -330,8 +330,8 @@ def _sizes(plan: Plan, points: np.ndarray) -> np.ndarray:
 
 
 def _relative_changes(plan: Plan, here: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """The change of parameters relative to the largest of their bundle: the maximum, per
-    restart."""
+    """The change of parameters relative to the largest of their bundle: the maximum over bundles,
+    per restart."""
     return (np.abs(after - here) / _sizes(plan, after)).max(1, initial=0.0)
 
 

@@ -240,8 +240,8 @@ _measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
 
 def measured(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
              spread: Any, others: Mapping | None = None, steps: Any = STEPS) -> Begin:
-    """As `climb_and_measure`, compiled. Where the density is nowhere finite that was chosen by
-    chance, as of rates exp(a + b · year), from the prior's own point, then from near 0."""
+    """As `find_mode_and_curvature`, compiled. Where the density is finite at no random start, as of
+    rates exp(a + b · year), from the prior's own point, then from near 0."""
     begun = _measured(plan, held, params, known, rows, spread, others, steps)
     if others is None or np.isfinite(np.asarray(begun.starts.value)).any():
         return begun
@@ -260,7 +260,7 @@ def refine_mode(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.n
     these lead far away.
 
     Args:
-        spread: as in `climb_and_measure`, of the same shape.
+        spread: as in `find_mode_and_curvature`, of the same shape.
 
     Returns:
         the same at the mode, and how far it is from there still, in standard deviations.

@@ -5,8 +5,8 @@ A program asks for a chunk by the number of its feed and its own, both operands:
 knows the shapes of a chunk alone, and serves every feed of such. While one chunk is worked on, a
 thread reads the next; so two are held at the most.
 
-What reading raises cannot pass through a program. It is kept, blank chunks follow, and `sound`
-raises it when the program has ended.
+What reading raises cannot pass through a program. It is kept, blank chunks follow, and
+`raise_supply_failure` raises it when the program has ended.
 """
 
 import itertools

@@ -26,7 +26,7 @@ _INSIDE = [0]
 
 @contextlib.contextmanager
 def evaluated() -> Iterator[None]:
-    """As jax.ensure_compile_time_eval, also within `plain`: numbers are computed there and then, by
+    """As jax.ensure_compile_time_eval, also within `inline_calls`: numbers are computed at once, by
     compiled functions."""
     with inline_calls(False), jax.ensure_compile_time_eval():
         yield
