@@ -27,7 +27,7 @@ from probml.device import load  # noqa: E402
 from probml.engines.ladder import choose  # noqa: E402
 from probml.errors import Refusal  # noqa: E402
 from probml.evidence import density  # noqa: E402
-from probml.interface.functions.readings import told  # noqa: E402
+from probml.interface.functions.readings import site_values  # noqa: E402
 
 LISTS = ("numpyro_examples", "numpyro_more", "stan_guide", "pymc_gallery")
 CALLS = 50
@@ -52,7 +52,7 @@ def ours(case: Case, params: dict) -> tuple[str, str, float, float]:
     # a function that has observed nothing is read when it is asked
     held = model.at(params)._read(case.data).trimmed()
     plan = held.plan()
-    values = told(found, params)  # steps of a loop as one site
+    values = site_values(found, params)  # steps of a loop as one site
     at = {name: np.asarray(values[name], float) for name in plan.free}
     rows, known = load.load(held, plan, params=at)
     u = density.flat(plan, at, known)

@@ -21,7 +21,7 @@ from collections.abc import Collection, Hashable, Iterator
 import networkx as nx
 
 from probml import ModelError
-from probml.estimators.rules import hold, optional, several, whole
+from probml.estimators.rules import hold, integer, optional, several
 
 
 def adjustment_sets(dag: nx.DiGraph, cause: Hashable, effect: Hashable, *,
@@ -45,7 +45,7 @@ def adjustment_sets(dag: nx.DiGraph, cause: Hashable, effect: Hashable, *,
 
     Cost: a d-separation for every subset of the ancestors of both, up to `most` of them.
     """
-    hold("adjustment_sets", unseen=(unseen, several("nodes")), most=(most, optional(whole(0))))
+    hold("adjustment_sets", unseen=(unseen, several("nodes")), most=(most, optional(integer(0))))
     _check(dag, cause, effect, unseen)
     return list(_smallest(dag, cause, effect, set(unseen), most))
 

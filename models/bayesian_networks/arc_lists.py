@@ -7,7 +7,7 @@ import numpy as np
 
 from probml import ModelError
 from probml.models.bayesian_networks.search import Rules
-from probml.models.bayesian_networks.variables import Variables, shown
+from probml.models.bayesian_networks.variables import Variables, suggest_names
 
 
 def refuse_cycle(graph: nx.DiGraph, what: str) -> None:
@@ -48,7 +48,7 @@ def pairs_of(variables: Variables, arcs: Iterable | None, what: str,
                              f"{what}=[('a', 'b')]")
         if strange := [name for name in arc if not isinstance(name, str) or name not in names]:
             raise ModelError(f"{where}: {what} names {strange[0]!r}, which is not a column; "
-                             f"{shown(names, strange[0])}")
+                             f"{suggest_names(names, strange[0])}")
         out.append((names.index(arc[0]), names.index(arc[1])))
     return out
 

@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -73,7 +73,8 @@ def parse(text: str, where: str = "the text") -> Network:
             words = read.names("{", "the name of the network")
             name, read.at = " ".join(words) if words else name, read.at - 1
             for token in read.attributes("the network block"):
-                read.fail(f"the network block: expected 'property' or '}}', got {_shown(token)}")
+                read.fail(
+                    f"the network block: expected 'property' or '}}', got {_format_token(token)}")
         elif keyword == "variable":
             node = read.name("the name of a variable")
             if node in states:
@@ -90,7 +91,7 @@ def parse(text: str, where: str = "the text") -> Network:
             hint = "" if states else (": not a BIF file (XMLBIF, .net, .dsc and .dne are other "
                                       "formats)")
             read.fail(f"expected 'network', 'variable' or 'probability', got "
-                      f"{_shown(keyword)}{hint}", at)
+                      f"{_format_token(keyword)}{hint}", at)
     if not states:
         read.fail("the file ends without any 'variable'; is it cut off?")
     for node in {**blocks, **states}:
@@ -131,13 +132,13 @@ class _Reader:
 
     def expect(self, mark: str, inside: str) -> None:
         if self.token != mark:
-            self.fail(f"{inside}: expected '{mark}', got {_shown(self.token)}")
+            self.fail(f"{inside}: expected '{mark}', got {_format_token(self.token)}")
         self.at += 1
 
     def name(self, what: str) -> str:
         if self.token in MARKS or self.token in ODD:
-            self.fail(f"expected {what}, got {_shown(self.token)}")
-        return _plain(self.take())
+            self.fail(f"expected {what}, got {_format_token(self.token)}")
+        return _unquote(self.take())
 
     def names(self, end: str, what: str) -> list[str]:
         """All names up to a mark, and past it."""
@@ -171,7 +172,7 @@ class _Reader:
             try:
                 float(token)
             except ValueError:
-                self.fail(f"'{node}': expected a number or ';', got {_shown(token)}", at)
+                self.fail(f"'{node}': expected a number or ';', got {_format_token(token)}", at)
 
 
 def _states(read: _Reader, inside: str) -> tuple[str, ...]:
@@ -179,7 +180,7 @@ def _states(read: _Reader, inside: str) -> tuple[str, ...]:
     at, labels = read.at - 1, []
     for _ in read.attributes(inside):
         if labels:
-            read.fail(f"{inside}: expected 'property' or '}}', got {_shown(read.token)}")
+            read.fail(f"{inside}: expected 'property' or '}}', got {_format_token(read.token)}")
         read.expect("type", inside)
         read.expect("discrete", inside)
         start, count = read.at, None
@@ -210,10 +211,10 @@ def _block(read: _Reader) -> tuple[str, tuple[str, ...], list[tuple]]:
         at = before = read.at
         if key == "(":
             before = read.find(")", inside)
-            key = [_plain(label) for label in read.tokens[at + 1 : before]]
+            key = [_unquote(label) for label in read.tokens[at + 1 : before]]
         elif key not in ("table", "default"):
             read.fail(f"{inside}: expected '(', 'table', 'default', 'property' or '}}', got "
-                      f"{_shown(key)}")
+                      f"{_format_token(key)}")
         read.at = start = before + 1
         listed = read.tokens[start : read.find(";", inside)]
         if "}" in listed:  # a semicolon is missing, and what follows is no part of the block
@@ -233,6 +234,34 @@ def _refuse_large(read: _Reader, blocks: dict, states: dict) -> None:
                       f"before it would have more than {MOST:,} numbers: give it fewer parents", at)
 
 
+class _Block(NamedTuple):
+    """A probability block: the node, its parents, the states of all nodes, the block's place."""
+
+    node: str
+    parents: tuple[str, ...]
+    states: dict
+    at: int
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(self.states[parent]) for parent in self.parents]
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.sizes)
+
+    def row(self, index: int) -> str:
+        """A row of the table in a message; the number `rows` is the default."""
+        if index == self.rows:
+            return f"the default of '{self.node}'"
+        if not self.parents:
+            return f"'{self.node}'"
+        codes = np.unravel_index(index, self.sizes)
+        return f"'{self.node}' given " + ", ".join(
+            f"{parent}={self.states[parent][code]}"
+            for parent, code in zip(self.parents, codes, strict=True))
+
+
 def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries: list[tuple],
            states: dict) -> np.ndarray:
     """The table (*states of the parents, states) of a probability block; every row checked."""
@@ -242,17 +271,40 @@ def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries:
         read.fail(f"'{node}': its parent '{stray}' "
                   f"{'is listed twice' if stray in states else 'is not a variable of the file'}",
                   at)
-    k, sizes = len(states[node]), [len(states[parent]) for parent in parents]
+    block = _Block(node, parents, states, at)
+    places, numbers = _entries_by_row(read, block, entries)
+    k, rows, order = len(states[node]), block.rows, np.array(list(places))
+    try:
+        values = np.array(list(map(float, numbers))).reshape(-1, k)
+    except ValueError:
+        for _, _, start, listed in entries:
+            read.numbers(node, start, listed)
+        raise
+    sums = values.sum(-1)
+    # what is not a number is wrong both times
+    wrong = ~((values >= 0).all(-1) & (np.abs(sums - 1) <= TOLERANCE))
+    if wrong.any():
+        i = int(wrong.argmax())
+        read.fail(f"{block.row(order[i])}: {_why_no_distribution(block, entries, values, i)}",
+                  places[order[i]])
+    # A quotient sums to 1 within k units of the last place: what was read, written and read again
+    # stays the same to the last bit.
+    values = np.where(np.abs(sums - 1) <= k * np.finfo(float).eps, values.T, values.T / sums).T
+    table = np.empty((rows, k))
+    table[:] = values[order == rows] if rows in places else 0.0
+    table[order[order < rows]] = values[order < rows]
+    return table.reshape(*block.sizes, k)
+
+
+def _entries_by_row(read: _Reader, block: _Block, entries: list[tuple]
+                    ) -> tuple[dict[int, int], list]:
+    """(row → the place of its entry, their numbers row after row), the default last of the rows;
+    every row given once."""
+    node, parents, states, at = block
+    k, rows = len(states[node]), block.rows
     codes = [{label: code for code, label in enumerate(states[parent])} for parent in parents]
-    # places: configuration → its entry; the number `rows` is the default
-    rows, places, numbers = math.prod(sizes), {}, []
-
-    def name(index: int) -> str:
-        given = zip(parents, np.unravel_index(index % rows, sizes) if parents else (), strict=True)
-        given = ", ".join(f"{parent}={states[parent][code]}" for parent, code in given)
-        return (f"the default of '{node}'" if index == rows else f"'{node}' given {given}"
-                if parents else f"'{node}'")
-
+    places: dict[int, int] = {}
+    numbers: list = []
     for place, key, start, listed in entries:
         whole = key == "table"
         found = range(rows) if whole else [rows] if key == "default" else [
@@ -261,48 +313,35 @@ def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries:
         if len(listed) != k * len(found):
             # a word among them, as where a semicolon is missing, explains the count
             read.numbers(node, start, listed)
-            what = f"the table of '{node}'" if whole else name(found[0])
+            what = f"the table of '{node}'" if whole else block.row(found[0])
             read.fail(f"{what} has {len(listed)} numbers, expected {k * len(found)}; its states "
                       f"are {named(states[node])}", place)
         twice = next((index for index in found if index in places), None)
         if twice is not None:
-            read.fail(f"{name(twice)} is given twice, first on line {read.line(places[twice])}: "
-                      f"drop one", place)
+            read.fail(f"{block.row(twice)} is given twice, first on line "
+                      f"{read.line(places[twice])}: drop one", place)
         places.update(dict.fromkeys(found, place))
         numbers += ([number for index in found for number in listed[index::rows]]
                     if whole else listed)
     if rows not in places and len(places) < rows:
         missing = next(index for index in range(rows) if index not in places)
-        read.fail(f"{name(missing)} has no probabilities, one of {rows - len(places)} of {rows} "
-                  f"rows: add them, or a default", at)
+        read.fail(f"{block.row(missing)} has no probabilities, one of {rows - len(places)} of "
+                  f"{rows} rows: add them, or a default", at)
+    return places, numbers
 
-    try:
-        values = np.array(list(map(float, numbers))).reshape(-1, k)
-    except ValueError:
-        for _, _, start, listed in entries:
-            read.numbers(node, start, listed)
-        raise
-    order, sums = np.array(list(places)), values.sum(-1)
-    # what is not a number is wrong both times
-    wrong = ~((values >= 0).all(-1) & (np.abs(sums - 1) <= TOLERANCE))
-    if wrong.any():
-        i = int(wrong.argmax())
-        odd = [value for value in values[i] if not 0 <= value < math.inf]
-        problem = (f"{odd[0]:g} is not a probability" if odd else f"its probabilities sum to "
-                   f"{sums[i]:.10g}, expected 1 (within {TOLERANCE:g})")
-        if entries[0][1] == "table" and (
-            np.abs(values[:rows].T.reshape(rows, k).sum(-1) - 1) <= TOLERANCE
-        ).all():
-            problem += (f". They would with '{node}' as the fastest index, as in XMLBIF; in BIF "
-                        f"the last parent is the fastest index")
-        read.fail(f"{name(order[i])}: {problem}", places[order[i]])
-    # A quotient sums to 1 within k units of the last place: what was read, written and read again
-    # stays the same to the last bit.
-    values = np.where(np.abs(sums - 1) <= k * np.finfo(float).eps, values.T, values.T / sums).T
-    table = np.empty((rows, k))
-    table[:] = values[order == rows] if rows in places else 0.0
-    table[order[order < rows]] = values[order < rows]
-    return table.reshape(*sizes, k)
+
+def _why_no_distribution(block: _Block, entries: list[tuple], values: np.ndarray, i: int) -> str:
+    """What is wrong with the probabilities of a row."""
+    odd = [value for value in values[i] if not 0 <= value < math.inf]
+    problem = (f"{odd[0]:g} is not a probability" if odd else f"its probabilities sum to "
+               f"{values[i].sum():.10g}, expected 1 (within {TOLERANCE:g})")
+    rows, k = block.rows, values.shape[1]
+    if entries[0][1] == "table" and (
+        np.abs(values[:rows].T.reshape(rows, k).sum(-1) - 1) <= TOLERANCE
+    ).all():
+        problem += (f". They would with '{block.node}' as the fastest index, as in XMLBIF; in BIF "
+                    f"the last parent is the fastest index")
+    return problem
 
 
 def _index(read: _Reader, node: str, at: int, labels: list[str], parents: tuple[str, ...],
@@ -330,9 +369,9 @@ def _tokens(text: str) -> Iterator[str]:
             return
 
 
-def _plain(token: str) -> str:
+def _unquote(token: str) -> str:
     return re.sub(r'\\(["\\])', r"\1", token[1:-1]) if token.startswith('"') else token
 
 
-def _shown(token: str) -> str:
+def _format_token(token: str) -> str:
     return ODD.get(token) or repr(token[:40])

@@ -26,7 +26,7 @@ from scipy.stats import chi2, t
 from probml import DataError, ModelError
 from probml.estimators.rules import hold, several
 from probml.models.bayesian_networks.folding import folded
-from probml.models.bayesian_networks.variables import Variables, named, read, shown
+from probml.models.bayesian_networks.variables import Variables, named, read, suggest_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,10 +70,10 @@ def conditional_dependence(data, first: str, second: str, given: Iterable[str] =
     variables = read(data, states, kinds, complete=False)
     if absent := [name for name in chosen if name not in variables.names]:
         raise DataError(f"conditional_dependence: {absent[0]!r} is not a column; "
-                        f"{shown(variables.names, absent[0])}")
+                        f"{suggest_names(variables.names, absent[0])}")
     i, j, *others = (variables.names.index(name) for name in chosen)
     out = pd.DataFrame.from_dict(
-        {test: judge(variables, test, i, j, others)
+        {test: independence_test(variables, test, i, j, others)
          for test in tests_of(variables, [i, j, *others])},
         orient="index", columns=["statistic", "degrees", "p_value"], dtype=float)
     out.index.name = "test"
@@ -95,10 +95,10 @@ def tests_of(variables: Variables, columns: Iterable[int]) -> tuple[str, ...]:
     return CONTINUOUS if numbers else DISCRETE
 
 
-def judge(variables: Variables, test: str, i: int, j: int, given: Iterable[int]
-          ) -> tuple[float, float, float]:
-    """(statistic, degrees, p-value) of columns i and j given others; 0 degrees and a p-value of 1
-    where nothing tells."""
+def independence_test(variables: Variables, test: str, i: int, j: int, given: Iterable[int]
+                      ) -> tuple[float, float, float]:
+    """(statistic, degrees of freedom, p-value) of columns i and j given others; 0 degrees and a
+    p-value of 1 where the data are not informative."""
     chosen = [i, j, *given]
     columns = [variables.columns[c] for c in chosen]
     hidden = np.zeros(variables.rows, bool)

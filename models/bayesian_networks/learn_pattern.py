@@ -24,7 +24,7 @@ import numpy as np
 
 from probml import ModelError
 from probml.models.bayesian_networks.arc_lists import pairs_of, refuse_counts
-from probml.models.bayesian_networks.independence import judge, tests_of
+from probml.models.bayesian_networks.independence import independence_test, tests_of
 from probml.models.bayesian_networks.patterns import as_graph, closed
 from probml.models.bayesian_networks.variables import Variables, read
 
@@ -113,7 +113,7 @@ def _skeleton(variables: Variables, test: str, level: float, joined: np.ndarray,
                 np.flatnonzero(near[end] & (np.arange(len(near)) != other)).tolist(), size)}
             best, apart = (-1.0, ()), []
             for given in sorted(sets):
-                _, degrees, p = judge(variables, test, i, j, given)
+                _, degrees, p = independence_test(variables, test, i, j, given)
                 made += 1
                 # what is constant depends on nothing; what others determine is not known not to
                 if degrees > 0 or not given:

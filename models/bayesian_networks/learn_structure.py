@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 import networkx as nx
 
 from probml import ModelError
-from probml.estimators.rules import hold, whole
+from probml.estimators.rules import hold, integer
 from probml.models.bayesian_networks.arc_lists import refuse_counts, refuse_cycle, rules_of
 from probml.models.bayesian_networks.scores import Scores, bits, score_for
 from probml.models.bayesian_networks.search import exact, hill_climb, neighbours, tree
@@ -29,7 +29,7 @@ from probml.models.bayesian_networks.unseen.structural_em import (
     settled_score,
     structural_em,
 )
-from probml.models.bayesian_networks.variables import read, shown
+from probml.models.bayesian_networks.variables import read, suggest_names
 
 METHODS = ("hill_climb", "exact", "chow_liu")
 UNSEEN = "(missing cells)"  # what they add to the scores of the nodes
@@ -111,8 +111,8 @@ def learn_structure(
     """
     if not isinstance(method, str) or method not in METHODS:
         raise ModelError(f"learn_structure: the method {method!r} is unknown; "
-                         f"{shown(METHODS, method)}")
-    hold("learn_structure", restarts=(restarts, whole(0, 1_000_000)), tabu=(tabu, whole(0)))
+                         f"{suggest_names(METHODS, method)}")
+    hold("learn_structure", restarts=(restarts, integer(0, 1_000_000)), tabu=(tabu, integer(0)))
     refuse_counts("learn_structure", {"restarts": restarts, "tabu": tabu, "seed": seed,
                                       "max_parents": max_parents})
     variables = read(data, states, kinds, complete=False)
@@ -205,7 +205,7 @@ def structure_score(
     known = set(variables.names)
     if strange := [node for node in dag if node not in known]:
         raise ModelError(f"structure_score: the graph's node {strange[0]!r} is not a column; "
-                         f"{shown(variables.names, strange[0])}")
+                         f"{suggest_names(variables.names, strange[0])}")
     if absent := [name for name in variables.names if name not in dag]:
         raise ModelError(
             f"structure_score: the column {absent[0]!r} is not a node of the graph: "

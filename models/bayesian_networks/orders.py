@@ -30,7 +30,7 @@ from probml.models.bayesian_networks.search import (
     squeezed,
     without,
 )
-from probml.models.bayesian_networks.variables import read, shown
+from probml.models.bayesian_networks.variables import read, suggest_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +80,7 @@ def edge_probabilities(
     score = score_for(variables, score)
     if not isinstance(score, str) or score not in SCORES:
         raise ModelError(f"edge_probabilities: the score {score!r} is not a log evidence; "
-                         f"{shown(SCORES, score)}")
+                         f"{suggest_names(SCORES, score)}")
     size = len(variables.names)
     if size > MOST:
         raise ModelError(f"edge_probabilities: {size} columns have 2^{size} = {2**size:,} subsets, "

@@ -42,7 +42,7 @@ from scipy.special import digamma, gammaln, xlogy
 
 from probml import DataError, ModelError
 from probml.models.bayesian_networks.folding import folded
-from probml.models.bayesian_networks.variables import Variables, shown
+from probml.models.bayesian_networks.variables import Variables, suggest_names
 
 SCORES = ("bdeu", "k2", "loglik", "aic", "bic")
 # least variance, as a share of the column's own, and least eigenvalue of parents' correlations that
@@ -69,7 +69,7 @@ class Scores:
     def __init__(self, variables: Variables, score: str, strength: float = 1.0,
                  weights: np.ndarray | None = None):
         if not isinstance(score, str) or score not in SCORES:
-            raise ModelError(f"the score {score!r} is unknown; {shown(SCORES, score)}")
+            raise ModelError(f"the score {score!r} is unknown; {suggest_names(SCORES, score)}")
         if not (isinstance(strength, int | float | np.number)
                 and not isinstance(strength, bool) and 0 < strength < np.inf):
             raise ModelError(f"strength, the equivalent sample size of bdeu, must be a number "
@@ -333,13 +333,13 @@ def _tables(columns, weights, members, strides, offsets, width, sets, *, buffer)
     the cache is four times as fast as all at once.
     """
 
-    def one(s, table):
+    def add_counts(s, table):
         start = jnp.full(columns.shape[1], offsets[s], jnp.int32)
         code = lax.fori_loop(0, width,
                              lambda i, code: code + strides[s, i] * columns[members[s, i]], start)
         return table.at[code].add(weights, mode="promise_in_bounds")
 
-    return lax.fori_loop(0, sets, one, jnp.zeros(buffer, jnp.int32))
+    return lax.fori_loop(0, sets, add_counts, jnp.zeros(buffer, jnp.int32))
 
 
 def _residuals(scatter: np.ndarray, parents: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import ModelError
 from probml.models.bayesian_networks.scores import Scores
-from probml.models.bayesian_networks.variables import Variables, shown
+from probml.models.bayesian_networks.variables import Variables, suggest_names
 
 MOST = 20  # columns of the exact search
 UNFIT = (
@@ -228,7 +228,8 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
 def tree(variables: Variables, scores: Scores, rules: Rules, root) -> tuple[list[int], list[float]]:
     names, size = variables.names, scores.size
     if root is not None and root not in names:
-        raise ModelError(f"learn_structure: root={root!r} is not a column; {shown(names, root)}")
+        raise ModelError(
+            f"learn_structure: root={root!r} is not a column; {suggest_names(names, root)}")
     if rules.given or rules.most == 0:
         raise ModelError("learn_structure: chow_liu does not support whitelist, blacklist or "
                          "max_parents=0: choose 'exact' or 'hill_climb'")

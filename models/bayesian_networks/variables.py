@@ -63,8 +63,8 @@ def named(names) -> str:
     return ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
 
 
-def shown(names, wrong=None) -> str:
-    """The known names for a message, and the nearest to a wrong one."""
+def suggest_names(names, wrong=None) -> str:
+    """The known names for a message, and the one nearest to a wrong name."""
     near = difflib.get_close_matches(str(wrong), [str(name) for name in names], 1)
     return f"known: {named(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
 
@@ -102,11 +102,12 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
     states = dict(states or {})
     if strange := [name for name in states if name not in names]:
         raise DataError(f"states names {strange[0]!r}, which is not a column; "
-                        f"{shown(names, strange[0])}")
+                        f"{suggest_names(names, strange[0])}")
     kinds = dict(kinds or {})
     for name, kind in kinds.items():
         if name not in names:
-            raise DataError(f"kinds names {name!r}, which is not a column; {shown(names, name)}")
+            raise DataError(
+                f"kinds names {name!r}, which is not a column; {suggest_names(names, name)}")
         if not isinstance(kind, str) or kind not in ("categorical", "normal"):
             raise DataError(f"kinds: column {name!r} is {kind!r}: expected 'categorical' or "
                             f"'normal'")
@@ -219,7 +220,7 @@ def _column(name, column, given, said=None) -> tuple[tuple | None, np.ndarray, b
     if strange := [label for label in found if label not in lookup]:
         row = int(np.argmax(codes == found.index(strange[0])))
         raise DataError(f"column {name!r} has the label {strange[0]!r} in row {row}, which is not "
-                        f"in states; {shown(labels, strange[0])}")
+                        f"in states; {suggest_names(labels, strange[0])}")
     # unseen cells are −1, the last
     table = np.array([*(lookup[label] for label in found), -1], np.int32)
     return labels, table[codes], guessed

@@ -8,7 +8,7 @@ import numpy as np
 from probml import MAP, DataError, Fit, ModelError
 from probml.estimators.estimator import Projection, absent, flat
 from probml.estimators.information_criteria import criteria
-from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, parameter, whole
+from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, integer, parameter
 from probml.estimators.validation import check_is_fitted
 from probml.models.chains.dynamic_factor import dynamic_factor
 from probml.models.chains.sequence_data import OfSequences
@@ -54,9 +54,9 @@ class DynamicFactor(Projection, OfSequences):
     _title: ClassVar[str] = "Dynamic factor model"
     _kind: ClassVar[str] = "none"
 
-    n_factors: int = parameter(1, whole(1))
+    n_factors: int = parameter(1, integer(1))
     _: KW_ONLY
-    order: int = parameter(1, whole(1))
+    order: int = parameter(1, integer(1))
     prior: bool = parameter(False, FLAG)
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
@@ -94,7 +94,7 @@ class DynamicFactor(Projection, OfSequences):
         model = dynamic_factor(k=k, d=d, order=int(self.order))
         fit = model.fit(scaled, self.engine or MAP(prior=bool(self.prior)),
                         seed=self._seed(), start=start)
-        self.fit_ = replace(fit, units=self._told(fit))
+        self.fit_ = replace(fit, units=self._parameter_units(fit))
         self.n_iter_, self.converged_ = max(self.fit_.iterations, 1), self.fit_.converged
         self._learn(scaled, steps)
         return self
@@ -106,7 +106,7 @@ class DynamicFactor(Projection, OfSequences):
     def _scaled(self, steps: Steps) -> dict[str, Any]:
         return {"y": together(steps.parts((steps.values - self._centre) / self._unit))}
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         names = {0: self._column_names} if self._column_names else {}
         return {"loadings": Unit(self._unit[:, None], names=names),
                 "sigma": Unit(self._unit, names=names),

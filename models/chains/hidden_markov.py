@@ -192,14 +192,14 @@ markov_chain.summarized(chain_tables)
 
 def _chain(k: int, initial: str, concentration, sticky, first, transitions: str = "even"):
     """(initial (k,), transition (k, k)), sampled."""
-    flat, beginning = _wide(concentration, k), None
+    flat, beginning = _as_vector(concentration, k), None
     after = weights_prior(transitions, concentration, k, "hidden_markov", "transitions")
     if transitions == "sticks" and np.any(np.asarray(sticky) != 0):
         raise probml.ModelError(f"hidden_markov(transitions='sticks', sticky={sticky!r}): "
                                 f"stick-breaking transitions do not support sticky: leave "
                                 f"sticky=0, or use transitions='sparse'")
     if initial == "free":
-        beginning = sample("initial", dist.Dirichlet(_wide(first, k)) if transitions == "even"
+        beginning = sample("initial", dist.Dirichlet(_as_vector(first, k)) if transitions == "even"
                            else after)
     if transitions != "sticks":
         own = flat / k if transitions == "sparse" else flat
@@ -209,7 +209,7 @@ def _chain(k: int, initial: str, concentration, sticky, first, transitions: str 
     return (probml.stationary(transition) if beginning is None else beginning), transition
 
 
-def _wide(value, size: int):
+def _as_vector(value, size: int):
     """One number, or an array or list of so many."""
     return jnp.broadcast_to(jnp.asarray(value, float), (size,))
 

@@ -20,13 +20,13 @@ from probml.estimators.rules import (
     check,
     check_count,
     hold,
+    integer,
     number,
     numbers,
     one_of,
     optional,
     parameter,
     sizes,
-    whole,
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.chains.hidden_markov import EMISSIONS, hidden_markov, named
@@ -122,9 +122,9 @@ class HiddenMarkov(ByName, OfEmissions):
     _: KW_ONLY
     emission: str = parameter("normal", EMISSION)
     initial: str = parameter("free", one_of("free", "stationary"))
-    n_symbols: int | None = parameter(None, optional(whole(1)))
-    n_init: int | None = parameter(None, optional(whole(1)))
-    max_iter: int = parameter(1000, whole(1))
+    n_symbols: int | None = parameter(None, optional(integer(1)))
+    n_init: int | None = parameter(None, optional(integer(1)))
+    max_iter: int = parameter(1000, integer(1))
     tol: float = parameter(1e-7, number(0.0))
     algorithm: str = parameter("viterbi", ALGORITHM)
     start: Mapping[str, Any] | None = parameter(None, START)
@@ -188,7 +188,7 @@ class HiddenMarkov(ByName, OfEmissions):
                  "restarts": self.n_init}
         own = (EM(prior=bool(self.prior), accelerate=self.accelerate, **climb)
                if self.transitions == "even" else VB(**climb))
-        engine, start, seed = self.engine or own, self._begun(), self._seed()
+        engine, start, seed = self.engine or own, self._start_values(), self._seed()
         if start and len(numbers) > 1:
             raise ModelError(f"start needs one number of states, got n_states={self.n_states!r}")
         fits = {k: self._model(k).fit(padded | self._hyper(steps, sample_weight, k), engine,
@@ -201,7 +201,7 @@ class HiddenMarkov(ByName, OfEmissions):
             remember(self, self.fit_, padded, sample_weight)
         name = getattr(X, "name", None)  # of a Series
         self._name_of_series = () if name is None else (str(name),)
-        self.fit_ = replace(self.fit_, units=self._told(self.fit_))
+        self.fit_ = replace(self.fit_, units=self._parameter_units(self.fit_))
         self.n_observations_ = len(steps.values)
         self.n_iter_, self.converged_, self.history_ = (
             max(self.fit_.iterations, 1), self.fit_.converged, np.asarray(self.fit_.history)
@@ -216,7 +216,7 @@ class HiddenMarkov(ByName, OfEmissions):
                 f"by the standard deviation of each column is not conjugate. Use emission='full', "
                 f"'categorical', 'bernoulli' or 'poisson', or transitions='even' and n_states=…")
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Entries of what states emit by the columns they are of, behind the states."""
         names, out = self._column_names or self._name_of_series, {}
         for site, value in fit.point.items():

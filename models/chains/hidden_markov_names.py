@@ -41,8 +41,8 @@ class ByName:
         model = self._model(len(known["transition"]), centre=0.0, scale=1.0, rate=1.0)
         self.fit_ = model.at({name: known[name] for name in wanted})
 
-    def _begun(self) -> dict[str, Any]:
-        """Values to begin a fit from: those that were set, and those of the setting `start`."""
+    def _start_values(self) -> dict[str, Any]:
+        """Values from which a fit starts: those that were set, and those of the setting `start`."""
         return {**getattr(self, "_values", {}), **(self.start or {})}
 
     @property

@@ -32,10 +32,10 @@ class OfSequences(Estimator):
         steps = read(X, lengths)
         for i, part in enumerate(steps.tables):
             check_feature_names(self, part, reset=reset and i == 0)
-        self._judge(steps.values, steps.lengths, reset)
+        self._check_values(steps.values, steps.lengths, reset)
         return steps
 
-    def _judge(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
+    def _check_values(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
         """Refuse cells that the estimator does not take, saying where they are."""
         d = values.shape[1]
         if reset:
@@ -104,8 +104,8 @@ class OfEmissions(OfSequences):
         """The user's symbols of columns of the emissions' table; other emissions as they are."""
         return self.symbols_[columns] if self.emission == "categorical" else columns
 
-    def _judge(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
-        super()._judge(values, sizes, reset)
+    def _check_values(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
+        super()._check_values(values, sizes, reset)
         d = values.shape[1]
 
         def refuse(bad: np.ndarray, expected: str) -> None:

@@ -45,7 +45,7 @@ class Steps(NamedTuple):
             framed: answers about arrays are tables, too.
         """
         found = self.back(padded)
-        return self._told(found if self.listed else [found], names, framed, False)
+        return self._split_tables(found if self.listed else [found], names, framed, False)
 
     def ahead(self, found: Iterable, names: Sequence | None = None, framed: bool = False) -> Any:
         """Answers about the steps that follow each sequence, (steps, ...) each, with the labels
@@ -53,9 +53,9 @@ class Steps(NamedTuple):
         parts = [np.asarray(part) for part in found]
         if not (self.listed or self.alone):
             return np.stack(parts)
-        return self._told(parts, names, framed, True)
+        return self._split_tables(parts, names, framed, True)
 
-    def _told(self, parts: list, names: Sequence | None, framed: bool, ahead: bool) -> Any:
+    def _split_tables(self, parts: list, names: Sequence | None, framed: bool, ahead: bool) -> Any:
         told = tables_of(self.labels, parts, names, ahead, framed)
         return told if self.listed else told[0]
 

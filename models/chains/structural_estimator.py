@@ -16,11 +16,11 @@ from probml.estimators.rules import (
     Rule,
     check,
     check_count,
+    integer,
     number,
     one_of,
     optional,
     parameter,
-    whole,
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.chains.sequence_data import OfSequences
@@ -95,12 +95,12 @@ class StructuralTimeSeries(OfSequences):
 
     trend: str = parameter("level", one_of(*TRENDS))
     _: KW_ONLY
-    seasonal: int | None = parameter(None, optional(whole(2)))
+    seasonal: int | None = parameter(None, optional(integer(2)))
     cycle: Any = parameter(None, CYCLE)
-    order: int = parameter(0, whole(0))
+    order: int = parameter(0, integer(0))
     first: float = parameter(10.0, number(0.0, above=True))
     prior: bool = parameter(False, FLAG)
-    n_starts: int = parameter(2, whole(1))
+    n_starts: int = parameter(2, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
@@ -136,16 +136,16 @@ class StructuralTimeSeries(OfSequences):
             found = model.fit(data, engine, seed=self._seed(), start=self._begin(model, share))
             if best is None or found.history[-1] > best.history[-1]:
                 best = found
-        self.fit_ = replace(best, units=self._told(best))
+        self.fit_ = replace(best, units=self._parameter_units(best))
         self.n_iter_, self.converged_ = max(best.iterations, 1), best.converged
         self._learn(data, steps)
         return self
 
-    def _judge(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
+    def _check_values(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
         if values.shape[1] != 1:
             raise DataError(f"X has {values.shape[1]} columns: expected a series, (n_steps,); pass "
                             f"other columns as exog=, several series as a list")
-        super()._judge(values, sizes, reset)
+        super()._check_values(values, sizes, reset)
 
     def _columns(self, exog: Any, steps: Steps) -> None:
         """Centres, units and names of exogenous columns."""
@@ -153,7 +153,7 @@ class StructuralTimeSeries(OfSequences):
         self._names_x: tuple[str, ...] = ()
         if exog is None:
             return
-        x = self._beside(exog, steps.lengths)
+        x = self._read_exog(exog, steps.lengths)
         labels = read(exog, None).labels[0]
         self._names_x = () if labels is None else tuple(map(str, labels.names))
         self._wide, self._centre_x, self._unit_x = x.shape[1], x.mean(0), x.std(0)
@@ -161,8 +161,8 @@ class StructuralTimeSeries(OfSequences):
             raise DataError(f"column {int(np.argmax(constant))} of exog is the same at every step, "
                             f"so it is not identified separately from the level: drop it")
 
-    def _beside(self, exog: Any, lengths: np.ndarray) -> np.ndarray:
-        """Columns beside series as they are, all steps behind one another."""
+    def _read_exog(self, exog: Any, lengths: np.ndarray) -> np.ndarray:
+        """The columns of exog unscaled, the steps of all series one after another."""
         if exog is None:
             raise DataError(f"exog=None: it was fitted with {self._wide} columns of exog")
         x = read(exog, None)
@@ -184,7 +184,7 @@ class StructuralTimeSeries(OfSequences):
         own = (steps.values[:, 0] - self._centre) / self._unit
         data = {"y": together(steps.parts(own))}
         if self._wide:
-            x = (self._beside(exog, steps.lengths) - self._centre_x) / self._unit_x
+            x = (self._read_exog(exog, steps.lengths) - self._centre_x) / self._unit_x
             data["x"] = together(steps.parts(x))
         elif exog is not None and hasattr(self, "fit_"):
             raise DataError("exog was given, but the model was fitted without exog")
@@ -204,7 +204,7 @@ class StructuralTimeSeries(OfSequences):
                       "cycle_damping": np.asarray(0.9)}
         return start
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Spreads in the units of X, and of what a unit of exog adds."""
         point = fit.point
         out = {name: Unit(self._unit) for name in point
@@ -284,7 +284,7 @@ class StructuralTimeSeries(OfSequences):
                 middle = self._centre if part == "level" else 0.0
                 found[part] = (mean[..., i] * self._unit + middle, spread[..., i] * self._unit)
         if self._wide:
-            x = self._beside(exog, steps.lengths) - self._centre_x
+            x = self._read_exog(exog, steps.lengths) - self._centre_x
             along = [part @ self.coef_ for part in steps.parts(x)]
             longest = max(map(len, along))
             value = np.stack([np.pad(part, (0, longest - len(part))) for part in along])
@@ -311,7 +311,7 @@ class StructuralTimeSeries(OfSequences):
             if future is None:
                 raise DataError(f"forecast(future=None): the {self._wide} columns of exog are "
                                 f"needed for the forecast steps")
-            x = self._beside(future, np.full(len(given.lengths), int(steps)))
+            x = self._read_exog(future, np.full(len(given.lengths), int(steps)))
             later["x"] = ((x - self._centre_x) / self._unit_x).reshape(len(given.lengths),
                                                                       int(steps), -1)
         if interval is not None:

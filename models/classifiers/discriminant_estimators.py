@@ -10,7 +10,16 @@ from numpy.typing import ArrayLike
 from probml import DataError, Refusal
 from probml.estimators.classifier import Additive, Classifier, Joint, Stepwise
 from probml.estimators.estimator import Estimator, flat
-from probml.estimators.rules import ENGINE, FLAG, SEED, number, numbers, optional, parameter, whole
+from probml.estimators.rules import (
+    ENGINE,
+    FLAG,
+    SEED,
+    integer,
+    number,
+    numbers,
+    optional,
+    parameter,
+)
 from probml.models.classifiers.naive_bayes_estimator import COVARIANCE
 from probml.models.frames.covariances import canonical
 from probml.models.frames.ties import warn_of_tied
@@ -86,7 +95,7 @@ class GaussianDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Additive, C
     mean_scale: float = parameter(1000.0, number(0.0, above=True))
     scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     tol: float = parameter(1e-7, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     unlabelled_weight: Any = parameter(1.0, WEIGHT)
     priors: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     random_state: Any = parameter(None, SEED)
@@ -98,7 +107,7 @@ class GaussianDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Additive, C
         return gaussian_mixture(k=k, d=self.n_features_in_, covariance=canonical(self.covariance),
                                 **given)
 
-    def _judge(self, X, codes):
+    def _check_likelihood_is_bounded(self, X, codes):
         _refuse_flat(self, X, codes)
 
 
@@ -166,17 +175,17 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
     _title: ClassVar[str] = "Mixture discriminant analysis"
 
     _target = "class"
-    n_components: int = parameter(2, whole(1))
+    n_components: int = parameter(2, integer(1))
     _: KW_ONLY
     covariance: str = parameter("own", COVARIANCE)
-    n_init: int = parameter(1, whole(1))
+    n_init: int = parameter(1, integer(1))
     prior: bool = parameter(True, FLAG)
     concentration: ArrayLike = parameter(1.0, numbers(0.0))
     centre: ArrayLike | None = parameter(None, optional(numbers(-np.inf)))
     mean_scale: float = parameter(1000.0, number(0.0, above=True))
     scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     tol: float = parameter(1e-7, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     unlabelled_weight: Any = parameter(1.0, WEIGHT)
     priors: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     random_state: Any = parameter(None, SEED)
@@ -192,7 +201,7 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
         return mixture_of_mixtures(classes=k, k=self.n_components, d=self.n_features_in_,
                                    covariance=canonical(self.covariance), **given)
 
-    def _judge(self, X, codes):
+    def _check_likelihood_is_bounded(self, X, codes):
         _refuse_flat(self, X, codes)
 
     def _doubt(self, X):

@@ -13,11 +13,11 @@ from probml.estimators.rules import (
     FLAG,
     SEED,
     fixed,
+    integer,
     number,
     numbers,
     optional,
     parameter,
-    whole,
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.discriminant_estimators import GaussianDiscriminant
@@ -63,7 +63,7 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
 
     _title: ClassVar[str] = "Fisher discriminant analysis"
 
-    n_components: int | None = parameter(None, optional(whole(1)))
+    n_components: int | None = parameter(None, optional(integer(1)))
     _: KW_ONLY
     covariance: str = fixed("shared")
     prior: bool = parameter(False, FLAG)
@@ -75,7 +75,7 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
     unlabelled_weight: float = fixed(1.0)
     priors: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     tol: float = parameter(1e-7, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 

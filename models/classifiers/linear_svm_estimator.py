@@ -12,14 +12,14 @@ from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    integer,
     number,
     one_of,
     parameter,
-    whole,
 )
 from probml.estimators.validation import ConvergenceWarning
 from probml.models.classifiers.linear_classification import linear_support_vector_machine
-from probml.models.frames.framed import counted
+from probml.models.frames.standardized import counted
 from probml.models.kernels.interior_point import Solution, hinge, solution
 
 try:
@@ -76,7 +76,7 @@ class LinearSVM(Planes):
     loss: str = parameter("squared_hinge", one_of("squared_hinge", "hinge"))
     fit_intercept: bool = parameter(True, FLAG)
     class_weight: Any = parameter(None, CLASS_WEIGHT)
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
@@ -92,14 +92,14 @@ class LinearSVM(Planes):
         if (self._scale() < 1).any():
             # the penalty bends such weights more than rows do: in these units it bends by 1
             self._unit = np.maximum(self._unit, 1 / np.sqrt(self.C))
-            x = self._framed(X)
+            x = self._standardize(X)
         model = linear_support_vector_machine(
             classes=k, loss=self.loss, weight_scale="each",
             bias_scale=None if self.fit_intercept else 0
         )
         if self.loss == "hinge":
             self._dual(X, codes, weights, model)
-            self._judge(X)
+            self._warn_if_uninformative(X)
             return self
         data = {"x": x, "y": codes, "weight_scale": self._scale()}
         engine = self.engine or MAP(steps=int(self.max_iter))
@@ -108,11 +108,11 @@ class LinearSVM(Planes):
         planes = fit.params["beta"].shape[1]
         self.coef_, self.intercept_ = self._planes(fit.params["beta"],
                                                    fit.params.get("intercept", np.zeros(planes)))
-        self._judge(X)
+        self._warn_if_uninformative(X)
         return self
 
-    def _judge(self, X) -> None:
-        """A word where the penalty leaves the weights nothing: the sign of what is left is that of
+    def _warn_if_uninformative(self, X) -> None:
+        """Warn where the penalty shrinks all weights to 0: the sign of what is left is that of
         rounding."""
         far = np.abs((X - self._centre) @ self.coef_.T).max(initial=0.0)
         if far < IDLE and (X != X[:1]).any():
@@ -152,7 +152,7 @@ class LinearSVM(Planes):
         self.coef_, self.intercept_ = self._planes(beta, bias)
         fit = model.at({"beta": beta, "intercept": bias, "weight_scale": self._scale()},
                        {"y": tuple(self.classes_.tolist())})
-        self.fit_ = replace(fit, units=self._told(fit))
+        self.fit_ = replace(fit, units=self._parameter_units(fit))
 
 
 def _plane(x: np.ndarray, sign: np.ndarray, cost: np.ndarray, most: int) -> Solution:

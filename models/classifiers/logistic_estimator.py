@@ -12,13 +12,13 @@ from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    integer,
     number,
     parameter,
-    whole,
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.planes import COST, Planes, labelled
-from probml.models.frames.framed import counted, unpenalised
+from probml.models.frames.standardized import counted, unpenalised
 from probml.models.regression.generalized_linear import logistic_regression, softmax_regression
 from probml.models.regression.posterior_answers import is_posterior
 from probml.models.regression.results import RegressionResults
@@ -75,7 +75,7 @@ class LogisticRegression(RegressionResults, Planes):
     fit_intercept: bool = parameter(True, FLAG)
     class_weight: Any = parameter(None, CLASS_WEIGHT)
     tol: float = parameter(1e-9, number(0.0))
-    max_iter: int = parameter(10_000, whole(1))
+    max_iter: int = parameter(10_000, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
@@ -159,10 +159,10 @@ class LogisticRegression(RegressionResults, Planes):
         """See RegressionResults.residuals; y are labels of two classes, classes_[1] counts as 1."""
         return super().residuals(X, y, kind)
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Of several classes coefficients are told less their mean over these, which no row tells:
         so they have standard errors."""
-        units, k = super()._told(fit), len(self.classes_)
+        units, k = super()._parameter_units(fit), len(self.classes_)
         return units | {name: replace(units[name], mix=(-1, np.eye(k) - 1 / k))
                         for name in ("intercept", "beta") if k > 2 and name in units}
 

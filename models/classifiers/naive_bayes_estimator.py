@@ -14,12 +14,12 @@ from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    integer,
     number,
     numbers,
     one_of,
     optional,
     parameter,
-    whole,
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.frames.covariances import COVARIANCES, canonical
@@ -106,7 +106,7 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
     shape: float = parameter(1.0, number(0.0, above=True))
     rate: float | None = parameter(None, optional(number(0.0, above=True)))
     tol: float = parameter(1e-7, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     unlabelled_weight: Any = parameter(1.0, WEIGHT)
     priors: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     random_state: Any = parameter(None, SEED)
@@ -140,7 +140,7 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
     def _doubt(self, X):
         return [self.columns_.status] if self.columns_.status else []
 
-    def _judge(self, X, codes):
+    def _check_likelihood_is_bounded(self, X, codes):
         data = self._data(X)
         for code, label in enumerate(self.classes_.tolist()):
             refuse_constant(self.columns_, {name: values[codes == code]

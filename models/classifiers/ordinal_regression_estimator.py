@@ -11,8 +11,8 @@ from probml.estimators.estimator import absent
 from probml.estimators.rules import ANY, SEED, one_of, parameter
 from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.ordinal_regression import ORDINAL_LINKS, ordinal_regression
-from probml.models.frames.framed import Framed, counted
 from probml.models.frames.margins import Margin
+from probml.models.frames.standardized import Standardized, counted
 from probml.models.regression.generalized_linear import LINKS
 from probml.models.regression.posterior_answers import is_posterior
 from probml.models.regression.results import RegressionResults
@@ -21,7 +21,7 @@ from probml.posteriors.units import Unit, of_rows
 
 
 @dataclass(eq=False, repr=False)
-class OrdinalRegression(RegressionResults, Framed, Margin):
+class OrdinalRegression(RegressionResults, Standardized, Margin):
     """Ordinal regression of categories in an order, by default proportional odds; R's MASS::polr,
     statsmodels' OrderedModel.
 
@@ -113,7 +113,7 @@ class OrdinalRegression(RegressionResults, Framed, Margin):
                              f"categories in their order, two or more, each once")
         return order
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Thresholds and coefficients of the columns as they were given."""
         names = [str(each) for each in self.classes_.tolist()]
         between = tuple(f"{a}|{b}" for a, b in zip(names, names[1:], strict=False))
@@ -139,7 +139,7 @@ class OrdinalRegression(RegressionResults, Framed, Margin):
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
         """Rows as the data of `fit_`: columns centred and scaled, labels y."""
         check_is_fitted(self, "fit_")
-        data = {"x": self._framed(self._whole(X, reset=False))}
+        data = {"x": self._standardize(self._require_complete(X, reset=False))}
         return data if y is None else {**data, "y": np.asarray(y)}
 
     def predict_proba(self, X):
@@ -148,7 +148,7 @@ class OrdinalRegression(RegressionResults, Framed, Margin):
         check_is_fitted(self, "fit_")
         if is_posterior(self.fit_):
             return self.fit_.predict_proba(self.as_data(X), "y")
-        return self._probabilities(self._whole(X, reset=False))
+        return self._probabilities(self._require_complete(X, reset=False))
 
     def predict_log_proba(self, X):
         """log p(category | row), (n, k)."""

@@ -101,7 +101,7 @@ def _epoch(x, codes, weights, order, planes, n):
     states = jnp.arange(len(planes))
     ordered = [a[order] for a in (x, codes, weights)]
 
-    def judge(planes, x, codes, weights):
+    def find_mistakes(planes, x, codes, weights):
         """Which rows are mistaken, and the class that each is mistaken for."""
         scores = x @ planes.T
         own = jnp.take_along_axis(scores, codes[:, None], 1)[:, 0]
@@ -111,7 +111,7 @@ def _epoch(x, codes, weights, order, planes, n):
     def visit(state):
         planes, steps, at = state
         ahead = [lax.dynamic_slice_in_dim(a, at, AHEAD) for a in ordered]
-        wrong, rivals = judge(planes, *ahead)
+        wrong, rivals = find_mistakes(planes, *ahead)
         i = wrong.argmax()
         row, code, weight = (a[i] for a in ahead)
         signs = (states == code).astype(x.dtype) - (states == rivals[i])
@@ -119,7 +119,7 @@ def _epoch(x, codes, weights, order, planes, n):
         return planes, steps + wrong[i], at + jnp.where(wrong[i], i + 1, AHEAD)
 
     planes, steps, _ = lax.while_loop(lambda state: state[2] < n, visit, (planes, 0, 0))
-    return planes, steps, judge(planes, x, codes, weights)[0].sum()
+    return planes, steps, find_mistakes(planes, x, codes, weights)[0].sum()
 
 
 @contextmanager

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 
 from probml import Fit
-from probml.estimators.rules import FLAG, SEED, parameter, whole
+from probml.estimators.rules import FLAG, SEED, integer, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.interface.showing.estimates import Estimates, Quantity, index_of, no_tables
 from probml.interface.showing.summary import Table
 from probml.models.classifiers.perceptron import learn, perceptron
-from probml.models.frames.framed import Framed
 from probml.models.frames.margins import Margin
+from probml.models.frames.standardized import Standardized
 from probml.posteriors.units import Unit, of_rows
 
 
 @dataclass(eq=False, repr=False)
-class Perceptron(Framed, Margin):
+class Perceptron(Standardized, Margin):
     """Planes that make no mistake, by Rosenblatt's rule: at every mistaken row a step towards it,
     until none is left.
 
@@ -59,7 +59,7 @@ class Perceptron(Framed, Margin):
 
     _: KW_ONLY
     fit_intercept: bool = parameter(True, FLAG)
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     shuffle: bool = parameter(True, FLAG)
     random_state: Any = parameter(None, SEED)
 
@@ -77,7 +77,7 @@ class Perceptron(Framed, Margin):
         """
         X, codes, weights, _ = self._read(X, y, sample_weight)
         self._learn_in(self._frame(X, weights), codes, weights)
-        if self.mistaken_ and self._plain():
+        if self.mistaken_ and self._is_unscaled():
             self._learn_in(self._frame(X, weights, always=True), codes, weights)
         self.converged_ = self.mistaken_ == 0
         vars(self).pop("_fit", None)
@@ -106,7 +106,7 @@ class Perceptron(Framed, Margin):
     def decision_function(self, X):
         """w·x + b: of two classes (n,), positive for classes_[1]; of more (n, k)."""
         X = self._rows(X)
-        found = self._framed(X) @ self._own[0].T + self._own[1]
+        found = self._standardize(X) @ self._own[0].T + self._own[1]
         return found[:, 0] if len(self.classes_) == 2 else found
 
     def _tables(self, estimates: Estimates) -> list[Table]:
@@ -126,10 +126,10 @@ class Perceptron(Framed, Margin):
             known = perceptron(classes=len(self.classes_))
             fit = known.at(dict(zip(("weights", "bias"), self._own, strict=True)),
                            {"y": tuple(self.classes_.tolist())})
-            self._fit = replace(fit, units=self._told(fit))
+            self._fit = replace(fit, units=self._parameter_units(fit))
         return self._fit
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         names = {1: self._column_names} if self._column_names else {}
         return {"weights": Unit(1 / self._unit, names=names),
                 "bias": Unit(others={"weights": (-1, -self._centre / self._unit)}),

@@ -10,14 +10,14 @@ from probml.estimators.rules import (
     number,
 )
 from probml.estimators.validation import check_is_fitted
-from probml.models.frames.framed import Framed
 from probml.models.frames.margins import Margin
+from probml.models.frames.standardized import Standardized
 
 COST = ("a number above 0, inf for no penalty",
         lambda v: v == np.inf if isinstance(v, float) and v == np.inf else number(0.0, True)[1](v))
 
 
-class Planes(Framed, Margin):
+class Planes(Standardized, Margin):
     """What estimators of planes share: the scale of the weights, decision values."""
 
     def _scale(self) -> np.ndarray:
@@ -28,7 +28,7 @@ class Planes(Framed, Margin):
     def decision_function(self, X):
         """x β + b of every row: (n,) of two classes, positive for classes_[1], else (n, k)."""
         check_is_fitted(self, "coef_")
-        found = self._whole(X, reset=False) @ self.coef_.T + self.intercept_
+        found = self._require_complete(X, reset=False) @ self.coef_.T + self.intercept_
         return found[:, 0] if found.shape[1] == 1 else found
 
 

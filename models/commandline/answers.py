@@ -225,7 +225,7 @@ def score(found: Any, table: pd.DataFrame, target: str | None,
         out |= {} if laid.steps is None else {"sequences": len(laid.steps)}
         return out | {"log_score": found.score(laid.data, unknown=layout.unknown)}
     rows = columns_of(found, table)
-    if target is None and _judged(found):
+    if target is None and _needs_target(found):
         raise ModelError(f"a {type(found).__name__} is scored by its predictions: choose the "
                          f"column with the true values, --target NAME; the columns are "
                          f"{list(table.columns)}")
@@ -249,8 +249,8 @@ def score(found: Any, table: pd.DataFrame, target: str | None,
                   "log_score": float(np.mean(_by_table(found.log_prob, rows, y)))}
 
 
-def _judged(found: Any) -> bool:
-    """Whether an estimator's score is that of predictions, beside the truth."""
+def _needs_target(found: Any) -> bool:
+    """Whether an estimator's score needs the true values of the target."""
     y = inspect.signature(found.score).parameters.get("y")
     return y is not None and y.default is inspect.Parameter.empty
 

@@ -102,22 +102,22 @@ def check_kind(path: str, begins: bytes, what: str) -> None:
 
 def write_json(value: Any) -> None:
     """One line of JSON on standard output; what is no number of JSON is null."""
-    print(json.dumps(plain(value), ensure_ascii=False))
+    print(json.dumps(to_json(value), ensure_ascii=False))
 
 
-def plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """A value as JSON takes it."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, pd.DataFrame):
         digits = {name: shortest(column) for name, column in value.items()
                   if column.dtype == np.float32}
-        return [plain(record) for record in value.assign(**digits).to_dict("records")]
+        return [to_json(record) for record in value.assign(**digits).to_dict("records")]
     if isinstance(value, np.ndarray | list | tuple):
-        return [plain(item) for item in (shortest(value).tolist() if hasattr(value, "tolist")
-                                         else value)]
+        return [to_json(item) for item in (shortest(value).tolist() if hasattr(value, "tolist")
+                                           else value)]
     if isinstance(value, np.generic):
-        return plain(shortest(value).item())
+        return to_json(shortest(value).item())
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     return value if isinstance(value, bool | int | str) or value is None else str(value)

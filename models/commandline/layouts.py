@@ -72,7 +72,7 @@ def of_model(model: Model, table: pd.DataFrame, layout: Layout) -> Laid:
         structure = trace(model)
     except ModelError:  # it is read by its data, and tells of its own what it lacks
         structure = None
-    laid = _laid(structure, model, NONE, table, layout)
+    laid = _arrange_columns(structure, model, NONE, table, layout)
     missing = next((name for name in model.inputs if name not in laid.data), None)
     if missing is not None:
         raise DataError(f"the table has no column '{missing}', an input of the model: give a "
@@ -88,7 +88,7 @@ def of_fit(fit: Fit, table: pd.DataFrame, layout: Layout, without: str | None = 
     Args:
         without: a site that is asked for, and not shown; "" the one that is not there.
     """
-    laid = _laid(fit.structure, fit.model, fit.columns, table, layout)
+    laid = _arrange_columns(fit.structure, fit.model, fit.columns, table, layout)
     absent = [name for name, _ in fit.pattern if name not in laid.data and name != without]
     if absent and not (without == "" and len(absent) == 1):
         warnings.warn(f"the table has no {', '.join(map(repr, absent))}, observed when the model "
@@ -101,8 +101,9 @@ def of_fit(fit: Fit, table: pd.DataFrame, layout: Layout, without: str | None = 
     return laid._replace(data={k: v for k, v in laid.data.items() if k != without})
 
 
-def _laid(structure: Structure | None, model: Any, remembered: Mapping[str, tuple[str, ...]],
-          table: pd.DataFrame, layout: Layout) -> Laid:
+def _arrange_columns(structure: Structure | None, model: Any,
+                     remembered: Mapping[str, tuple[str, ...]],
+                     table: pd.DataFrame, layout: Layout) -> Laid:
     inside = () if structure is None else (s.name for s in structure.named.values() if s.rows)
     known = [*inside, *model.inputs]  # a column has no value of what lies outside rows
     for name, columns in layout.joined.items():
@@ -121,7 +122,7 @@ def _laid(structure: Structure | None, model: Any, remembered: Mapping[str, tupl
                          f"not steps")
     plain = [name for name in table.columns if name not in joined
              and (name in known or structure is None and not joined)]
-    made = {name: table[columns[0]] if len(columns) == 1 and not _wide(structure, name)
+    made = {name: table[columns[0]] if len(columns) == 1 and not _is_vector_site(structure, name)
             else table[list(columns)] for name, columns in joined.items()}
     if not chained:
         data = {name: table[name] for name in plain} | made if joined else table[plain]
@@ -131,7 +132,7 @@ def _laid(structure: Structure | None, model: Any, remembered: Mapping[str, tupl
     arrays |= {name: value.to_numpy() for name, value in made.items()}
     still = {name for name in arrays if name in structure.named
              and structure.named[name].time is None}
-    data = {name: (_still(name, value, steps, layout.by) if name in still
+    data = {name: (_sequence_constant(name, value, steps, layout.by) if name in still
                    else _sequences(value, steps)) for name, value in arrays.items()}
     if set(data) <= still:  # something along time tells how long sequences are, were it unseen
         bare = [s.name for s in structure.sites.values() if s.rows and s.time is not None
@@ -140,8 +141,8 @@ def _laid(structure: Structure | None, model: Any, remembered: Mapping[str, tupl
     return Laid(data, len(table), steps, {**remembered, **joined})
 
 
-def _wide(structure: Structure | None, name: str) -> bool:
-    """Whether a site has cells in a row, and so is no column under another name."""
+def _is_vector_site(structure: Structure | None, name: str) -> bool:
+    """Whether a site has several cells in a row, and so is no column under another name."""
     site = None if structure is None else structure.named.get(name)
     return site is not None and len(site.cells) > (site.time is not None)
 
@@ -170,8 +171,8 @@ def _sequences(value: np.ndarray, steps: tuple[np.ndarray, ...]) -> Any:
     return np.stack(parts) if len({len(part) for part in parts}) == 1 else parts
 
 
-def _still(name: str, value: np.ndarray, steps: tuple[np.ndarray, ...],
-           by: str | None) -> np.ndarray:
+def _sequence_constant(name: str, value: np.ndarray, steps: tuple[np.ndarray, ...],
+                       by: str | None) -> np.ndarray:
     """The one value of each sequence, of a site without steps."""
     for i, places in enumerate(steps):
         own = pd.unique(pd.Series(list(value[places]), dtype=object).map(str))

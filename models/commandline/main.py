@@ -135,7 +135,7 @@ def fit(data: str, model: str, target: str | None, formula: str | None, engine: 
         click.echo(f"written to {out}", err=True)
 
 
-def _opened(fitted: str, model: str | None, settings: tuple[str, ...] = ()) -> Any:
+def _open_fit(fitted: str, model: str | None, settings: tuple[str, ...] = ()) -> Any:
     return files.open_fit(fitted, model, dict(map(learning.setting, settings)))
 
 
@@ -160,7 +160,7 @@ def predict(fitted: str, data: str, site: str | None, proba: bool, model: str | 
             layout: layouts.Layout,
             unknown: str) -> None:
     """Predict the target for every row of DATA with the model in FITTED."""
-    found, table = _opened(fitted, model, settings), files.read_table(data)
+    found, table = _open_fit(fitted, model, settings), files.read_table(data)
     _written(answers.predict(found, table, site, proba, layout._replace(unknown=unknown)), out,
              as_json)
 
@@ -178,7 +178,7 @@ def impute(fitted: str, data: str, model: str | None, settings: tuple[str, ...],
            as_json: bool, layout: layouts.Layout,
            unknown: str) -> None:
     """Fill the empty cells of DATA with their expected values."""
-    found, table = _opened(fitted, model, settings), files.read_table(data)
+    found, table = _open_fit(fitted, model, settings), files.read_table(data)
     _written(answers.impute(found, table, layout._replace(unknown=unknown)), out, as_json)
 
 
@@ -199,7 +199,7 @@ def simulate(fitted: str, rows: int, data: str | None, seed: int, model: str | N
              layout: layouts.Layout) -> None:
     """Draw new rows from the fitted model."""
     inputs = None if data is None else files.read_table(data)
-    _written(answers.simulate(_opened(fitted, model, settings), rows, seed, inputs,
+    _written(answers.simulate(_open_fit(fitted, model, settings), rows, seed, inputs,
                               layout), out, as_json)
 
 
@@ -219,7 +219,7 @@ def forecast(fitted: str, data: str, steps: int, interval: float | None, model: 
              settings: tuple[str, ...], out: str | None, as_json: bool,
              layout: layouts.Layout) -> None:
     """Forecast the steps that follow the last row of DATA, with a time series model."""
-    found, table = _opened(fitted, model, settings), files.read_table(data)
+    found, table = _open_fit(fitted, model, settings), files.read_table(data)
     _written(forecasts.forecast(found, table, steps, interval, layout), out, as_json)
 
 
@@ -237,7 +237,7 @@ def score(fitted: str, data: str, target: str | None, model: str | None,
           unknown: str) -> None:
     """Print the mean log probability of a row of DATA; with a target also how well it is
     predicted."""
-    found = answers.score(_opened(fitted, model, settings), files.read_table(data), target,
+    found = answers.score(_open_fit(fitted, model, settings), files.read_table(data), target,
                           layout._replace(unknown=unknown))
     if as_json:
         files.write_json(found)
@@ -284,7 +284,7 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
                                                           layout).data
         show(bound.explain(rows))
         return
-    _summarised(answers.fit_of(_opened(fitted, model, settings)), as_json)
+    _summarised(answers.fit_of(_open_fit(fitted, model, settings)), as_json)
 
 
 @main.command()
@@ -294,7 +294,7 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
 @json_option
 def summary(fitted: str, model: str | None, settings: tuple[str, ...], as_json: bool) -> None:
     """Print the summary of the model in FITTED: its estimates and how it was fitted."""
-    _summarised(_opened(fitted, model, settings), as_json)
+    _summarised(_open_fit(fitted, model, settings), as_json)
 
 
 def _summarised(found: Any, as_json: bool) -> None:
@@ -349,7 +349,7 @@ def report(fitted: str, data: str | None, target: str | None, out: str, model: s
            settings: tuple[str, ...], layout: layouts.Layout) -> None:
     """Write a report about a fit, one self-contained HTML file."""
     files.check_kind(out, REPORT, "report")
-    found = _opened(fitted, model, settings)
+    found = _open_fit(fitted, model, settings)
     table = None if data is None else files.read_table(data)
     rows = () if table is None else (answers.rows_of(found, table, layout),)
     if target is not None:
@@ -375,7 +375,7 @@ def convert(source: str, destination: str) -> None:
             files.check_kind(destination, FIT, "fit")
             found.save(destination)
     elif _is_bif(destination):
-        library.write_bif(answers.fit_of(_opened(source, None)), destination)
+        library.write_bif(answers.fit_of(_open_fit(source, None)), destination)
     else:
         files.write_table(files.read_table(source), destination)
     click.echo(f"written to {destination}", err=True)

@@ -27,7 +27,7 @@ def _models() -> str:
 def layout_options(command: Callable) -> Callable:
     """How a table is the data of a model with arrays, or with steps."""
     @functools.wraps(command)
-    def laid(joined: tuple[str, ...], by: str | None, **given: Any) -> Any:
+    def with_layout(joined: tuple[str, ...], by: str | None, **given: Any) -> Any:
         return command(layout=layouts.Layout(layouts.joined_of(joined), by), **given)
 
     for option in (
@@ -37,8 +37,8 @@ def layout_options(command: Callable) -> Callable:
                      help="The columns of an array argument of your own function, or the column "
                           "for an argument with another name; may be repeated."),
     ):
-        laid = option(laid)
-    return laid
+        with_layout = option(with_layout)
+    return with_layout
 
 
 def model_options(command: Callable) -> Callable:

@@ -117,7 +117,7 @@ def _tree(x, levels, classes, gate_scale, weight_scale, bias_scale, scale):
         code = jnp.zeros(x.shape[:-1], int)
         for choice, (size, _) in levels.items():
             gate = gates[choice].reshape(-1, columns, size - 1)
-            logits = _pick(jnp.tensordot(_one(x), gate, ((-1,), (1,))), code)
+            logits = _pick(jnp.tensordot(_with_intercept(x), gate, ((-1,), (1,))), code)
             code = size * code + sample(choice, dist.Categorical(logits=_full(logits)))
         _answer(x, code, weights, precision)
 
@@ -135,12 +135,12 @@ def _experts(x, leaves, classes, weight_scale, bias_scale, scale):
 
 def _answer(x, code, weights, precision):
     """The site y given the number of the expert: all experts by one product, then the row's own."""
-    found = _pick(jnp.tensordot(_one(x), weights, ((-1,), (weights.ndim - 1,))), code)
+    found = _pick(jnp.tensordot(_with_intercept(x), weights, ((-1,), (weights.ndim - 1,))), code)
     sample("y", dist.Categorical(logits=_full(found)) if precision is None
            else dist.Normal(found, precision[code] ** -0.5))
 
 
-def _one(x):
+def _with_intercept(x):
     return jnp.concatenate([jnp.ones((*x.shape[:-1], 1), x.dtype), x], -1)
 
 

@@ -8,7 +8,16 @@ from numpy.typing import ArrayLike
 
 from probml import DataError
 from probml.estimators.classifier import Classifier
-from probml.estimators.rules import ENGINE, FLAG, SEED, number, numbers, optional, parameter, whole
+from probml.estimators.rules import (
+    ENGINE,
+    FLAG,
+    SEED,
+    integer,
+    number,
+    numbers,
+    optional,
+    parameter,
+)
 from probml.estimators.validation import check_consistent_length
 from probml.models.experts.experts_frame import BRANCHES, ExpertsEstimator
 
@@ -41,7 +50,7 @@ class MixtureOfExpertsClassifier(ExpertsEstimator, Classifier):
         0.96
     """
 
-    n_experts: int = parameter(2, whole(1))
+    n_experts: int = parameter(2, integer(1))
     _: KW_ONLY
     branches: tuple[int, ...] | None = parameter(None, BRANCHES)
     gate: bool = parameter(True, FLAG)
@@ -49,9 +58,9 @@ class MixtureOfExpertsClassifier(ExpertsEstimator, Classifier):
     gate_scale: float = parameter(1.0, number(0.0, above=True))
     weight_scale: float = parameter(1.0, number(0.0, above=True))
     prior: bool = parameter(True, FLAG)
-    n_init: int | None = parameter(None, optional(whole(1)))
+    n_init: int | None = parameter(None, optional(integer(1)))
     tol: float = parameter(1e-8, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 

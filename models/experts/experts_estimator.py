@@ -13,11 +13,11 @@ from probml.estimators.rules import (
     FLAG,
     SEED,
     check,
+    integer,
     number,
     numbers,
     optional,
     parameter,
-    whole,
 )
 from probml.estimators.validation import (
     RegressorMixin,
@@ -75,7 +75,7 @@ class MixtureOfExperts(RegressorMixin, ExpertsEstimator):
         (133,)
     """
 
-    n_experts: int = parameter(2, whole(1))
+    n_experts: int = parameter(2, integer(1))
     _: KW_ONLY
     branches: tuple[int, ...] | None = parameter(None, BRANCHES)
     gate: bool = parameter(True, FLAG)
@@ -84,9 +84,9 @@ class MixtureOfExperts(RegressorMixin, ExpertsEstimator):
     weight_scale: float = parameter(10.0, number(0.0, above=True))
     scale: float = parameter(0.1, number(0.0, above=True))
     prior: bool = parameter(True, FLAG)
-    n_init: int | None = parameter(None, optional(whole(1)))
+    n_init: int | None = parameter(None, optional(integer(1)))
     tol: float = parameter(1e-8, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.estimators.estimator import Estimator, flat
-from probml.estimators.rules import Rule, whole
+from probml.estimators.rules import Rule, integer
 from probml.models.experts.experts import hierarchical_mixture_of_experts, mixture_of_experts
 from probml.models.experts.learnt import Learnt
 from probml.models.frames.complete import Complete
@@ -14,7 +14,7 @@ from probml.models.frames.complete import Complete
 
 def _is_branches(value) -> bool:
     return value is None or isinstance(value, tuple | list) and len(value) > 0 and all(
-        map(whole(2)[1], value)
+        map(integer(2)[1], value)
     )
 
 
@@ -29,7 +29,7 @@ class ExpertsEstimator(Learnt, Complete, Estimator):
     # Reading
 
     def _take(self, X, reset):
-        return self._whole(X, reset)
+        return self._require_complete(X, reset)
 
     def _standardise(self, X, weights) -> None:
         """Learn the columns' means and standard deviations: units and offsets then do not matter to

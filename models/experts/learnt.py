@@ -35,7 +35,7 @@ class Learnt:
         slopes = found[..., 1:] * unit / self._unit
         return slopes, found[..., 0] * unit - slopes @ self._centre
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         d, slope = self.n_features_in_, 1 / self._unit
         mix = np.diag(np.concatenate([[1.0], slope]))
         mix[1:, 0] = -self._centre * slope

@@ -102,8 +102,8 @@ class Columns:
         return {name: [self.labels[j] for j in js] for name, (kind, js) in self.groups.items()
                 if kind[0] == "categorical"}
 
-    def shown(self, j: int) -> str:
-        """A column in a message."""
+    def describe_column(self, j: int) -> str:
+        """A column as a message names it."""
         return f"column {self.names[j]!r}"
 
     def states(self, j: int) -> int:
@@ -124,7 +124,7 @@ class Columns:
                 continue
             whole = isinstance(X, np.ndarray) and X.dtype.kind == "f" and len(js) == X.shape[1]
             values = X if whole else np.stack(
-                [numbers_of(column_of(X, j), self.shown(j)) for j in js], 1
+                [numbers_of(column_of(X, j), self.describe_column(j)) for j in js], 1
             )
             self._refuse(values, kind[0], js)
             out[name] = values
@@ -192,19 +192,21 @@ class Columns:
             i = int(np.argmax(bad))
             if self._number(j):
                 warnings.warn(
-                    f"{self.shown(j)} has {np.asarray(column, object)[i]!r} in row {i}, which was "
-                    f"not in the training data: its {len(labels)} integers were treated as "
-                    f"categories, so such cells count as missing. Pass kinds={{{self.names[j]!r}: "
-                    f"'normal'}} (or 'poisson') before the fit to treat it as a number",
+                    f"{self.describe_column(j)} has {np.asarray(column, object)[i]!r} in row {i}, "
+                    f"which was not in the training data: its {len(labels)} integers were treated "
+                    f"as categories, so such cells count as missing. Pass "
+                    f"kinds={{{self.names[j]!r}: 'normal'}} (or 'poisson') before the fit to "
+                    f"treat it as a number",
                     UserWarning,
                     stacklevel=2,
                 )
                 return np.where(bad, -1, codes)
             shown = ", ".join(map(repr, labels[:12])) + (", …" if len(labels) > 12 else "")
             raise DataError(
-                f"{self.shown(j)} has the category {np.asarray(column, object)[i]!r} in row {i}, "
-                f"which was not in the training data; known: {shown}. Give categories={{...}} "
-                f"before the fit, or unknown='prior' to give it the prior probability"
+                f"{self.describe_column(j)} has the category {np.asarray(column, object)[i]!r} in "
+                f"row {i}, which was not in the training data; known: {shown}. Give "
+                f"categories={{...}} before the fit, or unknown='prior' to give it the prior "
+                f"probability"
             )
         return codes
 
@@ -218,5 +220,6 @@ class Columns:
             bad = values < 0 if (values < 0).any() else bad
             i, c = map(int, np.unravel_index(np.argmax(bad), bad.shape))
             sign = "Negative values in data: " if values[i, c] < 0 else ""
-            raise DataError(f"{sign}{self.shown(js[c])} is of the kind {kind!r} and must be "
+            raise DataError(
+                f"{sign}{self.describe_column(js[c])} is of the kind {kind!r} and must be "
                             f"{words}, got {values[i, c]:g} in row {i}")

@@ -22,7 +22,7 @@ class Complete:
         tags.input_tags.allow_nan = False
         return tags
 
-    def _whole(self, X, reset: bool) -> np.ndarray:
+    def _require_complete(self, X, reset: bool) -> np.ndarray:
         """X as float64 (n, d).
 
         Raises:
@@ -58,7 +58,7 @@ class Numbered(Complete):
         """
         check(self)
         self._required(y)
-        X = self._whole(X, reset=True)
+        X = self._require_complete(X, reset=True)
         y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
                         input_name="y")
         check_consistent_length(X, y)

@@ -55,7 +55,8 @@ def discrete(values) -> bool:
     """Whether numbers are few distinct whole ones, NaN unseen: more than one, and each seen several
     times; or 0 and 1."""
     values = np.asarray(values)
-    return _few(values[:GLANCE]) and (len(values) <= GLANCE or _few(values)) and (
+    return _has_few_values(values[:GLANCE]) and (len(values) <= GLANCE
+                                                 or _has_few_values(values)) and (
         _often(values) or _binary(values)
     )
 
@@ -64,11 +65,12 @@ def tied(values) -> bool:
     """Whether numbers, whole or not, take so few values that a normal fitted to them can shrink
     onto one; NaN unseen."""
     values = np.asarray(values, float)
-    return _few(values[:GLANCE], whole=False) and (len(values) <= GLANCE
-                                                   or _few(values, whole=False)) and _often(values)
+    few = _has_few_values(values[:GLANCE], whole=False) and (
+        len(values) <= GLANCE or _has_few_values(values, whole=False))
+    return few and _often(values)
 
 
-def _few(values, whole: bool = True) -> bool:
+def _has_few_values(values, whole: bool = True) -> bool:
     seen = values[~np.isnan(values)] if values.dtype.kind == "f" else values
     if whole and values.dtype.kind == "f" and not (seen == np.floor(seen)).all():
         return False

@@ -27,7 +27,7 @@ class Margin(Complete, Unsure, Classifier):
         """
         check(self)
         self._required(y)
-        X = self._whole(X, reset=True)
+        X = self._require_complete(X, reset=True)
         check_consistent_length(X, y)
         weights, kept = self._weigh(X, sample_weight)
         codes = self._codes(y, None)
@@ -59,7 +59,7 @@ class Margin(Complete, Unsure, Classifier):
 
     def _rows(self, X) -> np.ndarray:
         check_is_fitted(self)
-        return self._whole(X, reset=False)
+        return self._require_complete(X, reset=False)
 
     def predict(self, X):
         """The class of every row, as a label."""

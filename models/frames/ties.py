@@ -22,7 +22,7 @@ def warn_of_ties(columns: Columns, data: Mapping[str, np.ndarray]) -> None:
     values, where = data["normal"], columns.groups["normal"][1]
     few = [i for i in range(values.shape[1]) if tied(values[:, i])]
     kinds = ", ".join(f"{columns.names[where[i]]!r}: 'categorical'" for i in few)
-    _say([columns.shown(where[i]) for i in few], values[:, few],
+    _say([columns.describe_column(where[i]) for i in few], values[:, few],
          f"Say kinds={{{kinds}}}, or drop {'it' if len(few) == 1 else 'them'}")
 
 
@@ -72,7 +72,7 @@ def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: Any
     if flat(values).any():
         i = int(np.argmax(flat(values)))
         raise DataError(
-            f"{columns.shown(columns.groups['normal'][1][i])} is constant{where}: a normal "
-            f"distribution fitted to it has variance 0, and the likelihood is unbounded. Drop it, "
-            f"or keep prior=True"
+            f"{columns.describe_column(columns.groups['normal'][1][i])} is constant{where}: a "
+            f"normal distribution fitted to it has variance 0, and the likelihood is unbounded. "
+            f"Drop it, or keep prior=True"
         )

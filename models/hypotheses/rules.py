@@ -66,7 +66,7 @@ def association_rules(baskets: "pd.DataFrame", itemsets: Any, *, concentration: 
     hold("association_rules", concentration=(concentration, number(0.0, above=True)),
          level=(level, within(0.0, 1.0)), least_lift=(least_lift, optional(number(0.0))))
     seed = whole_seed(seed, "association_rules")
-    table, names = _held(baskets)
+    table, names = _basket_matrix(baskets)
     tail, random, records = (1 - level) / 2, np.random.default_rng(seed), []
     for members in _sets(itemsets, names):
         for left in _lefts(members):
@@ -94,7 +94,7 @@ def association_rules(baskets: "pd.DataFrame", itemsets: Any, *, concentration: 
     return out.sort_values("lift_low", ascending=False, kind="stable", ignore_index=True)
 
 
-def _held(baskets) -> tuple[np.ndarray, dict]:
+def _basket_matrix(baskets) -> tuple[np.ndarray, dict]:
     if not hasattr(baskets, "columns"):
         raise DataError(f"association_rules: expected a DataFrame with one row per basket and one "
                         f"column per item, got a {type(baskets).__name__}")

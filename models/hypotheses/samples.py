@@ -23,7 +23,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 from probml import DataError
-from probml.estimators.rules import FLAG, hold, number, whole
+from probml.estimators.rules import FLAG, hold, integer, number
 from probml.language.language import whole_seed
 from probml.models.hypotheses.tables import COLUMNS, MOST
 
@@ -70,7 +70,7 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
     import pandas as pd
 
     hold("two_samples", paired=(paired, FLAG), width=(width, number(0.0, above=True)),
-         permutations=(permutations, whole(1, MOST)))
+         permutations=(permutations, integer(1, MOST)))
     seed = whole_seed(seed, "two_samples")
     a, b = _numbers("x", x), _numbers("y", y)
     if paired and len(a) != len(b):

@@ -60,7 +60,7 @@ def screen(X: Any, y: Any, names: Any = None) -> "pd.DataFrame":
     target = _measured(pd.Series(y if np.ndim(y) == 1 else np.ravel(y)), "y")
     if len(target) != len(table):
         raise DataError(f"screen: X has {len(table)} rows, y has {len(target)}")
-    records = {name: _judged(_measured(table[name], f"column {name!r}"), target)
+    records = {name: _association(_measured(table[name], f"column {name!r}"), target)
                for name in table.columns}
     out = pd.DataFrame.from_dict(records, orient="index",
                                  columns=["kind", "rows", "information", "log_bayes_factor"])
@@ -99,7 +99,7 @@ def _measured(column, name: str):
     return column
 
 
-def _judged(column, target) -> tuple:
+def _association(column, target) -> tuple:
     seen = (column.notna() & target.notna()).to_numpy()
     x, y = column[seen], target[seen]
     sorted_x, sorted_y = _categories(x), _categories(y)

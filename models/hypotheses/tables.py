@@ -27,7 +27,7 @@ from scipy.special import gammaln, xlogy
 from scipy.stats import chi2, random_table
 
 from probml import DataError, ModelError
-from probml.estimators.rules import hold, numbers, one_of, whole
+from probml.estimators.rules import hold, integer, numbers, one_of
 from probml.language.language import whole_seed
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def dependence(table, sampling: str = "joint", *, concentration=1.0, permutation
     import pandas as pd
 
     y = _counts(table)
-    hold("dependence", permutations=(permutations, whole(1, MOST)))
+    hold("dependence", permutations=(permutations, integer(1, MOST)))
     seed = whole_seed(seed, "dependence") % 2**32  # as of RandomState
     factor = log_bayes_factor(y, sampling, concentration)
     shown = y[y.sum(1) > 0][:, y.sum(0) > 0]

@@ -14,18 +14,18 @@ from probml.estimators.rules import (
     FLAG,
     SEED,
     check_count,
+    integer,
     number,
     one_of,
     optional,
     parameter,
-    whole,
 )
 from probml.estimators.validation import (
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
 )
-from probml.models.frames.framed import Numeric
+from probml.models.frames.standardized import Numeric
 from probml.models.kernels.gaussian_process import (
     KERNELS,
     gaussian_process,
@@ -79,7 +79,7 @@ class GaussianProcess(Numeric):
     _: KW_ONLY
     separate: bool = parameter(True, FLAG)
     period: float | None = parameter(None, optional(number(0.0, above=True)))
-    n_starts: int = parameter(3, whole(1))
+    n_starts: int = parameter(3, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
@@ -127,7 +127,7 @@ class GaussianProcess(Numeric):
         self._learn(data)
         return self
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         scale, own = self._spread, self.separate
         names = {0: self._column_names} if own and self._column_names else {}
         out = {"variance": Unit(scale**2), "noise": Unit(scale),
@@ -160,7 +160,7 @@ class GaussianProcess(Numeric):
     def predict(self, X, return_std: bool = False):
         """E[f(x) | y], (n,), and with return_std the standard deviations of f(x) + noise, (n,)."""
         check_is_fitted(self, "fit_")
-        x = self._whole(X, reset=False)
+        x = self._require_complete(X, reset=False)
         cross = self._covariance(x, self._x)
         mean = self.mean_ + cross @ self._weights
         if not return_std:
@@ -176,7 +176,7 @@ class GaussianProcess(Numeric):
         """
         check_is_fitted(self, "fit_")
         check_count("sample_y", "n_samples", n_samples)
-        x = self._whole(X, reset=False)
+        x = self._require_complete(X, reset=False)
         cross = self._covariance(x, self._x)
         half = solve_triangular(self._factor[0], cross.T, lower=True)
         covariance = self._covariance(x, x) - half.T @ half
@@ -189,7 +189,7 @@ class GaussianProcess(Numeric):
         """Rows as the data of `fit_`: columns and y centred, in units of their standard
         deviations."""
         check_is_fitted(self, "fit_")
-        data = {"x": (self._whole(X, reset=False) - self._middle) / self._unit_x}
+        data = {"x": (self._require_complete(X, reset=False) - self._middle) / self._unit_x}
         return data if y is None else {
             **data, "y": (np.asarray(y, float) - self.mean_) / self._spread}
 

@@ -9,7 +9,7 @@ from probml import DataError
 from probml.estimators.classifier import Classifier
 from probml.estimators.rules import FLAG, SEED, check, number, parameter, sizes
 from probml.estimators.validation import check_is_fitted
-from probml.models.frames.standing import middle_and_unit
+from probml.models.frames.scaling import middle_and_unit
 
 
 @dataclass(eq=False, repr=False)

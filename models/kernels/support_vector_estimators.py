@@ -16,7 +16,7 @@ import numpy as np
 from probml import Fit, ModelError
 from probml.errors import ConvergenceWarning as NotConverged
 from probml.estimators.estimator import Estimator
-from probml.estimators.rules import CLASS_WEIGHT, Rule, number, one_of, parameter, whole
+from probml.estimators.rules import CLASS_WEIGHT, Rule, integer, number, one_of, parameter
 from probml.estimators.validation import (
     RegressorMixin,
     check_is_fitted,
@@ -117,7 +117,7 @@ class _Machine:
         tube."""
         check_is_fitted(self)
         quadratic, at = np.zeros(len(self._dual)), 0
-        for piece in self._pieces(self.support_vectors_):
+        for piece in self._kernel_blocks(self.support_vectors_):
             part = self._dual[:, at : at + len(piece)]
             quadratic += np.einsum("pi,pi->p", part, self._dual @ piece.T)
             at += len(piece)
@@ -125,11 +125,11 @@ class _Machine:
 
     def _sums(self, X: np.ndarray) -> np.ndarray:
         """Σ_i β_i K(x_i, x) + b of every row and pair, (n, pairs)."""
-        parts = [piece @ self._dual.T for piece in self._pieces(X)]
+        parts = [piece @ self._dual.T for piece in self._kernel_blocks(X)]
         return np.concatenate(parts) + self._bias
 
-    def _pieces(self, X: np.ndarray):
-        return self.kernel_.pieces(self._about(X), self._about(self.support_vectors_))
+    def _kernel_blocks(self, X: np.ndarray):
+        return self.kernel_.blocks(self._about(X), self._about(self.support_vectors_))
 
     @property
     def intercept_(self):
@@ -149,7 +149,7 @@ class _Machine:
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
         """Rows as the data of `fit_`: their kernel values against the support vectors, (n, n_SV),
         linear ones about the mean, and y."""
-        data = {"kernel": np.concatenate(list(self._pieces(self._rows(X))))}
+        data = {"kernel": np.concatenate(list(self._kernel_blocks(self._rows(X))))}
         return data if y is None else {**data, "y": np.asarray(y)}
 
     @property
@@ -158,7 +158,7 @@ class _Machine:
         `as_data`."""
         check_is_fitted(self)
         if not hasattr(self, "_fit"):
-            self._fit = self._known()
+            self._fit = self._fit_at_solution()
         return self._fit
 
 
@@ -217,13 +217,13 @@ class SupportVectorMachine(_Machine, Margin):
     C: float = parameter(1.0, number(0.0, above=True))
     _: KW_ONLY
     kernel: str = parameter("rbf", one_of(*KERNELS))
-    degree: int = parameter(3, whole(0))
+    degree: int = parameter(3, integer(0))
     gamma: Any = parameter("scale", GAMMA)
     coef0: float = parameter(0.0, REAL)
     class_weight: Any = parameter(None, CLASS_WEIGHT)
     decision_function_shape: str = parameter("ovr", one_of("ovr", "ovo"))
     tol: float = parameter(1e-3, number(0.0, above=True))
-    max_iter: int = parameter(10_000_000, whole(1))
+    max_iter: int = parameter(10_000_000, integer(1))
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).
@@ -291,7 +291,7 @@ class SupportVectorMachine(_Machine, Margin):
         return self.classes_[(sums[:, 0] > 0).astype(int) if len(self.classes_) == 2
                              else self._votes(sums).argmax(1)]
 
-    def _known(self) -> Fit:
+    def _fit_at_solution(self) -> Fit:
         known = support_vector_machine(classes=len(self.classes_), c=float(self.C))
         return known.at({"dual": self._dual, "bias": self._bias},
                         {"y": tuple(self.classes_.tolist())})
@@ -331,11 +331,11 @@ class SupportVectorRegression(RegressorMixin, _Machine, Numbered, Unsure, Estima
     _: KW_ONLY
     epsilon: float = parameter(0.1, number(0.0))
     kernel: str = parameter("rbf", one_of(*KERNELS))
-    degree: int = parameter(3, whole(0))
+    degree: int = parameter(3, integer(0))
     gamma: Any = parameter("scale", GAMMA)
     coef0: float = parameter(0.0, REAL)
     tol: float = parameter(1e-3, number(0.0, above=True))
-    max_iter: int = parameter(10_000_000, whole(1))
+    max_iter: int = parameter(10_000_000, integer(1))
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and numbers y (n,).
@@ -356,13 +356,13 @@ class SupportVectorRegression(RegressorMixin, _Machine, Numbered, Unsure, Estima
         vars(self).pop("_fit", None)
         return self
 
-    def _known(self) -> Fit:
+    def _fit_at_solution(self) -> Fit:
         known = support_vector_regression(c=float(self.C), epsilon=float(self.epsilon))
         return known.at({"dual": self._dual[0], "bias": self._bias[0]})
 
     def _rows(self, X) -> np.ndarray:
         check_is_fitted(self)
-        return self._whole(X, reset=False)
+        return self._require_complete(X, reset=False)
 
     def predict(self, X):
         """f(x) + b of every row, (n,)."""

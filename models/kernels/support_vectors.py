@@ -116,8 +116,8 @@ class Kernel(NamedTuple):
         out = self.gamma * square + self.coef0
         return np.tanh(out) if self.name == "sigmoid" else out**self.degree
 
-    def pieces(self, a: np.ndarray, b: np.ndarray) -> Iterator[np.ndarray]:
-        """K a few rows of a at a time."""
+    def blocks(self, a: np.ndarray, b: np.ndarray) -> Iterator[np.ndarray]:
+        """K, some rows of a at a time."""
         size = max(PIECE // max(len(b), 1), 1)
         for start in range(0, len(a), size):
             yield self(a[start : start + size], b)

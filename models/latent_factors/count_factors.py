@@ -75,7 +75,8 @@ def factorised(X: np.ndarray, k: int, prior: tuple[float, float, float, float], 
     seen = ~np.isnan(X)
     counts, mask = np.where(seen, X, 0.0), seen.astype(float)
     if columns is not None:
-        return Factors(_settled(counts, mask, k, a, b, tolerance, iterations, columns), columns, [],
+        return Factors(_fit_rows(counts, mask, k, a, b, tolerance, iterations, columns), columns,
+                       [],
                        True)
     constant = gammaln(counts + 1).sum()
     level = np.sqrt(max(counts.sum() / max(mask.sum(), 1.0), TINY) / k)
@@ -98,11 +99,10 @@ def factorised(X: np.ndarray, k: int, prior: tuple[float, float, float, float], 
     return Factors(rows, columns, history, False)
 
 
-def _settled(counts: np.ndarray, mask: np.ndarray, k: int, a: float, b: float, tolerance: float,
-             iterations: int, columns: Gammas) -> Gammas:
-    """What rows have of known parts: each row is done when its own amounts move by less than the
-    root of the tolerance, relative to them, so that they are the same whatever rows stand beside
-    it."""
+def _fit_rows(counts: np.ndarray, mask: np.ndarray, k: int, a: float, b: float, tolerance: float,
+              iterations: int, columns: Gammas) -> Gammas:
+    """The rows' amounts of known factors: each row is done when its own amounts change by less than
+    the root of the tolerance, relative to them, so that they do not depend on the other rows."""
     shape, rate = np.ones((len(counts), k)), b + mask @ columns.mean.T
     rows, now = np.arange(len(counts)), Gammas(np.ones((len(counts), k)), np.ones((1, 1)))
     geometric = now.geometric

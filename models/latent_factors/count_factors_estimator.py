@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.estimators.estimator import Estimator, Projection, absent
-from probml.estimators.rules import PARTS, SEED, check, number, parameter, whole
+from probml.estimators.rules import PARTS, SEED, check, integer, number, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted, places_of
 from probml.models.latent_factors.count_factors import Factors, factorised
 
@@ -52,9 +52,9 @@ class PoissonFactors(Projection, Estimator):
     rate: float = parameter(0.3, number(0.0, above=True))
     component_shape: float = parameter(0.3, number(0.0, above=True))
     component_rate: float = parameter(0.3, number(0.0, above=True))
-    n_init: int = parameter(5, whole(1, 10_000))
+    n_init: int = parameter(5, integer(1, 10_000))
     tol: float = parameter(1e-7, number(0.0))
-    max_iter: int = parameter(2000, whole(1))
+    max_iter: int = parameter(2000, integer(1))
     random_state: Any = parameter(None, SEED)
 
     def fit(self, X, y=None):

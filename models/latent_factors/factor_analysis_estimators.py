@@ -16,12 +16,12 @@ from probml.estimators.rules import (
     SEED,
     check,
     check_count,
+    integer,
     number,
     one_of,
     optional,
     parameter,
     sizes,
-    whole,
 )
 from probml.estimators.validation import check_is_fitted, clone, places_of
 from probml.interface.showing.estimates import Estimates, Quantity, index_of
@@ -53,7 +53,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
     loading_scale: float = parameter(10.0, number(0.0, above=True))
     scale: float = parameter(0.1, number(0.0, above=True))
     tol: float = parameter(1e-9, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
@@ -86,7 +86,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
         x = self._data(X)["x"]
         S = covariance(x, weights)
         if not self.prior:
-            self._judge(X, S)
+            self._check_rank(X, S)
         W, noise = self._begin(S)
         start = {"mean": np.zeros(d), "loadings": W, "precision": 1 / noise}
         model = self._function(k=int(k), d=d, loading_scale=float(self.loading_scale),
@@ -162,7 +162,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
                 f"dominates the data. Standardise the columns, lower scale, or use FactorAnalysis, "
                 f"which does not depend on units", RuntimeWarning, stacklevel=3)
 
-    def _judge(self, X, S) -> None:
+    def _check_rank(self, X, S) -> None:
         values = np.linalg.eigvalsh(S)[::-1]
         k, d = self.n_components, X.shape[1]
         least = 64 * np.finfo(float).eps * d
@@ -179,7 +179,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
 
     # What was learnt, in the units of X
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         names = {0: self._column_names} if self._column_names else {}
         each = np.ndim(fit.point["precision"])
         return {"loadings": Unit(self._unit[:, None], names=names),
@@ -413,13 +413,13 @@ class FactorAnalysis(_Linear):
     def _begin(self, S):
         return factors(S, self.n_components)
 
-    def _judge(self, X, S):
+    def _check_rank(self, X, S):
         if (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} is constant (n_samples={len(X)}): its "
                 f"noise is 0 and the likelihood is unbounded. Drop it, or keep prior=True"
             )
-        super()._judge(X, S)
+        super()._check_rank(X, S)
 
     @property
     def components_(self):

@@ -52,7 +52,7 @@ def coded(X: np.ndarray, atoms: np.ndarray, alpha: float, learn: bool, tolerance
     nothing = 0.5 * float((left**2).sum())
     history, converged = [nothing], False
     if not learn:
-        _settled(codes, atoms, left, mask, alpha, tolerance, iterations)
+        _code_rows(codes, atoms, left, mask, alpha, tolerance, iterations)
         return Coded(codes, atoms, history, True)
     for _ in range(iterations):
         _code(codes, atoms, left, mask, alpha)
@@ -64,10 +64,10 @@ def coded(X: np.ndarray, atoms: np.ndarray, alpha: float, learn: bool, tolerance
     return Coded(codes, atoms, history, converged)
 
 
-def _settled(codes: np.ndarray, atoms: np.ndarray, left: np.ndarray, mask: np.ndarray,
-             alpha: float, tolerance: float, iterations: int) -> None:
-    """Codes of rows under known atoms, in place: each row is done when it gains next to nothing
-    itself, so that it has the same codes whatever rows stand beside it."""
+def _code_rows(codes: np.ndarray, atoms: np.ndarray, left: np.ndarray, mask: np.ndarray,
+               alpha: float, tolerance: float, iterations: int) -> None:
+    """Codes of rows under known atoms, in place: each row is done when its own objective gains next
+    to nothing, so that its codes do not depend on the other rows."""
     rows, height = np.arange(len(left)), 0.5 * (left**2).sum(1)
     least = tolerance * height
     for _ in range(iterations):

@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import DataError
 from probml.estimators.estimator import Estimator, Projection, absent
-from probml.estimators.rules import PARTS, SEED, STARTS, check, number, parameter, whole
+from probml.estimators.rules import PARTS, SEED, STARTS, check, integer, number, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted, places_of
 from probml.models.latent_factors.sparse_coding import Coded, coded
 
@@ -49,7 +49,7 @@ class SparseCoding(Projection, Estimator):
     alpha: float = parameter(1.0, number(0.0))
     n_init: int = parameter(3, STARTS)
     tol: float = parameter(1e-7, number(0.0))
-    max_iter: int = parameter(2000, whole(1))
+    max_iter: int = parameter(2000, integer(1))
     random_state: Any = parameter(None, SEED)
 
     def fit(self, X, y=None):

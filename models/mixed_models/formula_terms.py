@@ -130,7 +130,7 @@ class Terms:
             try:
                 own = formulaic.Formula(terms)
             except Exception as error:
-                raise ModelError(f"formula({parts.text!r}): {said(error)}") from None
+                raise ModelError(f"formula({parts.text!r}): {error_text(error)}") from None
             specs.append(_matrix(parts.text, own, table).model_spec)
         found = cls(parts, tuple(str(each.formula) for each in specs),
                     tuple(map(_state, specs)), tuple(tuple(each.column_names) for each in specs))
@@ -220,7 +220,7 @@ def _matrix(text: str, source: Any, table: Any) -> Any:
     try:
         return source.get_model_matrix(table, context={"np": np}, na_action="raise")
     except Exception as error:
-        raise DataError(f"formula({text!r}): {said(error)}; the table has the columns "
+        raise DataError(f"formula({text!r}): {error_text(error)}; the table has the columns "
                         f"{list(table.columns)}") from None
 
 
@@ -299,7 +299,7 @@ def _numbers(text: str, expression: str, table: Any, missing: Any = False) -> np
                                                                        expression, re.DOTALL)
                                    else f"0 + I({expression})")
     except Exception as error:
-        raise ModelError(f"formula({text!r}): {said(error)}") from None
+        raise ModelError(f"formula({text!r}): {error_text(error)}") from None
     made = _matrix(text, parsed, table)
     if made.shape[1] != 1:
         raise ModelError(f"formula({text!r}): expected one number on the left, got the columns "
@@ -327,6 +327,6 @@ def refuse_habits(text: str) -> None:
             raise ModelError(f"formula({text!r}): {instead}")
 
 
-def said(error: Exception) -> str:
-    """What formulaic says, without colours, on one line."""
+def error_text(error: Exception) -> str:
+    """The text of an error of formulaic, without colours, on one line."""
     return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split()).rstrip(".")

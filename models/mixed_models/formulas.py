@@ -16,7 +16,13 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.models.classifiers.ordinal_regression_estimator import OrdinalRegression
-from probml.models.mixed_models.formula_terms import INTERCEPT, Terms, refuse_habits, said, written
+from probml.models.mixed_models.formula_terms import (
+    INTERCEPT,
+    Terms,
+    error_text,
+    refuse_habits,
+    written,
+)
 from probml.models.mixed_models.mixed_model_estimator import MixedModel
 from probml.models.regression.generalized_linear_estimators import GeneralizedLinearModel
 from probml.models.regression.survival_regression import DISTRIBUTIONS
@@ -210,7 +216,7 @@ def _read(text: str, table: Any) -> Formula:
         parsed = formulaic.Formula(parts.right, _context={"__formulaic_variables_available__": rest}
                                    )
     except Exception as error:
-        raise ModelError(f"formula({text!r}): {said(error)}") from None
+        raise ModelError(f"formula({text!r}): {error_text(error)}") from None
     if not isinstance(parsed, formulaic.formula.SimpleFormula):
         raise ModelError(f"formula({text!r}): write the effects of groups in brackets, y ~ x + (1 "
                          f"| group)")

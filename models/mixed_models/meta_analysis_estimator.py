@@ -16,7 +16,7 @@ from probml.models.mixed_models.meta_analysis import meta_analysis
 from probml.models.mixed_models.mixed_columns import numbers_of, table_of
 from probml.models.regression.posterior_answers import is_posterior
 from probml.models.regression.results import RegressionResults
-from probml.models.regression.targets import beside
+from probml.models.regression.targets import checked_column
 from probml.models.regression.weak_priors import BAYES, ENGINE_OR_BAYES, WEAK, middle_and_spread
 from probml.posteriors.units import Unit, of_rows, plane
 
@@ -81,7 +81,7 @@ class MetaAnalysis(RegressionResults, Estimator):
         index = labels(names, "fit(names)") if names is not None else (
             list(y.index) if hasattr(y, "iloc") else None)
         n = len(y) if hasattr(y, "__len__") else 0
-        y, error = beside(y, "y", n), beside(standard_error, "standard_error", n)
+        y, error = checked_column(y, "y", n), checked_column(standard_error, "standard_error", n)
         if y is None or error is None:
             raise DataError("MetaAnalysis.fit: expected y and standard_error, numbers (n,)")
         if not (error > 0).all():
@@ -158,7 +158,7 @@ class MetaAnalysis(RegressionResults, Estimator):
         beta = self.covariance_ @ (design.T * weights) @ y
         if posterior := is_posterior(self.fit_):
             self.covariance_ = self.fit_._covariance(self._coefficient_sites())
-            beta = np.concatenate([np.ravel(self.fit_.units[name].told(name, self.fit_.params))
+            beta = np.concatenate([np.ravel(self.fit_.units[name].convert(name, self.fit_.params))
                                    for name in self._coefficient_sites()])
         self.intercept_, self.coef_ = float(beta[0]), beta[1:]
         self.standard_errors_ = np.sqrt(np.diag(self.covariance_))

@@ -15,11 +15,11 @@ from probml.estimators.rules import (
     SEED,
     Rule,
     check,
+    integer,
     one_of,
     optional,
     parameter,
     several,
-    whole,
 )
 from probml.estimators.validation import (
     RegressorMixin,
@@ -35,7 +35,12 @@ from probml.models.regression.family_functions import mean_of_y
 from probml.models.regression.generalized_linear import ALIASES, FAMILIES, LINKS
 from probml.models.regression.posterior_answers import is_posterior, posterior_rows, predicted
 from probml.models.regression.results import RegressionResults
-from probml.models.regression.targets import COUNTS, beside, check_targets, family_of_targets
+from probml.models.regression.targets import (
+    COUNTS,
+    check_targets,
+    checked_column,
+    family_of_targets,
+)
 from probml.models.regression.weak_priors import (
     BAYES,
     ENGINE_OR_BAYES,
@@ -126,7 +131,7 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
     link: str | None = parameter(None, optional(one_of(*LINKS)))
     reml: bool = parameter(True, FLAG)
     correlated: bool = parameter(True, FLAG)
-    nodes: int | None = parameter(None, optional(whole(1)))
+    nodes: int | None = parameter(None, optional(integer(1)))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE_OR_BAYES)
 
@@ -146,17 +151,18 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
         y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
                         input_name="y")
         check_consistent_length(y, *table.values())
-        offset, trials = beside(offset, "offset", len(y)), beside(trials, "trials", len(y))
+        offset, trials = checked_column(offset, "offset", len(y)), checked_column(trials, "trials",
+                                                                                  len(y))
         self._family = family = family_of_targets(self.family, trials)
         check_targets(family, y, trials, np.arange(len(y)))
         weights, kept = self._weigh(y[:, None], sample_weight)
         each = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, float)
         self._learn_columns(table, each)
-        weak, restricted = self.engine == BAYES, self.reml and self._plain()
+        weak, restricted = self.engine == BAYES, self.reml and self._is_linear()
         self._y, self._eta = units_of(family, self.link or FAMILIES[family], y, each, True, weak)
         data = {**self._as_data(table), "y": y.astype(int) if family in COUNTS
                 else self._about(y)}
-        if weak and self._plain():
+        if weak and self._is_linear():
             refuse_exact(data.get("x"), data["y"], True)
         data |= {} if offset is None else {"offset": offset / self._eta[1]}
         data |= {} if trials is None else {"trials": trials}
@@ -173,7 +179,7 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
         engine = None if weak else self.engine or MAP(prior=False, nodes=self.nodes,
                                                       restricted=restricted)
         fit = model.fit(data, engine, weights=weights, seed=self._seed())
-        fit, planes = replace(fit, units=self._told(fit)), self._coefficient_sites()
+        fit, planes = replace(fit, units=self._parameter_units(fit)), self._coefficient_sites()
         self.covariance_ = fit._covariance(planes, data, weights)
         self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
         self.fit_ = fit._with_errors((*planes, *self._sites.values()), data, weights)
@@ -191,7 +197,7 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
         rows = {name: value for name, value in found.items() if name == "observations"}
         return {**rows, **levels, **found}
 
-    def _plain(self) -> bool:
+    def _is_linear(self) -> bool:
         """Whether y is normal with the identity link."""
         return self._family_of_y() == "normal" and self.link in (None, "identity")
 
@@ -280,7 +286,7 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
             DataError: a member that is new.
         """
         check_is_fitted(self, "fit_")
-        data = self._as_data(self._known(X))
+        data = self._as_data(self._checked_table(X))
         if y is None:
             return data
         y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
@@ -292,14 +298,14 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
         level, unit = self._y
         return (y - level) / unit
 
-    def _known(self, X) -> dict:
+    def _checked_table(self, X) -> dict:
         table = table_of(X)
         missing = [name for name in self._names if name not in table]
         if missing:
             raise DataError(f"X has no column {missing[0]!r}; it was fitted with {self._names}")
         return table
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         (level, unit), point = self._eta, fit.point
         out = {"sigma": Unit(self._y[1]), "intercept": Unit(unit, level)}
         if self._fixed:
@@ -379,17 +385,18 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
             ModelError: an interval of y that is 0 or 1; no probability.
         """
         check_is_fitted(self, "fit_")
-        table = self._known(X)
+        table = self._checked_table(X)
         x = numbers_of(table, self._fixed)
-        offset, trials = beside(offset, "offset", len(x)), beside(trials, "trials", len(x))
+        offset, trials = checked_column(offset, "offset", len(x)), checked_column(trials, "trials",
+                                                                                  len(x))
         # a mean that is linear in all parameters is that at their means
-        if interval is not None or is_posterior(self.fit_) and not self._plain():
+        if interval is not None or is_posterior(self.fit_) and not self._is_linear():
             inputs = {**self._as_data(table, new=True), "trials": trials,
                       "offset": None if offset is None else offset / self._eta[1]}
             return predicted(self.fit_, self._family_of_y(), inputs, self._y, interval)
         eta = self._linear(table, x, offset)
-        return eta if self._plain() else mean_of_y(self._family_of_y(), self._means(eta)[0],
-                                                   self._family_parameters())
+        return eta if self._is_linear() else mean_of_y(self._family_of_y(), self._means(eta)[0],
+                                                       self._family_parameters())
 
     def _linear(self, table: Mapping, x: np.ndarray, offset) -> np.ndarray:
         """The linear predictor at the modes of the effects, (n,)."""
@@ -401,9 +408,9 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
         return eta
 
     def _inverse_link(self, X, offset) -> np.ndarray:
-        table = self._known(X)
+        table = self._checked_table(X)
         x = numbers_of(table, self._fixed)
-        return self._means(self._linear(table, x, beside(offset, "offset", len(x))))[0]
+        return self._means(self._linear(table, x, checked_column(offset, "offset", len(x))))[0]
 
     def table(self):
         """A pandas table: a row for the intercept and each column of x; estimate, standard error,

@@ -13,13 +13,13 @@ from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    integer,
     number,
     numbers,
     one_of,
     optional,
     parameter,
     sizes,
-    whole,
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.frames.learning import learn_for, take
@@ -63,7 +63,7 @@ class _Columns(InUnits, Mixture):
         given |= self._prior()
         return naive_bayes(classes=k, features=self.columns_.features, target="z", **given)
 
-    def _judge(self, X, codes):
+    def _check_likelihood_is_bounded(self, X, codes):
         refuse_constant(self.columns_, self._data(X))
 
     def _doubt(self, X):
@@ -139,8 +139,8 @@ class MixedMixture(_Columns):
     alpha: float = parameter(2.0, number(0.0, above=True))
     unknown: str = parameter("refuse", one_of("refuse", "prior"))
     tol: float = parameter(1e-7, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
-    n_init: int | None = parameter(None, optional(whole(1)))
+    max_iter: int = parameter(1000, integer(1))
+    n_init: int | None = parameter(None, optional(integer(1)))
     random_state: Any = parameter(None, SEED)
     criterion: str = parameter("bic", one_of("bic", "icl", "aic"))
     prior: bool = parameter(True, FLAG)
@@ -189,8 +189,8 @@ class LatentClass(_Columns):
     alpha: float = parameter(2.0, number(0.0, above=True))
     unknown: str = parameter("refuse", one_of("refuse", "prior"))
     tol: float = parameter(1e-7, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
-    n_init: int | None = parameter(None, optional(whole(1)))
+    max_iter: int = parameter(1000, integer(1))
+    n_init: int | None = parameter(None, optional(integer(1)))
     random_state: Any = parameter(None, SEED)
     criterion: str = parameter("bic", one_of("bic", "icl", "aic"))
     prior: bool = parameter(True, FLAG)
@@ -232,8 +232,8 @@ class PoissonMixture(_Columns):
     n_components: Any = parameter(2, sizes(1))
     _: KW_ONLY
     tol: float = parameter(1e-7, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
-    n_init: int | None = parameter(None, optional(whole(1)))
+    max_iter: int = parameter(1000, integer(1))
+    n_init: int | None = parameter(None, optional(integer(1)))
     random_state: Any = parameter(None, SEED)
     criterion: str = parameter("bic", one_of("bic", "icl", "aic"))
     prior: bool = parameter(True, FLAG)

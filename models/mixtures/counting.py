@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probml import VB, DataError, ModelError, Refusal
-from probml.estimators.rules import FLAG, hold, whole
+from probml.estimators.rules import FLAG, hold, integer
 from probml.language.language import whole_seed
 from probml.models.frames.covariances import canonical
 from probml.models.mixtures.gaussian_estimator import GaussianMixture
@@ -73,7 +73,7 @@ def how_many(X: Any, sizes: Any = range(1, 9), *, covariance_type: str = "full",
 
     found = _sizes(sizes)
     X = _rows(X, found[-1])
-    hold("how_many", references=(references, whole(2, 10_000)), scale=(scale, FLAG))
+    hold("how_many", references=(references, integer(2, 10_000)), scale=(scale, FLAG))
     seed = whole_seed(seed, "how_many") % 2**32  # as scikit-learn's
     mixture = GaussianMixture(found, covariance_type=covariance_type, random_state=seed).fit(X)
     table = mixture.table_.set_index("n_components")
@@ -88,7 +88,7 @@ def how_many(X: Any, sizes: Any = range(1, 9), *, covariance_type: str = "full",
     table["within"] = [labels[k].inertia_ for k in found]
     table["gap"], table["gap_error"] = _gaps(z, found, table["within"].to_numpy(), int(references),
                                              seed)
-    some = _some(len(z), seed)
+    some = _subsample(len(z), seed)
     for name, of in (("kmeans", lambda k: labels[k].labels_[some]),
                      ("ward", lambda k: AgglomerativeClustering(k).fit_predict(z[some]))):
         table[f"silhouette_{name}"] = [_silhouette(z[some], of(k)) if 1 < k < len(some) else np.nan
@@ -179,7 +179,7 @@ def _silhouette(z, labels) -> float:
     return float(silhouette_score(z, labels)) if len(np.unique(labels)) > 1 else np.nan
 
 
-def _some(n: int, seed: int, most: int = 5000) -> np.ndarray:
+def _subsample(n: int, seed: int, most: int = 5000) -> np.ndarray:
     """Rows whose distances are all measured."""
     if n <= most:
         return np.arange(n)

@@ -15,13 +15,13 @@ from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    integer,
     number,
     numbers,
     one_of,
     optional,
     parameter,
     sizes,
-    whole,
 )
 from probml.models.frames.covariances import COVARIANCES, canonical
 from probml.models.frames.ties import warn_of_tied
@@ -104,8 +104,8 @@ class GaussianMixture(InUnits, Mixture):
     _: KW_ONLY
     covariance_type: str = parameter("full", COVARIANCE)
     tol: float = parameter(1e-7, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
-    n_init: int | None = parameter(None, optional(whole(1)))
+    max_iter: int = parameter(1000, integer(1))
+    n_init: int | None = parameter(None, optional(integer(1)))
     weights_init: Any = parameter(None, ANY)
     means_init: Any = parameter(None, ANY)
     precisions_init: Any = parameter(None, ANY)
@@ -183,7 +183,7 @@ class GaussianMixture(InUnits, Mixture):
                     precision_near(X, start["mean"], _matrix(self.covariance_type, d)), shape)
         return start
 
-    def _judge(self, X, codes):
+    def _check_likelihood_is_bounded(self, X, codes):
         if not self.covariance_type.endswith("spherical") and (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} is constant: a normal distribution "

@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import DataError
 from probml.estimators.estimator import Estimator, absent
-from probml.estimators.rules import SEED, STARTS, check, number, one_of, parameter, whole
+from probml.estimators.rules import SEED, STARTS, check, integer, number, one_of, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.models.mixtures.prototypes import fuzzy, medoids, memberships, squares
 
@@ -72,7 +72,7 @@ class KMedoids(Prototypes):
         [1 1 1]
     """
 
-    n_clusters: int = parameter(8, whole(1))
+    n_clusters: int = parameter(8, integer(1))
     _: KW_ONLY
     metric: str = parameter("euclidean", one_of(*METRICS))
     n_init: int = parameter(5, STARTS)
@@ -94,7 +94,7 @@ class KMedoids(Prototypes):
         """
         X, weights = self._begin(X, sample_weight)
         self._middle = np.nanmean(X, 0)
-        distances = self._apart(X, X)
+        distances = self._distances(X, X)
         random = np.random.default_rng(self._seed())
         found = min((medoids(distances, weights, self._first(distances, weights, random))
                      for _ in range(self.n_init)), key=lambda found: found.loss)
@@ -115,7 +115,7 @@ class KMedoids(Prototypes):
             chosen.append(int(random.choice(len(weights), p=chance / chance.sum())))
         return np.array(chosen)
 
-    def _apart(self, X, Y) -> np.ndarray:
+    def _distances(self, X, Y) -> np.ndarray:
         from sklearn.metrics.pairwise import nan_euclidean_distances, pairwise_distances
 
         if self.metric == "precomputed":
@@ -143,8 +143,8 @@ class KMedoids(Prototypes):
         check_is_fitted(self, "medoid_indices_")
         X = self._numbers(X, reset=False).astype(float)
         if self.metric == "precomputed":
-            return self._apart(X, None)[:, self.medoid_indices_].argmin(1)
-        return self._apart(X, self.cluster_centers_).argmin(1)
+            return self._distances(X, None)[:, self.medoid_indices_].argmin(1)
+        return self._distances(X, self.cluster_centers_).argmin(1)
 
 
 @dataclass(eq=False, repr=False)
@@ -180,12 +180,12 @@ class FuzzyCMeans(Prototypes):
         [[0. 1. 0.]]
     """
 
-    n_clusters: int = parameter(8, whole(1))
+    n_clusters: int = parameter(8, integer(1))
     _: KW_ONLY
     fuzziness: float = parameter(2.0, number(1.0, above=True))
     n_init: int = parameter(5, STARTS)
     tol: float = parameter(1e-9, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     random_state: Any = parameter(None, SEED)
 
     def fit(self, X, y=None, sample_weight=None):

@@ -8,7 +8,7 @@ from scipy.special import digamma, gammaln
 
 from probml import VB, DataError
 from probml.estimators.estimator import Estimator, Projection, absent
-from probml.estimators.rules import ENGINE, SEED, check, hold, number, optional, parameter, whole
+from probml.estimators.rules import ENGINE, SEED, check, hold, integer, number, optional, parameter
 from probml.estimators.validation import check_is_fitted
 from probml.models.mixtures.topics import latent_dirichlet, of_counts
 from probml.posteriors.units import Unit
@@ -54,13 +54,13 @@ class TopicModel(Projection, Estimator):
         [2, 3]
     """
 
-    n_components: int = parameter(10, whole(1))
+    n_components: int = parameter(10, integer(1))
     _: KW_ONLY
     doc_topic_prior: float | None = parameter(None, optional(number(0.0, above=True)))
     topic_word_prior: float | None = parameter(None, optional(number(0.0, above=True)))
     tol: float = parameter(1e-7, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
-    n_init: int | None = parameter(None, optional(whole(1)))
+    max_iter: int = parameter(1000, integer(1))
+    n_init: int | None = parameter(None, optional(integer(1)))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
@@ -148,7 +148,7 @@ class TopicModel(Projection, Estimator):
         import pandas as pd
 
         check_is_fitted(self, "fit_")
-        hold("TopicModel.top_words", n=(n, whole(1)))
+        hold("TopicModel.top_words", n=(n, integer(1)))
         names = np.asarray(self._column_names or range(self.components_.shape[1]), object)
         mean = self.components_ / self.components_.sum(1, keepdims=True)
         order = np.argsort(-mean, 1, kind="stable")[:, :n]

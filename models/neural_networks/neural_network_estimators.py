@@ -14,15 +14,15 @@ from probml.estimators.rules import (
     ENGINE,
     SEED,
     Rule,
+    integer,
     number,
     one_of,
     optional,
     parameter,
-    whole,
 )
 from probml.estimators.validation import check_is_fitted
-from probml.models.frames.framed import Framed, Numeric, counted
 from probml.models.frames.margins import Margin
+from probml.models.frames.standardized import Numeric, Standardized, counted
 from probml.models.neural_networks.neural_network import ACTIVATIONS, neural_network
 from probml.posteriors.units import Unit, of_rows, plane
 
@@ -32,7 +32,7 @@ FOLDS, MANY = 3, 1000  # a third of the rows is held out, each once where they a
 
 
 def _layers(value) -> bool:
-    valid = whole(1)[1]
+    valid = integer(1)[1]
     return valid(value) or isinstance(value, tuple | list) and all(map(valid, value))
 
 
@@ -41,7 +41,7 @@ OPTIMIZER: Rule = ("None or an optax optimiser", lambda v: v is None or hasattr(
 SHARE: Rule = ("a number of at least 0 and below 1", lambda v: number(0.0)[1](v) and v < 1)
 
 
-class _Network(Framed, Estimator):
+class _Network(Standardized, Estimator):
     """What both estimators share: layers, training, columns that are always standardised."""
 
     fit_intercept = True
@@ -83,7 +83,7 @@ class _Network(Framed, Estimator):
         self._found(fit)
         self.held_out_ = fit.held_out
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Of the columns in the first layer, of y in the last."""
         last = len(self._layers())
         if not last:
@@ -175,10 +175,10 @@ class NeuralNetworkClassifier(_Network, Margin):
     activation: str = parameter("tanh", one_of(*ACTIVATIONS))
     weight_scale: float | None = parameter(None, optional(number(0.0, above=True)))
     optimizer: Any = parameter(None, OPTIMIZER)
-    steps: int | None = parameter(None, optional(whole(1)))
-    batch_rows: int | None = parameter(None, optional(whole(1)))
+    steps: int | None = parameter(None, optional(integer(1)))
+    batch_rows: int | None = parameter(None, optional(integer(1)))
     held_out: float = parameter(0.0, SHARE)
-    patience: int | None = parameter(None, optional(whole(1)))
+    patience: int | None = parameter(None, optional(integer(1)))
     class_weight: Any = parameter(None, CLASS_WEIGHT)
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
@@ -250,10 +250,10 @@ class NeuralNetworkRegressor(_Network, Numeric):
     activation: str = parameter("tanh", one_of(*ACTIVATIONS))
     weight_scale: float | None = parameter(None, optional(number(0.0, above=True)))
     optimizer: Any = parameter(None, OPTIMIZER)
-    steps: int | None = parameter(None, optional(whole(1)))
-    batch_rows: int | None = parameter(None, optional(whole(1)))
+    steps: int | None = parameter(None, optional(integer(1)))
+    batch_rows: int | None = parameter(None, optional(integer(1)))
     held_out: float = parameter(0.0, SHARE)
-    patience: int | None = parameter(None, optional(whole(1)))
+    patience: int | None = parameter(None, optional(integer(1)))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 

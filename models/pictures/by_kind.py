@@ -123,7 +123,7 @@ def drawn(subject: Subject) -> list[tuple[str, str, str]]:
         for i, drawing in enumerate(KINDS.get(kind_of(fitted), ())):
             if drawing.rows and X is None:
                 continue
-            few = _few(X, y) if drawing.each else (X, y)
+            few = _subsample(X, y) if drawing.each else (X, y)
             try:
                 axes = drawing.draw(fitted, *few)
             except (ModelError, DataError, Refusal, AttributeError, KeyError):
@@ -140,16 +140,16 @@ def _close(figure: Any) -> None:
         pyplot.close(figure)
 
 
-def _few(X: Any, y: Any) -> tuple[Any, Any]:
+def _subsample(X: Any, y: Any) -> tuple[Any, Any]:
     """Every so-and-so-many-th of many rows."""
     if isinstance(X, Mapping) or not hasattr(X, "__len__") or len(X) <= MOST:
         return X, y
     rows = np.linspace(0, len(X) - 1, MOST).astype(int)
 
-    def some(values: Any) -> Any:
+    def take_rows(values: Any) -> Any:
         return values.iloc[rows] if hasattr(values, "iloc") else np.asarray(values)[rows]
 
-    return some(X), None if y is None else some(y)
+    return take_rows(X), None if y is None else take_rows(y)
 
 
 def _svg(figure: Any, name: str, drawing: Drawing) -> str:

@@ -117,7 +117,7 @@ def across(ax, words: list[str]) -> None:
                                                 "rotation_mode": "anchor"} if close else {}))
 
 
-def beside(ax, lines: int) -> None:
+def place_legend(ax, lines: int) -> None:
     """A legend, in the axes where it is short, else at their right."""
     legend(ax, **({} if lines <= SHORT else {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}))
 

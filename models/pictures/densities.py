@@ -7,11 +7,11 @@ default on a new figure, which is pyplot's where pyplot is loaded) and returns t
 import numpy as np
 
 from probml import DataError, ModelError
-from probml.estimators.rules import hold, numbers, optional, whole
-from probml.models.pictures.canvas import INK, PAPER, across, axes_of, beside, legend, palette
+from probml.estimators.rules import hold, integer, numbers, optional
+from probml.models.pictures.canvas import INK, PAPER, across, axes_of, legend, palette, place_legend
 from probml.models.pictures.pictured import Asked, ask, column_of, normals, tables
 
-_words, _number = optional(whole(1, 10_000))
+_words, _number = optional(integer(1, 10_000))
 BINS = (f"{_words}, edges in their order, or the name of a rule of numpy.histogram_bin_edges",
         lambda bins: _number(bins) or isinstance(bins, str) and bins in RULES or _edges(bins))
 RULES = ("auto", "fd", "doane", "scott", "stone", "rice", "sturges", "sqrt")
@@ -63,7 +63,7 @@ def density(fitted, X, column=0, *, bins=None, ax=None):
     ax.plot(grid, total, color=INK, linewidth=1.4, linestyle=(0, (4, 2)), label="mixture")
     ax.set_xlabel(asked.names[j])
     ax.set_ylabel("probability of a count" if whole else "density")
-    beside(ax, len(colours) + 2)
+    place_legend(ax, len(colours) + 2)
     return ax
 
 

@@ -65,7 +65,7 @@ def effects(fitted: Any, name: str | None = None, labels: Any = None, coordinate
     if index is not None and index.input in fit.names:
         labels = fit.names[index.input]
     if unit is not None:  # of an estimator: in the units of its columns, by their names
-        mean, spread = unit.told(name, {name: mean}), spread * unit.factor
+        mean, spread = unit.convert(name, {name: mean}), spread * unit.factor
         labels = unit.names.get(0) if labels is None else labels
     if mean.ndim not in (1, 2):
         raise ModelError(f"effects(name={name!r}): expected effects (levels,) or (levels, "

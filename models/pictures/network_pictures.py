@@ -133,8 +133,8 @@ def _drop(room: float, height: float, detailed: bool) -> float:
     return (room - height) / 2 if detailed else 0.0
 
 
-def _wide(text: str, points: float, weight: str = "normal") -> float:
-    """Inches, and a little for the hinting of small letters."""
+def _text_width(text: str, points: float, weight: str = "normal") -> float:
+    """The width of a text in inches, and a little for the hinting of small letters."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -144,15 +144,16 @@ def _wide(text: str, points: float, weight: str = "normal") -> float:
 
 
 def _box(node: Shown) -> tuple[float, float]:
-    labels = max((_wide(label, TEXT) for label, _ in node.bars), default=0.0)
-    bars = labels + PAD + BAR + PERCENT if node.bars else _wide(node.note, TEXT)
+    labels = max((_text_width(label, TEXT) for label, _ in node.bars), default=0.0)
+    bars = labels + PAD + BAR + PERCENT if node.bars else _text_width(node.note, TEXT)
     lines = max(len(node.bars), bool(node.note))
-    return max(bars, _wide(node.name, NAME, "bold")) + 2 * PAD, (lines + 1.15) * LINE + 2 * PAD
+    return max(bars,
+               _text_width(node.name, NAME, "bold")) + 2 * PAD, (lines + 1.15) * LINE + 2 * PAD
 
 
 def _dot(node: Shown) -> tuple[float, float]:
     lines = [node.name, *([node.note] if node.note else [])]
-    return max(DOT, *(_wide(line, TEXT) for line in lines)), DOT + 0.03 + 0.14 * len(lines)
+    return max(DOT, *(_text_width(line, TEXT) for line in lines)), DOT + 0.03 + 0.14 * len(lines)
 
 
 def _draw_box(ax, node: Shown, at, width, height, scale) -> None:

@@ -4,7 +4,7 @@ draws."""
 import numpy as np
 
 from probml import ModelError
-from probml.estimators.rules import hold, whole
+from probml.estimators.rules import hold, integer
 from probml.models.pictures.canvas import COLOURS, figure_of, listed
 
 
@@ -31,7 +31,7 @@ def calibration(report, quantities=None, *, columns=3):
     if not hasattr(report, "levels"):
         raise ModelError(f"calibration: expected the result of model.check(...), got "
                          f"{type(report).__name__}")
-    hold("calibration", columns=(columns, whole(1, 100)))
+    hold("calibration", columns=(columns, integer(1, 100)))
     rejected = report.rejected
     names = sorted(report.table.index, key=lambda name: name not in rejected)[:24]
     if quantities is not None:

@@ -127,7 +127,8 @@ def choose(given: Problem, groups, floor: float = 0.0, variance: float | None = 
         return evaluate(given, np.full(d, one), groups, floor, variance)
     if all(len(members) == 1 for members in groups):
         starts = [np.full(d, one), np.zeros(d)]
-        found = [evaluate(given, _each(given, start, variance), groups, floor, variance)
+        found = [evaluate(given, _coordinate_ascent(given, start, variance), groups, floor,
+                          variance)
                  for start in starts]
         return max(found, key=lambda scales: scales.log_evidence)
     return _several(given, groups, one, floor, variance)
@@ -245,8 +246,8 @@ def _several(given: Problem, groups, one: float, floor: float, variance: float |
     return evaluate(given, np.exp(logs)[of], groups, floor, variance)
 
 
-def _each(given: Problem, start: np.ndarray, variance: float | None,
-          sweeps: int = 1000) -> np.ndarray:
+def _coordinate_ascent(given: Problem, start: np.ndarray, variance: float | None,
+                       sweeps: int = 1000) -> np.ndarray:
     """One ratio after the other at its maximum, in closed form; a ratio of 0 leaves its column out.
 
     With everything but column j in V, s = xᵀV⁻¹x, q = xᵀV⁻¹y, Q₀ = yᵀV⁻¹y and u = 1/(1/ρ + s), the

@@ -57,7 +57,7 @@ class FromMoments(RegressionResults, RegressorMixin, Complete, Unsure, Estimator
         """(X (n, d), y (n, m), weights or None) as floats, checked."""
         check(self)
         self._required(y)
-        X = self._whole(X, reset=True)
+        X = self._require_complete(X, reset=True)
         y = y if hasattr(y, "iloc") else np.asarray(y)
         many = y.ndim == 2 and self._several
         y = check_array(y if many else column_or_1d(y, warn=True), dtype=np.float64,
@@ -71,7 +71,7 @@ class FromMoments(RegressionResults, RegressorMixin, Complete, Unsure, Estimator
 
     def _asked(self, X) -> np.ndarray:
         check_is_fitted(self, "moments_")
-        return self._whole(X, reset=False)
+        return self._require_complete(X, reset=False)
 
     def _floor(self, y, centred: bool = True) -> float:
         """The least noise variance that is looked at: the digits of y, and those of the arithmetic

@@ -9,14 +9,14 @@ import numpy as np
 
 from probml import EM, MAP, DataError, ModelError
 from probml.estimators.estimator import regiven
-from probml.estimators.rules import ENGINE, FLAG, SEED, number, one_of, optional, parameter, whole
+from probml.estimators.rules import ENGINE, FLAG, SEED, integer, number, one_of, optional, parameter
 from probml.estimators.validation import (
     check_consistent_length,
     check_is_fitted,
     check_sample_weight,
     column_or_1d,
 )
-from probml.models.frames.framed import Numeric, counted, unpenalised
+from probml.models.frames.standardized import Numeric, counted, unpenalised
 from probml.models.regression.family_functions import (
     log_density,
     mean_of_y,
@@ -33,7 +33,12 @@ from probml.models.regression.generalized_linear import (
 from probml.models.regression.posterior_answers import is_posterior, posterior_rows, predicted
 from probml.models.regression.results import RegressionResults
 from probml.models.regression.robust_regression import robust_regression
-from probml.models.regression.targets import COUNTS, beside, check_targets, family_of_targets
+from probml.models.regression.targets import (
+    COUNTS,
+    check_targets,
+    checked_column,
+    family_of_targets,
+)
 from probml.models.regression.weak_priors import (
     BAYES,
     ENGINE_OR_BAYES,
@@ -114,7 +119,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
     link: str | None = parameter(None, optional(one_of(*LINKS)))
     penalty: float = parameter(0.0, number(0.0))
     fit_intercept: bool = parameter(True, FLAG)
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE_OR_BAYES)
 
@@ -132,8 +137,8 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         given = X
         X, y, weights, rows = self._read(X, y, sample_weight)
         count = (getattr(given, "shape", None) or np.asarray(given).shape)[0]
-        offset, trials = (beside(offset, "offset", count, rows),
-                          beside(trials, "trials", count, rows))
+        offset, trials = (checked_column(offset, "offset", count, rows),
+                          checked_column(trials, "trials", count, rows))
         self._family = family = family_of_targets(self.family, trials)
         check_targets(family, y, trials, rows)
         self._link, weak = self.link or FAMILIES[family], self.engine == BAYES
@@ -199,8 +204,8 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         mu, slope = self._means(X, offset)
         variance, counts = variance_function(family, mu, trials, extra), y
         y = y / trials
-        design = (np.column_stack([np.ones(len(X)), self._framed(X)]) if self.fit_intercept
-                  else self._framed(X))
+        design = (np.column_stack([np.ones(len(X)), self._standardize(X)]) if self.fit_intercept
+                  else self._standardize(X))
         digits = self._digits(X)
         rank = int(_directions(design * np.sqrt(weights)[:, None], digits)[0].sum())
         free = weights.sum() - rank
@@ -237,8 +242,9 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         return getattr(self, "_family", self.family)
 
     def _inverse_link(self, X, offset) -> np.ndarray:
-        X = self._whole(X, reset=False)
-        return self._means(X, 0.0 if offset is None else beside(offset, "offset", len(X)))[0]
+        X = self._require_complete(X, reset=False)
+        return self._means(X,
+                           0.0 if offset is None else checked_column(offset, "offset", len(X)))[0]
 
     def _learn_errors(self, root: np.ndarray, unknown: np.ndarray) -> None:
         """The covariance of (b, β), and their standard errors as the summary has them: of a
@@ -293,13 +299,14 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
             ModelError: an interval of y that is 0 or 1; no probability.
         """
         check_is_fitted(self, "coef_")
-        X = self._whole(X, reset=False)
-        offset, trials = beside(offset, "offset", len(X)), beside(trials, "trials", len(X))
+        X = self._require_complete(X, reset=False)
+        offset, trials = checked_column(offset, "offset", len(X)), checked_column(trials, "trials",
+                                                                                  len(X))
         family = self._family_of_y()
         if interval is None and not is_posterior(self.fit_):
             return mean_of_y(family, self._means(X, 0.0 if offset is None else offset)[0],
                              self._family_parameters())
-        inputs = {"x": self._framed(X), "trials": trials,
+        inputs = {"x": self._standardize(X), "trials": trials,
                   "offset": None if offset is None else offset / self._slope}
         return predicted(self.fit_, family, inputs, (self._level, self._spread), interval)
 
@@ -310,7 +317,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         mu, y = self._inverse_link(X, offset), column_or_1d(np.asarray(y, float))
         check_consistent_length(mu, y)
         weights = check_sample_weight(sample_weight, y, dtype=float, ensure_non_negative=True)
-        trials = np.ones(len(y)) if trials is None else beside(trials, "trials", len(y))
+        trials = np.ones(len(y)) if trials is None else checked_column(trials, "trials", len(y))
         y, family, extra = y / trials, self._family_of_y(), self._family_parameters()
         null = np.full_like(y, np.average(y, weights=weights * trials))
         if family in ZEROS:
@@ -382,7 +389,7 @@ class RobustRegression(RegressionResults, Numeric):
     penalty: float = parameter(0.0, number(0.0))
     fit_intercept: bool = parameter(True, FLAG)
     tol: float = parameter(1e-9, number(0.0))
-    max_iter: int = parameter(1000, whole(1))
+    max_iter: int = parameter(1000, integer(1))
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
@@ -456,7 +463,7 @@ class RobustRegression(RegressionResults, Numeric):
         if interval is not None:
             return predicted(self.fit_, "student_t", self.as_data(X), (self._level, self._spread),
                              interval)
-        return self._whole(X, reset=False) @ self.coef_ + self.intercept_
+        return self._require_complete(X, reset=False) @ self.coef_ + self.intercept_
 
     def row_weights(self, X, y):
         """The expected precision of every row given y, (df + 1) / (df + (residual/scale)²), (n,):

@@ -21,7 +21,7 @@ from probml.models.regression.family_functions import (
     variance_function,
 )
 from probml.models.regression.posterior_answers import is_posterior
-from probml.models.regression.targets import beside
+from probml.models.regression.targets import checked_column
 from probml.posteriors.units import in_units
 
 DRAWS = 4000  # of a posterior, for quantiles
@@ -177,7 +177,7 @@ class RegressionResults:
         hold("residuals", kind=(kind, KINDS))
         check_is_fitted(self, "fit_")
         y = self._numbers_of(y)
-        trials = beside(trials, "trials", len(y))
+        trials = checked_column(trials, "trials", len(y))
         family, extra = self._family_of_y(), self._family_parameters()
         if family == "binomial" and trials is None:
             raise DataError("residuals: family 'binomial' needs trials=, an array (n,)")

@@ -31,7 +31,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
-from probml.estimators.rules import hold, whole
+from probml.estimators.rules import hold, integer
 from probml.models.regression.moments import Moments, moments
 from probml.models.summaries.former_names import INTERCEPT
 from probml.models.summaries.regressions import spline_tables
@@ -132,7 +132,7 @@ def _knots(knots) -> bool:
     found = _floats(knots)
     if found is None or found.ndim > 1:
         return False
-    return found.ndim == 1 or whole(0, 100_000)[1](knots)
+    return found.ndim == 1 or integer(0, 100_000)[1](knots)
 
 
 def _vector(z) -> np.ndarray:

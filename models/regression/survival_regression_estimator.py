@@ -12,7 +12,7 @@ from probml.assessment.intervals import Interval
 from probml.estimators.estimator import absent
 from probml.estimators.rules import FLAG, SEED, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
-from probml.models.frames.framed import Numeric, counted
+from probml.models.frames.standardized import Numeric, counted
 from probml.models.regression.posterior_answers import is_posterior
 from probml.models.regression.results import DRAWS, RegressionResults
 from probml.models.regression.survival_regression import (
@@ -25,7 +25,7 @@ from probml.models.regression.survival_regression import (
     CensoredLogTime,
     survival_regression,
 )
-from probml.models.regression.targets import beside
+from probml.models.regression.targets import checked_column
 from probml.models.regression.weak_priors import BAYES, ENGINE_OR_BAYES
 from probml.posteriors.units import Unit, in_units
 
@@ -135,7 +135,8 @@ class SurvivalRegression(RegressionResults, Numeric):
         if times.ndim == 2 and times.shape[1] == 2 and event is None:
             low, high = times.T
         elif times.ndim == 1:
-            event = np.ones(len(times)) if event is None else beside(event, "event", len(times))
+            event = np.ones(len(times)) if event is None else checked_column(event, "event",
+                                                                             len(times))
             if not np.isin(event, (0, 1)).all():
                 row = int(np.argmin(np.isin(event, (0, 1))))
                 raise DataError(f"event is {event[row]:g} in row {row}: expected 1, the event, or "
@@ -152,22 +153,22 @@ class SurvivalRegression(RegressionResults, Numeric):
                             f"above 0, the earlier first")
         return low, high
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
-        units = super()._told(fit)
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
+        units = super()._parameter_units(fit)
         units.pop("y", None)
         return units
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
         """Rows as the data of `fit_`: columns centred and scaled; y (n,) are times of events."""
         check_is_fitted(self, "fit_")
-        x = self._framed(self._whole(X, reset=False))
+        x = self._standardize(self._require_complete(X, reset=False))
         logs = np.full(len(x), 0.0) if y is None else np.log(np.asarray(y, float)) - self._level
         data = {"x": x, "kind": np.zeros(len(x), int), "upper": logs}
         return data if y is None else {**data, "y": logs}
 
     def _linear(self, X) -> np.ndarray:
         check_is_fitted(self, "fit_")
-        return self._whole(X, reset=False) @ self.coef_ + self.intercept_
+        return self._require_complete(X, reset=False) @ self.coef_ + self.intercept_
 
     def _quantile(self, eta: np.ndarray, share: float) -> np.ndarray:
         with jax.enable_x64(True):
@@ -209,7 +210,7 @@ class SurvivalRegression(RegressionResults, Numeric):
         if is_posterior(self.fit_):
             draws = self.fit_.draws(DRAWS)
             draws = {**draws, **in_units(self.fit_.units, draws)}
-            eta = (self._whole(X, reset=False) @ np.asarray(draws["beta"], float).T
+            eta = (self._require_complete(X, reset=False) @ np.asarray(draws["beta"], float).T
                    + np.asarray(draws.get("intercept", 0.0), float)).T
             scale = np.reshape(draws.get("scale", scale), (-1, 1))
         above = ERRORS[DISTRIBUTIONS[self.distribution]][1]

@@ -26,8 +26,9 @@ def family_of_targets(family: str, trials: np.ndarray | None) -> str:
     return "bernoulli" if family == "binomial" and trials is None else family
 
 
-def beside(values, name: str, count: int, rows: np.ndarray | None = None) -> np.ndarray | None:
-    """A column beside X, checked.
+def checked_column(values, name: str, count: int,
+                   rows: np.ndarray | None = None) -> np.ndarray | None:
+    """A column that goes with X, checked.
 
     Args:
         count: the rows of X. rows: the numbers of those that are kept; None: all.

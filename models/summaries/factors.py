@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import numpy as np
 
-from probml.interface.showing.estimates import Estimates, Quantity, beside, index_of
+from probml.interface.showing.estimates import Estimates, Quantity, index_of, join_columns
 from probml.interface.showing.summary import Table
 
 
@@ -47,7 +47,7 @@ def factor_tables(estimates: Estimates, rotation: Callable | None = None) -> lis
     both = estimates.function(lambda loadings, precision: jnp.sqrt(
         (loadings**2).sum(-1) + 1 / precision), "loadings", "precision")
     located = Quantity.stacked([mean, both])
-    return [beside("Loadings", table, shares),
+    return [join_columns("Loadings", table, shares),
             estimates.across("Means and standard deviations", items, ["mean", "sd"], located)]
 
 

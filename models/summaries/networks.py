@@ -26,22 +26,22 @@ def network_tables(estimates: Estimates) -> list[Table]:
             out.append(estimates.across(
                 f"P({name}{' | ' if parents else ''}{', '.join(parents)})", rows,
                 estimates.labels(name, sizes[name], name),
-                estimates.of(f"{name}.table").map(partial(_wide, sizes[name]))))
+                estimates.of(f"{name}.table").map(partial(_reshape_rows, sizes[name]))))
             continue
         numbers = [parent for parent in parents if parent not in sizes]
-        found = [estimates.of(f"{name}.intercept").map(partial(_wide, 1))]
+        found = [estimates.of(f"{name}.intercept").map(partial(_reshape_rows, 1))]
         if numbers:
             found.append(estimates.of(f"{name}.slope").map(
-                partial(_wide, len(numbers))))
+                partial(_reshape_rows, len(numbers))))
         found.append(estimates.function(lambda precision: precision**-0.5,
-                                        f"{name}.precision").map(partial(_wide, 1)))
+                                        f"{name}.precision").map(partial(_reshape_rows, 1)))
         joined = Quantity.concatenated(found, 1)
         heading = f"{name} ~ {' + '.join(parents)}" if parents else f"{name} ~ 1"
         out.append(estimates.across(heading, rows, ["Intercept", *numbers, "residual sd"], joined))
     return out
 
 
-def _wide(width: int, each: np.ndarray) -> np.ndarray:
+def _reshape_rows(width: int, each: np.ndarray) -> np.ndarray:
     return np.reshape(each, (-1, width))
 
 

@@ -12,9 +12,9 @@ import numpyro.distributions as dist
 
 from probml import DataError
 from probml.estimators.estimator import Estimator, absent
-from probml.estimators.rules import SEED, check, number, optional, parameter, whole
+from probml.estimators.rules import SEED, check, integer, number, optional, parameter
 from probml.estimators.validation import check_is_fitted, column_or_1d
-from probml.models.frames.standing import middle_and_unit
+from probml.models.frames.scaling import middle_and_unit
 
 LIKELIHOODS: dict[str, Callable] = {
     "normal": lambda score: dist.Normal(score, 1.0),
@@ -110,10 +110,10 @@ class Boosted(Estimator):
 
     likelihood: Any = parameter("normal", LIKELIHOOD)
     _: KW_ONLY
-    n_estimators: int = parameter(200, whole(1, 1_000_000))
+    n_estimators: int = parameter(200, integer(1, 1_000_000))
     learning_rate: float = parameter(0.1, number(0.0, above=True))
-    max_depth: int | None = parameter(3, optional(whole(1)))
-    min_samples_leaf: int = parameter(1, whole(1))
+    max_depth: int | None = parameter(3, optional(integer(1)))
+    min_samples_leaf: int = parameter(1, integer(1))
     validation_fraction: float = parameter(0.0, (
         "a number of at least 0 and below 1", lambda v: isinstance(v, int | float | np.number)
         and not isinstance(v, bool) and 0 <= v < 1))

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from probml.estimators.classifier import Classifier
-from probml.estimators.rules import FLAG, SEED, check, number, optional, parameter, whole
+from probml.estimators.rules import FLAG, SEED, check, integer, number, optional, parameter
 from probml.estimators.validation import check_is_fitted
-from probml.models.frames.standing import middle_and_unit
+from probml.models.frames.scaling import middle_and_unit
 from probml.models.trees.prunings import Grown, shares, weighed
 
 UNIT: Any = ("a number between 0 and 1",
@@ -57,8 +57,8 @@ class EvidenceTree(Classifier):
     concentration: float = parameter(1.0, number(0.0, above=True))
     base: float = parameter(0.95, UNIT)
     power: float = parameter(1.0, number(0.0))
-    max_depth: int | None = parameter(None, optional(whole(1)))
-    min_samples_leaf: int = parameter(1, whole(1))
+    max_depth: int | None = parameter(None, optional(integer(1)))
+    min_samples_leaf: int = parameter(1, integer(1))
     random_state: Any = parameter(None, SEED)
 
     def fit(self, X, y, sample_weight=None):

@@ -8,7 +8,7 @@ import numpy as np
 from numpyro.diagnostics import split_gelman_rubin
 
 from probml.estimators.classifier import Classifier
-from probml.estimators.rules import PARTS, SEED, STARTS, check, number, parameter, whole
+from probml.estimators.rules import PARTS, SEED, STARTS, check, integer, number, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.models.trees.sampled_trees import Chain
 
@@ -51,9 +51,9 @@ class SampledTree(Classifier):
         1.0
     """
 
-    draws: int = parameter(250, whole(2, 1_000_000))
+    draws: int = parameter(250, integer(2, 1_000_000))
     _: KW_ONLY
-    warmup: int = parameter(1000, whole(0, 10_000_000))
+    warmup: int = parameter(1000, integer(0, 10_000_000))
     thin: int = parameter(4, PARTS)
     chains: int = parameter(4, STARTS)
     concentration: float = parameter(1.0, number(0.0, above=True))
@@ -98,10 +98,10 @@ class SampledTree(Classifier):
         if self.r_hat_ > APART:
             warnings.warn(f"SampledTree: chains disagree, R̂ of the log density is "
                           f"{self.r_hat_:.2f}, and the probabilities of the training rows differ "
-                          f"by {self._apart(X):.2g} from their mean on average: chains rarely move "
-                          f"between trees when rows are many, so more draws help little. "
-                          f"predict_proba is the mean of all chains: raise chains (now "
-                          f"{self.chains}), or use EvidenceTree, which needs no chains",
+                          f"by {self._chain_discrepancy(X):.2g} from their mean on average: "
+                          f"chains rarely move between trees when rows are many, so more draws "
+                          f"help little. predict_proba is the mean of all chains: raise chains "
+                          f"(now {self.chains}), or use EvidenceTree, which needs no chains",
                           ConvergenceWarning, stacklevel=2)
         return self
 
@@ -112,8 +112,9 @@ class SampledTree(Classifier):
             found = float(split_gelman_rubin(self.log_density_))
         return found if np.isfinite(found) else np.inf  # each chain stayed where it was
 
-    def _apart(self, X) -> float:
-        """How far the probabilities of each chain are from those of all, on average."""
+    def _chain_discrepancy(self, X) -> float:
+        """The mean absolute difference between the probabilities of each chain and those of all
+        chains."""
         own = np.array([sum(tree.predict(X) for tree in trees) / len(trees)
                         for trees in self.trees_])
         return float(np.abs(own - own.mean(0)).mean())

@@ -17,7 +17,7 @@ import numpy as np
 from probml import errors
 from probml.assessment import refits
 from probml.assessment.pages.html import noted, records_of, table
-from probml.assessment.pages.terminal import ended, told
+from probml.assessment.pages.terminal import ended, rich_report
 from probml.assessment.simulated import filled, simulated, template
 from probml.dataset import dataset
 from probml.engines import NUTS, Exact
@@ -132,8 +132,8 @@ class Certificate:
     def __rich__(self) -> Any:
         tables = (("quantities", self.table), ("prior predictive distribution of the data",
                                                self.prior_predictive))
-        return told([ended(self.passed, str(self).partition("\n")[0])],
-                    [(title, records_of(found)) for title, found in tables])
+        return rich_report([ended(self.passed, str(self).partition("\n")[0])],
+                           [(title, records_of(found)) for title, found in tables])
 
 
 def _fault(levels: np.ndarray) -> str:
@@ -198,7 +198,7 @@ def _with_posterior(engine: Engine) -> Engine:
     return engine
 
 
-def _short(engine: Any) -> str:
+def _describe_engine(engine: Any) -> str:
     """An engine without the settings that it has by default."""
     if not is_dataclass(engine):
         return repr(engine)
@@ -313,7 +313,8 @@ def _certificate(model, engine, how, held, levels, effective, failures, predicti
     table = pd.DataFrame.from_dict(records, orient="index")
     if how:
         notes.append(f"each simulation: {how}, thinned to at most {RANKS} draws")
-    return Certificate(repr(model), _short(engine), held.table.rows, levels, table, predictive,
+    return Certificate(repr(model), _describe_engine(engine), held.table.rows, levels, table,
+                       predictive,
                        effective, failures, tuple(notes), bins)
 
 

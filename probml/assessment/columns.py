@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.jaxpr.program import evaluate
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 

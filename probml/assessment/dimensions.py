@@ -14,8 +14,8 @@ from probml.dataset.coding.indices import bounds, together
 from probml.errors import ModelError
 from probml.jaxpr.levels import Level
 from probml.jaxpr.program import evaluate
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.queries.fitted import Fitted
 from probml.structure import indices
 from probml.structure.structure import Structure
@@ -55,14 +55,15 @@ class Dimensions:
                     return free
         raise AssertionError("a hundred dimensions of one name")
 
-    def _plain(self, name: str, shape: tuple, start: int) -> list[str]:
+    def _name_axes(self, name: str, shape: tuple, start: int) -> list[str]:
+        """Default names of the axes of a shape, numbered from `start`."""
         return [self._name(f"{name}_dim_{start + i}", (name, start + i), size)
                 for i, size in enumerate(shape)]
 
-    def outside(self, name: str) -> tuple[str, ...]:
+    def of_parameter(self, name: str) -> tuple[str, ...]:
         """Of a site outside rows: its plates, then axes of an event."""
         site = self.structure.named[name]
-        dims = self._plain(name, site.shape, 0)
+        dims = self._name_axes(name, site.shape, 0)
         plates = dict(site.plates)
         # the first is the outermost and has the last batch axis, unless dim= was given
         for i, (plate, size) in enumerate(site.plates):
@@ -78,12 +79,12 @@ class Dimensions:
                 self.coords[dim] = _array(self.entries[name, axis])
         return tuple(dims)
 
-    def inside(self, name: str) -> tuple[str, ...]:
+    def of_row_site(self, name: str) -> tuple[str, ...]:
         """Of a site inside rows: rows, its plates, axes of an event, of which one may be the steps
         of a chain."""
         site = self.structure.named[name]
         shape = site.along(self.held.steps)
-        dims = self._plain(name, shape, 0)
+        dims = self._name_axes(name, shape, 0)
         for i, (plate, size) in enumerate(p for p in site.plates if p[0] != "rows"):
             dims[i] = self._name(plate, ("plate", plate), size)
         if site.time is not None:
@@ -91,14 +92,14 @@ class Dimensions:
         self._along_columns(name, dims)
         return (self.rows, *dims)
 
-    def framed(self, name: str, shape: tuple[int, ...], batch: int,
-               frames: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
+    def of_plated_site(self, name: str, shape: tuple[int, ...], batch: int,
+                       frames: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
         """Of what a function observes in plates of its own.
 
         Args:
             batch: axes that are no event's; frames: (plate, its axis from the right of these).
         """
-        dims = self._plain(name, shape, 0)
+        dims = self._name_axes(name, shape, 0)
         for plate, dim in frames:
             if shape[batch + dim] != 1:
                 dims[batch + dim] = self._name(plate, ("plate", plate), shape[batch + dim])
@@ -106,7 +107,7 @@ class Dimensions:
 
     def covariate(self, name: str) -> tuple[str, ...]:
         """Of an input."""
-        dims = self._plain(name, self.held.table.inputs[name].shape[1:], 0)
+        dims = self._name_axes(name, self.held.table.inputs[name].shape[1:], 0)
         if name in self.structure.timed:
             dims[0] = self._name("step", ("plate", "step"), self.held.steps)
         self._along_columns(name, dims)
@@ -142,7 +143,7 @@ def named_entries(fit: Fitted, labels: Any) -> dict[tuple[str, int], tuple]:
     said = {(name, axis): tuple(names) for name, unit in fit.units.items()
             for axis, names in unit.names.items()}
     found = (_classes(structure, labels) | along(structure, known) | entries(structure, labels)
-             | _stated(structure, labels) | said)
+             | _state_axis_labels(structure, labels) | said)
     return _derived(structure, found) | found
 
 
@@ -152,8 +153,8 @@ def _derived(structure: Structure,
     stand: `a = mu + tau * z` has the names of z."""
     out: dict[tuple[str, int], tuple] = {}
     for name in structure.derived if found else ():
-        for axis, standing in enumerate(indices.standing(structure.programs, structure.sites,
-                                                           name)[0]):
+        for axis, standing in enumerate(indices.parameter_axes(structure.programs, structure.sites,
+                                                                 name)[0]):
             size = structure.named[name].shape[axis]
             told = {tuple(_shifted(found[own], shift, size)) for *own, shift in standing
                     for own in [tuple(own)] if own in found}
@@ -175,7 +176,7 @@ def _classes(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
         site = structure.sites.get(z)
         if site is None or site.states != len(own) or not site.kind.startswith("Categorical"):
             continue
-        (axes, *_) = indices.standing(structure.programs, structure.sites, z)
+        (axes, *_) = indices.parameter_axes(structure.programs, structure.sites, z)
         for parameter, axis, shift in axes[-1] if axes else ():
             if parameter in structure.sites:
                 size = structure.sites[parameter].shape[axis]
@@ -192,8 +193,8 @@ def entry(name: str, index: tuple[int, ...], entries: dict[tuple[str, int], tupl
     return f"{name}[{', '.join(map(str, words))}]"
 
 
-def _stated(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
-    """(parameter, axis) → the labels of the site whose states number it."""
+def _state_axis_labels(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
+    """(parameter, axis) → the labels of the site whose states number that axis."""
     picked, out = _picked(structure, labels), {}
     for name in structure.parameters:
         site = structure.sites[name]

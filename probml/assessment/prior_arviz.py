@@ -56,5 +56,5 @@ def groups(fit: Fitted, held: dataset.Data, names: Dimensions, count: int, outsi
     drawn = simulate_sets(structure, (*own, *seen), given, held.table.inputs, random_key(0), count,
                           n, held.steps)
     chain = {name: np.asarray(value)[None] for name, value in drawn.items()}
-    return {"prior": group({name: chain[name] for name in own}, names.outside),
-            "prior_predictive": group({name: chain[name] for name in seen}, names.inside)}
+    return {"prior": group({name: chain[name] for name in own}, names.of_parameter),
+            "prior_predictive": group({name: chain[name] for name in seen}, names.of_row_site)}

@@ -21,8 +21,8 @@ from probml.errors import DataError, ModelError, Refusal
 from probml.evidence.passes import log_evidence
 from probml.fits import fitting
 from probml.fits.double import precise
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 from probml.posteriors.relabelling import Exchange, exchanges
 from probml.structure.trace import trace
@@ -72,7 +72,7 @@ def all_of(
     double, host = jax.config.jax_enable_x64, jax.default_backend() == "cpu"
     judged, failures, workers = {}, {}, min(2, os.cpu_count() or 1) if host else 1
 
-    def one(i):
+    def refit_one(i):
         try:
             with jax.enable_x64(double):  # this thread's, as the one's that asks
                 judged[i] = _fitted(engine, replace(problems[i], seed=seed + i), at[i], draws)
@@ -83,8 +83,8 @@ def all_of(
         bar.update(len(judged) + len(failures), float("nan"))
 
     with Progress("check", len(sets), progress) as bar:
-        one(0)  # compiles what the others use
-        in_threads(bar, one, range(1, len(sets)), workers)
+        refit_one(0)  # compiles what the others use
+        in_threads(bar, refit_one, range(1, len(sets)), workers)
     return judged, dict(sorted(failures.items()))
 
 
@@ -92,19 +92,20 @@ def _of_many(engine: Engine, problems: Sequence[Problem], found: Many, truth: Se
              draws: int) -> tuple[dict[int, Drawn], dict[int, str]]:
     """Of posteriors that were found together; those that are missing once more in double."""
 
-    def judge(problems, values):
-        return {i: _judged(problems[i].plan, each, truth[i], problems[i].rows, problems[i].known,
-                           found.chain) for i, each in values.items()}
+    def with_likelihoods(problems, values):
+        return {i: _with_log_likelihoods(problems[i].plan, each, truth[i], problems[i].rows,
+                                         problems[i].known,
+                                         found.chain) for i, each in values.items()}
 
-    judged = judge(problems, found.values)
+    judged = with_likelihoods(problems, found.values)
     left = [i for i in range(len(problems)) if i not in judged]
     if left and not jax.config.jax_enable_x64:
         with jax.enable_x64(True):
             again = [_anew(engine, problems[i]) for i in left]
             again = [replace(problem, plan=again[0].plan) for problem in again]
             values = engine.many(again, draws).values
-            judged |= judge(dict(zip(left, again, strict=True)),
-                            {left[j]: each for j, each in values.items()})
+            judged |= with_likelihoods(dict(zip(left, again, strict=True)),
+                                       {left[j]: each for j, each in values.items()})
     if not judged:
         raise Refusal(f"{type(engine).__name__}: {found.why}, for every simulated data set")
     return judged, {i: found.why for i in range(len(problems)) if i not in judged}
@@ -133,13 +134,14 @@ def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Dra
     def attempt() -> _Ran:
         at = problem if jax.config.jax_enable_x64 == double else _anew(engine, problem)
         outcome = engine.run(fitting.reduced(engine, at))
-        return _Ran(at.plan, at.rows, at.known, fitting.judged(at.plan, outcome, at.known,
-                                                                   at.rows))
+        return _Ran(at.plan, at.rows, at.known, fitting.check_precision(at.plan, outcome, at.known,
+                                                                            at.rows))
 
-    ran, note = precise(attempt, lambda ran: ran.outcome, engine.held, digits.lost(problem.data))
+    ran, note = precise(attempt, lambda ran: ran.outcome, engine.uses_prior,
+                        digits.find_precision_loss(problem.data))
     with jax.enable_x64(double or note is not None):
         values, chain = _values(engine, ran, problem.seed, draws)
-        return _judged(ran.plan, values, truth, ran.rows, ran.known, chain)
+        return _with_log_likelihoods(ran.plan, values, truth, ran.rows, ran.known, chain)
 
 
 def _values(engine: Engine, ran: _Ran, seed: int, draws: int) -> tuple[dict[str, np.ndarray], bool]:
@@ -157,7 +159,9 @@ def _values(engine: Engine, ran: _Ran, seed: int, draws: int) -> tuple[dict[str,
     return jax.device_get(found.draw(plan, known, draws, seed)), False
 
 
-def _judged(plan: Plan, values: Mapping, truth: Mapping, rows, known: Known, chain: bool) -> Drawn:
+def _with_log_likelihoods(plan: Plan, values: Mapping, truth: Mapping, rows, known: Known,
+                          chain: bool) -> Drawn:
+    """Draws with the log-likelihood of each, and of the true parameters where all are known."""
     own = {name: values[name] for name in plan.free}
     true = np.nan
     if all(name in truth for name in plan.free):

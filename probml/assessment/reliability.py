@@ -153,8 +153,8 @@ def calibration(
                        curves, strategy)
 
 
-def judge(fit: Fitted, data: Any, site: str | None, plug_in: bool, bins: int,
-          strategy: str) -> Calibration:
+def compute_calibration(fit: Fitted, data: Any, site: str | None, plug_in: bool, bins: int,
+                        strategy: str) -> Calibration:
     """See Fit.calibration."""
     held = fit._read(data)
     held.structure.need_rows("calibration")

@@ -101,10 +101,10 @@ def replicated(fit: Fitted, held: dataset.Data, columns: Mapping[str, tuple] = M
     statistics: list[Statistic] = []
     bins: list[Bins] = []
     for name in names:
-        shown = np.asarray(held.table.columns[name].shown, float)
+        shown = np.asarray(held.table.columns[name].values_or_nan, float)
         again = np.where(np.isnan(shown), np.nan, made[name])
         if name in fit.units:
-            shown, again = (fit.units[name].told(name, {name: each}) for each in (shown, again))
+            shown, again = (fit.units[name].convert(name, {name: each}) for each in (shown, again))
         names_of = columns.get(name) or fit.columns.get(name, ())
         low = 0 if sites[name].finite else sites[name].low or 0
         for i, (label, at) in enumerate(_cells(fit, name, shown.shape[1:], names_of)):

@@ -3,18 +3,18 @@
 import math
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 from probml.assessment import dimensions, either_arviz, prior_arviz, whole_arviz
-from probml.assessment.inside import at_draws, row_latents, row_values
+from probml.assessment.row_draws import at_draws, row_latents, row_values
 from probml.dataset import dataset
 from probml.dataset.frames import shortest
 from probml.device import layout, load
-from probml.engines.engine import short
+from probml.engines.engine import short_name
 from probml.errors import ModelError, Refusal
 from probml.fits.standard_errors import WORDS, Widths
 from probml.numerics.transfer import random_key
@@ -115,7 +115,7 @@ def _ways(fit: Fitted, asked: Collection[str] = ()) -> dict[str, np.ndarray]:
     for, alone."""
     names = {*fit.point, *fit.belief.partly}
     if fit.belief.exact:
-        mixed = {name: unit for name, unit in fit.units.items() if not unit.alone}
+        mixed = {name: unit for name, unit in fit.units.items() if not unit.is_elementwise}
         mixed = {*mixed, *(other for unit in mixed.values() for other in unit.others)}
         names &= {*mixed, *asked}
     if not (fit.belief.varies and names):
@@ -129,7 +129,7 @@ def posterior_deviations(fit: Fitted) -> dict[str, np.ndarray]:
         return {}
     ways, alone = deviations(_ways(fit)), fit.point if fit.belief.exact else fit.belief.partly
     factors = {name: fit.units[name].factor if name in fit.units else 1.0 for name in alone
-               if name not in ways and (name not in fit.units or fit.units[name].alone)}
+               if name not in ways and (name not in fit.units or fit.units[name].is_elementwise)}
     return ways | {name: np.sqrt(np.asarray(fit.posterior(name).variance, float)) * factor
                    for name, factor in factors.items()}
 
@@ -230,14 +230,46 @@ def own_data(fit: Fitted, data: Any, verb: str) -> dataset.Data:
         DataError: data that the model cannot take.
     """
     if data is None and fit.data is None:
-        raise ModelError(f"{verb}: this Fit of {short(fit.engine)} does not store its data: pass "
-                         f"the fitted data as a mapping or table")
+        raise ModelError(f"{verb}: this Fit of {short_name(fit.engine)} does not store its data: "
+                         f"pass the fitted data as a mapping or table")
     held = fit.data if data is None else fit._read(data)
     if not held.table.columns and not (held.structure.losses
                                        and (held.table.inputs or fit.model.whole)):
         raise ModelError(f"{verb}: every cell of the data is missing; expected the rows that model "
                          f"'{fit.model.name}' was fitted to")
     return held
+
+
+class _Groups(NamedTuple):
+    """What makes the groups of an InferenceData: values of sites → an xarray Dataset."""
+
+    fit: Fitted
+    names: dimensions.Dimensions
+
+    def __call__(self, values: Mapping[str, Any], layout: Callable[[str], tuple[str, ...]],
+                 front: tuple[str, ...] = ("chain", "draw"), units: Any = None) -> Any:
+        """
+        Args:
+            layout: site → its dimensions behind those of `front`.
+            units: None: those of the Fit.
+        """
+        import xarray
+
+        fit, names, sites = self.fit, self.names, self.fit.structure.sites
+        values = {**values, **in_units(fit.units if units is None else units, values)}
+        low = {name: sites[name].low for name in values if name in sites}
+        values = {name: sites[name].valued(v) if low.get(name) else v for name, v in values.items()}
+        attrs = {name: {} if low.get(name) else names.states(name) for name in values}
+        arrays = {name: xarray.DataArray(v, dims=(*front, *layout(name)), attrs=attrs[name])
+                  for name, v in values.items()}
+        used = {dim for array in arrays.values() for dim in array.dims}
+        coords = {dim: labels for dim, labels in names.coords.items() if dim in used}
+        sizes = {dim: size for array in arrays.values() for dim, size in array.sizes.items()}
+        coords |= {dim: np.arange(sizes[dim]) for dim in ("chain", "draw") if dim in used}
+        return xarray.Dataset(arrays, coords, {"inference_library": "probml",
+                                               "model": repr(fit.model), "engine": fit.engine,
+                                               "status": fit.ending,
+                                               "warnings": list(map(str, fit.warnings))})
 
 
 def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
@@ -249,37 +281,10 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
     draws = posterior_draws(fit)
     held = own_data(fit, data, "to_arviz()")
     either_arviz.needed()
-    import xarray
-
-    chains, count = next(iter(draws.values())).shape[:2]
-    sites, n = fit.structure.sites, held.table.rows
     seen = [name for name in held.table.columns if held.table.columns[name].likelihood is None]
-    sized = [*(sites[name] for name in seen),
-             *(site for site in fit.structure.deterministics.values() if site.rows)]
-    entries = chains * count * n * (1 + sum(math.prod(site.along(held.steps)) for site in sized))
-    if entries > MOST and not fit.model.whole:
-        raise Refusal(
-            f"to_arviz(): {chains * count} draws of {n} rows are {entries:.2g} numbers, more than "
-            f"the limit of {MOST:.2g}: pass fewer rows, to_arviz(some), or fit with fewer draws"
-        )
-    names, lead = dimensions.Dimensions(fit, held), ("chain", "draw")
-
-    def group(values, layout, front=lead, units=fit.units):
-        values = {**values, **in_units(units, values)}
-        low = {name: sites[name].low for name in values if name in sites}
-        values = {name: sites[name].valued(v) if low.get(name) else v for name, v in values.items()}
-        attrs = {name: {} if low.get(name) else names.states(name) for name in values}
-        arrays = {name: xarray.DataArray(v, dims=(*front, *layout(name)), attrs=attrs[name])
-                  for name, v in values.items()}
-        used = {dim for array in arrays.values() for dim in array.dims}
-        coords = {dim: labels for dim, labels in names.coords.items() if dim in used}
-        sizes = {dim: size for array in arrays.values() for dim, size in array.sizes.items()}
-        coords |= {dim: np.arange(sizes[dim]) for dim in lead if dim in used}
-        return xarray.Dataset(arrays, coords, {"inference_library": "probml",
-                                               "model": repr(fit.model), "engine": fit.engine,
-                                               "status": fit.ending,
-                                               "warnings": list(map(str, fit.warnings))})
-
+    _check_entries(fit, held, seen, draws)
+    names = dimensions.Dimensions(fit, held)
+    group = _Groups(fit, names)
     latents = row_latents(fit, draws) if data is None else {}
     inside, more = row_values(fit, held, draws, latents) | latents, along(draws)
     posterior = {**draws, **outside.chains(fit, draws), **inside, **more}
@@ -287,23 +292,48 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
     def layout(name: str) -> tuple[str, ...]:
         if name in more:
             return tuple(f"{name}_dim_{i}" for i in range(more[name].ndim - 2))
-        return names.inside(name) if name in inside else names.outside(name)
+        return names.of_row_site(name) if name in inside else names.of_parameter(name)
 
     groups = {"posterior": group(posterior, layout)}
     if prior is not None:
         groups |= prior_arviz.groups(fit, held, names, prior, draws, seen, group, MOST)
-    stats = fit.belief.stats
-    if stats:
-        steps = np.asarray(stats["steps"])
-        stats = {"lp": stats["log_density"], "diverging": stats["diverging"], "n_steps": steps,
-                 "acceptance_rate": stats["accept"], "energy": stats["energy"]}
-        stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
-        groups["sample_stats"] = group({name: np.asarray(value) for name, value in stats.items()},
-                                       lambda name: (), units={})
+    if fit.belief.stats:
+        groups["sample_stats"] = group(_sample_stats(fit.belief.stats), lambda name: (), units={})
     if fit.model.whole:
         inputs = {name: value[0] for name, value in held.table.inputs.items()}
         groups |= whole_arviz.groups(fit, names, inputs, {**draws, **more}, group, MOST)
-        return either_arviz.container(groups)
+    else:
+        groups |= _row_groups(fit, held, draws, seen, group)
+    return either_arviz.container(groups)
+
+
+def _check_entries(fit: Fitted, held: dataset.Data, seen: Sequence[str],
+                   draws: Mapping[str, np.ndarray]) -> None:
+    """Refuse more numbers of rows than memory is meant for."""
+    (chains, count), n = next(iter(draws.values())).shape[:2], held.table.rows
+    sized = [*(fit.structure.sites[name] for name in seen),
+             *(site for site in fit.structure.deterministics.values() if site.rows)]
+    entries = chains * count * n * (1 + sum(math.prod(site.along(held.steps)) for site in sized))
+    if entries > MOST and not fit.model.whole:
+        raise Refusal(
+            f"to_arviz(): {chains * count} draws of {n} rows are {entries:.2g} numbers, more than "
+            f"the limit of {MOST:.2g}: pass fewer rows, to_arviz(some), or fit with fewer draws"
+        )
+
+
+def _sample_stats(stats: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """A sampler's statistics by ArviZ's names."""
+    steps = np.asarray(stats["steps"])
+    named = {"lp": stats["log_density"], "diverging": stats["diverging"], "n_steps": steps,
+             "acceptance_rate": stats["accept"], "energy": stats["energy"],
+             "tree_depth": np.ceil(np.log2(steps + 1)).astype(int)}
+    return {name: np.asarray(value) for name, value in named.items()}
+
+
+def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
+                group: _Groups) -> dict[str, Any]:
+    """The groups of rows: log-likelihood, posterior predictive, observed and constant data."""
+    groups, names = {}, group.names
     try:
         logs = log_likelihood(fit, held, draws) - _in_density(fit, held, seen)
         groups["log_likelihood"] = group({seen[0] if len(seen) == 1 else "row": logs},
@@ -312,13 +342,13 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
         if not fit.belief.rows(1, 0):
             raise
         warnings.warn(f"to_arviz(): the log-likelihood of rows is left out: {why}", RuntimeWarning,
-                      stacklevel=3)
-    groups["posterior_predictive"] = group(_replicated(fit, held, draws, seen), names.inside)
-    groups["observed_data"] = group({name: held.table.columns[name].shown for name in seen},
-                                    names.inside, ())
+                      stacklevel=4)
+    groups["posterior_predictive"] = group(_replicated(fit, held, draws, seen), names.of_row_site)
+    groups["observed_data"] = group({name: held.table.columns[name].values_or_nan for name in seen},
+                                    names.of_row_site, ())
     if held.table.inputs:
         groups["constant_data"] = group(held.table.inputs, names.covariate, ())
-    return either_arviz.container(groups)
+    return groups
 
 
 def _in_density(fit: Fitted, held: dataset.Data, seen: Collection[str]) -> np.ndarray:

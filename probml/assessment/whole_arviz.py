@@ -34,7 +34,8 @@ def observed(fit: Fitted, names: Dimensions, inputs: Mapping[str, Any],
         value = np.asarray(element.value)
         shape = np.broadcast_shapes(value.shape[: value.ndim - element.event], element.log.shape)
         value = np.broadcast_to(value, shape + value.shape[value.ndim - element.event :])
-        out[name] = Observed(value, names.framed(name, value.shape, len(shape), element.plates),
+        out[name] = Observed(value,
+                             names.of_plated_site(name, value.shape, len(shape), element.plates),
                              len(shape))
     return out
 
@@ -53,11 +54,11 @@ def log_likelihood(fit: Fitted, inputs: Mapping[str, Any],
 
 @functools.partial(jit, static_argnums=0)
 def _logs(model: Bound, inputs: Mapping, draws: Mapping):
-    def one(values):
+    def log_densities_at(values):
         found = model.generative.elements(model.bound, inputs, values)
         return {name: element.log for name, element in found.items()}
 
-    return jax.lax.map(one, draws)
+    return jax.lax.map(log_densities_at, draws)
 
 
 def _in_density(fit: Fitted, own: Observed, name: str) -> np.ndarray | float:

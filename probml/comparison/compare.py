@@ -3,6 +3,7 @@ scores, in one table."""
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,8 +98,6 @@ def compare(
     Cost: an evidence of the rows each; with a posterior one a draw; with folds as many fits. LOO
         needs probml[arviz].
     """
-    import pandas as pd
-
     seed = whole_seed(seed, "compare")
     engines = mapping(engines, "compare(engines)", "{'a': probml.EM()}")
     if target is not None:
@@ -111,43 +110,63 @@ def compare(
     if folds is not None and any(isinstance(found, InParts) for found in contestants.values()):
         raise ModelError(f"compare(folds={folds}): {HELD}")
     splits = None if folds is None else splits_of(folds, rows, seed)
-    records: dict[str, dict[str, float]] = {}
-    failed: dict[str, str] = {}
-    missing: dict[str, dict[str, str]] = {}
-    pointwise: dict[str, dict[str, np.ndarray]] = {"elpd_loo": {}, "elpd_kfold": {}}
+    scores = _evaluate(contestants, splits, rows, seed)
+    left_out("compare", scores.failed, contestants, stacklevel=3)
+    bounds = BOUND if any(c.fit.bound is not None for c in contestants.values()) else ()
+    return _ranked(scores, bounds, splits is not None, rows)
+
+
+@dataclass
+class _Scores:
+    """The criteria of every model, and why some are missing."""
+
+    records: dict[str, dict[str, float]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)  # models that have none
+    missing: dict[str, dict[str, str]] = field(default_factory=dict)
+    loo: dict[str, np.ndarray] = field(default_factory=dict)  # by rows
+    folds: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def _evaluate(contestants: Mapping, splits: Any, rows: int, seed: int) -> _Scores:
+    """The criteria of every model that can be evaluated."""
+    out = _Scores()
     for name, contestant in contestants.items():
         try:
-            records[name], missing[name] = contestant.point()
+            out.records[name], out.missing[name] = contestant.point()
         except ModelError as error:
-            failed[name] = str(error)
+            out.failed[name] = str(error)
             continue
         try:
-            found, pointwise["elpd_loo"][name] = contestant.leave_one_out()
-            records[name] |= found
+            found, out.loo[name] = contestant.leave_one_out()
+            out.records[name] |= found
         except ModelError as error:
-            missing[name] |= dict.fromkeys(LOO, str(error))
+            out.missing[name] |= dict.fromkeys(LOO, str(error))
         if splits is not None:
             try:
-                pointwise["elpd_kfold"][name] = _scores(contestant, splits, rows, seed)
+                out.folds[name] = _scores(contestant, splits, rows, seed)
             except ModelError as error:
-                missing[name] |= dict.fromkeys(FOLDS, str(error))
+                out.missing[name] |= dict.fromkeys(FOLDS, str(error))
                 warnings.warn(f"compare: '{name}' has no held-out score: {error}", UserWarning,
-                              stacklevel=2)
-    left_out("compare", failed, contestants, stacklevel=3)
-    table = pd.DataFrame.from_dict(records, orient="index")
-    bounds = BOUND if any(c.fit.bound is not None for c in contestants.values()) else ()
+                              stacklevel=3)
+    return out
+
+
+def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int) -> "pd.DataFrame":
+    """The table of all criteria, the best model first."""
+    import pandas as pd
+
+    table = pd.DataFrame.from_dict(scores.records, orient="index")
     table = table.reindex(columns=[*POINT, *EVIDENCE, *bounds, *LOO,
-                                   *(FOLDS if splits is not None else ())]).astype(float)
+                                   *(FOLDS if folded else ())]).astype(float)
     table.index.name = "model"
     table["log_bayes_factor"] = table["log_evidence"] - table["log_evidence"].max()
-    _differences(table, pointwise["elpd_loo"], LOO)
-    if splits is not None:
-        _differences(table, pointwise["elpd_kfold"], FOLDS)
+    _differences(table, scores.loo, LOO)
+    if folded:
+        _differences(table, scores.folds, FOLDS)
     if table["parameters"].notna().all():
         table["parameters"] = table["parameters"].astype(int)
-    ladder = ((("elpd_kfold",) if splits is not None else ()) + ("log_evidence",) + bounds
-              + ("elpd_loo",))
-    criterion = next((column for column in ladder if table[column].notna().all()), "bic")
+    order = (*(("elpd_kfold",) if folded else ()), "log_evidence", *bounds, "elpd_loo")
+    criterion = next((column for column in order if table[column].notna().all()), "bic")
     table = table.sort_values(criterion, ascending=criterion == "bic", kind="stable")
     bad = table["bad_k"][table["bad_k"] > 0]
     notes = [f"'{name}' has a bad Pareto k in {k:.0f} of {rows} rows: do not trust its elpd_loo, "
@@ -155,7 +174,7 @@ def compare(
     if criterion in BOUND:
         notes.append("ranked by a lower bound of the log evidence: the gap to the log evidence "
                      "differs between models (for k states with the same prior by about log k!)")
-    reasons = {name: why for name, why in missing.items() if why}
+    reasons = {name: why for name, why in scores.missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": rows, "missing": reasons, "notes": notes}
     return table
 

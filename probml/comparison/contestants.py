@@ -14,12 +14,12 @@ from probml.assessment import either_arviz, reports, whole_arviz
 from probml.comparison.folds import engine_of, mapping
 from probml.dataset import dataset
 from probml.device import load
-from probml.engines.engine import Status, short
+from probml.engines.engine import Status, short_name
 from probml.errors import ModelError, Refusal
 from probml.evidence import density, passes
 from probml.interface.fit import Fit
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 
 EVIDENCE = ("log_evidence", "log_bayes_factor")
@@ -41,7 +41,7 @@ class Fitted:
     @functools.cached_property
     def seen(self) -> dict[str, np.ndarray]:
         """What it explains: site → its values."""
-        return {name: column.shown if column.likelihood is None else column.likelihood
+        return {name: column.values_or_nan if column.likelihood is None else column.likelihood
                 for name, column in self.held.table.columns.items()}
 
     def needed(self) -> None:
@@ -72,8 +72,8 @@ class Fitted:
                           "bound": float(fit.log_evidence)}, {}
         if fit.bound is not None:
             return out | {"bound": float(fit.bound)}, dict.fromkeys(
-                EVIDENCE, f"{short(fit.engine)} gives a lower bound of the evidence, `bound`")
-        return out, dict.fromkeys(EVIDENCE, f"{short(fit.engine)} gives no evidence; fit with "
+                EVIDENCE, f"{short_name(fit.engine)} gives a lower bound of the evidence, `bound`")
+        return out, dict.fromkeys(EVIDENCE, f"{short_name(fit.engine)} gives no evidence; fit with "
                                             f"probml.Exact() where every prior is conjugate")
 
     def likelihood(self) -> tuple[float, int]:

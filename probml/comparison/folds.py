@@ -39,7 +39,7 @@ def mapping(held: dataset.Data) -> dict[str, np.ndarray]:
     """Data as a mapping that the model reads again; labels as codes, so that a part that lacks one
     counts like the whole."""
     table = held.table
-    columns = {name: column.shown if column.likelihood is None else column.likelihood
+    columns = {name: column.values_or_nan if column.likelihood is None else column.likelihood
                for name, column in table.columns.items()}
     return {**table.inputs, **table.values, **columns}
 

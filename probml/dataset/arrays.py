@@ -58,7 +58,7 @@ def as_raw(what, value, rows):
     if isinstance(value, Labelled) and value.labels:
         return Raw(np.asarray(value).astype(np.int32), value.labels, value.categorical)
     try:
-        raw = _opened(what, frames.plain(value), rows)
+        raw = _from_library(what, frames.to_pandas(value), rows)
     except Exception as error:
         # text of a file is looked at for the first time here
         torn = isinstance(error, UnicodeError) or type(error).__module__.startswith("pyarrow")
@@ -74,12 +74,13 @@ def as_raw(what, value, rows):
     return raw
 
 
-def _opened(what, value, rows):
+def _from_library(what, value, rows):
+    """A value as an array, read by the rules of the library it comes from."""
     module = type(value).__module__.partition(".")[0]
     if module == "pyarrow" and hasattr(value, "schema"):  # several columns as one array
         value, module = value.to_pandas(), "pandas"
     elif module == "pyarrow" and hasattr(value, "to_pandas"):
-        value = arrow_values.opened(value)
+        value = arrow_values.from_arrow(value)
         module = "numpy" if isinstance(value, np.ndarray) else "pandas"
     return (_from_pandas if module == "pandas" else _from_numpy)(what, value, rows)
 

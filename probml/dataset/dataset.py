@@ -149,7 +149,7 @@ class Data(NamedTuple):
     def trimmed(self) -> "Data":
         """The same data without the steps behind the last that shows anything: they sum to one,
         whatever the parameters are."""
-        sites, shown = self.structure.sites, self.shown()
+        sites, shown = self.structure.sites, self.observed_steps()
         lengths = None if shown is None else ragged.count_steps(shown)
         if lengths is None:
             return self
@@ -163,9 +163,9 @@ class Data(NamedTuple):
             columns[name] = replace(column, seen=None if seen.all() else seen)
         return self._replace(table=replace(self.table, columns=columns), lengths=lengths)
 
-    def shown(self) -> np.ndarray | None:
-        """The steps at which anything is seen, bool (rows, steps); None where some site along time
-        is seen whole."""
+    def observed_steps(self) -> np.ndarray | None:
+        """The steps at which any cell is observed, bool (rows, steps); None where a site along time
+        is completely observed."""
         along = [name for name in self.table.columns if self.structure.sites[name].time is not None]
         if not along or any(self.table.columns[name].seen is None for name in along):
             return None
@@ -189,7 +189,7 @@ class Data(NamedTuple):
         out: dict[str, Any] = dict(table.values)
         at = last[:, None] + np.arange(more)
         for name, codes in table.inputs.items():
-            array = coding.shown(self.structure, table.labels, name, codes)
+            array = coding.as_labels(self.structure, table.labels, name, codes)
             if name in timed:
                 array = np.concatenate(
                     [array, np.zeros((table.rows, more, *array.shape[2:]), array.dtype)], 1
@@ -283,7 +283,7 @@ class Data(NamedTuple):
                                                        and column.seen is None)
             if (plain and site.rows and site.states is None and not site.event
                 and site.time is None and site.family is not None and name not in targets
-                and not self._below(name)
+                and not self._descendants(name)
                 and all(self.structure.sites[p].discrete or not self.structure.sites[p].rows
                         for p in site.parents)):
                 columns[name] = replace(column, seen=np.ones(column.values.shape, bool))
@@ -366,7 +366,7 @@ class Data(NamedTuple):
                     f"missing cells are handled exactly"
                 )
             hole = ~self._units(name).all(-1)
-            for child in self._below(name):
+            for child in self._descendants(name):
                 if child in plan.targets or child in sites and sites[child].factor:
                     hurt = hole
                 elif child in columns and child in (*plan.observed, *plan.variables,
@@ -380,9 +380,9 @@ class Data(NamedTuple):
                     found[name] = found.get(name, False) | hurt.any(-1)
         return found
 
-    def kept(self, name: str, codes: np.ndarray) -> np.ndarray:
-        """Codes of a site, in its seen cells those of the data: an impossible row has no others
-        that would agree with them."""
+    def with_observed_codes(self, name: str, codes: np.ndarray) -> np.ndarray:
+        """Codes of a site, its observed cells replaced by those of the data: an impossible row has
+        no other codes that would agree with them."""
         column = self.table.columns.get(name)
         if column is None or column.likelihood is not None:
             return codes
@@ -396,7 +396,7 @@ class Data(NamedTuple):
             n, self.steps, -1
         )
 
-    def _below(self, name: str) -> list[str]:
+    def _descendants(self, name: str) -> list[str]:
         found, stack = [], list(self.structure.children[name])
         while stack:
             child = stack.pop()

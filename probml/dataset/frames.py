@@ -13,16 +13,16 @@ from probml.errors import DataError, listed
 OURS = ("pandas", "pyarrow")  # read as they are
 
 
-def plain(data: Any) -> Any:
+def to_pandas(data: Any) -> Any:
     """A table or a column of another library (Polars, Modin, cuDF, …) as pandas, a lazy one of
-    Polars read; all else as it is."""
+    Polars read; anything else unchanged."""
     if not _foreign(data):
         return data
     import narwhals.stable.v1 as nw
 
     found = nw.from_native(data, pass_through=True, allow_series=True)
     if isinstance(found, nw.LazyFrame):  # of many rows it is a source
-        return plain(data.collect()) if type(data).__module__.startswith("polars") else data
+        return to_pandas(data.collect()) if type(data).__module__.startswith("polars") else data
     if isinstance(found, nw.Series):
         return _column(found)
     if not isinstance(found, nw.DataFrame):
@@ -35,7 +35,7 @@ def plain(data: Any) -> Any:
 def as_pandas(data: Any) -> Any:
     """A table or a column of any library, Arrow's too, as pandas; all else as it is."""
     arrow = type(data).__module__.partition(".")[0] == "pyarrow" and hasattr(data, "to_pandas")
-    return data.to_pandas() if arrow else plain(data)
+    return data.to_pandas() if arrow else to_pandas(data)
 
 
 def _foreign(data: Any) -> bool:
@@ -72,7 +72,8 @@ def like(given: Any, columns: Mapping[str, np.ndarray]) -> Any:
         return dict(columns)
     table, module = as_pandas(given), type(given).__module__.partition(".")[0]
     own = {str(name): i for i, name in enumerate(table.columns)}
-    flat = {name: _shown(table.iloc[:, own[name]], value) if name in own else shortest(value)
+    flat = {name: _filled_column(table.iloc[:, own[name]], value) if name in own
+            else shortest(value)
             for name, value in _flat(columns).items()}
     if module == "pyarrow":
         import pyarrow as pa
@@ -128,8 +129,8 @@ def _ordered(own: Iterable[str], flat: Mapping, stay: Mapping) -> dict[str, Any]
     return {**{name: flat[name] if name in flat else stay[name] for name in own}, **flat}
 
 
-def _shown(column: Any, filled: np.ndarray) -> np.ndarray:
-    """A pandas column, its unseen cells filled."""
+def _filled_column(column: Any, filled: np.ndarray) -> np.ndarray:
+    """A pandas column, its missing cells filled."""
     import pandas as pd
 
     filled = shortest(filled)
@@ -240,7 +241,7 @@ def aligned(data: Any, columns: Mapping[str, tuple[str, ...]]) -> Any:
     own = columns_of(data)
     out = dict(data) if any(own[name] != columns[name] for name in own if name in columns) else data
     for name in (n for n in own if n in columns and own[n] != columns[n]):
-        table = plain(data[name])
+        table = to_pandas(data[name])
         missing = [column for column in columns[name] if column not in own[name]]
         if missing:
             raise DataError(f"'{name}' lacks the column {missing[0]!r}: it was fitted to "
@@ -254,17 +255,19 @@ def aligned(data: Any, columns: Mapping[str, tuple[str, ...]]) -> Any:
 # The names of a table's columns beside those of a model
 
 
-def near(name: Any, own: Iterable[str]) -> str | None:
-    """The name that may be meant, upper and lower case alike; None: there is none near."""
+def closest_name(name: Any, own: Iterable[str]) -> str | None:
+    """The own name closest to a mistyped one, upper and lower case alike; None where none is
+    close."""
     small = {each.lower(): each for each in own}
     found = difflib.get_close_matches(str(name).lower(), small, 1)
     return small[found[0]] if found else None
 
 
-def known(items: Mapping[str, Any], expected: Mapping[str, Any], inputs: Sequence[str], asked: bool,
-          model: str) -> dict[str, Any]:
-    """The columns of a table that a model knows: others are left alone where none of its own is
-    lacking, or, in a question, one that may be what is asked for, which a warning says.
+def select_known_columns(items: Mapping[str, Any], expected: Mapping[str, Any],
+                         inputs: Sequence[str], asked: bool,
+                         model: str) -> dict[str, Any]:
+    """The columns of a table that a model uses. Others are ignored if all of the model's are there;
+    in a question one may be absent, since it may be what is asked for, and a warning says so.
 
     Args:
         expected: site → what is expected of it, a tables.Expected.
@@ -276,7 +279,7 @@ def known(items: Mapping[str, Any], expected: Mapping[str, Any], inputs: Sequenc
     absent = [e.name for e in expected.values() if e.rows and e.name not in items]
     if not extra:
         return dict(items)
-    close = next((name for name in extra if near(name, absent)), None)
+    close = next((name for name in extra if closest_name(name, absent)), None)
     whole = any(e.cells not in ((), (1,)) for e in expected.values() if e.name in absent)
     if close is not None or whole or len(extra) == len(items):
         check(extra[0] if close is None else close, True, expected, inputs, model)
@@ -304,7 +307,7 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
             i for i in inputs if i not in expected
         ]
         hint = "Drop it or rename it."
-        if meant := near(name, own):
+        if meant := closest_name(name, own):
             hint = f"Did you mean '{meant}'?"
         elif frame and vectors:
             hint = (f"'{vectors[0]}' has several cells per row: pass a mapping {{'{vectors[0]}': "
@@ -322,7 +325,7 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
 def lacked(name: str, items: Iterable) -> str:
     """What to do about an input that a table has no column of."""
     columns = [str(column) for column in items]
-    if meant := near(name, columns):
+    if meant := closest_name(name, columns):
         return f" Is it the column '{meant}'? Then rename that column."
     return (f" The columns are {listed(columns)}: rename one of them; pass a matrix in a mapping: "
             f"{{'{name}': table[['a', 'b']]}}.")

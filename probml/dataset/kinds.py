@@ -13,9 +13,9 @@ from probml.structure.structure import Structure
 from probml.structure.trace import structure_of
 
 
-def settled(model: Bound, raws: Mapping[str, Raw], shapes: Mapping[str, tuple],
-            specs: Mapping[str, tuple]) -> Structure:
-    """The structure of a model for its inputs, those that index traced as whole numbers.
+def structure_for_inputs(model: Bound, raws: Mapping[str, Raw], shapes: Mapping[str, tuple],
+                         specs: Mapping[str, tuple]) -> Structure:
+    """The structure of a model for its inputs, those that index traced as integers.
 
     Args:
         shapes: input → (trailing shape, dtype kind) that a fit had. specs: the same of these data,
@@ -29,7 +29,8 @@ def settled(model: Bound, raws: Mapping[str, Raw], shapes: Mapping[str, tuple],
     found = {name: (specs[name][0], shapes[name][1] if name in known else _kind(raw))
              for name, raw in raws.items()}
     return structure_of(
-        model, dict(_settled(model, tuple(sorted((name, *spec) for name, spec in found.items()))))
+        model,
+        dict(_resolve_kinds(model, tuple(sorted((name, *spec) for name, spec in found.items()))))
     )
 
 
@@ -41,7 +42,7 @@ def _kind(raw: Raw) -> str:
 
 
 @memo(256)
-def _settled(model: Bound, specs: tuple) -> tuple:
+def _resolve_kinds(model: Bound, specs: tuple) -> tuple:
     """Specs with which the function runs: a float or a boolean cannot index, and whatever does so
     is a whole number. Whole numbers that index nothing are measurements, and floats: their squares
     have no end at 2³¹, nor those of bytes at 255."""

@@ -106,7 +106,7 @@ def labelled(structure: Structure, data: Any) -> dict[str, Labelled]:
     """The labels of sequences that were given as tables, one each, by the name of their site."""
     out = {}
     for name, value in data.items() if isinstance(data, Mapping) else ():
-        site, alone = structure.sites.get(name), _alone(structure, name, value)
+        site, alone = structure.sites.get(name), _is_single_sequence(structure, name, value)
         if site is None or site.time is None or not (alone or isinstance(value, list | tuple)):
             continue
         tables = [value] if alone else list(value)
@@ -116,7 +116,7 @@ def labelled(structure: Structure, data: Any) -> dict[str, Labelled]:
     return out
 
 
-def _alone(structure: Structure, name: str, value: Any) -> bool:
+def _is_single_sequence(structure: Structure, name: str, value: Any) -> bool:
     """Whether a value is one sequence as a Series or a table, whose rows are its steps."""
     if isinstance(value, list | tuple | np.ndarray):
         return False
@@ -140,7 +140,7 @@ def along_time(structure: Structure, items: Mapping[str, Any],
     for name, value in items.items():
         site = structure.sites.get(name)
         if name in structure.timed or (site is not None and site.time is not None):
-            if _alone(structure, name, value):
+            if _is_single_sequence(structure, name, value):
                 value = [value]
             before, value = value, padded(name, value, name not in structure.timed)
             if value is not before:

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,67 +50,18 @@ def read(
         DataError: see tables.read and codes.read.
     """
     frames.check_order(data)
-    known = {} if data is None else as_table(frames.plain(data))
-    frames.check_once(known, model.inputs)
-    if isinstance(known, str | bytes | jax.Array):
-        tables.read(known, {}, list(model.inputs), model=model.name)  # raises
-    done = next((name for name, _ in model.interventions
-                 if name in getattr(known, "column_names", known)), None)
-    if done is not None:
-        raise errors.DataError(f"'{done}' is set by do() in every row: drop it from the data")
-    raws, specs, beyond = {}, {}, {}
-    for name in model.inputs:
-        if name in getattr(known, "column_names", known if hasattr(known, "__contains__") else ()):
-            value = ragged.of_column(known[name])
-            full = ragged.padded(name, value, unseen=False)
-            # asking a column of Arrow would convert it
-            if not hasattr(full, "to_pandas") and not np.ndim(full):
-                raise errors.DataError(
-                    f"{model.name}: the input '{name}' is a single value, {value!r}, but an input "
-                    f"has one value per row, (n, ...): bind an argument that is the same in all "
-                    f"rows, {model.name}({name}={value!r})"
-                )
-            padded = full is not value
-            # text is padded by None
-            full = ragged.padded(name, value) if padded and full.dtype.hasobject else full
-            raws[name] = raw = arrays.as_raw(f"the input '{name}'", full, True)
-            if padded:
-                beyond[name] = np.arange(
-                    raw.values.shape[1]
-                ) >= np.array([len(part) for part in value])[:, None]
-            shape = raw.values.shape
-            specs[name] = (shape[1:], raw.values.dtype.kind)
-            if shapes and shapes[name][0][:1] == (None,) and len(shape) > 1:
-                specs[name] = ((None, *shape[2:]), raw.values.dtype.kind)
-            if shapes and specs[name][0] != tuple(shapes[name][0]):
-                wanted = ("n", *shapes[name][0])
-                raise errors.DataError(
-                    f"input '{name}' has shape {shape}, but the fit had {wanted}: pass the same "
-                    f"columns in the same order"
-                )
-        else:
-            tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
-    structure = kinds.settled(model, raws, shapes or {}, specs)
-    shown = getattr(known, "column_names", known if hasattr(known, "__contains__") else ())
+    known = {} if data is None else as_table(frames.to_pandas(data))
+    _check_columns(model, known)
+    inputs = {name: _read_input(model, known, name, rows, shapes or {}) for name in model.inputs}
+    raws = {name: found.raw for name, found in inputs.items()}
+    structure = kinds.structure_for_inputs(model, raws, shapes or {},
+                                           {name: found.spec for name, found in inputs.items()})
     frames.check_once(known, structure.sites)
-    computed = next((name for name in structure.deterministics if name in shown), None)
-    if computed is not None:
-        raise errors.DataError(
-            f"{model.name}: '{computed}' is computed by the model (numpyro.deterministic, or a "
-            f"reparametrised site), so it cannot be data: drop '{computed}'; to observe it, sample "
-            f"it without reparametrisation"
-        )
+    _check_computed(model, structure, known)
     asked = labels is not None
-    codes = coding.read(structure, raws, labels or {}, beyond, unknown, asked)
-    length = given = None
-    known = ragged.of_table(known) if structure.chains else known
-    if structure.chains and (isinstance(known, Mapping) or not hasattr(known, "shape")):
-        if not isinstance(known, Mapping):
-            tables.read(known, {}, list(model.inputs), model=model.name)  # raises
-        known, length, given = ragged.along_time(structure, known, steps)
-    elif structure.chains:
-        raise errors.DataError(f"{model.name}: a table's columns cannot hold sequences: pass a "
-                               f"mapping name -> array (rows, steps, ...)")
+    padding = {name: found.padding for name, found in inputs.items() if found.padding is not None}
+    codes = coding.read(structure, raws, labels or {}, padding, unknown, asked)
+    known, length, given = _read_sequences(structure, known, steps)
     expected = {site.name: expected_of(site, structure, length) for site in structure.sites.values()
                 if not site.factor}
     labels = {**structure.labels, **(labels or {})}
@@ -125,15 +76,95 @@ def read(
     return Data(model, structure, table, length, given=given, new=codes.new)
 
 
+class _Input(NamedTuple):
+    """An input as it is read: its array, (trailing shape, dtype kind), and the cells (rows, steps)
+    that pad sequences of different lengths; None: there are none."""
+
+    raw: arrays.Raw
+    spec: tuple
+    padding: np.ndarray | None
+
+
+def _columns(known: Any) -> Any:
+    """The names that a table or a mapping has."""
+    return getattr(known, "column_names", known if hasattr(known, "__contains__") else ())
+
+
+def _check_columns(model: Bound, known: Any) -> None:
+    frames.check_once(known, model.inputs)
+    if isinstance(known, str | bytes | jax.Array):
+        tables.read(known, {}, list(model.inputs), model=model.name)  # raises
+    done = next((name for name, _ in model.interventions
+                 if name in getattr(known, "column_names", known)), None)
+    if done is not None:
+        raise errors.DataError(f"'{done}' is set by do() in every row: drop it from the data")
+
+
+def _read_input(model: Bound, known: Any, name: str, rows: int | None, shapes: Mapping) -> _Input:
+    if name not in _columns(known):
+        tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
+    value = ragged.of_column(known[name])
+    full = ragged.padded(name, value, unseen=False)
+    # asking a column of Arrow would convert it
+    if not hasattr(full, "to_pandas") and not np.ndim(full):
+        raise errors.DataError(
+            f"{model.name}: the input '{name}' is a single value, {value!r}, but an input "
+            f"has one value per row, (n, ...): bind an argument that is the same in all "
+            f"rows, {model.name}({name}={value!r})"
+        )
+    padded = full is not value
+    # text is padded by None
+    full = ragged.padded(name, value) if padded and full.dtype.hasobject else full
+    raw = arrays.as_raw(f"the input '{name}'", full, True)
+    shape, kind = raw.values.shape, raw.values.dtype.kind
+    spec = (shape[1:], kind)
+    if shapes and shapes[name][0][:1] == (None,) and len(shape) > 1:
+        spec = ((None, *shape[2:]), kind)
+    if shapes and spec[0] != tuple(shapes[name][0]):
+        wanted = ("n", *shapes[name][0])
+        raise errors.DataError(
+            f"input '{name}' has shape {shape}, but the fit had {wanted}: pass the same "
+            f"columns in the same order"
+        )
+    lengths = np.array([len(part) for part in value]) if padded else None
+    return _Input(raw, spec, None if lengths is None
+                  else np.arange(raw.values.shape[1]) >= lengths[:, None])
+
+
+def _check_computed(model: Bound, structure: Structure, known: Any) -> None:
+    computed = next((name for name in structure.deterministics if name in _columns(known)), None)
+    if computed is not None:
+        raise errors.DataError(
+            f"{model.name}: '{computed}' is computed by the model (numpyro.deterministic, or a "
+            f"reparametrised site), so it cannot be data: drop '{computed}'; to observe it, sample "
+            f"it without reparametrisation"
+        )
+
+
+def _read_sequences(structure: Structure, known: Any, steps: int | None
+                    ) -> tuple[Any, int | None, Any]:
+    """The data with sequences padded to one length, that length, and the lengths that were given;
+    both None where the model has no chains."""
+    if not structure.chains:
+        return known, None, None
+    known, model = ragged.of_table(known), structure.model
+    if not isinstance(known, Mapping) and hasattr(known, "shape"):
+        raise errors.DataError(f"{model.name}: a table's columns cannot hold sequences: pass a "
+                               f"mapping name -> array (rows, steps, ...)")
+    if not isinstance(known, Mapping):
+        tables.read(known, {}, list(model.inputs), model=model.name)  # raises
+    return ragged.along_time(structure, known, steps)
+
+
 def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.Expected:
     """What a table must hold of a site."""
     words, valid, domain = "real", None, site.domain
     if domain.sums_to_one:
         # a density, whose value on the edge is 0 or infinite
         domain = Simplex(interior=site.rows and site.entry.interior)
-        words, valid = domain.words, domain.contains
+        words, valid = domain.description, domain.contains
     elif site.rows and site.traits.checked is not None:
-        words, valid = site.traits.checked.words, site.traits.checked.contains
+        words, valid = site.traits.checked.description, site.traits.checked.contains
     elif (most := structure.constant(site.name, site.traits.limit)) is not None:
         most = (most.reshape(-1)[0] if most.size == 1
                 else np.asarray(site.layout(jnp.asarray(most), 0)).reshape(site.cells))
@@ -143,8 +174,8 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
             return values <= most
 
     elif domain.checkable and (site.states is None or domain.ragged) and site.event == ():
-        words = domain.words
-        held = domain.laid(  # of cells, in NumPyro's axes
+        words = domain.description
+        held = domain.rearranged(  # of cells, in NumPyro's axes
             lambda end: np.asarray(site.layout(jnp.asarray(end), 0)).reshape(site.cells)
         ) if site.rows else domain
 

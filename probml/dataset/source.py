@@ -102,11 +102,11 @@ def named(parts: Iterator[Part | tuple[str, Any]]) -> Iterator[Part]:
 def _empty(rows: Any) -> bool:
     """Whether a table has columns, and no rows."""
     if isinstance(rows, Mapping):
-        return bool(rows) and all(map(_nothing, rows.values()))
+        return bool(rows) and all(map(_is_empty, rows.values()))
     return frames.is_table(rows) and not frames.is_far(rows) and rows.shape[0] == 0
 
 
-def _nothing(column: Any) -> bool:
+def _is_empty(column: Any) -> bool:
     shape = getattr(column, "shape", None)
     if shape is not None:
         return tuple(shape[:1]) == (0,)
@@ -119,7 +119,7 @@ def without(rows: Any, column: str) -> tuple[Any, Any]:
     Raises:
         DataError: it has none of that name.
     """
-    rows = frames.plain(rows)
+    rows = frames.to_pandas(rows)
     names = list(rows) if isinstance(rows, Mapping) else frames.names_of(rows)
     if column not in names:
         raise DataError(f"weights='{column}': no such column; the data have "

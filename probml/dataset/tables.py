@@ -18,7 +18,7 @@ from probml.dataset.arrays import NUMBERS, UNSEEN, as_raw, deny
 from probml.dataset.coding import labels as naming
 from probml.dataset.sources import arrow_values
 from probml.errors import DataError, listed
-from probml.numerics.process.cores import finite, pieces
+from probml.numerics.process.cores import finite, map_chunks
 
 LARGEST_COUNT = 2**62
 
@@ -58,8 +58,8 @@ class Column:
     carried: np.ndarray | None = None
 
     @property
-    def shown(self) -> np.ndarray:
-        """The values (states as codes), unseen cells NaN."""
+    def values_or_nan(self) -> np.ndarray:
+        """The values (states as codes), missing cells NaN."""
         return self.values if self.seen is None else np.where(self.seen, self.values, np.nan)
 
 
@@ -101,7 +101,7 @@ def read(
         hint = frames.lacked(missing, items) if frame else ""
         raise DataError(f"{model}: the input '{missing}' is missing: bind it, {model}(…, "
                         f"{missing}=...), or give it in the data.{hint}")
-    items = frames.known(items, expected, inputs, asked, model) if frame else items
+    items = frames.select_known_columns(items, expected, inputs, asked, model) if frame else items
     for name in (name for name in items if name not in inputs):
         bare = frame and not arrow_values.holds_lists(items[name])
         frames.check(name, bare, expected, inputs, model)
@@ -241,7 +241,7 @@ def _site(e, raw, known, asked):
         a, seen = _finite(what, raw, e.rows)
         if seen is not None and not seen.any():
             return None, None
-        return _checked(e, _whole(e, a) if e.discrete else _floats(e, a, seen), seen), None
+        return _checked(e, _read_integers(e, a) if e.discrete else _floats(e, a, seen), seen), None
     if raw.labels is None:
         deny(np.isinf(raw.values), what, raw.values, "finite", e.rows)
     # to a fit whose states came as codes, or unseen, labels of these rows alone would say nothing
@@ -306,8 +306,8 @@ def _floats(e, a, seen):
     return a
 
 
-def _whole(e, a):
-    """Whole numbers 0..states-1, or counts."""
+def _read_integers(e, a):
+    """States 0..states-1, or counts, as integers."""
     a = a.view(np.uint8) if a.dtype.kind == "b" else a
     high = LARGEST_COUNT if e.states is None else e.states - 1
     want = ("a count, an integer >= 0" if e.states is None else f"an integer in 0..{high} "
@@ -317,7 +317,7 @@ def _whole(e, a):
     copied = a.ndim and (a.dtype != kind or not a.flags.c_contiguous)
     out = np.empty(a.shape, kind) if copied else np.asarray(a, kind)
 
-    def ends(part=...):  # of a piece, which is copied where it has to be
+    def copy_and_bound(part=...):  # of a piece, which is copied where it has to be
         some = a[part]
         if copied:
             with np.errstate(invalid="ignore"):
@@ -326,7 +326,7 @@ def _whole(e, a):
             return 0, some.view(f"u{a.dtype.itemsize}").max(), False
         return some.min(), some.max(), bool((out[part] != some).any())
 
-    found = (pieces(ends, a) if a.ndim else [ends()]) if a.size else []
+    found = (map_chunks(copy_and_bound, a) if a.ndim else [copy_and_bound()]) if a.size else []
     least, most = (min(f[0] for f in found), max(f[1] for f in found)) if found else (0, 0)
     if not (least >= 0 and most <= high):
         deny((a < 0) | (a > high), f"'{e.name}'", a, want, e.rows)

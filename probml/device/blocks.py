@@ -52,7 +52,7 @@ class Blocks:
         self.moments: dict[str, Moments] = {}
         self.size = plan.chunk_rows()
         self.chunks = max(NUMBERS // ((1 + data.numbers) * self.size), 1)
-        index = self._some()
+        index = self._sample_rows()
         guess = {name: Moments.of(_of(column, index)) for name, column in found.items()}
         self.centre, spread = located(plan, guess, len(index))
         self.given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
@@ -61,7 +61,7 @@ class Blocks:
                                         for name, value in self.centre.items()}, spread)
 
     @property
-    def few(self) -> bool:
+    def fits_few_blocks(self) -> bool:
         """Whether blocks gain nothing: rows fit into one or two."""
         return self.data.table.rows <= FEW * self.chunks * self.size
 
@@ -83,7 +83,7 @@ class Blocks:
                 weight[rows:] = 0.0
             piece = self.data.taken(part)
             held = packed(piece, self.plan, self.centre, weight, (self.chunks, self.size),
-                          self.kinds, room=rooms[begin // step % len(rooms)].begun())
+                          self.kinds, room=rooms[begin // step % len(rooms)].rewind())
             yield Resident(jax.tree.map(jax.device_put, held))
             for name in self.measured:
                 found = self._measured(name, piece.table.columns[name], held, part)
@@ -105,8 +105,8 @@ class Blocks:
         total = self.data.table.rows if self.weights is None else self.weights.sum()
         return self.known._replace(spread=located(self.plan, self.moments, total)[1])
 
-    def _some(self) -> np.ndarray:
-        """Rows here and there that count."""
+    def _sample_rows(self) -> np.ndarray:
+        """Every so-and-so-many-th row of positive weight."""
         if self.weights is None:
             n = self.data.table.rows
             return np.arange(0, n, max(n // GUESS, 1))

@@ -22,8 +22,8 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.dataset.tables import Column
 from probml.device.rows import Chunk, Resident, Rows
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed
 from probml.plan.second_moments import Members
 
@@ -71,8 +71,8 @@ def added(one: Moments, other: Moments) -> Moments:
                    + one.weights * other.weights / total * away[:, None] * away)
 
 
-def few(told: Moments, cells: Mapping[str, tuple[int, ...]]) -> Resident:
-    """2m rows in one chunk, of these moments.
+def rows_with_moments(told: Moments, cells: Mapping[str, tuple[int, ...]]) -> Resident:
+    """2m rows in one chunk that have these moments.
 
     Args:
         cells: site → the shape of its cells, in the order of the moments.

@@ -29,7 +29,7 @@ Pack = Callable[[Data, np.ndarray, tuple[int, int]], Chunk]  # rows, weights, (c
 
 
 @dataclass(frozen=True)
-class Lying(Rows):
+class InPlaceRows(Rows):
     """Such rows, in an order of their own: full chunks, then the rest.
 
     Attributes:
@@ -93,16 +93,16 @@ class Lying(Rows):
                              for name, place, shape in self.places}
             )(at)})
 
-        def beside(at: jax.Array) -> Chunk:
+        def rest_rows(at: jax.Array) -> Chunk:
             return picked(self.rest, jnp.clip(at - full, 0, self.size - 1))
 
         def chosen(one: jax.Array, other: jax.Array) -> jax.Array:
             return jnp.where((index < full).reshape(index.shape + (1,) * (one.ndim - 2)), one,
                              other)
 
-        return Resident(jax.tree.map(chosen, jax.vmap(rows)(inside), jax.vmap(beside)(index)))
+        return Resident(jax.tree.map(chosen, jax.vmap(rows)(inside), jax.vmap(rest_rows)(index)))
 
-    def halves(self) -> list["Lying"]:
+    def halves(self) -> list["InPlaceRows"]:
         """Two parts of one shape, over the same numbers; the rest counts in the second."""
         half = (self.chunks - 1) // 2
         nothing = jax.device_put(np.zeros_like(np.asarray(self.rest.weights)))
@@ -130,14 +130,15 @@ class Lying(Rows):
         )
 
 
-jax.tree_util.register_dataclass(Lying, data_fields=["inputs", "body", "rest", "begin"],
+jax.tree_util.register_dataclass(InPlaceRows, data_fields=["inputs", "body", "rest", "begin"],
                                  meta_fields=["places"])
 
 
 def long(data: Data, plan: Plan, kind: Any) -> Mapping[str, np.ndarray]:
     """The inputs that are worth it: long, of the type that is asked for, in C's order; none where
     something is kept of each row, whose order would matter, or rows are not on a CPU."""
-    if (jax.default_backend() != "cpu" or not plan.rowwise or plan.variables or plan.torn
+    if (jax.default_backend() != "cpu" or not plan.rowwise or plan.variables
+        or plan.partially_observed
         or plan.latents or plan.groupings or plan.carried or plan.structure.chains or data.steps):
         return {}
     return {name: array for name, array in data.table.inputs.items()
@@ -145,9 +146,10 @@ def long(data: Data, plan: Plan, kind: Any) -> Mapping[str, np.ndarray]:
             and array.flags.c_contiguous and array.ctypes.data % array.dtype.itemsize == 0}
 
 
-def lie(data: Data, found: Mapping[str, np.ndarray], weight: np.ndarray, chunks: int,
-        pack: Pack) -> Lying | None:
-    """Rows with their long inputs where they are; None where so many chunks do not fit.
+def place_in_memory(data: Data, found: Mapping[str, np.ndarray], weight: np.ndarray, chunks: int,
+                    pack: Pack) -> InPlaceRows | None:
+    """Rows whose long inputs stay in the user's arrays, uncopied; None where so many chunks do not
+    fit.
 
     Args:
         found: these inputs, of `long`. weight: (n,). chunks: so many full ones, an even number.
@@ -179,5 +181,6 @@ def lie(data: Data, found: Mapping[str, np.ndarray], weight: np.ndarray, chunks:
               for name, array in found.items()}
     places = tuple((name, before * math.prod(array.shape[1:]) - leads[name], array.shape[1:])
                    for name, array in found.items())
-    return Lying(inputs, jax.tree.map(jax.device_put, held),
-                 jax.tree.map(lambda leaf: jax.device_put(leaf[0]), rest), np.asarray(0), places)
+    return InPlaceRows(inputs, jax.tree.map(jax.device_put, held),
+                       jax.tree.map(lambda leaf: jax.device_put(leaf[0]), rest), np.asarray(0),
+                       places)

@@ -135,12 +135,12 @@ class Lanes:
         array = np.moveaxis(array, 1 + time, 1)
         if seen is not None:
             seen = np.moveaxis(seen if self.index is None else seen[self.index], 1 + time, 1)
-        lanes = self._laid(array, np.dtype(kind or array.dtype), shift, seen)
+        lanes = self._transpose(array, np.dtype(kind or array.dtype), shift, seen)
         rest = array.shape[2:]
         return self.place(lanes.reshape(chunks, -1, *rest[:time], 1, *rest[time:]))
 
-    def _laid(self, array: np.ndarray, kind: np.dtype, shift: np.ndarray | None,
-              seen: np.ndarray | None) -> np.ndarray:
+    def _transpose(self, array: np.ndarray, kind: np.dtype, shift: np.ndarray | None,
+                   seen: np.ndarray | None) -> np.ndarray:
         """(rows, steps, ...) → (chunks, L, rows, blocks, ...): some blocks at a time, so that what
         is read along time and written across it stays in cache. Steps and rows that are not there
         are the first."""
@@ -198,7 +198,7 @@ class Lanes:
                                      shift, None if shift is None else column.seen)
             if column.seen is not None and (time is not None or name in self.chained):
                 seen[name] = self.ship(column.seen, time)
-                if name in plan.torn and time is not None:
+                if name in plan.partially_observed and time is not None:
                     unseen[name] = self._unseen(name, column.seen)
         for name in used:
             array = data.table.inputs[name]

@@ -31,14 +31,15 @@ class Layout(NamedTuple):
 def order(data: Data, plan: Plan) -> np.ndarray | None:
     """The order of rows in which the work of a chunk is even: torn vectors by how much of them is
     unseen; None = as they are."""
-    torn = [data.table.columns[name] for name in plan.torn if name not in plan.steps]
+    torn = [data.table.columns[name] for name in plan.partially_observed if name not in plan.steps]
     if not torn:
         return None
     return np.argsort(sum((~c.seen).reshape(len(c.seen), -1).sum(1) for c in torn), kind="stable")
 
 
-def laid(data: Data, plan: Plan, copies: int = 1, whole: bool = True) -> Layout | None:
-    """Rows as `order` has them, in tiles where these pay; None = as they are.
+def choose_layout(data: Data, plan: Plan, copies: int = 1, whole: bool = True) -> Layout | None:
+    """The order of the rows that `order` finds, in tiles where these pay; None where the rows stay
+    as they are.
 
     Args:
         copies: how many parameter values the rows will be met with at once.
@@ -50,10 +51,11 @@ def laid(data: Data, plan: Plan, copies: int = 1, whole: bool = True) -> Layout 
     if plain is None:
         return None
     rows, sites = data.table.rows, plan.structure.sites
-    alone = len(plan.torn) == 1 and math.prod(sites[plan.torn[0]].lattice) == 1
+    partial = plan.partially_observed
+    alone = len(partial) == 1 and math.prod(sites[partial[0]].lattice) == 1
     if not whole or rows < FEW or not alone or plan.steps or plan.carried:
         return Layout(plain, np.ones(rows, bool))
-    seen = data.table.columns[plan.torn[0]].seen.reshape(rows, -1)
+    seen = data.table.columns[plan.partially_observed[0]].seen.reshape(rows, -1)
     # rows that share one program have its tiles
     several = round(bucket(rows) / plan.chunk_rows(copies)) > 1
     return tiled(seen, several) or Layout(plain, np.ones(rows, bool))

@@ -14,7 +14,7 @@ import numpy as np
 from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
-from probml.device.in_place import Lying, lie, long
+from probml.device.in_place import InPlaceRows, long, place_in_memory
 from probml.device.lanes import Kinds, Lanes, fitting_rows, sparse
 from probml.device.layout import Layout, bucket
 from probml.device.rows import Chunk, Coordinates, Known, Resident
@@ -39,7 +39,7 @@ def load(
     params: Mapping[str, Any] | None = None,
     roomy: bool = False,
     devices: int = 1,
-) -> tuple[Resident | Lying, Known]:
+) -> tuple[Resident | InPlaceRows, Known]:
     """Rows on the device, (chunks, rows a chunk, ...), and what they share.
 
     Args:
@@ -89,8 +89,9 @@ def load(
     known = Known(given, {name: placed(value, dtype) for name, value in centre.items()}, spreads)
     plain = index is None and copies == devices == 1 and not roomy and chunks % 2 == 0
     if plain and (stay := long(data, plan, dtype)):
-        lying = lie(data, stay, weight[:rows], chunks,
-                    lambda part, own, shape: packed(part, plan, centre, own, shape, kinds))
+        lying = place_in_memory(data, stay, weight[:rows], chunks,
+                                lambda part, own, shape: packed(part, plan, centre, own, shape,
+                                                                kinds))
         if lying is not None:
             return lying, known
     held = packed(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1,
@@ -189,7 +190,7 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
         values[name] = cut(column.values, kinds.whole if site.discrete else kinds.real, shift)
         if column.seen is not None:
             seen[name] = cut(column.seen)
-            if name in plan.torn:
+            if name in plan.partially_observed:
                 found = locate(column.seen.reshape(table.rows, math.prod(site.lattice),
                                                    *site.event), switch, most)
                 unseen[name] = jax.tree.map(cut, found)._replace(tiles=tiles)
@@ -215,8 +216,8 @@ class Room:
         self._held: list[np.ndarray] = []
         self._next = 0
 
-    def begun(self) -> "Room":
-        """From the first array on."""
+    def rewind(self) -> "Room":
+        """The same buffers, to be filled from the first array on."""
         self._next = 0
         return self
 

@@ -35,9 +35,9 @@ class _Epochs(feeding.Feed):
     def __init__(self, cutter: Cut, rows: int, size: int, seed: int, buffer: int):
         self.cutter, self.size, self.seed, self.buffer = cutter, size, seed, buffer
         self.batches = -(-rows // size)
-        super().__init__(lambda: self.begun(0), cutter.specs((1, size)), ENDLESS)
+        super().__init__(lambda: self.iterate_from(0), cutter.specs((1, size)), ENDLESS)
 
-    def begun(self, i: int) -> Iterator[Chunk]:
+    def iterate_from(self, i: int) -> Iterator[Chunk]:
         epoch, done = divmod(i, self.batches)
         every = itertools.chain.from_iterable(map(self._epoch, itertools.count(epoch)))
         for piece in itertools.islice(every, done, None):

@@ -75,7 +75,7 @@ class Chunk(NamedTuple):
 
 
 class Coordinates(NamedTuple):
-    """Numbers of rows as a sampler moves them; see evidence/carried.py."""
+    """Numbers of rows as a sampler moves them; see evidence/row_coordinates.py."""
 
     free: jax.Array  # bool (b, *cells); the others are seen
     # (b, ...) in NumPyro's layout of a row; None: values stand as they are
@@ -90,11 +90,11 @@ def merged(chunks: Chunk) -> Chunk:
     if steps is None:
         return whole
 
-    def lanes(leaf):
+    def merge_lanes(leaf):
         leaf = leaf.reshape(len(leaf), steps.length, -1, *leaf.shape[2:])
         return leaf.swapaxes(0, 1).reshape(-1, *leaf.shape[3:])
 
-    return whole._replace(steps=jax.tree.map(lanes, steps))
+    return whole._replace(steps=jax.tree.map(merge_lanes, steps))
 
 
 def picked(rows: Chunk, index: jax.Array) -> Chunk:
@@ -105,11 +105,11 @@ def picked(rows: Chunk, index: jax.Array) -> Chunk:
     if steps is None:
         return whole
 
-    def lanes(leaf):
+    def pick_lanes(leaf):
         leaf = leaf.reshape(steps.length, -1, steps.blocks, *leaf.shape[1:])[:, index]
         return leaf.reshape(-1, *leaf.shape[3:])
 
-    return whole._replace(steps=jax.tree.map(lanes, steps))
+    return whole._replace(steps=jax.tree.map(pick_lanes, steps))
 
 
 class Rows(ABC):
@@ -123,7 +123,7 @@ class Rows(ABC):
         held: whether all rows are there, so that something may be kept of each of them.
         joint: whether devices meet in a pass, perhaps those of other processes too: one thread at a
             time asks for passes, and for how many must depend on no clock.
-        lanes: how many members of `beside` are worked on at once, each on a device of its own.
+        lanes: how many members of `vmap_copies` are worked on at once, each on a device of its own.
     """
 
     held: bool = True
@@ -199,8 +199,9 @@ class Rows(ABC):
         """question(chunk, ...) of every chunk, stacked."""
         return self.fold(lambda _, *parts: ((), question(*parts)), (), *along)[1]
 
-    def beside(self, function: Callable, *copies: Any) -> Any:
-        """function(copy, ...), which passes over these rows, of every member of leading axes."""
+    def vmap_copies(self, function: Callable, *copies: Any) -> Any:
+        """function(copy, ...), which passes over these rows, for every member of the copies'
+        leading axis."""
         return jax.vmap(function)(*copies)
 
     def walk(self, step: Callable, init: Any, size: int, key: jax.Array, epoch: Any) -> Any:
@@ -238,7 +239,7 @@ class Rows(ABC):
         """
         return self.taken(jax.random.randint(key, (size,), 0, rows))
 
-    def whole(self, most: int) -> Chunk | None:
+    def as_one_chunk(self, most: int) -> Chunk | None:
         """All rows as one chunk, where they are held and are no more than so many."""
         return None
 
@@ -308,7 +309,7 @@ class Resident(Stacked):
             return carry, jax.tree.map(lambda leaf: leaf[None], said)
         return jax.lax.scan(lambda carry, parts: step(carry, *parts), init, (self.stacked, *along))
 
-    def whole(self, most: int) -> Chunk | None:
+    def as_one_chunk(self, most: int) -> Chunk | None:
         return merged(self.stacked) if self.stacked.weights.size <= most else None
 
     def taken(self, index: jax.Array) -> "Resident":
@@ -343,8 +344,8 @@ class Summary(NamedTuple):
     def lanes(self) -> int:
         return 1
 
-    def beside(self, function: Callable, *copies: Any) -> Any:
-        """As Rows.beside."""
+    def vmap_copies(self, function: Callable, *copies: Any) -> Any:
+        """As Rows.vmap_copies."""
         return jax.vmap(function)(*copies)
 
     @property

@@ -52,13 +52,13 @@ class Sharded(Stacked):
             total, said = Resident(stacked).accumulate(function, *along)
             return jax.lax.psum(total, AXIS), said
 
-        return self._each(own, (EACH, ALONG), *along)
+        return self._on_every_device(own, (EACH, ALONG), *along)
 
     def map(self, question: Callable, *along: Any) -> Any:
-        return self._each(lambda stacked, *along: Resident(stacked).map(question, *along), ALONG,
-                          *along)
+        return self._on_every_device(
+            lambda stacked, *along: Resident(stacked).map(question, *along), ALONG, *along)
 
-    def _each(self, own: Callable, out: Any, *along: Any) -> Any:
+    def _on_every_device(self, own: Callable, out: Any, *along: Any) -> Any:
         """own(chunks of a device, ...) on every device."""
         # a program of its own: what the function reads of traces outside becomes its arguments
         program = jax.jit(jax.shard_map(
@@ -86,11 +86,11 @@ class Repeated(Resident):
     def lanes(self) -> int:
         return self.mesh.size
 
-    def beside(self, function: Callable, *copies: Any) -> Any:
-        """As Rows.beside; the last is repeated until every device has as many."""
+    def vmap_copies(self, function: Callable, *copies: Any) -> Any:
+        """As Rows.vmap_copies; the last copy is repeated until every device has as many."""
         count, devices = len(jax.tree.leaves(copies)[0]), self.mesh.size
         if count == 1:
-            return super().beside(function, *copies)
+            return super().vmap_copies(function, *copies)
         each = -(-count // devices)
         index = np.minimum(np.arange(each * devices), count - 1)
 

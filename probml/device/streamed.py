@@ -75,7 +75,7 @@ class Streamed(Rows):
 
     @property
     def first(self) -> Chunk:
-        return self._fed(np.int32(0)).first
+        return self._chunk_at(np.int32(0)).first
 
     @property
     def _specs(self) -> Chunk:
@@ -86,7 +86,7 @@ class Streamed(Rows):
         """Numbers that a pass brings."""
         return int(self.count) * sum(math.prod(leaf.shape) for leaf in self.leaves)
 
-    def _fed(self, i: Any) -> Resident:
+    def _chunk_at(self, i: Any) -> Resident:
         return Resident(feeding.chunk(self.number, i, self._specs))
 
     def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
@@ -94,7 +94,8 @@ class Streamed(Rows):
         silence: list[Any] = []  # the tree of nothing
 
         def turn(i: Any, carry: Any) -> Any:
-            carry, said = self._fed(i).fold(lambda carry, chunk: step(carry, chunk, *along), carry)
+            carry, said = self._chunk_at(i).fold(lambda carry, chunk: step(carry, chunk, *along),
+                                                 carry)
             silence.append(said)
             _refuse(said)
             return carry
@@ -219,7 +220,7 @@ class Cut:
         known = Known(given, {name: placed(value, dtype) for name, value in centre.items()}, spread)
         most = (plan.chunk_rows(copies) if data.steps is None
                 else fitting_rows(plan.width * bucket(data.steps), copies))
-        shape = _alone(max(profile.sizes), most) if alone else _shape(
+        shape = _even_chunks(max(profile.sizes), most) if alone else _shape(
             most, data.survey.rows if data.survey.chosen else profile.rows, max(data.numbers, 1))
         return cls(Reader(data), shape, pack, data.taken(np.arange(1)), known)
 
@@ -239,27 +240,27 @@ class Cut:
 
     def read(self) -> Iterator[Chunk]:
         """A pass: chunks after chunks."""
-        for pieces in grouped(self.reader.pieces(), self.rows):
+        for pieces in grouped(self.reader.batches(), self.rows):
             yield self._packed(pieces, Room())
 
     def _packed(self, pieces: list[Data], room: Room) -> Chunk:
         """Rows behind one another as chunks; each piece is written to its place."""
         if pieces[0].steps is not None:
-            return self.pack(joined(pieces), self.shape, room.begun())
+            return self.pack(joined(pieces), self.shape, room.rewind())
         at, until = 0, sum(piece.table.rows for piece in pieces)
         for piece in pieces:
-            made = self.pack(piece, self.shape, room.begun(), at, until)
+            made = self.pack(piece, self.shape, room.rewind(), at, until)
             at += piece.table.rows
         return made
 
-    def fed(self) -> Iterator[Chunk]:
-        """As `read`, for a feed: what it gives may be written to again from the third on that come
-        after it, when a program has its own copy."""
+    def read_with_buffers(self) -> Iterator[Chunk]:
+        """As `read`, with buffers that are reused: a chunk may be overwritten from the third on
+        that comes after it, when a program has its own copy."""
         if jax.default_backend() != "cpu":  # where a copy may be under way
             yield from self.read()
             return
         rooms = itertools.cycle([Room() for _ in range(ROOMS)])
-        for pieces in grouped(self.reader.pieces(), self.rows):
+        for pieces in grouped(self.reader.batches(), self.rows):
             yield self._packed(pieces, next(rooms))
 
 
@@ -274,7 +275,7 @@ def _shape(most: int, rows: int, numbers: int) -> tuple[int, int]:
     return together, -(-_even(few, fed * most) // together)
 
 
-def _alone(rows: int, most: int) -> tuple[int, int]:
+def _even_chunks(rows: int, most: int) -> tuple[int, int]:
     """Chunks of at most so many rows that are met by one call, as even as the largest part allows,
     and the rows of each."""
     size = _even(rows, most)
@@ -298,7 +299,7 @@ def streamed(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Str
     assert data.survey is not None
     cutter = Cut.of(data, plan, copies)
     specs = cutter.specs(cutter.shape)
-    feed = feeding.Feed(cutter.fed, specs, cutter.counted(data.survey.rows))
+    feed = feeding.Feed(cutter.read_with_buffers, specs, cutter.counted(data.survey.rows))
     leaves, form = jax.tree.flatten(specs)
     profile = data.survey.profile
     share = data.survey.rows / profile.rows if data.survey.chosen else 1.0  # about

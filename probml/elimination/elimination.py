@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 import jax
 import jax.numpy as jnp
 
-from probml.elimination import abreast, buckets, levelwise
+from probml.elimination import buckets, levelwise, rows_last
 from probml.elimination.factor import Factor, Swept, checked, product
 from probml.elimination.semiring import MAX, SUM, Semiring
 
@@ -116,8 +116,8 @@ def _swept(factors: list[Factor], order: Sequence[str], semiring: Semiring,
 
 def _summed(factors: list[Factor], order: Sequence[str], log_space: bool) -> list[Factor]:
     """What is left of a sum of which nothing is to be followed back."""
-    if not log_space and not _many(factors, order) and abreast.fits(factors, order):
-        return abreast.sum_out(factors, order)
+    if not log_space and not _many(factors, order) and rows_last.fits(factors, order):
+        return rows_last.sum_out(factors, order)
     return _swept(factors, order, SUM, log_space).left
 
 

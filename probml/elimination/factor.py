@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from probml.numerics.logs import huge, straight
+from probml.numerics.logs import huge, straight_through
 
 
 class Factor(NamedTuple):
@@ -66,7 +66,8 @@ def product(factors: list[Factor]) -> Factor:
     names = tuple(dict.fromkeys(u for f in factors for u in f.names))
     total = add([f.log for f in factors], [f.names for f in factors], names)
     total = jnp.where(total > -jnp.inf, total, -jnp.inf)
-    return Factor(straight(total, jnp.where(total >= huge(total) / 2, jnp.inf, total)), names)
+    return Factor(straight_through(total, jnp.where(total >= huge(total) / 2, jnp.inf, total)),
+                  names)
 
 
 def add(arrays: Sequence[jax.Array], scopes: Sequence[tuple], target: Sequence) -> jax.Array:
@@ -75,7 +76,7 @@ def add(arrays: Sequence[jax.Array], scopes: Sequence[tuple], target: Sequence) 
     total = None
     # shared tables first
     for array, scope in sorted(zip(arrays, scopes, strict=True), key=lambda pair: pair[0].shape[0]):
-        array = jnp.transpose(straight(array, jnp.minimum(array, huge(array))),
+        array = jnp.transpose(straight_through(array, jnp.minimum(array, huge(array))),
                               (0, *(1 + scope.index(u) for u in target if u in scope)))
         array = jnp.expand_dims(array, [1 + i for i, u in enumerate(target) if u not in scope])
         total = array if total is None else total + array

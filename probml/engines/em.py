@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.device.layout import laid
+from probml.device.layout import choose_layout
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Engine, Outcome, Problem, State, Status, check_settings
@@ -20,7 +20,7 @@ from probml.engines.optimization.identifiability import find_infinite
 from probml.engines.optimization.maximization import OptimizerSettings
 from probml.engines.optimization.search import improve, unequal_states
 from probml.engines.restarting import batches, slices, stepwise
-from probml.engines.restarting.rest import near, rested
+from probml.engines.restarting.rest import converge_parameters, parameter_tolerance
 from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs
 from probml.engines.restarting.sizes import narrowed
 from probml.engines.restarting.squarem import Settings, held_at
@@ -50,12 +50,12 @@ from probml.engines.start.start import (
     tells_apart,
 )
 from probml.errors import Refusal
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import one_thread
-from probml.numerics.tiers import ONCE
-from probml.plan import still
+from probml.plan import noiseless
 from probml.plan.blocks import blocks, climbed_on_rows, directions
-from probml.plan.integrals import words
+from probml.plan.integrals import describe_integration
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 
@@ -140,7 +140,7 @@ class EM(Engine):
                        nonnegative=("tolerance",))
 
     @property
-    def held(self) -> bool:
+    def uses_prior(self) -> bool:
         return self.prior
 
     @property
@@ -189,8 +189,9 @@ class EM(Engine):
         need_prior(plan, "EM", self.prior)
         if any(grouping.nodes for grouping in plan.groupings):
             raise Refusal(f"{where}: '{plan.effects[0]}', effects of groups, are integrated out "
-                          f"{words(plan.groupings)}, of which no M-step is known", ("MAP",))
-        still.judge(plan, "EM")
+                          f"{describe_integration(plan.groupings)}, of which no M-step is known",
+                          ("MAP",))
+        noiseless.refuse_noiseless(plan, "EM")
         if problem.asked or not plan.free:
             return
         if plan.groupings and not plan.variables:
@@ -198,7 +199,8 @@ class EM(Engine):
                           f"'{plan.effects[0]}', effects of groups", ("MAP",))
         near = next((group for group in plan.latents if not group.kind.exact), None)
         if near is not None and not plan.variables:
-            raise Refusal(f"{where} faster than MAP: '{near.name}' is {near.kind.words}, and each "
+            raise Refusal(
+                f"{where} faster than MAP: '{near.name}' is {near.kind.description}, and each "
                           f"step of an M-step would pass over all rows and what they are evaluated "
                           f"at", ("MAP",))
         for stage in blocks(plan, self.prior):
@@ -260,20 +262,22 @@ class EM(Engine):
                            problem.start, self.prior)
             race = Race(np.zeros(made.starts, int),
                         compact=made.large) if self.restarts is None else None
-            found = self._climb(plan, first, rows, known, closed=True, race=race, close=close)
+            found = self._maximize_groups(plan, first, rows, known, closed=True, race=race,
+                                          close=close)
         outcome = found[0]
 
         def again(params: Mapping) -> Outcome:
             point = {name: stack(value, made.starts) for name, value in params.items()}
-            return self._climb(plan, Start(point, None, {}), rows, known, closed=True,
-                               close=close)[0]
+            return self._maximize_groups(plan, Start(point, None, {}), rows, known, closed=True,
+                                         close=close)[0]
 
         outcome = improve(outcome, [unequal_states(problem, again)],
                           self.tolerance * rows.weight + 1e-6)
         # a closed form misled: go on from the best point without any
         if outcome.status is Status.FELL:
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
-            again = self._climb(plan, Start(point, None, {}), rows, known, closed=False)[0]
+            again = self._maximize_groups(plan, Start(point, None, {}), rows, known,
+                                          closed=False)[0]
             outcome = again.after(outcome)._replace(findings=outcome.findings).noting(
                 Finding.of(Code.WITHOUT_CLOSED_FORM))
         if not self.hard:
@@ -322,7 +326,7 @@ class EM(Engine):
         data, plan = problem.data, problem.plan
         if data is None or self.hard or _steps(data) * self._work(plan) > EFFORT:
             return np.inf
-        return near(self.tolerance / max(data.steps or 1, 1))
+        return parameter_tolerance(self.tolerance / max(data.steps or 1, 1))
 
     def _finished(self, problem: Problem, made: Effort,
                   of: Mapping | None = None) -> list[Outcome]:
@@ -342,7 +346,8 @@ class EM(Engine):
         groups = np.repeat(np.arange(count), made.scouts)
         allowed = {name: table[groups] for name, table in (of or {}).items()}
         copies = slices.together(plan, _steps(part), len(groups))
-        some, shared = load(part, plan, weight, laid(part, plan, copies), copies, params=start)
+        some, shared = load(part, plan, weight, choose_layout(part, plan, copies), copies,
+                            params=start)
         first = starts(part, plan, shared, weight, len(groups), seed, start, self.prior,
                        allowed=allowed)
         short = replace(self, max_iterations=min(self.max_iterations, SHORT))
@@ -371,21 +376,21 @@ class EM(Engine):
                  for name in plan.free}
         groups = np.repeat(np.arange(count), each)
         first = Start(point, None, {}, {name: table[groups] for name, table in (of or {}).items()})
-        outcomes = self._climb(plan, first, rows, known, closed=True,
-                               race=Race(groups, 1, SETTLE, made.large))
+        outcomes = self._maximize_groups(plan, first, rows, known, closed=True,
+                                         race=Race(groups, 1, SETTLE, made.large))
         if any(outcome.status is Status.COLLAPSED for outcome in outcomes):
             return []
         return [outcome._replace(findings=(said,)).with_state(lost=gone)
                 for outcome, said, gone in zip(outcomes, words, lost, strict=True)]
 
-    def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
-               race: Race | None = None, close: float = np.inf) -> list[Outcome]:
-        """Of every group of starts the best end; one group where there is no race.
+    def _maximize_groups(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
+                         race: Race | None = None, close: float = np.inf) -> list[Outcome]:
+        """The best optimum of every group of starts; there is one group where there is no race.
 
         Args:
             close: of one group, how far its parameters may be from where they go.
         """
-        alike, far = 1e-3 + 10 * self.tolerance * rows.weight, near(self.tolerance)
+        alike, far = 1e-3 + 10 * self.tolerance * rows.weight, parameter_tolerance(self.tolerance)
         state, trail = runs(self._settings, plan, first, rows, known, closed, race)
         groups = np.zeros(len(state.value), int) if race is None else race.groups
         members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
@@ -396,8 +401,8 @@ class EM(Engine):
             part = jax.tree.map(lambda leaf, at=at: np.asarray(leaf)[at], state)
             best, history, hidden = best_at(part, alike), trail[at], False
             if len(members) == 1:
-                part, history, hidden = rested(self._settings, plan, part, history, best, first,
-                                               rows, known, closed, close)
+                part, history, hidden = converge_parameters(
+                    self._settings, plan, part, history, best, first, rows, known, closed, close)
             outcome = best_of(plan, part, history, alike, best)
             found.append(outcome.with_state(
                 adrift=hidden and part.left.dtype == np.float32,
@@ -421,7 +426,7 @@ class EM(Engine):
         race = Race(groups, compact=made.large) if self.restarts is None else Race(groups,
                                                                                    keep=made.starts)
         with one_thread(plan.matrix):
-            return self._climb(plan, first, problem.rows, known, closed=True, race=race)
+            return self._maximize_groups(plan, first, problem.rows, known, closed=True, race=race)
 
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
         """An outcome of `grid` in the shapes of its own model, of `structure`."""

@@ -287,14 +287,14 @@ class Engine(ABC):
         return False
 
     @property
-    def whole(self) -> bool:
-        """Whether it adds up over all rows, and picks none by their numbers: rows may then stand in
-        any order, and some of them twice (at weight 0, device/layout.py)."""
+    def uses_all_rows(self) -> bool:
+        """Whether the objective sums over all rows and never picks rows by number: rows may then be
+        reordered, or repeated with weight 0 (device/layout.py)."""
         return self.batch is None
 
     @property
-    def held(self) -> bool:
-        """Whether the prior is part of what is maximised, so that it holds every component."""
+    def uses_prior(self) -> bool:
+        """Whether the objective includes the log prior."""
         return True
 
     @property
@@ -309,8 +309,8 @@ class Engine(ABC):
         return None
 
     @property
-    def apart(self) -> float:
-        """The share of rows that it does not learn from, but judges by."""
+    def held_out_fraction(self) -> float:
+        """The share of rows that is held out for validation."""
         return 0.0
 
     def copies(self, problem: Problem) -> int:
@@ -401,8 +401,8 @@ def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> 
     return data.plan(effects=names, lenient=lenient, nodes=nodes) if names else plan
 
 
-def short(engine: str) -> str:
-    """What an engine is called in messages, of its repr: MAP(), without its settings."""
+def short_name(engine: str) -> str:
+    """The name of an engine for messages, from its repr: MAP(), without its settings."""
     name, settings, _ = engine.partition("(")
     return name + "()" * bool(settings)
 

@@ -9,14 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.conjugate.closed_form import solve, solve_all, sound
+from probml.engines.conjugate.closed_form import is_consistent, solve, solve_all
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status
 from probml.errors import Refusal, quoted
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
 from probml.jaxpr.levels import Level
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
@@ -66,73 +66,10 @@ class Exact(Engine):
     def refuse(self, problem: Problem) -> None:
         """Raise Refusal, naming the site and the reason, where there is no closed form."""
         plan, where = problem.plan, f"Exact cannot fit {problem}"
-        sites = plan.structure.sites
-        if not plan.free:
-            return
-        if plan.groupings:
-            raise Refusal(f"{where}: '{plan.effects[0]}' is integrated out given the parameters, "
-                          f"which leaves '{plan.free[0]}' without a closed form",
-                          ("EM", "Laplace", "NUTS"))
-        torn = next((name for name in plan.observed if plan.pattern.get(name) == "torn"), None)
-        if torn is not None:
-            raise Refusal(
-                f"{where}: site '{torn}' ({sites[torn].kind}) is a vector that is partially "
-                f"observed in some rows, which has no closed form", ("EM",))
-        unseen = next(iter(plan.numbers), None)
-        if unseen is not None:
-            raise Refusal(
-                f"{where}: site '{unseen}' ({sites[unseen].kind}) is a latent number of each "
-                f"row, which has no closed form together with unknown parameters",
-                ("EM", "Laplace", "NUTS"))
-        hidden = [v for v in (*plan.variables, *plan.hidden) if sites[v].rows]
-        if hidden:
-            state = "missing in some rows" if hidden[0] in plan.pattern else "latent"
-            raise Refusal(
-                f"{where}: site '{hidden[0]}' ({sites[hidden[0]].kind}) is discrete, inside rows() "
-                f"and {state}, which has no closed form together with unknown parameters", ("EM",))
-        if plan.globals:
-            raise Refusal(
-                f"{where}: site '{plan.globals[0]}' is discrete and latent, which has no "
-                f"closed form together with unknown parameters ('{plan.free[0]}', ...)", ("EM",))
-        heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
-                     None)
-        if heavy is not None:
-            raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior",
-                          ("EM",))
-        for stage in blocks(plan, True):
-            for block in stage:
-                if (not (block.form and block.conjugate)
-                    or sites[block.names[0]].entry.improper):
-                    why = block.why or "its prior is improper"
-                    raise Refusal(
-                        f"{where}: parameter '{block.names[0]}' ({sites[block.names[0]].kind}) has "
-                        f"no conjugate update: {why}", ("EM", "Laplace"))
-        single = {b.names[0] for stage in blocks(plan, True) for b in stage if not b.form.joint}
-        for name in plan.free:
-            above = next((p for uses in sites[name].uses.values() for p in uses if p in single),
-                         None)
-            if name in single and above is not None:
-                raise Refusal(
-                    f"{where}: the prior of '{name}' depends on parameter '{above}': their joint "
-                    f"posterior has no closed form. Give '{above}' in the data", ("EM", "Laplace"))
-        for block in (b for stage in blocks(plan, True) for b in stage if b.form.joint):
-            scales = coupling(plan, block)
-            if block.stacked and any(scales) and any(sites[name].family.event
-                                                     for name in block.names):
-                raise Refusal(
-                    f"{where}: '{block.names[0]}' (MultivariateNormal, several vectors) and "
-                    f"'{next(filter(None, scales))}', their "
-                    "covariance, are both unknown: a matrix normal, for which there is no closed "
-                    "form here. Give each output its own variance, Normal(...).to_event(1)",
-                    ("EM",))
-            if len(scales) > 1 or isinstance(scales[0], tuple):
-                named = quoted(filter(None, scales))
-                raise Refusal(
-                    f"{where}: parameter '{block.names[0]}' and the scale {named} of its data are "
-                    f"both unknown, but the "
-                    f"prior of '{block.names[0]}' does not "
-                    f"scale with {named}: write its prior scale as sqrt({scales[0] or scales[-1]} "
-                    f"/ kappa) (normal–inverse-gamma)", ("EM",))
+        if plan.free:
+            _refuse_latent(plan, where)
+            _refuse_without_conjugacy(plan, where)
+            _refuse_unknown_scales(plan, where)
 
     def manner(self, problem: Problem) -> str:
         """What depends on the data: whether their columns identify the coefficients."""
@@ -149,11 +86,12 @@ class Exact(Engine):
                            Status.EXACT, 0, log_evidence=evidence)
         posterior, evidence, mismatch = solve(plan, known, rows)
         every = [block for stage in blocks(plan, True) for block in stage]
-        if (_loose(every, posterior) or not sound(evidence, mismatch)) and any(rooted(plan, block)
-                                                                               for block in every):
+        if (_loose(every, posterior)
+            or not is_consistent(evidence, mismatch)) and any(rooted(plan, block)
+                                                              for block in every):
             posterior, evidence, mismatch = solve(plan, known, rows, True)
         _refuse_loose(plan, posterior)
-        if not sound(evidence, mismatch):
+        if not is_consistent(evidence, mismatch):
             raise Refusal(
                 f"Exact cannot fit model '{plan.structure.model.name}': its closed form was "
                 f"checked at two points, "
@@ -167,6 +105,85 @@ class Exact(Engine):
             return None
         return Many(solve_all(problems, draws), False,
                     "the closed form differs between two points")
+
+
+def _refuse_latent(plan: Plan, where: str) -> None:
+    """Refuse what is latent or partially observed together with unknown parameters."""
+    sites = plan.structure.sites
+    if plan.groupings:
+        raise Refusal(f"{where}: '{plan.effects[0]}' is integrated out given the parameters, "
+                      f"which leaves '{plan.free[0]}' without a closed form",
+                      ("EM", "Laplace", "NUTS"))
+    partial = next((name for name in plan.observed if plan.pattern.get(name) == "torn"), None)
+    if partial is not None:
+        raise Refusal(
+            f"{where}: site '{partial}' ({sites[partial].kind}) is a vector that is partially "
+            f"observed in some rows, which has no closed form", ("EM",))
+    unseen = next(iter(plan.numbers), None)
+    if unseen is not None:
+        raise Refusal(
+            f"{where}: site '{unseen}' ({sites[unseen].kind}) is a latent number of each "
+            f"row, which has no closed form together with unknown parameters",
+            ("EM", "Laplace", "NUTS"))
+    hidden = [v for v in (*plan.variables, *plan.hidden) if sites[v].rows]
+    if hidden:
+        state = "missing in some rows" if hidden[0] in plan.pattern else "latent"
+        raise Refusal(
+            f"{where}: site '{hidden[0]}' ({sites[hidden[0]].kind}) is discrete, inside rows() "
+            f"and {state}, which has no closed form together with unknown parameters", ("EM",))
+    if plan.globals:
+        raise Refusal(
+            f"{where}: site '{plan.globals[0]}' is discrete and latent, which has no "
+            f"closed form together with unknown parameters ('{plan.free[0]}', ...)", ("EM",))
+
+
+def _refuse_without_conjugacy(plan: Plan, where: str) -> None:
+    """Refuse parameters without a conjugate update, given all others."""
+    sites = plan.structure.sites
+    heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
+                 None)
+    if heavy is not None:
+        raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior",
+                      ("EM",))
+    for stage in blocks(plan, True):
+        for block in stage:
+            if (not (block.form and block.conjugate)
+                or sites[block.names[0]].entry.improper):
+                why = block.why or "its prior is improper"
+                raise Refusal(
+                    f"{where}: parameter '{block.names[0]}' ({sites[block.names[0]].kind}) has "
+                    f"no conjugate update: {why}", ("EM", "Laplace"))
+    single = {b.names[0] for stage in blocks(plan, True) for b in stage if not b.form.joint}
+    for name in plan.free:
+        above = next((p for uses in sites[name].uses.values() for p in uses if p in single),
+                     None)
+        if name in single and above is not None:
+            raise Refusal(
+                f"{where}: the prior of '{name}' depends on parameter '{above}': their joint "
+                f"posterior has no closed form. Give '{above}' in the data", ("EM", "Laplace"))
+
+
+def _refuse_unknown_scales(plan: Plan, where: str) -> None:
+    """Refuse coefficients whose prior does not scale with the unknown scale of their data."""
+    sites = plan.structure.sites
+    for block in (b for stage in blocks(plan, True) for b in stage if b.form.joint):
+        scales = coupling(plan, block)
+        if block.stacked and any(scales) and any(sites[name].family.event
+                                                 for name in block.names):
+            raise Refusal(
+                f"{where}: '{block.names[0]}' (MultivariateNormal, several vectors) and "
+                f"'{next(filter(None, scales))}', their "
+                "covariance, are both unknown: a matrix normal, for which there is no closed "
+                "form here. Give each output its own variance, Normal(...).to_event(1)",
+                ("EM",))
+        if len(scales) > 1 or isinstance(scales[0], tuple):
+            named = quoted(filter(None, scales))
+            raise Refusal(
+                f"{where}: parameter '{block.names[0]}' and the scale {named} of its data are "
+                f"both unknown, but the "
+                f"prior of '{block.names[0]}' does not "
+                f"scale with {named}: write its prior scale as sqrt({scales[0] or scales[-1]} "
+                f"/ kappa) (normal–inverse-gamma)", ("EM",))
 
 
 def _loose(every: list, posterior: Closed) -> tuple[int, np.ndarray] | None:

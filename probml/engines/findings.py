@@ -318,7 +318,7 @@ class Finding:
         if index and not entry:
             parameter, entry = name, tuple(int(i) for i in index.rstrip("]").split(","))
         return cls(code, parameter, tuple(int(i) for i in entry), tuple(
-            (key, _plain(value)) for key, value in numbers.items()))
+            (key, _to_json_value(value)) for key, value in numbers.items()))
 
     @property
     def at(self) -> str:
@@ -391,12 +391,12 @@ class Finding:
             raise TypeError(f"its finding is {record!r:.60}") from error
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """A number, text, or a tuple of them: hashable, and what JSON holds."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return tuple(map(_plain, value))
+        return tuple(map(_to_json_value, value))
     if isinstance(value, float) and math.isfinite(value):
         return float(f"{value:.6g}")
     return value

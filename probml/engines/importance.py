@@ -22,8 +22,8 @@ import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 from probml.posteriors.pareto import k_hat, k_limit, k_of_variance, smoothed
 
@@ -172,7 +172,7 @@ def weighted(densities: Densities, modes: Sequence[Component], count: int, seed:
             break
         shares = found.weights * np.exp(parts[-len(new):] - np.logaddexp.reduce(
             parts[-len(new):], axis=0))
-        new = [_moved(old, points, share) for old, share in zip(new, shares, strict=True)]
+        new = [_refit_component(old, points, share) for old, share in zip(new, shares, strict=True)]
     assert best is not None
     return best
 
@@ -217,9 +217,9 @@ def _slower(k: np.ndarray | float, count: int) -> Any:
     return count ** np.maximum(k - FINITE, 0.0)
 
 
-def _moved(old: Component, points: np.ndarray, weights: np.ndarray) -> Component:
-    """The component at the mean and covariance of weighted points; towards what it was where they
-    are worth few draws for so many coordinates."""
+def _refit_component(old: Component, points: np.ndarray, weights: np.ndarray) -> Component:
+    """The component with the mean and covariance of weighted points, shrunk towards its former
+    covariance where the effective sample size is small."""
     total = weights.sum()
     if not total > 0:
         return old
@@ -278,7 +278,7 @@ def work(plan: Plan, known: Known, rows: Rows | Summary) -> int:
 def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
     """The log posterior density of unbounded coordinates at many points, in batches of one compiled
     program: the products of the rows with all points are one."""
-    each = max(rows.size * (plan.met + plan.width), 1)
+    each = max(rows.size * (plan.table_entries + plan.width), 1)
     together = 1 if rows.joint else max(1, min(BATCH, TOGETHER // each))
 
     def densities(points: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
 from probml.engines.optimization.maximization import newton_pays
 from probml.engines.sampling.reliance import doubts, improper
-from probml.engines.sampling.states import settled, with_states
+from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin, ridges
 from probml.engines.start.labelling import hidden
 from probml.engines.start.start import check_distinct
@@ -26,9 +26,9 @@ from probml.evidence import centring, density
 from probml.factors.prior import log_prior
 from probml.language import given
 from probml.numerics import curvature
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import whitened
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
@@ -286,8 +286,8 @@ def _located(problem: Problem, centred: bool = True) -> Located | Finding:
     known, begun, spread, others = _near_mode(problem, centred)
     away = _newton(begun)[1]
     if away > AWAY:
-        begun, away = begin.settled(plan, begun, known, rows, spread, others)
-    near, (begun, _) = begun, ridges.told(problem, begun, away, spread)
+        begun, away = begin.refine_mode(plan, begun, known, rows, spread, others)
+    near, (begun, _) = begun, ridges.refine_flat_directions(problem, begun, away, spread)
     # a ridge costs digits that float32 has not
     adrift = begun is not near and begun.frame.centre.dtype == np.float32
     if why := _no_mode(begun):
@@ -311,7 +311,7 @@ def _of_regression(problem: Problem) -> Located | None:
     if (not newton_pays(plan, known) or begin.hyper(plan)
             or problem.size <= EACH * density.size(plan, known)):
         return None
-    found = MAP().climbed(problem)
+    found = MAP().maximize_posterior(problem)
     top = found.state.optimum
     if found.status is not Status.CONVERGED or top is None or found.warned:
         return None
@@ -331,7 +331,7 @@ def _near_mode(problem: Problem,
     """The density about its mode, in coordinates in which scales and effects of hierarchies are
     nearly independent, as NUTS begins."""
     plan, rows, seed = problem.plan, problem.rows, problem.seed
-    params = begin.rough(problem)
+    params = begin.find_rough_mode(problem)
     size = density.size(plan, problem.known)
     spread = np.random.default_rng([seed, 7]).standard_normal((POINTS, size))
     spread[0] = 0.0  # the mode itself
@@ -412,7 +412,7 @@ def _approximated(problem: Problem, known: Known, mode: Component, found: Weight
     """The outcome of the normal at the mode; `why`: it does not represent the posterior."""
     plan, seed, normal = problem.plan, problem.seed, _normal(mode)
     params = _centre(plan, known, normal)
-    belief = settled(plan, normal, known, problem.rows, seed)
+    belief = complete_normal(plan, normal, known, problem.rows, seed)
     if known.centring and belief is normal:
         drawn = normal.draw(plan, known, 1000, seed)
         belief = Draws({name: np.asarray(value)[None] for name, value in drawn.items()}, None, {})

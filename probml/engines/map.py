@@ -160,7 +160,7 @@ class MAP(Engine):
         return not (self.batch_rows or self.held_out)
 
     @property
-    def whole(self) -> bool:
+    def uses_all_rows(self) -> bool:
         """As `statistics`."""
         return self.statistics
 
@@ -169,7 +169,7 @@ class MAP(Engine):
         return self.batch_rows
 
     @property
-    def apart(self) -> float:
+    def held_out_fraction(self) -> float:
         return self.held_out
 
     @property
@@ -194,7 +194,7 @@ class MAP(Engine):
         return self.restricted and self.integrates
 
     @property
-    def held(self) -> bool:
+    def uses_prior(self) -> bool:
         return self.prior
 
     def in_batches(self, rows: int) -> "MAP":
@@ -232,10 +232,10 @@ class MAP(Engine):
         return "by Newton's steps" if newton_pays(problem.plan, known) else "by L-BFGS"
 
     def run(self, problem: Problem) -> Outcome:
-        return self._judged(problem).with_state(optimum=None)
+        return self._maximize_and_diagnose(problem).with_state(optimum=None)
 
-    def _judged(self, problem: Problem) -> Outcome:
-        plan, outcome = problem.plan, self.climbed(problem)
+    def _maximize_and_diagnose(self, problem: Problem) -> Outcome:
+        plan, outcome = problem.plan, self.maximize_posterior(problem)
         if self.optimizer is None:
             outcome = improve(outcome, [interior(
                 problem, self.prior, lambda params: check_identifiability(
@@ -243,7 +243,7 @@ class MAP(Engine):
         paths = hierarchy.paths(plan)
         begun = {**jax.device_get(compiled_prior_point(plan, problem.known)),
                  **problem.start} if paths or hierarchy.ties(plan) else {}
-        gone = hierarchy.vanished(plan, begun, outcome.params)
+        gone = hierarchy.find_collapsed_scales(plan, begun, outcome.params)
         if paths and not gone:
             outcome = outcome.noting(*(at_boundary(name, "0") for name in hierarchy.next_to_zero(
                 plan, begun, outcome.params)))
@@ -259,11 +259,11 @@ class MAP(Engine):
             return outcome
         return outcome.noting(Finding.of(Code.POINT, reason=problem.point_wanted))
 
-    def climbed(self, problem: Problem) -> Outcome:
-        """Where the optimisation ended, before diagnostics."""
+    def maximize_posterior(self, problem: Problem) -> Outcome:
+        """The optimum, before diagnostics."""
         plan, rows, known, start = problem.plan, problem.rows, problem.known, problem.start
 
-        def plain(params):
+        def maximize_by_lbfgs(params):
             return by_lbfgs(self, problem, params)
 
         if self.optimizer is None and newton_pays(plan, known):
@@ -273,9 +273,9 @@ class MAP(Engine):
                 found = by_newton(self, problem, params)
                 if found.status is not Status.MAX_ITERATIONS or self.steps is not None:
                     return found
-                return plain(placed_all(dict(found.params)))
+                return maximize_by_lbfgs(placed_all(dict(found.params)))
 
-            found = improve(first_optimum(problem, self.prior, newton, plain, begin),
+            found = improve(first_optimum(problem, self.prior, newton, maximize_by_lbfgs, begin),
                             [larger_gaps(problem, self.prior, newton)])
             return improve(check_identifiability(self, problem, found),
                            second_looks(problem, self.prior, begin, newton))
@@ -297,13 +297,14 @@ class MAP(Engine):
                                          self.patience, self.prior, self.progress)
             return training.run(settings, problem, moved_from_start(problem, params, stuck))
 
-        def climb(params):
-            return by_blocks(self, problem, params) if has_blocks(problem) else plain(params)
+        def maximize_by_blocks(params):
+            return by_blocks(self, problem,
+                             params) if has_blocks(problem) else maximize_by_lbfgs(params)
 
-        found = first_optimum(problem, self.prior, climb, plain, params)
-        found = improve(found, [larger_scale(problem, self.prior, plain),
-                                self._from_em(problem, plain),
-                                larger_gaps(problem, self.prior, plain)])
+        found = first_optimum(problem, self.prior, maximize_by_blocks, maximize_by_lbfgs, params)
+        found = improve(found, [larger_scale(problem, self.prior, maximize_by_lbfgs),
+                                self._from_em(problem, maximize_by_lbfgs),
+                                larger_gaps(problem, self.prior, maximize_by_lbfgs)])
         found = improve(found, [self._from_others(problem, found, others)])
         return improve(check_identifiability(self, problem, found), second_looks(
             problem, self.prior, params,
@@ -314,13 +315,13 @@ class MAP(Engine):
         after as many steps as the first took."""
         short = self._no_longer(found)
 
-        def climb(params: Mapping) -> Outcome:
+        def maximize_briefly(params: Mapping) -> Outcome:
             other = by_lbfgs(short, problem, params, False)
             if other.status is Status.MAX_ITERATIONS and higher(other, found):
                 other = by_lbfgs(self, problem, placed_all(dict(other.params))).after(other)
             return other
 
-        return Proposal("other labels of the hidden states", lambda _: others, climb)
+        return Proposal("other labels of the hidden states", lambda _: others, maximize_briefly)
 
     def _no_longer(self, found: Outcome) -> "MAP":
         """The same for further climbs, which together take about as long as the first."""

@@ -21,11 +21,11 @@ from probml.engines.sampling.chains import Chains, Limit, Run
 from probml.engines.sampling.nuts_kernel import Settings
 from probml.engines.sampling.nuts_many import chain_each
 from probml.engines.sampling.states import with_states
-from probml.engines.sampling.verdict import Verdict, judged
+from probml.engines.sampling.verdict import Verdict, diagnose_chains
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, quoted
-from probml.evidence import carried, centring, density
+from probml.evidence import centring, density, row_coordinates
 from probml.language import given
 from probml.numerics.curvature import SQUARE, Frame
 from probml.numerics.transfer import placed
@@ -190,7 +190,8 @@ class NUTS(Engine):
     def _run(self, bar: Progress, problem: Problem, deadline: float) -> Outcome:
         plan, rows, seed = problem.plan, problem.rows, problem.seed
         carrying.check(problem, "NUTS", self.draws * self.chains)
-        known, begun, measure = (self._begun_with_rows if plan.carried else self._begun)(problem)
+        known, begun, measure = (self._start_with_rows if plan.carried
+                                 else self._start_of_parameters)(problem)
         begun = jax.device_get(begun)
         starts = places.starts(problem, known, begun, self.chains, measure)
         frame = rounded(begun)
@@ -246,7 +247,7 @@ class NUTS(Engine):
             if new.iterations < self.warmup + self.draws:
                 done.append(Finding.of(Code.AGAIN_STOPPED, why=why))
                 break
-            if verdict.r_hat > APART and lost(run.z[np.unique(at)], new.z):
+            if verdict.r_hat > APART and has_left_mode(run.z[np.unique(at)], new.z):
                 done.append(Finding.of(Code.AGAIN_LEFT, why=why))
                 break
             how = [f"target_accept={careful:g}"] * (careful > target) + (
@@ -276,27 +277,28 @@ class NUTS(Engine):
         inside, last, found, moved = {}, rows, [], 0
         if plan.carried:
             inside = carrying.drawn(plan, known, rows, u)
-            last = carried.placed(plan, rows, {n: placed(v[0, -1]) for n, v in inside.items()})
+            last = row_coordinates.placed(plan, rows,
+                                          {n: placed(v[0, -1]) for n, v in inside.items()})
         if self.relabel:
             # any draw will do to find what is exchangeable: the density is asked there
             found = exchanges(plan, {name: value[0, -1] for name, value in values.items()}, known,
                               last)
             values, moved = relabelled(found, values)
         return (Read(values, inside, found, moved if found else 0),
-                judged(values, run.z, run.stats, target, self.max_tree_depth))
+                diagnose_chains(values, run.z, run.stats, target, self.max_tree_depth))
 
-    def _begun_with_rows(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
+    def _start_with_rows(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
         """Where chains begin over parameters and rows' own numbers, the curvature there, and what
         measures it elsewhere."""
         plan = problem.plan
         known = problem.known._replace(centring=centring.none(plan))
-        measure = functools.partial(carrying.begun, problem, known, self._spread(
-            problem, density.size(plan, known) + carried.size(plan, problem.rows)))
+        measure = functools.partial(carrying.find_joint_mode, problem, known, self._spread(
+            problem, density.size(plan, known) + row_coordinates.size(plan, problem.rows)))
         begun = measure()
         begin.check(plan, begun, begin.compiled_prior_point(plan, known), known, "NUTS")
         return known, begun, measure
 
-    def _begun(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
+    def _start_of_parameters(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
         """The same over the parameters alone; away from where a climb ended that found no mode, as
         on a spike over a scale of 0, which no chain would leave."""
         found = self._near_mode(problem)
@@ -307,7 +309,8 @@ class NUTS(Engine):
 
     def _near_mode(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
         plan, rows, known = problem.plan, problem.rows, problem.known
-        params, spread = begin.rough(problem), self._spread(problem, density.size(plan, known))
+        params, spread = begin.find_rough_mode(problem), self._spread(problem,
+                                                                      density.size(plan, known))
         incidental = problem.astray or any(tie.kind == "incidental"
                                            for tie in hierarchy.ties(plan, problem.size))
         steps = 0 if incidental else begin.STEPS  # a climb would end at the joint mode
@@ -328,7 +331,8 @@ class NUTS(Engine):
         # closed forms lead to one mode, whatever the prior is; where something is hidden, EM has
         # had restarts, and above a spread that stays where it is each climb ends elsewhere
         if others is None and steps and plan.complete and not (held or coordinates.centring):
-            begun = begun._replace(ends=places.climbed(problem, known, begun, measure))
+            begun = begun._replace(ends=places.optima_from_prior_draws(problem, known, begun,
+                                                                       measure))
         return known, begun, measure
 
     def _spread(self, problem: Problem, size: int) -> np.ndarray:
@@ -337,9 +341,9 @@ class NUTS(Engine):
             (max(self.chains, TRIED), size))
 
 
-def lost(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether draws (chains, iterations, d) are far from where some earlier chain had stayed, as at
-    one of two modes after a chain left the other in its warm-up."""
+def has_left_mode(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether draws (chains, iterations, d) are far from where an earlier chain had stayed, as when
+    a chain left one of two modes during warm-up."""
     every = after.reshape(-1, after.shape[-1])
     away = np.abs(before.mean(1) - every.mean(0)) / np.maximum(every.std(0), 1e-30)
     return bool((away > FAR).any())
@@ -379,7 +383,7 @@ def rounded(begun: begin.Begin) -> Frame:
     if not away < UNLIKE:
         return begun.frame.diagonal().square()
     few = len(begun.frame.centre) <= SQUARE  # for which a matrix costs nothing
-    return (begun.frame if few and away < ALIKE else begun.frame.plain()).square()
+    return (begun.frame if few and away < ALIKE else begun.frame.uncoupled()).square()
 
 
 def unlikeness(begun: begin.Begin) -> float:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from probml.engines.engine import Status
 from probml.errors import ModelError
 from probml.numerics.compiling import underway
-from probml.numerics.outside.checkpoint import Grown, Past, alike
+from probml.numerics.outside.checkpoint import Grown, Past, check_same_form
 from probml.numerics.outside.watching import Step, watchers
-from probml.numerics.precision import carried
+from probml.numerics.precision import in_same_precision
 
 if TYPE_CHECKING:
     from probml.numerics.outside.checkpoint import Journal
@@ -257,7 +257,7 @@ def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int =
     if past is not None and held is not None:
         try:
             done, status = past.counted(limit), Status(past.status)
-            alike(held.read(), past.held, "the state")
+            check_same_form(held.read(), past.held, "the state")
             for name, added in held.grown.items():
                 added.check(past.held[name], done, f"the state, '{name}'")
             held.write(past.held)
@@ -282,7 +282,7 @@ def in_threads(bar: Progress, work: Callable[[Any], Any], parts: Sequence,
                workers: int) -> list[Any]:
     """work(part) of every part, so many at once. Where one raises, and at Ctrl-C, those under way
     end after their present turn and the others do not begin. All are in this thread's precision."""
-    own = carried(work)
+    own = in_same_precision(work)
     with ThreadPoolExecutor(workers) as pool:
         tasks = [pool.submit(own, part) for part in parts]
         try:

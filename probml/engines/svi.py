@@ -25,17 +25,17 @@ from probml.engines.engine import (
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.sampling import carrying, guided
 from probml.engines.sampling.reliance import doubts, improper, rising
-from probml.engines.sampling.states import settled, with_states
+from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
-from probml.engines.start.standing import standing
+from probml.engines.start.representative_rows import use_representative_rows
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
-from probml.evidence import carried, density
+from probml.evidence import density, row_coordinates
 from probml.language import given
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
 from probml.numerics.outside.checkpoint import Grown
-from probml.numerics.transfer import Use, apart, random_key
+from probml.numerics.transfer import Use, derive_key, random_key
 from probml.plan.plan import Plan
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws, Normal
@@ -177,25 +177,60 @@ class SVI(Engine):
                                    self.particles)
             return guided.run(static, self.steps, self.progress, problem)
         carrying.check(problem, "SVI", KEPT)
-        size = density.size(plan, known)
-        if plan.carried:
-            params = begin.compiled_prior_point(plan, known)
-            begun = carrying.begun(problem, known, np.zeros((1, size + carried.size(plan, rows))))
-        else:
-            near = standing(problem) if problem.in_parts and self.batch_rows else problem
-            params = begin.rough(near)
-            others = begin.elsewhere(plan, known, seed, problem.start)
-            begun = begin.measured(plan, begin.hyper(plan), params, near.known, near.rows,
-                                   np.zeros((1, size)), others)
-        begin.check(plan, begun, params, known, "SVI")
-        frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.apart(
+        begun = self._start(problem)
+        frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.independent(
             begun.hessian
         )
         total = (problem.size or 0) if self.batch_rows else 0
         static = _Static(self.guide, self.step_by,
                          self.batch_rows or 0, total, self.particles)
-        state, losses = _initial(plan, static, frame, known, rows,
-                                 apart(random_key(seed), Use.GUIDE)), []
+        state, history = self._optimize(problem, static, frame)
+        status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
+        findings = begin.other_modes(plan, begun, known)
+        if callable(self.guide):
+            findings += rising(history)
+            values = jax.device_get(_guided(plan, static, frame, state, known, rows,
+                                            derive_key(random_key(seed), Use.GUIDED)))
+            found: Any = with_states(plan, Draws({n: v[None] for n, v in values.items()}, None, {}),
+                                     known, rows, seed)
+        else:
+            normal = Normal(*jax.device_get(_normal(plan, static, frame, state, known, rows)))
+            if status is Status.APPROXIMATED:
+                if why := improper(problem, known, normal):
+                    raise Refusal(f"SVI cannot fit {problem}: {why}")
+                findings += doubts(problem, normal, self._worth(total),
+                                   "width" if self.guide != "lowrank" else "mean")
+            found = (_drawn(problem, normal) if plan.carried
+                     else complete_normal(plan, normal, known, rows, seed))
+        point = drawn.mean({n: np.asarray(v)[None]
+                            for n, v in found.draw(plan, known, KEPT, OWN).items()
+                            if n in (*plan.free, *plan.effects)})
+        return Outcome(point, history, status, self.steps, findings, posterior=found)
+
+    def _start(self, problem: Problem) -> begin.Begin:
+        """A mode, and the curvature there."""
+        plan, known = problem.plan, problem.known
+        size = density.size(plan, known)
+        if plan.carried:
+            params = begin.compiled_prior_point(plan, known)
+            begun = carrying.find_joint_mode(
+                problem, known, np.zeros((1, size + row_coordinates.size(plan, problem.rows))))
+        else:
+            near = (use_representative_rows(problem) if problem.in_parts and self.batch_rows
+                    else problem)
+            params = begin.find_rough_mode(near)
+            others = begin.elsewhere(plan, known, problem.seed, problem.start)
+            begun = begin.measured(plan, begin.hyper(plan), params, near.known, near.rows,
+                                   np.zeros((1, size)), others)
+        begin.check(plan, begun, params, known, "SVI")
+        return begun
+
+    def _optimize(self, problem: Problem, static: "_Static", frame: Any) -> tuple[Any, np.ndarray]:
+        """The guide's parameters after all steps, and the ELBO of each step."""
+        plan, rows, known = problem.plan, problem.rows, problem.known
+        state = _initial(plan, static, frame, known, rows,
+                         derive_key(random_key(problem.seed), Use.GUIDE))
+        losses: list[np.ndarray] = []
 
         def turn(done: int) -> Turn:
             nonlocal state
@@ -214,28 +249,7 @@ class SVI(Engine):
                     {"losses": Grown((None,), 0)})
         with Progress("SVI", self.steps, self.progress) as bar:
             iterate(bar, self.steps, turn, held=kept)
-        history = -np.concatenate(losses)
-        status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
-        findings = begin.other_modes(plan, begun, known)
-        if callable(self.guide):
-            findings += rising(history)
-            values = jax.device_get(_guided(plan, static, frame, state, known, rows,
-                                            apart(random_key(seed), Use.GUIDED)))
-            found: Any = with_states(plan, Draws({n: v[None] for n, v in values.items()}, None, {}),
-                                     known, rows, seed)
-        else:
-            normal = Normal(*jax.device_get(_normal(plan, static, frame, state, known, rows)))
-            if status is Status.APPROXIMATED:
-                if why := improper(problem, known, normal):
-                    raise Refusal(f"SVI cannot fit {problem}: {why}")
-                findings += doubts(problem, normal, self._worth(total),
-                                   "width" if self.guide != "lowrank" else "mean")
-            found = (_drawn(problem, normal) if plan.carried
-                     else settled(plan, normal, known, rows, seed))
-        point = drawn.mean({n: np.asarray(v)[None]
-                            for n, v in found.draw(plan, known, KEPT, OWN).items()
-                            if n in (*plan.free, *plan.effects)})
-        return Outcome(point, history, status, self.steps, findings, posterior=found)
+        return state, -np.concatenate(losses)
 
     def _worth(self, total: int) -> float:
         """Evidences of all rows that are worth their time: where batches are taken, of `total`
@@ -272,7 +286,7 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
 
     def flat(rows, scale, known):
         z = numpyro.sample("z", dist.ImproperUniform(dist.constraints.real, (), frame.centre.shape))
-        both = frame.pulled(density.posterior(plan, known, rows, scale))
+        both = frame.transform(density.posterior(plan, known, rows, scale))
         numpyro.factor("density", density.differentiable(both)(z))
 
     def named(rows, scale, known):
@@ -375,11 +389,11 @@ def _guided(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows
     _prototype(svi, state, rows, known)
     params = svi.get_params(state)
 
-    def one(key):
+    def draw_from_guide(key):
         handler = numpyro.handlers.trace(
             numpyro.handlers.substitute(numpyro.handlers.seed(guide, key), params)
         )
         trace = handler.get_trace(rows, 1.0, known)
         return {name: trace[name]["value"] for name in plan.free}
 
-    return jax.vmap(one)(jax.random.split(key, KEPT))
+    return jax.vmap(draw_from_guide)(jax.random.split(key, KEPT))

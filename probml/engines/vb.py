@@ -11,7 +11,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device.rows import Summary
 from probml.engines.conjugate import stochastic
-from probml.engines.conjugate.runs import Run, begun, finished, runs
+from probml.engines.conjugate.runs import Run, finished, initial_posteriors, runs
 from probml.engines.conjugate.sizes import concentrations, of_size
 from probml.engines.em import EM
 from probml.engines.engine import Engine, Outcome, Problem, State, Status, check_settings
@@ -135,8 +135,8 @@ class VB(Engine):
                      or not group.kind.averages), None)
         if near is not None:
             raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is latent "
-                          f"inside rows(), {near.kind.words}: its integral is not known for log "
-                          f"densities averaged over parameters", ("EM", "NUTS"))
+                          f"inside rows(), {near.kind.description}: its integral is not known for "
+                          f"log densities averaged over parameters", ("EM", "NUTS"))
         heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
                      None)
         if heavy is not None:
@@ -183,7 +183,8 @@ class VB(Engine):
             first = starts(problem.data, plan, known, problem.weights, len(groups), problem.seed,
                            {}, True, whole=True, allowed={site: few})._replace(drawn=None)
             race = Race(groups) if self.restarts is None else Race(groups, keep=count)
-            run, trail = runs("VB", plan, begun(plan, first, known, rows, own), known, rows, own,
+            run, trail = runs("VB", plan, initial_posteriors(plan, first, known, rows, own), known,
+                              rows, own,
                               race, self.max_iterations, self.tolerance * rows.weight,
                               self.progress)
             run = jax.tree.map(np.asarray, run)
@@ -212,7 +213,8 @@ class VB(Engine):
         first = starts(problem.data, plan, known, problem.weights, count, problem.seed,
                        problem.start, True, whole=True, allowed=fewer)._replace(drawn=None)
         race = Race(np.zeros(count, int)) if self.restarts is None else None
-        run, trail = runs("VB", plan, begun(plan, first, known, rows, {}), known, rows, {}, race,
+        run, trail = runs("VB", plan, initial_posteriors(plan, first, known, rows, {}), known, rows,
+                          {}, race,
                           self.max_iterations, self.tolerance * rows.weight, self.progress)
         found = _best(plan, run, trail, known, ALIKE * rows.weight)
         if found.status is Status.COLLAPSED:

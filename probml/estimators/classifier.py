@@ -41,7 +41,7 @@ class Classifier(ClassifierMixin, Estimator):
     def _learn(self, X, y, sample_weight, classes):
         X, codes, weights = self._batch(X, y, sample_weight, classes, True)
         if not self.prior:
-            self._judge(X, codes)
+            self._check_likelihood_is_bounded(X, codes)
         complete, data = codes.dtype.kind != "f", {**self._data(X), self._target: codes}
         self.notes_ = self._doubt(X)
         data |= self._hyper(data, weights) | self._class_weights()
@@ -114,8 +114,8 @@ class Classifier(ClassifierMixin, Estimator):
                             f"classes {self.classes_.tolist()}")
         return _among(codes, hidden)
 
-    def _judge(self, X, codes) -> None:
-        """Refuse what has no maximum of the likelihood."""
+    def _check_likelihood_is_bounded(self, X, codes) -> None:
+        """Raise where the likelihood has no maximum."""
 
     def predict(self, X):
         """The most probable class of every row, as a label."""
@@ -211,7 +211,7 @@ class Stepwise:
             return self  # of rows without a label that count nothing
         before = regiven(self.fit_, values := self._hyper(data, weights, further=True))
         if data[self._target].dtype.kind == "f":
-            before = self._opened(before)
+            before = self._made_incremental(before)
         found = self._coded(before).update(data | values, weights=weights)
         fit = dataclasses.replace(found, names=self.fit_.names)
         own = len(data[self._target]) if weights is None else weights.sum()
@@ -238,8 +238,8 @@ class Stepwise:
         return dataclasses.replace(fit, names={name: labels for name, labels in fit.names.items()
                                                if name != self._target})
 
-    def _opened(self, fit: Fit) -> Fit:
-        """A fit of complete rows that goes on by steps of EM."""
+    def _made_incremental(self, fit: Fit) -> Fit:
+        """A fit of complete rows as one that goes on by steps of EM."""
         if fit.kept is None or fit.kept.running:
             return fit
         engine = self._ladder(False)[-1]

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from probml.engines import EM, Exact
-from probml.engines.engine import short
+from probml.engines.engine import short_name
 from probml.errors import DataError, Refusal
 from probml.estimators.information_criteria import criteria
 from probml.estimators.keeping import ROWS, Portable
@@ -204,13 +204,13 @@ class Estimator(Portable, BaseEstimator):
         """The names of the columns of X, where the table had some."""
         return tuple(map(str, getattr(self, "feature_names_in_", ())))
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
-        """Parameter → how summaries tell it, where `fit_` is of columns in units of its own."""
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
+        """Parameter → its unit, where `fit_` is of columns in units of its own."""
         return {}
 
     def _keep(self, fit: Fit, rows: float) -> None:
         fit = dataclasses.replace(fit, columns={**fit.columns, **self._site_columns()},
-                                  units=self._told(fit))
+                                  units=self._parameter_units(fit))
         self.fit_, self.total_weight_ = fit, float(rows)
         self.n_iter_, self.converged_ = max(fit.iterations, 1), fit.converged
         self.lower_bounds_ = np.asarray(fit.history) / rows  # per unit of weight, as scikit-learn's
@@ -417,10 +417,10 @@ def goes_on(estimator: Estimator, first: Callable[[], tuple] | None = None) -> F
     fit, name = estimator.fit_, type(estimator).__name__
     before, estimator._first = getattr(estimator, "_first", None), None
     if fit.kept is None and fit.by is not None and fit.by.way is None:
-        raise Refusal(f"partial_fit: this {name} was fitted by {short(fit.engine)}, which stores "
-                      f"no sufficient statistics of model '{fit.model.name}' that further rows can "
-                      f"update (EM() and VB() do so for discrete tables and closed forms). Fit all "
-                      f"rows together")
+        raise Refusal(f"partial_fit: this {name} was fitted by {short_name(fit.engine)}, which "
+                      f"stores no sufficient statistics of model '{fit.model.name}' that further "
+                      f"rows can update (EM() and VB() do so for discrete tables and closed "
+                      f"forms). Fit all rows together")
     if fit.kept is None and (before or first):
         made, data, weights = before or first()
         return dataclasses.replace(fit, kept=made.running(data, weights=weights).kept)

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from probml.errors import ModelError
-from probml.fits.plain import ROOT, packed, unpacked
-from probml.fits.saving import encoded, told, write
+from probml.fits.encoding import ROOT, packed, unpacked
+from probml.fits.saving import encoded, file_contents, write
 from probml.interface.fit import Fit
-from probml.interface.loading import opened, restored
+from probml.interface.loading import read_file, restored
 from probml.interface.showing import page
 from probml.interface.showing.subject import Subject, columns_of, described_as, name_of, words_of
 
@@ -137,13 +137,13 @@ def _bytes(fit: Fit, arrays: dict[str, np.ndarray]) -> str:
         raise ModelError(f"save: the model '{fit.model.name}' is your own, which load cannot find: "
                          f"use pickle")
     whole, name = io.BytesIO(), f"fit/{len(arrays)}"
-    np.savez(whole, **told(fit))
+    np.savez(whole, **file_contents(fit))
     arrays[name] = np.frombuffer(whole.getvalue(), np.uint8)
     return name
 
 
 def _fit(name: str, arrays: Mapping[str, np.ndarray]) -> Fit:
-    return restored(name, *opened(io.BytesIO(arrays[name].tobytes()), name))
+    return restored(name, *read_file(io.BytesIO(arrays[name].tobytes()), name))
 
 
 FITS = {"fit": (Fit, _bytes, _fit)}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from probml.engines.engine import short
+from probml.engines.engine import short_name
 from probml.errors import DataError, ModelError, Refusal
 from probml.estimators.estimator import (
     DISTINCT,
@@ -48,7 +48,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         )
         self._refuse_few(data, components[-1])
         if not self.prior:
-            self._judge(X, None)
+            self._check_likelihood_is_bounded(X, None)
         self.notes_ = self._doubt(X)
         data, told = data | self._hyper(data, weights), data
         if isinstance(self.n_components, Integral):
@@ -109,8 +109,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
             records.append({**record, "converged": fit.converged})
         if self.criterion not in records[0]:
             raise ModelError(f"{type(self).__name__}(criterion='bound'): the engine "
-                             f"{short(next(iter(fits.values())).engine)} has no lower bound of the "
-                             f"evidence: use engine=probml.VB(), or criterion='bic'")
+                             f"{short_name(next(iter(fits.values())).engine)} has no lower bound "
+                             f"of the evidence: use engine=probml.VB(), or criterion='bic'")
         self.table_, self.n_components_ = lowest(records, self.criterion)
         self.fits_ = fits
         self._keep(fits[self.n_components_], total)
@@ -163,8 +163,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
                     f"(n_samples={len(table)}): use at most {distinct} components"
                 )
 
-    def _judge(self, X, codes) -> None:
-        """Refuse what has no maximum of the likelihood."""
+    def _check_likelihood_is_bounded(self, X, codes) -> None:
+        """Raise where the likelihood has no maximum."""
 
     def fit_predict(self, X, y=None, sample_weight=None):
         """The components of the rows that were fitted, as fit(X).predict(X)."""

@@ -61,8 +61,8 @@ CLASS_WEIGHT: Rule = (
 )
 
 
-def whole(low: int, high: int | None = None) -> Rule:
-    """A whole number from `low` on, or up to `high`: where more would never come to an end."""
+def integer(low: int, high: int | None = None) -> Rule:
+    """The rule for an integer of at least `low` and, where `high` is given, at most `high`."""
     words = (f"an integer of at least {low}" if high is None
              else f"an integer from {low} to {high:,}")
     return (words, lambda v: isinstance(v, Integral) and not isinstance(v, bool) and v >= low
@@ -70,19 +70,19 @@ def whole(low: int, high: int | None = None) -> Rule:
 
 
 # of what is done one after the other, or held at once: more would never come to an end, or not fit
-STARTS, PARTS = whole(1, 10_000), whole(1, 100_000)
+STARTS, PARTS = integer(1, 10_000), integer(1, 100_000)
 
 
 def sizes(low: int) -> Rule:
     """A whole number from `low` on, or several of them to choose among."""
-    words, valid = whole(low)
+    words, valid = integer(low)
 
-    def each(value):
+    def all_valid(value):
         several = isinstance(value, range | list | tuple) or (isinstance(value, np.ndarray)
                                                               and value.ndim == 1)
         return several and len(value) > 0 and all(map(valid, value))
 
-    return f"{words}, or a range or list of such", lambda value: valid(value) or each(value)
+    return f"{words}, or a range or list of such", lambda value: valid(value) or all_valid(value)
 
 
 def number(low: float, above: bool = False) -> Rule:
@@ -163,6 +163,6 @@ def check_count(verb: str, name: str, value: Any) -> None:
     Raises:
         ModelError: an argument of a verb is no whole number of at least 1.
     """
-    words, valid = whole(1)
+    words, valid = integer(1)
     if not valid(value):
         raise ModelError(f"{verb}({name}={value!r}): expected {words}")

@@ -60,17 +60,17 @@ def _taking(verb: Callable) -> Callable:
         with looked_at_once():
             found = verb(self, *args, **named)
         if verb.__name__ in LEARN:
-            self._fitted_rows = given if verb.__name__ == "fit" and _few(given) else {}
+            self._fitted_rows = given if verb.__name__ == "fit" and _is_small(given) else {}
         if verb.__name__ == "impute":
-            found = _framed(rows, found, self.lists)
+            found = _to_table(rows, found, self.lists)
         return native(found, rows) if self.lists else found
 
     ask.takes_tables = True
     return ask
 
 
-def _few(given: dict[str, Any]) -> bool:
-    """Whether rows are so few that an estimator keeps them, as they were given."""
+def _is_small(given: dict[str, Any]) -> bool:
+    """Whether the rows that were given are few enough for an estimator to store them."""
     def size(value: Any) -> int:
         if hasattr(value, "shape"):
             return math.prod(value.shape)
@@ -161,11 +161,11 @@ def _numbers(value: Any, name: str, where: str) -> Any:
     return value if array.dtype.kind in "biuf" and value is not array else array
 
 
-def _framed(rows: Any, cells: Any, lists: bool) -> Any:
+def _to_table(rows: Any, cells: Any, lists: bool) -> Any:
     """Cells (n, d) as the columns of the table that was given, or of each table of a list; of a
     column of a table as such a column."""
     if lists and isinstance(rows, list | tuple) and isinstance(cells, list):
-        return [_framed(part, own, False) for part, own in zip(rows, cells, strict=True)]
+        return [_to_table(part, own, False) for part, own in zip(rows, cells, strict=True)]
     if not is_table(rows):
         column = labels_of(as_pandas(rows))[1]
         return cells if column is None else column.table(cells)

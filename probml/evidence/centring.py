@@ -99,7 +99,7 @@ def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray
     for tie in (tie for tie in ties if tie.name in out and not sites[tie.name].domain.log_scale):
         name, shape = tie.name, own_shape(sites[tie.name])
         _, scale, matrix = location_and_scale(plan, name, env)
-        own = np.asarray(scale.whole() if matrix else scale, float)
+        own = np.asarray(scale.lower() if matrix else scale, float)
         told = np.maximum(_information(np.asarray(hessian[name], float), own, shape, matrix), 0.0)
         sharing = math.prod(shape) / max(_count(plan, other) for other in tie.others)
         mode, r = np.nan_to_num(np.asarray(u[name], float)), 1.0

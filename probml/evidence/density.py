@@ -14,26 +14,26 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions.transforms import Transform
 
 from probml.device.rows import Known, Rows, Summary
-from probml.evidence import carried, centring, effect_gradients
+from probml.evidence import centring, effect_gradients, row_coordinates
 from probml.evidence.passes import (
-    apart,
+    chunkwise_plan,
     returned,
     row_totals,
     together,
     total_evidence,
     weigh,
 )
+from probml.factors.affine_predictors import derivatives
 from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
-from probml.factors.straight import derivatives
 from probml.families import domains
 from probml.families.domains import Domain
 from probml.jaxpr.opened import backward
-from probml.jaxpr.opened.backward import pulled
+from probml.jaxpr.opened.backward import with_vjp
 from probml.numerics.curvature import second_order
+from probml.plan.affine_rows import is_affine_in_rows
 from probml.plan.plan import Plan
-from probml.plan.straight import straight
 
 EDGE = 15.0  # the coordinate of a value on the edge of its support: 3e-7 inside, so float32 sees it
 
@@ -132,26 +132,26 @@ def value_and_gradient(
         mode: priors in the coordinates that are maximised (factors.log_prior).
         scale: rows count so many times, when they are a batch of all.
 
-    Of rows with coordinates of their own (evidence/carried.py) the density is that of these too,
-    and the gradient a pair: in u, and in theirs, name → (chunks, b, ...).
+    Of rows with coordinates of their own (evidence/row_coordinates.py) the density is that of these
+    too, and the gradient a pair: in u, and in theirs, name → (chunks, b, ...).
 
     Cost: one evidence of all rows and its gradient, memory of one chunk; with discrete sites
     outside rows that rows touch and several chunks one evidence more (passes.returned).
     """
 
-    part = plan if isinstance(rows, Summary) else apart(plan, rows)
-    moves = plan.carried and carried.moved(rows)
+    part = plan if isinstance(rows, Summary) else chunkwise_plan(plan, rows)
+    moves = plan.carried and row_coordinates.has_coordinates(rows)
 
     def chunk(some):
         def total(u, own=None):
             params, at, volume = point(u)[0], some, 0.0
             if moves:
-                at, volume = carried.enter(plan, params, known, some, own)
+                at, volume = row_coordinates.enter(plan, params, known, some, own)
             return scale * (weigh(
                 row_evidence(part, params, known, naturals(part, params, known), at), some.weights
             ) + volume)
 
-        return pulled(total)(u, carried.own(some)) if moves else pulled(total)(u)
+        return with_vjp(total)(u, row_coordinates.own(some)) if moves else with_vjp(total)(u)
 
     def rest(u, total):
         params, volume = point(u)
@@ -164,7 +164,7 @@ def value_and_gradient(
             lambda u: rest(u, row_totals(plan, point(u)[0], known, rows)))(u)
 
     def outside(total):
-        whole, back = pulled(rest)(u, total)
+        whole, back = with_vjp(rest)(u, total)
         outer, share = back(jnp.ones_like(whole))
         return (whole, outer), share
 
@@ -177,10 +177,11 @@ def value_and_gradient(
     return whole, (gradient, own[0]) if moves else gradient
 
 
-def climbed(plan: Plan, prior: bool, u: Mapping, known: Known, rows: Rows | Summary,
-            scale: float = 1.0):
-    """What is climbed at unbounded coordinates u, name → array: the log posterior in the
-    parameters' own, and its gradient in u."""
+def log_posterior_and_gradient(plan: Plan, prior: bool, u: Mapping, known: Known,
+                               rows: Rows | Summary,
+                               scale: float = 1.0):
+    """The log posterior at unbounded coordinates u, name → array, as a density of the parameters
+    themselves, and its gradient in u."""
     return value_and_gradient(plan, lambda u: (from_free(plan, u, known)[0], 0.0), u, known, rows,
                               prior, mode=True, scale=scale)
 
@@ -196,7 +197,7 @@ def value_gradient_hessian(
         columns; memory of one chunk × d.
     """
 
-    few = _straight(plan, known)
+    few = _has_affine_predictors(plan, known)
     others = dataclasses.replace(plan, rowwise=()) if few else plan
 
     def chunk(some):
@@ -223,13 +224,13 @@ def value_gradient_hessian(
     return jax.tree.map(jnp.add, rows.total(chunk), second_order(rest)(u))
 
 
-def _straight(plan: Plan, known: Known) -> bool:
+def _has_affine_predictors(plan: Plan, known: Known) -> bool:
     """Whether rows have their second derivatives from numbers that are affine in the coordinates:
     those of parameters without bounds are the parameters themselves."""
     sites = plan.structure.sites
     entering = {p for name in plan.rowwise for uses in sites[name].uses.values() for p in uses
                 if p in plan.free}
-    return (not known.centring and straight(plan)
+    return (not known.centring and is_affine_in_rows(plan)
             and all(sites[p].domain.unbounded for p in entering))
 
 
@@ -244,9 +245,9 @@ def posterior(plan: Plan, known: Known, rows: Rows | Summary, scale: float = 1.0
     first = size(plan, known)
 
     def both(u):
-        at = carried.at(plan, rows, u[first:])
+        at = row_coordinates.at(plan, rows, u[first:])
         value, (gradient, own) = value_and_gradient(plan, point, u[:first], known, at, scale=scale)
-        return value, jnp.concatenate([gradient, carried.flat(own)])
+        return value, jnp.concatenate([gradient, row_coordinates.flat(own)])
 
     return both
 

@@ -81,12 +81,12 @@ def _laplace(plan: Plan, point: Callable, u: Any, known: Known,
 
         return jax.vjp(information, (u, noise))
 
-    def whole(both, told):
+    def laplace_log(both, told):
         u, noise = both
         return eliminated_effects.at_mode(prior(u), told, noise, own).log
 
     def after(told):
-        value, (outer, share) = jax.value_and_grad(whole, (0, 1))((u, noise), told)
+        value, (outer, share) = jax.value_and_grad(laplace_log, (0, 1))((u, noise), told)
         return (value, outer), share
 
     (value, outer), inner, _ = returned(chunk, rows, after)

@@ -26,7 +26,8 @@ from probml.plan.groupings import Grouping
 from probml.plan.plan import Plan
 
 
-def _told(plan: Plan, params: Mapping, known: Known, rows: Chunk, noise: Two) -> Information:
+def _effects_information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
+                         noise: Two) -> Information:
     point = effects.point_at(plan, effects.prior(plan, params, known), noise)
     return effects.information(plan, params, known, rows, point)
 
@@ -45,7 +46,7 @@ def reference(plan: Plan, params: Mapping, known: Known, total: Callable) -> Two
 
 
 def _at(plan: Plan, params: Mapping, known: Known, total: Callable, noise: Two) -> Eliminated:
-    told = total(lambda rows: _told(plan, params, known, rows, noise))
+    told = total(lambda rows: _effects_information(plan, params, known, rows, noise))
     found, own = effects.prior(plan, params, known), effects.proper(plan)
     return eliminated_effects.eliminated(found, told, noise, own)
 
@@ -80,14 +81,14 @@ def both_ways(plan: Plan, point: Callable, u: Any, known: Known,
     noise = reference(plan, point(u)[0], known, total)
 
     def chunk(rows):
-        return jax.vjp(lambda u: _told(plan, point(u)[0], known, rows, noise), u)
+        return jax.vjp(lambda u: _effects_information(plan, point(u)[0], known, rows, noise), u)
 
     def outside(told):
-        def whole(u, told):
+        def marginal_log(u, told):
             found = effects.prior(plan, point(u)[0], known)
             return eliminated_effects.eliminated(found, told, noise, effects.proper(plan)).log
 
-        value, (outer, share) = jax.value_and_grad(whole, (0, 1))(u, told)
+        value, (outer, share) = jax.value_and_grad(marginal_log, (0, 1))(u, told)
         return (value, outer), share
 
     return chunk, outside
@@ -127,8 +128,8 @@ def _expected(plan: Plan, grouping: Grouping, i: int, env: Mapping, mean: jax.Ar
     site = plan.structure.sites[grouping.names[i]]
     event, d = site.event, math.prod(site.event)
     loc, root = effects.located(plan, site.name, env)
-    root = effects.apart(grouping, i, root, 2 * len(event)).reshape(-1, *event, *event)
-    gap = effects.apart(grouping, i, mean - loc)
+    root = effects.by_member(grouping, i, root, 2 * len(event)).reshape(-1, *event, *event)
+    gap = effects.by_member(grouping, i, mean - loc)
     gap = gap.reshape(len(gap), -1, d)
     blocks = own.reshape(*gap.shape, *gap.shape[1:])
     blocks = jnp.moveaxis(jnp.diagonal(blocks, axis1=1, axis2=3), -1, 1)

@@ -21,7 +21,7 @@ from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs
 from probml.factors.squares import squares_of
-from probml.jaxpr.opened.backward import pulled, value_and_gradient
+from probml.jaxpr.opened.backward import value_and_gradient, with_vjp
 from probml.plan.plan import Plan
 from probml.plan.squares import squared
 
@@ -71,13 +71,13 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
         value, back = function(chunk)
         return value, lambda share: back(share)[:1]
 
-    def whole(logs, total):
+    def evidence_of(logs, total):
         return total_evidence(
             plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total
         )
 
     def rest(total):
-        value, (posteriors, share) = jax.value_and_grad(whole, (0, 1))(logs, total)
+        value, (posteriors, share) = jax.value_and_grad(evidence_of, (0, 1))(logs, total)
         return (value, posteriors, share), share
 
     (value, posteriors, share), statistics, taps = returned(summed if again else function, rows,
@@ -120,12 +120,12 @@ def gathered(plan: Plan, params: Mapping, known: Known, total: jax.Array, statis
     natural = naturals(plan, params, known) if natural is None else natural
     outer = global_factors(plan, params, known)
 
-    def whole(logs):
+    def evidence_of(logs):
         return total_evidence(
             plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total
         )
 
-    value, posteriors = jax.value_and_grad(whole)([factor.log for factor in outer])
+    value, posteriors = jax.value_and_grad(evidence_of)([factor.log for factor in outer])
     return Expected(statistics, {}, posteriors, value, _size(statistics, natural), {}, {})
 
 
@@ -148,20 +148,20 @@ def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, ha
             return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)
 
         if not plan.latents:
-            return pulled(total)(natural, taps)
+            return with_vjp(total)(natural, taps)
         sizes = {group.name: [plan.variables[n].states for n in plan.reach(group)]
                  for group in plan.latents}
         messages = {name: jnp.zeros((len(rows.weights), *size)) for name, size in sizes.items()}
-        value, back = pulled(total)(natural, taps | messages)
+        value, back = with_vjp(total)(natural, taps | messages)
 
-        def apart(share):
+        def pull_back(share):
             statistics, taps = back(share)
             weights = {name: taps.pop(name) for name in messages}
             found = integrated.statistics(plan, params, known, rows, middle, weights)
             return (statistics, found), taps | integrated.beliefs(plan, params, known, rows,
                                                                   weights)
 
-        return value, apart
+        return value, pull_back
 
     return chunk
 
@@ -222,16 +222,16 @@ def row_totals(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) 
     if isinstance(rows, Summary):
         return rows.base + inner(rows.statistics, natural) + quadratic(plan, params, known,
                                                                        rows.squares)
-    part = apart(plan, rows)
+    part = chunkwise_plan(plan, rows)
     total = rows.total(lambda chunk: weigh(row_evidence(part, params, known, natural, chunk),
                                            chunk.weights))
     return together(plan, part, total, params, known, rows)
 
 
-def apart(plan: Plan, rows: Rows) -> Plan:
+def chunkwise_plan(plan: Plan, rows: Rows) -> Plan:
     """The plan of the sites whose log densities are added chunk by chunk, over every state;
     `together` adds the ordered ones."""
-    return plan.others if plan.ordered and rows.whole(ORDERED) is not None else plan
+    return plan.others if plan.ordered and rows.as_one_chunk(ORDERED) is not None else plan
 
 
 def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: Known, rows: Rows,
@@ -249,7 +249,7 @@ def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: K
         return total
     own = {name: plan.variables[name].states for name in plan.touching}
     total = total.reshape([states if name in part.touching else 1 for name, states in own.items()])
-    every = rows.whole(ORDERED)
+    every = rows.as_one_chunk(ORDERED)
     for name in plan.ordered:
         switches, order = plan.switches[name], plan.switches[name].order
         logs, weights = setting_logs(plan, params, known, every, name), every.weights[:, None]

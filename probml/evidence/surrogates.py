@@ -40,7 +40,7 @@ class Settings:
     values: dict[str, jax.Array]
     sizes: tuple[int, ...]
 
-    def each(self, function: Callable) -> Any:
+    def map_grid(self, function: Callable) -> Any:
         """function(parameters) over the grid, leaves (*sizes, ...), 1 along axes on which none of
         them depends; what depends on the parameters of some axes alone is computed along these."""
 
@@ -58,7 +58,7 @@ class Settings:
     def mean(self, function: Callable) -> Any:
         """The mean of function(parameters) over the grid."""
         axes = tuple(range(len(self.sizes)))
-        return jax.tree.map(lambda leaf: leaf.mean(axes), self.each(function))
+        return jax.tree.map(lambda leaf: leaf.mean(axes), self.map_grid(function))
 
     def flat(self) -> dict[str, jax.Array]:
         """All points of the grid, parameter → (s, *its shape)."""

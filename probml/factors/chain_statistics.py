@@ -104,32 +104,34 @@ def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path
     """The second moments of a group that takes nothing of rows, over steps and rows: leaves
     (*states, ...)."""
 
-    def one(middle, path):
+    def totals_of(middle, path):
         steps = rows.steps
         first = starts(steps, len(path.weight))
         before = shifted(previous, steps, path.mean - middle.state)
         return Totals(
-            _moved(jnp.where(first, 0.0, path.weight), before, path.noise.mean,
-                   shifted(previous, steps, path.covariance), path.noise.covariance,
-                   path.noise.across),
-            _begun(_begins(steps, path.weight), _begins(steps, path.mean) - middle.state,
-                   _begins(steps, path.covariance)),
+            _transition_moments(jnp.where(first, 0.0, path.weight), before, path.noise.mean,
+                                shifted(previous, steps, path.covariance), path.noise.covariance,
+                                path.noise.across),
+            _initial_moments(_first_steps(steps, path.weight),
+                             _first_steps(steps, path.mean) - middle.state,
+                             _first_steps(steps, path.covariance)),
             {name: _second(plan, steps.rows, name, middle.state, old, path.weight, path.mean,
                            path.covariance) for name, old in middle.below.items()})
 
     for _ in plan.reach(group):
-        one = jax.vmap(one, in_axes=(0, 1))
-    return one(middle, path)
+        totals_of = jax.vmap(totals_of, in_axes=(0, 1))
+    return totals_of(middle, path)
 
 
-def _begins(steps: Steps, leaf: jax.Array) -> jax.Array:
+def _first_steps(steps: Steps, leaf: jax.Array) -> jax.Array:
     """Of the first steps of rows, (rows, ...), or (1, ...) of what rows share."""
     return at_first(steps, leaf)[:: steps.blocks]
 
 
-def _moved(weight: jax.Array, before: jax.Array, noise: jax.Array, spread_before: jax.Array,
-           spread_noise: jax.Array, across: jax.Array) -> jax.Array:
-    """Σ weight × E[u uᵀ], u = (1, s_{t−1} − s̄, ε_t), of n moves."""
+def _transition_moments(weight: jax.Array, before: jax.Array, noise: jax.Array,
+                        spread_before: jax.Array,
+                        spread_noise: jax.Array, across: jax.Array) -> jax.Array:
+    """Σ weight × E[u uᵀ] over n transitions, u = (1, s_{t−1} − s̄, ε_t)."""
     d, one = before.shape[1], jnp.ones((len(weight), 1), before.dtype)
     both = jnp.concatenate([one, before, noise], 1)
     across = added(weight, across)
@@ -138,8 +140,8 @@ def _moved(weight: jax.Array, before: jax.Array, noise: jax.Array, spread_before
     return ((weight[:, None] * both).T @ both).at[1 : 1 + 2 * d, 1 : 1 + 2 * d].add(spread)
 
 
-def _begun(weight: jax.Array, mean: jax.Array, spread: jax.Array) -> jax.Array:
-    """The same of u = (1, s_1 less where it is expected), of n states."""
+def _initial_moments(weight: jax.Array, mean: jax.Array, spread: jax.Array) -> jax.Array:
+    """Σ weight × E[u uᵀ] over n first states, u = (1, s_1 − its expectation)."""
     one = jnp.concatenate([jnp.ones((len(weight), 1), mean.dtype), mean], 1)
     return ((weight[:, None] * one).T @ one).at[1:, 1:].add(added(weight, spread))
 
@@ -167,7 +169,7 @@ def pooled(plan: Plan, params: Mapping, known: Known, group: Group, middle: Midd
     statistics."""
     structure = plan.structure
 
-    def one(env, middle, found):
+    def expected_gain(env, middle, found):
         total = sum((_gain_below(structure, group, name, env, middle.state, old, found.below[name])
                      for name, old in middle.below.items()), start=jnp.zeros(()))
         total += chain_gains.moves_gain(linear_chain.moves(structure, group, env), middle.moves,
@@ -175,7 +177,8 @@ def pooled(plan: Plan, params: Mapping, known: Known, group: Group, middle: Midd
         return total + chain_gains.moves_gain(linear_chain.first(structure, group, env),
                                               middle.begin, middle.state, found.begin)
 
-    return _walked(plan, (environment(plan, params, known),), group, one, (middle, statistics),
+    return _walked(plan, (environment(plan, params, known),), group, expected_gain,
+                   (middle, statistics),
                    0).sum()
 
 
@@ -192,9 +195,9 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
     structure, steps = plan.structure, rows.steps
     moving = varying(plan, known, steps, group.names)
 
-    def one(env, past, path):
+    def expected_gain(env, past, path):
         total, count = jnp.zeros(()), len(path.weight)
-        for name in linear_chain.below(group):
+        for name in linear_chain.emission_sites(group):
             own = varying(plan, known, steps, (name,))
 
             def seen(along, x, mask, *found, name=name):
@@ -205,31 +208,35 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
                 second = _second(plan, some, name, state, old, *found)
                 return _gain_below(structure, group, name, {**env, **along}, state, old, second)
 
-            total += _each(seen, own, steps.rows.values[name], steps.rows.seen.get(name),
-                           path.weight, path.mean, path.covariance)
+            total += _sum_over_steps(seen, own, steps.rows.values[name], steps.rows.seen.get(name),
+                                     path.weight, path.mean, path.covariance)
 
-        def moved(along, weight, before, later, spread_before, spread_later, across):
+        def transition_gain(along, weight, before, later, spread_before, spread_later, across):
             old = linear_chain.moves(structure, group, {**past, **along})
             new = linear_chain.moves(structure, group, {**env, **along})
             noise = _noise(old, before, later, spread_before, spread_later, across)
-            return chain_gains.moves_gain(new, old, before[0], _moved(
+            return chain_gains.moves_gain(new, old, before[0], _transition_moments(
                 weight, before - before[0], noise.mean, spread_before, noise.covariance,
                 noise.across))
 
-        def begun(along, weight, mean, spread):
+        def initial_gain(along, weight, mean, spread):
             old = linear_chain.first(structure, group, {**past, **along})
             new = linear_chain.first(structure, group, {**env, **along})
-            return chain_gains.moves_gain(new, old, old.offset, _begun(weight, mean - old.offset,
-                                                                       spread))
+            return chain_gains.moves_gain(new, old, old.offset,
+                                          _initial_moments(weight, mean - old.offset,
+                                                           spread))
 
-        total += _each(moved, moving, jnp.where(starts(steps, count), 0.0, path.weight),
-                       shifted(previous, steps, path.mean), path.mean,
-                       shifted(previous, steps, path.covariance), path.covariance, path.across)
-        return total + _each(begun, *jax.tree.map(lambda leaf: _begins(steps, leaf), (
+        total += _sum_over_steps(transition_gain, moving,
+                                 jnp.where(starts(steps, count), 0.0, path.weight),
+                                 shifted(previous, steps, path.mean), path.mean,
+                                 shifted(previous, steps, path.covariance), path.covariance,
+                                 path.across)
+        return total + _sum_over_steps(initial_gain,
+                                       *jax.tree.map(lambda leaf: _first_steps(steps, leaf), (
             moving, path.weight, path.mean, path.covariance)))
 
     return _walked(plan, (environment(plan, params, known), environment(plan, origin, known)),
-                   group, one, (path,), 1).sum()
+                   group, expected_gain, (path,), 1).sum()
 
 
 def _noise(at: Moves, before: jax.Array, later: jax.Array, spread_before: jax.Array,
@@ -243,9 +250,9 @@ def _noise(at: Moves, before: jax.Array, later: jax.Array, spread_before: jax.Ar
                                  across - spread_before @ slope.T)
 
 
-def _each(function: Callable, along: Mapping, *leaves: Any) -> jax.Array:
-    """Σ of function(along, *leaves) of every step by itself, or, where it takes nothing of them, of
-    all at once."""
+def _sum_over_steps(function: Callable, along: Mapping, *leaves: Any) -> jax.Array:
+    """Σ of function(along, *leaves), called for every step by itself, or for all steps at once if
+    it takes nothing that differs along them."""
     if not along:
         return function({}, *leaves)
     return jax.vmap(lambda own, *more: function(own, *jax.tree.map(

@@ -12,7 +12,7 @@ from jax import lax
 
 from probml.device.rows import Chunk, Known
 from probml.elimination.chains import best as chain_best
-from probml.elimination.chains import pieces as chain_pieces
+from probml.elimination.chains import long_chains as chain_pieces
 from probml.elimination.chains.walk import Pieces
 from probml.elimination.factor import Factor
 from probml.factors import sequences
@@ -92,14 +92,14 @@ def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: s
     )
     at, fixed = rows.steps.rows if timed else rows, environment(plan, params, known)
 
-    def one(varying):
+    def row_tables(varying):
         def tables(*states):
             env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
             return site.family.natural(plan.structure.cells(name, env), 0.0)
 
         return over_states(plan, tables, parents)
 
-    logs = jax.vmap(one)(row_environment(plan, known, at, name))
+    logs = jax.vmap(row_tables)(row_environment(plan, known, at, name))
     return {a: uncelled(leaf, 1 + len(parents)) for a, leaf in logs.items()}
 
 
@@ -110,7 +110,7 @@ def in_pieces(plan: Plan, function: Callable, rows: Chunk, taps: Mapping | None 
     Backwards a piece is passed through again, so that no more than one is held.
     """
     steps = rows.steps
-    count = sequences.pieces(plan, steps, len(rows.weights))
+    count = sequences.count_pieces(plan, steps, len(rows.weights))
     own = ({n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains}
            if taps else None)
     if count == 1:
@@ -155,11 +155,12 @@ def steps_factor(plan: Plan, inside: Callable, given: Given, moves: list[Moves],
     width = sequences.width_of(plan) + sum(math.prod(log.shape[2:]) for log in more.values())
     count = 1 if hard or not plan.chains else sequences.held_apart(plan, steps, size, width)
     if count == 1:
-        def whole(rows: Chunk, taps: Mapping | None) -> Factor:
+        def chunk_factor(rows: Chunk, taps: Mapping | None) -> Factor:
             return sequences.within(plan, inside(given, rows.steps, taps), hard)
 
         beside = [Factor(sequences.by_step(log), scope) for scope, log in more.items()]
-        return sequences.factor(plan, [in_pieces(plan, whole, rows, taps), *beside], moves, steps,
+        return sequences.factor(plan, [in_pieces(plan, chunk_factor, rows, taps), *beside], moves,
+                                steps,
                                 size, hard)
     return sequences.of_rows(plan, chain_pieces.evidence(*_cut(
         plan, inside, given, moves, rows, count, own, taps is not None, more)))

@@ -54,9 +54,9 @@ def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Arra
     return found
 
 
-def short(plan: Plan, params: Mapping, known: Known) -> jax.Array:
-    """Whether some component is so narrow, beside its distance from where its column is centred,
-    that squares leave it few digits, or has terms so large that cancel.
+def has_cancellation(plan: Plan, params: Mapping, known: Known) -> jax.Array:
+    """Whether the variance of some component is lost to rounding, since it is far from the centre
+    of its column for its width, or has large terms that cancel.
 
     Of pooled sites: the square of a component's distance is taken off the mean square, and what is
     left is its variance.
@@ -135,9 +135,9 @@ def _narrowest(argument: str, value: np.ndarray, steps: tuple[tuple[str, float],
     return float(np.min(found, initial=np.inf))
 
 
-def wide(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
-    """Whether the first states of a chain may lie so far apart, beside the noise in which they are
-    seen, that smoothed spreads are lost; judged at the first row.
+def has_diffuse_start(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
+    """Whether the prior of the first states of a chain is so diffuse, for the noise in which they
+    are observed, that smoothed variances are lost to rounding; judged at the first row.
 
     Of states of more numbers than a step shows: what one step leaves open stays as wide as the
     prior has it, until later ones tell, and what they leave is a difference.
@@ -145,7 +145,7 @@ def wide(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
     eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
     structure = plan.structure
     for group in (group for group in plan.latents if plan.timed(group)):
-        names = (*group.names, *linear_chain.below(group))
+        names = (*group.names, *linear_chain.emission_sites(group))
         own = {name: leaf[0] for name, leaf in varying(plan, known, rows.first.steps,
                                                        names).items()}
 

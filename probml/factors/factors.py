@@ -54,11 +54,11 @@ def row_factors(
 def inside_of(plan: Plan, rows: Chunk) -> Callable:
     """(given, steps, taps) → the factors of some of the rows' steps by themselves."""
 
-    def inside(given: Given, steps: Steps, taps: Mapping | None) -> list[Factor]:
+    def step_factors(given: Given, steps: Steps, taps: Mapping | None) -> list[Factor]:
         return level_factors(plan, given.params, given.known, given.natural,
                              rows._replace(steps=steps), True, taps, given.predictive)
 
-    return inside
+    return step_factors
 
 
 def level_factors(

@@ -17,7 +17,7 @@ from probml.elimination.cellwise.by_cells import Tangled
 from probml.elimination.factor import Factor
 from probml.errors import Refusal
 from probml.factors import chain_statistics, linear_chains, shared_nodes
-from probml.factors.naturals import beside, environment, over_states, states_of
+from probml.factors.naturals import environment, group_environment, over_states, states_of
 from probml.factors.rowwise import row_environment
 from probml.latents import hidden_cells
 from probml.latents.chains import linear_chain
@@ -40,7 +40,7 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
     if plan.timed(group):
         return linear_chains.message(plan, params, known, rows, group)
 
-    def apart() -> jax.Array:
+    def row_messages() -> jax.Array:
         return _over(plan, params, known, rows, group, lambda env, seen: group.kind.message(
             plan.structure, group, env, seen
         ))
@@ -48,7 +48,8 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
     found = (None if known.settings
              else shared_nodes.message(plan, params, known, rows, group))
     # of what is not taken nothing but its nodes has room kept for it
-    log = apart() if found is None else jax.lax.cond(found[1], lambda: found[0], again(apart))
+    log = row_messages() if found is None else jax.lax.cond(found[1], lambda: found[0],
+                                                            again(row_messages))
     return Factor(log, plan.reach(group))
 
 
@@ -71,7 +72,7 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
     fixed, reach = environment(plan, params, known), plan.reach(group)
     size = len(rows.weights)
 
-    def one(varying, seen, chosen, key):
+    def draw_row(varying, seen, chosen, key):
         env = {**fixed, **varying}
         for name, state in chosen.items():
             site = plan.structure.sites[name]
@@ -84,8 +85,8 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
         return numbers | hidden_cells.draw(plan.structure, group, env, seen, second)
 
     chosen = {name: jnp.broadcast_to(states[name], (size,)) for name in reach}
-    return jax.vmap(one)(_varying(plan, known, rows, group), _seen(plan, rows, group), chosen,
-                         jax.random.split(key, size))
+    return jax.vmap(draw_row)(_varying(plan, known, rows, group), _seen(plan, rows, group), chosen,
+                              jax.random.split(key, size))
 
 
 def best_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
@@ -121,7 +122,7 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
             out[group.name] = chain_statistics.beliefs(plan, params, known, rows, group, weight)
             continue
         found = _over(plan, params, known, rows, group, lambda env, seen, group=group:
-                      group.kind.belief(plan.structure, group, env, seen))
+                      group.kind.row_posterior(plan.structure, group, env, seen))
         out[group.name] = Belief(weight, _finite(found))
     return out
 
@@ -156,12 +157,12 @@ def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: M
             continue
         found, seen = _finite(moments(plan, params, known, rows, group)), _seen(plan, rows, group)
 
-        def one(middle, weight, found, seen=seen, group=group):
+        def group_statistics(middle, weight, found, seen=seen, group=group):
             return group.kind.statistics(plan.structure, group, middle, weight, seen, found)
 
         for _ in plan.reach(group):
-            one = jax.vmap(one, in_axes=(0, 1, 1))
-        out[group.name] = one(middle[group.name], weights[group.name], found)
+            group_statistics = jax.vmap(group_statistics, in_axes=(0, 1, 1))
+        out[group.name] = group_statistics(middle[group.name], weights[group.name], found)
     return out
 
 
@@ -226,7 +227,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
     varying = {g.name: _varying(plan, known, rows, g) for g in groups}
     seen = {g.name: _seen(plan, rows, g) for g in groups}
 
-    def one(own, varying, seen, means):
+    def average_row(own, varying, seen, means):
         def over(env: dict, left: tuple[Group, ...]) -> jax.Array:
             if not left:
                 return function(env)
@@ -257,7 +258,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
                                        axis))
         return at(tuple(states_of(plan, v) for v in scope), means)
 
-    return jax.vmap(one, axis_size=size)(own, varying, seen, means)
+    return jax.vmap(average_row, axis_size=size)(own, varying, seen, means)
 
 
 def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
@@ -277,7 +278,7 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
                       f"latent and independent, and its mean can be computed over one of them at a "
                       f"time. {how}")
 
-    def one(own, varying, seen):
+    def row_expectation(own, varying, seen):
         def at(*states):
             env = {**fixed, **own, **varying, **dict(zip(scope, states, strict=True))}
             return hidden_cells.expectation(plan.structure, group, env, seen, function, hidden)
@@ -285,9 +286,9 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
         return over_states(plan, at, scope)
 
     try:
-        return jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name),
-                                             _varying(plan, known, rows, group),
-                                             _seen(plan, rows, group))
+        return jax.vmap(row_expectation, axis_size=size)(row_environment(plan, known, rows, name),
+                                                         _varying(plan, known, rows, group),
+                                                         _seen(plan, rows, group))
     except Tangled as tangled:
         raise Refusal(f"{where} is computed from several cells of '{tangled.names[0]}', which are "
                       f"missing and summed out one by one. {how}") from None
@@ -307,9 +308,9 @@ def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
 def _over(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
           function: Callable[..., Any], found: Any = None) -> Any:
     """function(env, seen[, found]) of every row and state: leaves (b, *states, ...)."""
-    fixed, reach = beside(plan, params, known), plan.reach(group)
+    fixed, reach = group_environment(plan, params, known), plan.reach(group)
 
-    def one(varying, seen, found):
+    def row_values(varying, seen, found):
         more = () if found is None else (found,)
 
         def at(states, more):
@@ -324,7 +325,7 @@ def _over(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
             at = jax.vmap(at, in_axes=(axis, 0))
         return at(tuple(states_of(plan, name) for name in reach), more)
 
-    return jax.vmap(one, axis_size=len(rows.weights))(
+    return jax.vmap(row_values, axis_size=len(rows.weights))(
         _varying(plan, known, rows, group), _seen(plan, rows, group), found
     )
 

@@ -19,7 +19,7 @@ from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman import filter as kalman
 from probml.elimination.kalman import paths as kalman_paths
 from probml.elimination.kalman.blocks import forward
-from probml.factors.naturals import beside, over_states
+from probml.factors.naturals import group_environment, over_states
 from probml.factors.rowwise import row_environment
 from probml.latents.chains import averaged, linear_chain
 from probml.latents.chains.averaged import Tilt
@@ -86,10 +86,11 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
                            rows.steps.blocks)
         paths = jnp.take_along_axis(paths, index.reshape(*(1,) * (paths.ndim - 1), -1), 0)[0]
     flat = rows.steps.folded(steps_first(paths))  # (rows, time, D)
-    return {name: _cells(plan, name, value) for name, value in apart(plan, group, flat).items()}
+    return {name: _cells(plan, name, value) for name,
+            value in split_latents(plan, group, flat).items()}
 
 
-def apart(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
+def split_latents(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
     """(..., D) of a group → each latent's own (..., its numbers)."""
     out, start = {}, 0
     for name, size in linear_chain.sizes(plan.structure, group).items():
@@ -113,7 +114,7 @@ def _cells(plan: Plan, name: str, value: jax.Array) -> jax.Array:
 def over(plan: Plan, params: Mapping, known: Known, group: Group,
           function: Callable[[dict], Any]) -> Any:
     """function(env) over the states beside a group: leaves (*states, ...)."""
-    fixed, reach = beside(plan, params, known), plan.reach(group)
+    fixed, reach = group_environment(plan, params, known), plan.reach(group)
     return over_states(plan, lambda *states: function(
         {**fixed, **dict(zip(reach, states, strict=True))}
     ), reach)
@@ -140,7 +141,7 @@ def at_first(steps: Steps, leaf: jax.Array) -> jax.Array:
     return leaf.reshape(steps.length, -1, *leaf.shape[1:])[0]
 
 
-def _lanes(steps: Steps, leaf: jax.Array) -> jax.Array:
+def _to_lanes(steps: Steps, leaf: jax.Array) -> jax.Array:
     """(N or 1, ...) → (T or 1, ..., M or 1)."""
     if len(leaf) == 1:
         return leaf[..., None]
@@ -177,18 +178,18 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     if alive is not None and steps.even and steps.blocks == 1:
         alive = alive[:, :1]  # rows that pad a chunk count nothing, whatever their steps
     below, seen = (part if alive is None else part & alive[:, None]
-                   for part in (_beside(masks), _beside(masks + shown)))
+                   for part in (_concatenate_masks(masks), _concatenate_masks(masks + shown)))
     own = Numbers(jnp.concatenate([value, given], 1), slope, variance, log, seen)
     if tilts is not None:
         own = _joined(own, _tilting(plan, group, tilts, steps, size, below, alive))
     lanes = (steps.length, own.seen.shape[1], size * steps.blocks)
-    volume = jnp.broadcast_to(jnp.where(own.seen, _lanes(steps, own.log), 0.0), lanes)
+    volume = jnp.broadcast_to(jnp.where(own.seen, _to_lanes(steps, own.log), 0.0), lanes)
     volume = volume.reshape(*lanes[:2], size, steps.blocks).sum((0, 1, 3))
     volume += 0.0 if tilts is None else tilts[0].log
     told = kalman.System(
         jnp.moveaxis(begin.offset, 0, -1), jnp.moveaxis(begin.covariance, 0, -1),
-        *(_lanes(steps, leaf) for leaf in moves), _lanes(steps, own.value),
-        _lanes(steps, own.slope), _lanes(steps, own.variance), own.seen, alive, steps.blocks
+        *(_to_lanes(steps, leaf) for leaf in moves), _to_lanes(steps, own.value),
+        _to_lanes(steps, own.slope), _to_lanes(steps, own.variance), own.seen, alive, steps.blocks
     )
     centre = told.mean
     if centre.shape[-1] > 1:  # of a sequence in blocks that of its first
@@ -196,8 +197,9 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     return kalman.about(told, centre), volume, centre
 
 
-def _beside(masks: list) -> jax.Array:
-    """Masks (T or 1, numbers, M or 1) behind one another: of one lane where all are."""
+def _concatenate_masks(masks: list) -> jax.Array:
+    """Masks (T or 1, numbers, M or 1) concatenated along their numbers: of one lane where all
+    are."""
     steps, lanes = (max(mask.shape[axis] for mask in masks) for axis in (0, 2))
     return jnp.concatenate([jnp.broadcast_to(mask, (steps, mask.shape[1], lanes))
                             for mask in masks], 1)
@@ -221,7 +223,7 @@ def _joined(one: Numbers, other: Numbers) -> Numbers:
                                 for leaf in (a, b)], 1)
 
     numbers = (both(a, b) for a, b in zip(one[:-1], other[:-1], strict=True))
-    return Numbers(*numbers, _beside([one.seen, other.seen]))
+    return Numbers(*numbers, _concatenate_masks([one.seen, other.seen]))
 
 
 def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk, group: Group) -> tuple:
@@ -230,7 +232,7 @@ def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk, group: Group)
     structure, steps = plan.structure, rows.steps
     own = varying(plan, known, steps, group.names)
     begun = {name: at_first(steps, leaf) for name, leaf in own.items()}
-    below = varying(plan, known, steps, linear_chain.below(group))
+    below = varying(plan, known, steps, linear_chain.emission_sites(group))
     of: Any = averaged if env.get(SETTINGS) else linear_chain
     begin, moves, sight = (_led(lambda at, made=made: made(structure, group, at), env, moving)
                            for made, moving in ((of.first, begun), (of.moves, own),
@@ -290,7 +292,7 @@ def tilt(plan: Plan, env: Mapping, known: Known, rows: Chunk,
         return there.slope - here.slope, there.offset - here.offset
 
     found = _led(gap, env, varying(plan, known, rows.steps, group.names))
-    return _lanes(rows.steps, found[0]), _lanes(rows.steps, found[1])
+    return _to_lanes(rows.steps, found[0]), _to_lanes(rows.steps, found[1])
 
 
 def _seen(plan: Plan, steps: Steps, count: int, group: Group,
@@ -298,7 +300,7 @@ def _seen(plan: Plan, steps: Steps, count: int, group: Group,
     """What is seen below, less its location at states of 0, vectors standardised, (N, m), and which
     of it, site by site: masks (T or 1, numbers, M or 1), of size 1 where all is."""
     values, masks, start = [jnp.zeros((count, 0))], [np.ones((1, 0, 1), bool)], 0
-    for name in linear_chain.below(group):
+    for name in linear_chain.emission_sites(group):
         site = plan.structure.sites[name]
         x = cells(site, steps.rows.values[name])
         stop = start + x[0].size
@@ -313,7 +315,7 @@ def _seen(plan: Plan, steps: Steps, count: int, group: Group,
                 count, *sight.roots[name].shape[1:])), left[..., None], lower=True)
         values.append(left.reshape(count, -1))
         masks.append(np.ones((1, stop - start, 1), bool) if mask is None
-                     else _lanes(steps, mask.reshape(count, -1)))
+                     else _to_lanes(steps, mask.reshape(count, -1)))
         start = stop
     return jnp.concatenate(values, 1), masks
 
@@ -336,7 +338,7 @@ def _given(plan: Plan, steps: Steps, size: int,
             if sites[name].time is None:
                 shown = shown & first[:, None]
             if mask is not None:
-                shown = shown & _lanes(steps, cells(sites[name], mask).reshape(count, -1))
+                shown = shown & _to_lanes(steps, cells(sites[name], mask).reshape(count, -1))
             masks.append(shown)
             at += range(start, start + numbers)
         start += numbers
@@ -346,10 +348,10 @@ def _given(plan: Plan, steps: Steps, size: int,
 def _first_steps(steps: Steps, rows: int) -> np.ndarray:
     """The first steps of rows, (T, M), of one lane where these are all."""
     lanes = 1 if steps.blocks == 1 else rows * steps.blocks
-    return kalman.begins(steps.length, lanes, steps.blocks)
+    return kalman.sequence_starts(steps.length, lanes, steps.blocks)
 
 
 def starts(steps: Steps, count: int) -> np.ndarray:
     """Which of so many steps, (N,), are the first of their rows."""
     lanes = count // steps.length
-    return kalman.begins(steps.length, lanes, steps.blocks).reshape(-1)
+    return kalman.sequence_starts(steps.length, lanes, steps.blocks).reshape(-1)

@@ -19,7 +19,7 @@ def environment(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> di
             for name, value in {**params, **known.given}.items() if name in sites}
 
 
-def beside(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[str, Any]:
+def group_environment(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[str, Any]:
     """The environment of a group of latents: with the settings over which its log densities are
     averaged, if any."""
     fixed, sites = environment(plan, params, known), plan.structure.sites
@@ -93,7 +93,7 @@ def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known,
 def _naturals(plan: Plan, moving: frozenset[str] | None, params: dict[str, jax.Array],
               known: Known) -> dict[str, Any]:
     out, env, sites = {}, environment(plan, params, known), plan.structure.sites
-    for names in plan.alike:
+    for names in plan.batched_sites:
         if moving is not None and not any(p in moving for name in names
                                           for p in sites[name].parents):
             continue
@@ -105,11 +105,12 @@ def _naturals(plan: Plan, moving: frozenset[str] | None, params: dict[str, jax.A
         stacked = [jnp.stack([jnp.asarray(env[p]) for p in column])
                    for column in zip(*takes, strict=True)]
 
-        def one(values, name=names[0], own=takes[0]):
+        def natural_parameters(values, name=names[0], own=takes[0]):
             return _natural(plan, name, argument_table(plan, dict(zip(own, values, strict=True)),
                                                        Known({}, {}, {}), name), known)
 
-        out |= dict(zip(names, unstacked(jax.vmap(one)(stacked), len(names)), strict=True))
+        out |= dict(zip(names, unstacked(jax.vmap(natural_parameters)(stacked), len(names)),
+                        strict=True))
     return {name: out[name] for name in plan.pooled if name in out}
 
 

@@ -62,7 +62,7 @@ def rowwise_factor(
     touching = (environment(plan, anchor, known) if anchor is not None
                 and site.traits.minorant is not None else None)
 
-    def one(varying, x, seen):
+    def row_logs(varying, x, seen):
         def at(env):
             env = {**fixed, **varying, **env}
             if predictive is not None and not is_variable:
@@ -83,8 +83,8 @@ def rowwise_factor(
     x = None if is_variable or site.factor else rows.values[name]
     # of a factor, or a variable, that looks at nothing of a row
     size = None if rows.weights is None else len(rows.weights)
-    log = jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name), x,
-                                        None if is_variable else rows.seen.get(name))
+    log = jax.vmap(row_logs, axis_size=size)(row_environment(plan, known, rows, name), x,
+                                             None if is_variable else rows.seen.get(name))
     return Factor(log, scope)
 
 

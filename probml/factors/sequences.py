@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from probml.device.rows import Steps
 from probml.elimination import elimination
 from probml.elimination.chains import best as chain_best
-from probml.elimination.chains import pieces as chain_pieces
-from probml.elimination.chains import whole as chains
+from probml.elimination.chains import chain_sums as chains
+from probml.elimination.chains import long_chains as chain_pieces
 from probml.elimination.chains.arithmetic import Chain
 from probml.elimination.chains.walk import Pieces, Tables
 from probml.elimination.factor import Factor
@@ -56,7 +56,7 @@ def width_of(plan: Plan) -> int:
     return width
 
 
-def pieces(plan: Plan, steps: Steps, rows: int) -> int:
+def count_pieces(plan: Plan, steps: Steps, rows: int) -> int:
     """Into how many pieces the steps are cut, all rows and blocks of some at a time."""
     lanes, width = rows * steps.blocks, width_of(plan)
     if steps.length * lanes * width <= HELD:
@@ -219,8 +219,9 @@ def factor(
 
 def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
     """Into how many pieces the steps are cut that are summed over one after another, each in cache,
-    by chains/pieces.py; 1 where they are few, or that knows them not: moves of steps of their own,
-    logs throughout, numbers that a sampler moves, machines that go through all steps at once.
+    by chains/long_chains.py; 1 where they are few, or where it cannot be used: transitions that
+    differ between steps, logs throughout, numbers that a sampler moves, machines that go through
+    all steps at once.
 
     Args:
         width: numbers of a step that its emissions are made of.
@@ -239,7 +240,7 @@ def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
 
 
 class Cut(NamedTuple):
-    """Chains whose steps are cut into pieces, as chains/pieces.py takes them."""
+    """Chains whose steps are cut into pieces, as chains/long_chains.py takes them."""
 
     emit: Callable
     blocks: int

@@ -38,7 +38,7 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     Cost: rows × nodes × values of all seen cells, and its gradient as much again.
     """
     everywhere = getattr(group.kind, "everywhere", None)
-    if everywhere is None or not _plain(plan, group, rows):
+    if everywhere is None or not _has_common_program(plan, group, rows):
         return None
     structure, sites, reach = plan.structure, plan.structure.sites, plan.reach(group)
     below = [name for name in group.sites if name in rows.values]
@@ -76,9 +76,9 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     return _summed(total.reshape(len(total), *logs.shape[:-1], nodes), rows.weights)
 
 
-def _plain(plan: Plan, group: Group, rows: Chunk) -> bool:
-    """Whether the programs of a group take nothing of a row but its one number and states, all of
-    it unseen, and finitely many values are seen below."""
+def _has_common_program(plan: Plan, group: Group, rows: Chunk) -> bool:
+    """Whether the programs of a group take nothing of a row but its one latent number and states,
+    none of it observed, and its children have finitely many values."""
     sites = plan.structure.sites
     if len(group.names) != 1 or group.cellwise or group.name in rows.values:
         return False

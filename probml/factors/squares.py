@@ -82,7 +82,7 @@ def _chunk(plan: Plan, name: str, params: Mapping, known: Known, about: jax.Arra
         parts[p], start = slice(start, start + size), start + size
     fixed = {**known.given, **params}
 
-    def one(varying):
+    def row_slope(varying):
         def loc(c):
             own = {p: c[part].reshape(plan.structure.sites[p].shape)
                    for p, part in parts.items()}
@@ -90,8 +90,8 @@ def _chunk(plan: Plan, name: str, params: Mapping, known: Known, about: jax.Arra
 
         return jax.jacfwd(loc)(about), loc(about)
 
-    slope, loc = jax.vmap(one, axis_size=len(rows.weights))(row_environment(plan, known, rows,
-                                                                            name))
+    slope, loc = jax.vmap(row_slope, axis_size=len(rows.weights))(row_environment(plan, known, rows,
+                                                                                  name))
     away = cells(site, rows.values[name]) - loc
     weight = jnp.broadcast_to(rows.weights[:, None], away.shape)
     if name in rows.seen:

@@ -96,8 +96,9 @@ class Domain:
         return bool(self.bounds)
 
     @property
-    def ends(self) -> tuple[Any, Any] | None:
-        """The least and the greatest value of whole numbers, None where there is no such list."""
+    def integer_range(self) -> tuple[Any, Any] | None:
+        """The least and the greatest integer of the support, None where it is not finite or not of
+        integers."""
         return None
 
     @property
@@ -130,8 +131,8 @@ class Domain:
         return biject_to(self.support)
 
     @property
-    def words(self) -> str:
-        """What a value must be, for people."""
+    def description(self) -> str:
+        """What a value must be, in words, for messages."""
         bounds: dict[str, Any] = self.bounds
         low: Any = bounds.get("lower_bound")
         high: Any = bounds.get("upper_bound")
@@ -155,8 +156,8 @@ class Domain:
         on other sites."""
         return True
 
-    def laid(self, place: Callable[[np.ndarray], np.ndarray]) -> "Domain":
-        """The same with its ends, where cells have their own, in another layout of cells."""
+    def rearranged(self, place: Callable[[np.ndarray], np.ndarray]) -> "Domain":
+        """The same domain with the bounds of its cells in another layout of cells."""
         base = copy.copy(self.base)
         for end, bound in vars(self.base).items():
             if np.ndim(bound):
@@ -210,7 +211,7 @@ class UnitInterval(Domain):
 
 
 class OpenUnitInterval(UnitInterval):
-    words = "between 0 and 1, ends excluded"
+    description = "between 0 and 1, ends excluded"
 
     def contains(self, values):
         return (values > 0) & (values < 1)
@@ -221,7 +222,7 @@ class Circle(Domain):
 
     name, rank, fixed, canonical = "circle", 0, True, constraints.circular
     logarithmic = False
-    words = "an angle in −π … π"
+    description = "an angle in −π … π"
 
 
 class Simplex(Domain):
@@ -240,7 +241,7 @@ class Simplex(Domain):
         self.interior = interior
 
     @property
-    def words(self):
+    def description(self):
         return f"a vector of {'positive ' if self.interior else ''}probabilities that sums to 1"
 
     def contains(self, values):
@@ -292,7 +293,7 @@ class Correlations(Domain):
 
 class CorrelationFactor(Correlations):
     name, canonical = "correlation cholesky", constraints.corr_cholesky
-    words = "a Cholesky factor of correlations"
+    description = "a Cholesky factor of correlations"
 
     def factor(self, value):
         return value
@@ -303,7 +304,7 @@ class CorrelationFactor(Correlations):
 
 class CorrelationMatrix(Correlations):
     name, canonical = "correlation matrix", constraints.corr_matrix
-    words = "a matrix of correlations"
+    description = "a matrix of correlations"
 
     def factor(self, value):
         least = np.finfo(value.dtype).eps * np.eye(value.shape[-1], dtype=value.dtype)
@@ -325,7 +326,7 @@ class Integers(Domain):
                 else (id(self.constraint),))
 
     @property
-    def ends(self):
+    def integer_range(self):
         if self.base is constraints.boolean:
             return 0, 1
         return (tuple(self.bounds.values()) if isinstance(self.base, constraints.integer_interval)

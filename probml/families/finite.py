@@ -21,12 +21,12 @@ CENSORED = (dist.LeftCensoredDistribution, dist.RightCensoredDistribution,
             dist.IntervalCensoredDistribution)
 
 
-def ends(base: dist.Distribution) -> tuple[Any, Any] | None:
-    """The least and the greatest value of a support of whole numbers, None where it has no end, or
-    is no support of a distribution."""
+def integer_range(base: dist.Distribution) -> tuple[Any, Any] | None:
+    """The least and the greatest integer of the support of a distribution; None where it is
+    infinite or not of integers."""
     if isinstance(base, CENSORED) or base.event_shape:
         return None
-    return domains.of(base.support).ends
+    return domains.of(base.support).integer_range
 
 
 def counts(base: dist.Distribution) -> bool:
@@ -45,7 +45,7 @@ def listed(low: np.ndarray, high: np.ndarray) -> tuple[int, int] | None:
 def log_masses(base: dist.Distribution, low: int, count: int, shape: tuple[int, ...]) -> jax.Array:
     """log p of the values low … low + count − 1, (*shape, count); −∞ outside a cell's own support,
     with finite gradients."""
-    first, last = ends(base) or (low, low + count - 1)
+    first, last = integer_range(base) or (low, low + count - 1)
 
     def at(value):
         value = jnp.full(shape, value)

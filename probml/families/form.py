@@ -9,7 +9,7 @@ priors need no rule of their own. Its algebra:
     mode, value             argmax Q, and Q itself
     domain, event           where c lies, and how many of its axes are one value
     normalise, own_axes     which coordinates and shapes of a parameter keep the form
-    moved                   the posterior of a copy of c, for a likelihood's predictive
+    copied_posterior        the posterior of a copy of c, for a likelihood's predictive
     expectation             E[statistics(c)] under the posterior, of variational updates
     confined                the same where some of the states of a table are impossible
     nodes, middle           values of c over which their mean is that, and one amid the posterior
@@ -125,7 +125,7 @@ class Form:
 
     # (natural, prior, move) → arguments of a likelihood's `predictive` in the place of its own;
     # `move` takes values of the parameter's c to those of the argument's c. None: not known.
-    moved: Callable[..., dict[str, jax.Array]] | None = None
+    copied_posterior: Callable[..., dict[str, jax.Array]] | None = None
 
     def expectation(self, natural: Natural, prior: "Prior") -> dict[str, jax.Array]:
         """E[statistic of c] under the posterior, by names of its own: what mean-field updates put

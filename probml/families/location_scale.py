@@ -26,8 +26,8 @@ class Root(NamedTuple):
         """log |L|, (...)."""
         return jnp.log(jnp.abs(jnp.diagonal(self.matrix, axis1=-2, axis2=-1))).sum(-1)
 
-    def whole(self) -> jax.Array:
-        """L."""
+    def lower(self) -> jax.Array:
+        """The lower triangular root L."""
         return self.matrix
 
 
@@ -46,14 +46,14 @@ class Sums(NamedTuple):
     def volume(self) -> jax.Array:
         return self.d * jnp.log(self.scale)
 
-    def whole(self) -> jax.Array:
+    def lower(self) -> jax.Array:
         return self.scale[..., None, None] * jnp.tri(self.d, dtype=self.scale.dtype)
 
 
 LocationScale = tuple[jax.Array, Any]  # the scale a number a cell, or what `Root` is
 
 
-def plain(prior: Any) -> LocationScale:
+def univariate(prior: Any) -> LocationScale:
     """Of a number, or of the logarithm of a LogNormal."""
     return prior.loc, prior.scale
 

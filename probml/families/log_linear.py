@@ -184,23 +184,23 @@ def log_negative_binomial(k, concentration, mean, log_mean=None):
 @jax.custom_jvp
 def _log_negative_binomial(k, c, m, log_m):
     some = jnp.where(k > 0, k, 1.0)
-    w, log = _between(some, c, m, log_m)
+    w, log = _relative_excess(some, c, m, log_m)
     back = (m - some) / some * (c / (c + m))
     rest = _log1p(back, log_m - jnp.log(some) + log)
     whole = _about(c + some, jnp.zeros_like(w), jnp.zeros_like(w))
     value = _about(c, w, log) + _about(some, back, rest) - whole - jnp.log(some)
-    return jnp.where(k > 0, value, c * _between(jnp.zeros_like(some), c, m, log_m)[1])
+    return jnp.where(k > 0, value, c * _relative_excess(jnp.zeros_like(some), c, m, log_m)[1])
 
 
 @_log_negative_binomial.defjvp
 def _log_negative_binomial_slope(at, along):
     (k, c, m, log_m), (_, dc, _, dlog) = at, along
-    w, log = _between(k, c, m, log_m)
+    w, log = _relative_excess(k, c, m, log_m)
     slope = _log_less(w, log) + log_less_digamma(c) - log_less_digamma(c + k)
     return _log_negative_binomial(*at), slope * dc + c * w * dlog
 
 
-def _between(k, c, m, log_m):
+def _relative_excess(k, c, m, log_m):
     """w = (k − m) / (c + m), and log(1 + w)."""
     w = (k - m) / (c + m)
     return w, _log1p(w, jnp.log(c + k) - jnp.logaddexp(jnp.log(c), log_m))

@@ -141,7 +141,7 @@ def _values(written, precision, linear, x, order, count):
         return jnp.zeros((*x.shape[:2], p), x.dtype)
     if (x.shape[1] == 1 or not written) and t > _rows(m, p):
         found = lax.map(lambda part: _values(written, precision, linear, *part),
-                        _pieces(m, p, x, order, count))
+                        _split_tiles(m, p, x, order, count))
         return found.reshape(-1, *found.shape[2:])[:t]
     real, r = _residual(precision, linear, x, order, count)
     if not written:
@@ -174,7 +174,7 @@ def _summed(written, slope, precision, linear, x, order, count):
             return jax.tree.map(jnp.add, total, more), ()
 
         blank = jnp.zeros_like(precision), jnp.zeros_like(linear)
-        return lax.scan(add, blank, _pieces(m, p, slope, x, order, count))[0]
+        return lax.scan(add, blank, _split_tiles(m, p, slope, x, order, count))[0]
     real, r = _residual(precision, linear, x, order, count)
     # one triangle, twice: the precision is symmetric
     code = _codes(order, real, d, (d * d, d * d))
@@ -227,7 +227,7 @@ def _written_out(m, t):
     return m <= UNROLLED or m <= MORE and t >= MANY
 
 
-def _pieces(m, p, *arrays):
+def _split_tiles(m, p, *arrays):
     """Tiles in pieces of so many, (pieces, tiles, ...); the last is filled up with zeros: rows of
     which nothing is unseen."""
     size = _rows(m, p)

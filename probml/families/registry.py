@@ -101,11 +101,11 @@ def _counted(distribution: dist.Distribution) -> dist.Distribution:
     """The same, its arguments that are whole numbers, and those of what it is made of, in a whole
     type: programs hold columns of them as floats, with which NumPyro draws no sample."""
 
-    def whole(name: str, value: Any) -> Any:
+    def to_integers(name: str, value: Any) -> Any:
         if isinstance(value, dist.Distribution):
             return sharp(value) if value.is_discrete else _counted(value)
         if type(value) in (list, tuple):
-            return type(value)(whole("", part) for part in value)
+            return type(value)(to_integers("", part) for part in value)
         constraint = distribution.arg_constraints.get(name)
         if getattr(constraint, "is_discrete", False) and jnp.issubdtype(jnp.result_type(value),
                                                                         jnp.floating):
@@ -113,7 +113,7 @@ def _counted(distribution: dist.Distribution) -> dist.Distribution:
         return value
 
     out = copy.copy(distribution)
-    vars(out).update({name: whole(name, value) for name, value in vars(distribution).items()})
+    vars(out).update({name: to_integers(name, value) for name, value in vars(distribution).items()})
     return out
 
 

@@ -122,7 +122,7 @@ class TruncatedNormal(Truncated):
         low = jnp.where(upper, -sides.high, sides.low)
         high = jnp.where(upper, -sides.low, sides.high)
         share = jnp.where(upper, 1.0 - q, q)
-        z = ndtri((1.0 - share) * _below(low) + share * _below(high))
+        z = ndtri((1.0 - share) * _normal_cdf(low) + share * _normal_cdf(high))
         return jnp.clip(jnp.where(tail.use, far, self.loc + self.scale * jnp.where(upper, -z, z)),
                         self.low, self.high)
 
@@ -159,7 +159,7 @@ class Symmetric(Truncated):
         u = turned.sign * (value - turned.end) / self.scale
         z = turned.sign * (value - self.loc) / self.scale
         beyond = self._beyond(turned.above, turned.width, jnp.where(turned.use, u, 0.0))
-        inside = self._inside(turned.first, turned.last, jnp.where(turned.use, 0.0, z))
+        inside = self._log_density_at(turned.first, turned.last, jnp.where(turned.use, 0.0, z))
         return jnp.where(turned.use, beyond, inside) - jnp.log(self.scale)
 
     def icdf(self, q):
@@ -186,7 +186,7 @@ class Symmetric(Truncated):
         """log p, in scales, at a length u from an end that lies `near` above the middle."""
         raise NotImplementedError
 
-    def _inside(self, first: jax.Array, last: jax.Array, z: jax.Array) -> jax.Array:
+    def _log_density_at(self, first: jax.Array, last: jax.Array, z: jax.Array) -> jax.Array:
         """log p, in scales, at a length z from a middle between the ends, or near one."""
         raise NotImplementedError
 
@@ -205,7 +205,7 @@ class TruncatedLaplace(Symmetric):
     def _beyond(self, near, width, u):
         return -u - _log_left(width)
 
-    def _inside(self, first, last, z):
+    def _log_density_at(self, first, last, z):
         return -jnp.abs(z) - jnp.log(-jnp.expm1(first) - jnp.expm1(-last))
 
     def _length(self, near, width, q):
@@ -224,7 +224,7 @@ class TruncatedLogistic(Symmetric):
         return (-u + 2.0 * log_sigmoid(near + u) - log_sigmoid(near) - log_sigmoid(near + width)
                 - _log_left(width))
 
-    def _inside(self, first, last, z):
+    def _log_density_at(self, first, last, z):
         return (log_sigmoid(z) + log_sigmoid(-z) - log_sigmoid(-first) - log_sigmoid(last)
                 - _log_left(last - first))
 
@@ -245,7 +245,7 @@ class TruncatedCauchy(Symmetric):
     def _beyond(self, near, width, u):
         return -2.0 * jnp.log(jnp.hypot(1.0, near + u)) - jnp.log(self._angle(near, width))
 
-    def _inside(self, first, last, z):
+    def _log_density_at(self, first, last, z):
         return -2.0 * jnp.log(jnp.hypot(1.0, z)) - jnp.log(jnp.arctan(last) - jnp.arctan(first))
 
     def _length(self, near, width, q):
@@ -335,7 +335,8 @@ def _finite(z: jax.Array) -> jax.Array:
     return jnp.where(jnp.isfinite(z), z, 0.0)
 
 
-def _below(z: jax.Array) -> jax.Array:
+def _normal_cdf(z: jax.Array) -> jax.Array:
+    """The standard normal distribution function."""
     return 0.5 * erfc(-z / np.sqrt(2))
 
 

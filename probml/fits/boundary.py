@@ -20,8 +20,8 @@ from probml.evidence.effect_modes import gap
 from probml.evidence.passes import log_evidence
 from probml.jaxpr.memo import memo
 from probml.latents.latent import Group
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan import integrals
 from probml.plan.plan import Plan
@@ -52,7 +52,7 @@ def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
                     - _evidence(plan, params, known, rows))
         outcome = outcome.noting(*(_integrated(group, gap, rows.weight) for group in rough))
     if plan.groupings and plan.groupings[0].nodes:
-        outcome = outcome.noting(_near(plan, params, known, rows))
+        outcome = outcome.noting(_integral_accuracy(plan, params, known, rows))
     return outcome
 
 
@@ -62,8 +62,8 @@ def _integrated(group: Group, gap: float, rows: float) -> Finding | None:
     Args:
         gap: by which finer integrals of all latents change the log evidence. rows: their number.
     """
-    kind, names, method = group.kind, quoted(group.names), group.kind.words.partition(", ")[2]
-    if not abs(gap) <= kind.rough * rows:
+    kind, names, method = group.kind, quoted(group.names), group.kind.description.partition(", ")[2]
+    if not abs(gap) <= kind.tolerance * rows:
         return Finding.of(Code.ROUGH_INTEGRAL, names=names, method=method,
                           finer="a finer integral", gap=gap)
     return Finding.of(Code.INTEGRATED, names=names, method=method) if kind.breadth == 1 else None
@@ -81,10 +81,10 @@ def _finer(plan: Plan) -> Plan:
 _evidence = jit(log_evidence, static_argnums=0, seldom=ONCE)
 
 
-def _near(plan: Plan, params: dict, known: Known, rows: Rows) -> Finding | None:
-    """How near an integral over effects is that is not in closed form."""
+def _integral_accuracy(plan: Plan, params: dict, known: Known, rows: Rows) -> Finding | None:
+    """A finding on the error of an integral over effects that is not in closed form."""
     names, one = quoted(plan.effects), plan.groupings[0].nodes == 1
-    method = integrals.words(plan.groupings)
+    method = integrals.describe_integration(plan.groupings)
     nodes = integrals.finer(plan.groupings)
     gap = 0.0 if nodes is None else float(_gap(plan, nodes, params, known, rows))
     if abs(gap) <= (LAPLACE if one else QUADRATURE) * sum(g.members for g in plan.groupings):
@@ -108,9 +108,8 @@ def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[Find
     narrow, turned = narrow_scales(plan, known, held), singular_correlations(plan, held)
     if not (narrow or turned):
         return []
-    points = [{edge.width.name: edge.moved(held, edge.logarithm(held) + (LESS if edge.seen
-                                                                         else np.log(NEARER)))}
-              for edge in narrow]
+    points = [{edge.width.name: edge.parameter_at(
+        held, edge.logarithm(held) + (LESS if edge.seen else np.log(NEARER)))} for edge in narrow]
     points += [{name: _summed(plan, name, held[name], index)} for name, index in turned]
     stacked = {name: np.stack([value, *({**held, **point}[name] for point in points)])
                for name, value in held.items()}

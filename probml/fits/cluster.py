@@ -35,7 +35,7 @@ class Cluster(Place):
     frames: list[Any] = field(default_factory=list)
     weights: str | None = None  # the column of them
 
-    def opened(self, model: Bound, data: Any, weights: Any) -> Data:
+    def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
         """See parts.opened; of a Dask DataFrame, whose partitions are looked at where they are.
 
         Raises:
@@ -130,7 +130,8 @@ class _Workers(Pool):
         client = self.cluster.client
         if program.digest not in self.sent:
             # a task, which is made again elsewhere where a worker dies
-            self.sent[program.digest] = client.submit(work.kept, program.content, pure=False)
+            self.sent[program.digest] = client.submit(work.store_program, program.content,
+                                                      pure=False)
         sums = [client.submit(work.total, program.digest, self.sent[program.digest],
                               program.double, part, list(constants), pure=False)
                 for part in self.parts]

@@ -16,7 +16,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data, Profile, Survey
 from probml.dataset.source import Part, Source, Weighed
-from probml.dataset.sources.parts import looked
+from probml.dataset.sources.parts import profile_source
 from probml.dataset.sources.profile import merged
 from probml.device.rows import Chunk
 from probml.device.streamed import Cut
@@ -107,7 +107,7 @@ def look(content: bytes, double: bool, frame: Any, name: str, first: int,
          weights: str | None = None) -> Look:
     """The profile of a partition; `first` rows stand before it."""
     with jax.enable_x64(double):
-        return Look.of(looked(model_of(content), rows_of(frame, name, weights), first))
+        return Look.of(profile_source(model_of(content), rows_of(frame, name, weights), first))
 
 
 def merge(content: bytes, double: bool, one: Look, other: Look) -> Look:
@@ -128,8 +128,8 @@ def chunks(recipe: Recipe, frame: Any, name: str, rows: int) -> list[Chunk]:
         return list(Cut.of(data, plan, recipe.copies, alone=True).read())
 
 
-def kept(content: bytes) -> bytes:
-    """A program that lies with the workers."""
+def store_program(content: bytes) -> bytes:
+    """The bytes of a program, which stay on the worker."""
     return content
 
 
@@ -139,7 +139,7 @@ def total(digest: str, content: bytes, double: bool, parts: Sequence[Chunk],
     with jax.enable_x64(double):
         program, found = received_for_many(digest, content), None
         for chunks in parts:
-            own = [_wide(value).sum(0)
+            own = [_to_64_bit(value).sum(0)
                    for value in program(list(constants), jax.tree.leaves(chunks))]
             found = own if found is None else [a + b for a, b in zip(found, own, strict=True)]
     assert found is not None
@@ -151,6 +151,6 @@ def added(*totals: list[np.ndarray]) -> list[np.ndarray]:
     return [functools.reduce(np.add, parts) for parts in zip(*totals, strict=True)]
 
 
-def _wide(value: Any) -> np.ndarray:
+def _to_64_bit(value: Any) -> np.ndarray:
     array = np.asarray(value)
     return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)

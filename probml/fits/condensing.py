@@ -15,8 +15,8 @@ from probml.device.blocks import AHEAD, Blocks
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.start.prior import prior_point
 from probml.evidence.passes import summarise
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
 
@@ -32,7 +32,7 @@ def condensed(data: Data, plan: Plan, weights: np.ndarray | None = None,
         blocks are added in double.
     """
     blocks = None if data.steps else Blocks(data, plan, weights)
-    if blocks is None or blocks.few:
+    if blocks is None or blocks.fits_few_blocks:
         rows, known = load.load(data, plan, weights, params=start)
         return summarised(plan, known, rows), known
     waiting: collections.deque[Summary] = collections.deque()

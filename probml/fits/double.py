@@ -87,13 +87,14 @@ def _why(outcome: Outcome, held: bool) -> str | None:
                 "so that smoothed variances lose precision")
     if outcome.state.adrift:
         return "ended on a ridge of the objective, along which gains are smaller than rounding"
-    if outcome.status is Status.MAX_ITERATIONS and _level(outcome.history):
+    if outcome.status is Status.MAX_ITERATIONS and _is_flat(outcome.history):
         return "reached the iteration limit with gains smaller than rounding"
     return None
 
 
-def _level(history: np.ndarray) -> bool:
-    """Whether the second half of a run gained less than float32 tells from nothing."""
+def _is_flat(history: np.ndarray) -> bool:
+    """Whether the objective rose by no more than rounding in float32 over the second half of a
+    run."""
     found = np.asarray(history, float)
     if len(found) < 4:
         return False

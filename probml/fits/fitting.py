@@ -11,9 +11,9 @@ import numpy as np
 
 from probml import errors
 from probml.dataset import dataset, tables
-from probml.dataset.checks import digits, stated
+from probml.dataset.checks import digits, prior_data_conflict
 from probml.dataset.sources import parts
-from probml.device.few import Moments, by_cells, counted, few, moments
+from probml.device.few import Moments, by_cells, counted, moments, rows_with_moments
 from probml.device.load import load
 from probml.device.rows import Known, Resident, Rows, Summary
 from probml.engines import EM, VB, Exact
@@ -33,7 +33,7 @@ from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
 from probml.errors import Refusal
 from probml.evidence.passes import global_posterior
-from probml.factors.digits import short, wide
+from probml.factors.digits import has_cancellation, has_diffuse_start
 from probml.fits import boundary, standard_errors
 from probml.fits.condensing import summarised
 from probml.fits.double import precise, worst
@@ -41,17 +41,17 @@ from probml.fits.journals import journal_of
 from probml.fits.merging import Kept
 from probml.fits.places import Place
 from probml.fits.standard_errors import Again
-from probml.fits.untold import lone, roughly, singular
+from probml.fits.unidentified_effects import find_few_groups, find_single_row_groups, singular
 from probml.fits.where import place_of
 from probml.language.language import Bound
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Checkpoint
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
+from probml.plan.affine_rows import is_affine_in_rows
 from probml.plan.plan import Plan
 from probml.plan.second_moments import by_members, by_moments, cells, numbers
 from probml.plan.squares import squared
-from probml.plan.straight import straight
 from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace
@@ -107,7 +107,7 @@ def _inferred(
                       f"everything: write `with probml.rows():` in the place of their plate, or "
                       f"numpyro.handlers.scale around what is weighed")
     with Progress("first look", None, False) as look, parts.telling(look.passed):
-        held = place.opened(model, data, weights)
+        held = place.open_data(model, data, weights)
     bar.about, weight = held.extent, held.weights
     # a loss may look at inputs alone
     if not held.table.columns and not (held.structure.losses
@@ -134,9 +134,9 @@ def _inferred(
     start = {name: value for name, value in (start or {}).items()
              if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
-    stated.refuse_points(plan)
-    if ladder[0].held and ladder[0].stated:
-        stated.warn(held, plan)
+    prior_data_conflict.refuse_points(plan)
+    if ladder[0].uses_prior and ladder[0].stated:
+        prior_data_conflict.warn(held, plan)
     double = jax.config.jax_enable_x64
 
     def attempt() -> _Run:
@@ -148,9 +148,10 @@ def _inferred(
         if checkpoint is not None:
             bar.journal = stack.enter_context(journal_of(checkpoint, model, held, asked, weight,
                                                          seed, start))
-        short = None if double else digits.lost(held) or _squared(ladder[0], plan, held)
+        short = None if double else digits.find_precision_loss(held) or _squared(ladder[0], plan,
+                                                                                 held)
         try:
-            run, note = precise(attempt, lambda found: found.outcome, ladder[0].held, short)
+            run, note = precise(attempt, lambda found: found.outcome, ladder[0].uses_prior, short)
         except Refusal as why:
             digits.refuse_vast(held)
             raise advised(why, held, type(ladder[0]).__name__) from None
@@ -163,7 +164,7 @@ def _squared(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
     """Why rows in memory that tell only their second moments are fitted in double, in words: the
     objective is flat along what these leave open, so that rounding hides where it ends, and a few
     rows cost the same in any precision. None: they tell more."""
-    alone = engine.whole and held.survey is None and bool(plan.free and by_moments(plan))
+    alone = engine.uses_all_rows and held.survey is None and bool(plan.free and by_moments(plan))
     return "the likelihood depends on second moments alone, which lose precision" if alone else None
 
 
@@ -205,10 +206,10 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
     problem = Problem(data, plan, None, None, weight, seed, start, asked=asked,
                       astray=astray)
     with place.shipped(problem, first.copies(problem), _reducible(first, plan),
-                       first.batch, first.whole, first.apart,
+                       first.batch, first.uses_all_rows, first.held_out_fraction,
                        first.runs(problem)) as (rows, known):
         problem = replace(problem, rows=rows, known=known)
-        told = _told(first, problem)
+        told = _second_moments(first, problem)
         problem = by_member(first, reduced(first, problem, told))
         rows = problem.rows
         for engine in ladder:
@@ -216,8 +217,9 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                 if engine is not first and engine.taken(held) is not data:
                     return _run(held, ladder[ladder.index(engine) :], weight, seed, start, place,
                                 asked)
-                outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known,
-                                 rows)
+                outcome = check_precision(plan, (engine if plan.free else Exact()).run(problem),
+                                          known,
+                                          rows)
                 if not asked and engine.finds == "point":
                     outcome = about_optimum(problem, outcome)
                 if outcome.state.onward and (run := _further(
@@ -228,16 +230,16 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                 if plan.groupings:
                     outcome = _with_effects(plan, outcome, known, rows)
                     outcome = outcome.noting(
-                        lone(plan, data, outcome.posterior, weight is not None),
+                        find_single_row_groups(plan, data, outcome.posterior, weight is not None),
                         *singular(plan, outcome.posterior, outcome.params, known, rows),
-                        *(roughly(plan) if outcome.posterior.partly else ()))
+                        *(find_few_groups(plan) if outcome.posterior.partly else ()))
                 break
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
                     raise
         return _Run(engine, outcome, known, posterior(plan, outcome, known, rows),
-                    _kept(engine, problem, told, outcome), data.pattern,
-                    standard_errors.kept(engine, first, held, weight))
+                    _sufficient_statistics(engine, problem, told, outcome), data.pattern,
+                    standard_errors.keep_for_refits(engine, first, held, weight))
 
 
 def _further(held: dataset.Data, ladder: tuple, weight: Any, seed: int, place: Place,
@@ -248,7 +250,8 @@ def _further(held: dataset.Data, ladder: tuple, weight: Any, seed: int, place: P
     try:
         if not rest:
             raise Refusal(f"{type(first).__name__} found no answer: {before.state.onward}")
-        run = _run(held, tuple(rest), weight, seed, {}, place, False, not straight(held.plan()))
+        run = _run(held, tuple(rest), weight, seed, {}, place, False,
+                   not is_affine_in_rows(held.plan()))
     except errors.ModelError:
         if not before.params:
             raise
@@ -278,8 +281,8 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
     return outcome._replace(params=params, posterior=belief)
 
 
-def judged(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
-    """An outcome that says, if it was found in float32, whether that has digits for it."""
+def check_precision(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
+    """The outcome, with flags that say whether float32 had too few digits for it."""
     if jax.config.jax_enable_x64 or not plan.free or outcome.status is Status.COLLAPSED:
         return outcome
     params = {name: outcome.params[name] for name in plan.free}
@@ -291,10 +294,10 @@ def judged(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     return outcome
 
 
-def _kept(engine: Engine, problem: Problem, told: Moments | None,
-          outcome: Outcome) -> Kept | None:
-    """What adds up with other rows': statistics of an additive plan, or second moments; or what
-    steps go on from."""
+def _sufficient_statistics(engine: Engine, problem: Problem, told: Moments | None,
+                           outcome: Outcome) -> Kept | None:
+    """What is kept of a fit so that further rows can be added: sufficient statistics of an additive
+    plan, or second moments; or the statistics from which incremental steps go on."""
     rows, known, measured = problem.rows, problem.known, problem.data.measured
     if isinstance(rows, Summary) and not rows.squares:
         return Kept.of(engine, rows, known, measured=measured)
@@ -302,7 +305,7 @@ def _kept(engine: Engine, problem: Problem, told: Moments | None,
         summary = Summary(outcome.state.shown, np.zeros(()), np.asarray(rows.weight))
         return Kept.of(engine, summary, known, running=True)
     names = by_moments(problem.plan)
-    if not (engine.whole and names and problem.plan.free):
+    if not (engine.uses_all_rows and names and problem.plan.free):
         return None
     if told is None:
         columns = problem.data.table.columns
@@ -310,9 +313,10 @@ def _kept(engine: Engine, problem: Problem, told: Moments | None,
     return Kept.of(engine, told, known, measured=measured)
 
 
-def _told(engine: Engine, problem: Problem) -> Moments | None:
-    """The second moments of rows for which a few may stand; None: rows are passed over."""
-    if isinstance(problem.rows, Summary) or not _few(engine, problem):
+def _second_moments(engine: Engine, problem: Problem) -> Moments | None:
+    """The second moments of rows of which a few representatives suffice; None where passes go over
+    all rows."""
+    if isinstance(problem.rows, Summary) or not _second_moments_suffice(engine, problem):
         return None
     return moments(problem.rows, by_moments(problem.plan))
 
@@ -324,9 +328,9 @@ def reduced(engine: Engine, problem: Problem, told: Moments | None = None) -> Pr
     Args:
         told: those moments, where they are known.
     """
-    told = _told(engine, problem) if told is None else told
+    told = _second_moments(engine, problem) if told is None else told
     if told is not None:
-        return replace(problem, rows=few(told, cells(problem.plan)))
+        return replace(problem, rows=rows_with_moments(told, cells(problem.plan)))
     if isinstance(problem.rows, Summary) or not (_reducible(engine, problem.plan)
                                                  or _squarable(engine, problem)):
         return problem
@@ -337,7 +341,8 @@ def by_member(engine: Engine, problem: Problem) -> Problem:
     """With a few rows of each member of a group in the place of all, where these tell only second
     moments, and an engine needs no more of them than their sums."""
     told, rows = by_members(problem.plan), problem.rows
-    if (told is None or not engine.whole or problem.in_parts or not isinstance(rows, Resident)
+    if (told is None or not engine.uses_all_rows or problem.in_parts
+        or not isinstance(rows, Resident)
         or problem.data.survey is not None or (problem.size or 0) < MANY):
         return problem
     found = by_cells(problem.data, told, problem.weights, FEWER)
@@ -355,10 +360,10 @@ def _squarable(engine: Engine, problem: Problem) -> bool:
     return engine.squares and many and bool(squared(problem.plan))
 
 
-def _few(engine: Engine, problem: Problem) -> bool:
-    """Whether a few rows of the same moments save passes over all."""
+def _second_moments_suffice(engine: Engine, problem: Problem) -> bool:
+    """Whether a few rows with the same second moments can replace all rows."""
     names, plan = by_moments(problem.plan), problem.plan
-    return engine.whole and bool(names and plan.free) and (problem.in_parts or (
+    return engine.uses_all_rows and bool(names and plan.free) and (problem.in_parts or (
         problem.size or 0) >= max(MANY, 2 * FEWER * numbers(plan, names)))
 
 
@@ -377,7 +382,7 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
     program: see fit.grid."""
     sizes, double = sorted(models), jax.config.jax_enable_x64
     place = place_of(where, data)
-    held = place.opened(models[sizes[-1]], data, weights)
+    held = place.open_data(models[sizes[-1]], data, weights)
     weight = held.weights
     engine.refuse(Problem(held, held.plan()))
 
@@ -388,23 +393,24 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
         runs = len(sizes) * engine.starts(at, plan, {}, len(sizes))
         problem = Problem(at, plan, None, None, weight, seed)
         of = [trace(models[size], at.shapes) for size in sizes]
-        with place.shipped(problem, engine.together(problem, runs), False, None, engine.whole,
+        with place.shipped(problem, engine.together(problem, runs), False, None,
+                           engine.uses_all_rows,
                            runs=runs) as (rows, known):
             found = engine.grid(replace(problem, rows=rows, known=known), site, sizes, of)
-            return [judged(plan, outcome, known, rows) for outcome in found], known
+            return [check_precision(plan, outcome, known, rows) for outcome in found], known
 
-    (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.held,
-                                   None if double else digits.lost(held))
+    (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.uses_prior,
+                                   None if double else digits.find_precision_loss(held))
     out = {}
     for size, outcome in zip(sizes, found, strict=True):
         outcome = engine.narrowed(held.plan(), trace(models[size], held.shapes), outcome)
         own = held._replace(model=models[size], structure=trace(models[size], held.shapes))
         out[size] = Found(held, engine, outcome.noting(note), jax.device_get(known.given),
                           outcome.posterior, None, note is not None, held.pattern,
-                          standard_errors.kept(engine, engine, own, weight))
+                          standard_errors.keep_for_refits(engine, engine, own, weight))
     return out
 
 
 _global_posterior = jit(global_posterior, static_argnums=0, seldom=ONCE)
-_short = jit(short, static_argnums=0, seldom=ONCE)
-_wide = jit(wide, static_argnums=0, seldom=ONCE)
+_short = jit(has_cancellation, static_argnums=0, seldom=ONCE)
+_wide = jit(has_diffuse_start, static_argnums=0, seldom=ONCE)

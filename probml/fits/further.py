@@ -12,7 +12,7 @@ from probml.dataset.dataset import Data
 from probml.dataset.measures import moments_by_column
 from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources import parts
-from probml.device.few import Moments, counted, few
+from probml.device.few import Moments, counted, rows_with_moments
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Outcome, Problem
 from probml.engines.progress import Progress
@@ -20,8 +20,8 @@ from probml.errors import DataError, Refusal
 from probml.fits import boundary, stepping
 from probml.fits.condensing import condensed
 from probml.fits.double import precise
-from probml.fits.fitting import Found, Seen, judged
-from probml.fits.merging import Kept, alike, keeps, together
+from probml.fits.fitting import Found, Seen, check_precision
+from probml.fits.merging import Kept, check_mergeable, keeps, together
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
@@ -31,7 +31,7 @@ from probml.queries.fitted import Fitted
 
 def merged(a: Fitted, b: Fitted) -> Found:
     """What the engine of two fits finds in the data of both: see Fit.merge."""
-    alike(a, b)
+    check_mergeable(a, b)
     return _again(a, (b.kept, dict(b.pattern)))
 
 
@@ -41,9 +41,9 @@ def updated(fit: Fitted, data: Any, weights: Any = None) -> Found:
         keeps(fit)
         return _again(fit, functools.reduce(functools.partial(together, fit.structure),
                                             _parts(fit, data, weights, _statistics)))
-    at = stepping.Standing(stepping.begun(fit), fit.kept, dict(fit.pattern))
+    at = stepping.Standing(stepping.current_point(fit), fit.kept, dict(fit.pattern))
     history: list[float] = []
-    for held, weight in _parts(fit, data, weights, stepping.met):
+    for held, weight in _parts(fit, data, weights, stepping.read_rows):
         at, value = stepping.step(fit, at, held, weight)
         history.append(value)
     outcome = stepping.ended(fit, at, np.concatenate([fit.history, history]),
@@ -55,10 +55,10 @@ def updated(fit: Fitted, data: Any, weights: Any = None) -> Found:
 def running(fit: Fitted, data: Any, weights: Any = None) -> Kept:
     """What further rows go on from: see Fit.running."""
 
-    point = stepping.begun(fit)
+    point = stepping.current_point(fit)
 
     def expected(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
-        held, weight = stepping.met(fit, data, weights)
+        held, weight = stepping.read_rows(fit, data, weights)
         return stepping.expected(fit, point, held, weight)[0], held.pattern
 
     return functools.reduce(functools.partial(stepping.joined, fit),
@@ -86,7 +86,7 @@ def _parts(fit: Fitted, data: Any, weights: Any, made: Callable) -> Iterator[Any
 
 def _statistics(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
     """What is kept of further rows."""
-    held, weight = stepping.met(fit, data, weights)
+    held, weight = stepping.read_rows(fit, data, weights)
     plan = held.plan()
     if isinstance(fit.kept.summary, Moments):
         names = by_moments(plan)
@@ -99,7 +99,8 @@ def _statistics(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str
         return Kept.of(None, told, fit.kept.known,
                        measured=_measured(fit, held, weight)), held.pattern
     if not plan.additive:
-        hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise, *plan.hidden)), "?")
+        hidden = next(iter((*plan.variables, *plan.partially_observed, *plan.rowwise,
+                            *plan.hidden)), "?")
         raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is partially "
                       f"observed or has no sufficient statistics; fit all rows at once")
     return Kept.of(None, *condensed(held, plan, weight),
@@ -122,11 +123,11 @@ def _again(fit: Fitted, part: tuple[Kept, Mapping]) -> Found:
         plan = decide.make(fit.structure, pattern, tuple(fit.given))
         rows, known, start = _rows(plan, fit, kept)
         outcome = kept.engine.run(Problem(None, plan, rows, known, start=start))
-        outcome = judged(plan, outcome, known, rows)
+        outcome = check_precision(plan, outcome, known, rows)
         return boundary.noted(plan, outcome, known, rows) if plan.latents else outcome
 
     with Progress(type(kept.engine).__name__, None, False):
-        outcome, note = precise(attempt, lambda found: found, kept.engine.held)
+        outcome, note = precise(attempt, lambda found: found, kept.engine.uses_prior)
     outcome = outcome.noting(note)
     given = {name: np.asarray(value) for name, value in kept.known.given.items()}
     return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, given,
@@ -139,4 +140,4 @@ def _rows(plan: Plan, fit: Fitted, kept: Kept) -> tuple[Rows | Summary, Known, d
     if not isinstance(kept.summary, Moments):
         return *placed_all((kept.summary, kept.known)), {}
     start = {name: np.asarray(fit.params[name]) for name in plan.free}
-    return few(kept.summary, cells(plan)), placed_all(kept.known), start
+    return rows_with_moments(kept.summary, cells(plan)), placed_all(kept.known), start

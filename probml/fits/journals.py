@@ -37,7 +37,7 @@ def journal_of(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engine 
     several = data.survey is not None and bool(data.survey.shares)
     return Journal(checkpoint, {
         "model": f"{model!r} ({_digest(code)})",
-        "engine": "the first that does not refuse" if engine is None else _words(engine),
+        "engine": "the first that does not refuse" if engine is None else _engine_settings(engine),
         "data": f"{data.extent} numbers ({_digest(*_seen(data), weights)})",
         "seed": str(seed),
         "start": f"{sorted(start)} ({_digest(start)})",
@@ -45,8 +45,9 @@ def journal_of(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engine 
     }, **({"every": gathered} if several else {}))
 
 
-def _words(engine: Engine) -> str:
-    """An engine's settings without addresses of functions, which are another's next time."""
+def _engine_settings(engine: Engine) -> str:
+    """The settings of an engine as text, without the addresses of functions, which differ between
+    processes."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(engine))
 
 

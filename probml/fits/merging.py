@@ -15,7 +15,7 @@ from probml.dataset.measures import merged, values_of
 from probml.dataset.moments import Moments as Cells
 from probml.device.few import Moments, added
 from probml.device.rows import Known, Summary
-from probml.engines.engine import Engine, short
+from probml.engines.engine import Engine, short_name
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import rounded
 from probml.queries.fitted import Fitted
@@ -57,7 +57,7 @@ class Kept(NamedTuple):
         return self._replace(known=self.known._replace(given=given), measured=both)
 
 
-def alike(a: Fitted, b: Fitted) -> None:
+def check_mergeable(a: Fitted, b: Fitted) -> None:
     """Refuse parts of data whose statistics do not add up.
 
     Raises:
@@ -92,7 +92,7 @@ def keeps(fit: Fitted) -> None:
                       f"members are rows")
     if fit.kept is None or fit.kept.running:
         raise Refusal(
-            f"merge: the fit of model '{fit.model.name}' by {short(fit.engine)} keeps no "
+            f"merge: the fit of model '{fit.model.name}' by {short_name(fit.engine)} keeps no "
             f"statistics that add up: something was summed out, "
             "integrated out or evaluated row by row, or it was loaded from a file. Fit all rows "
             "together; where discrete sites are hidden, fit.running(rows).update(more) takes steps "

@@ -32,7 +32,7 @@ class Place(ABC):
     """Where rows lie."""
 
     @abstractmethod
-    def opened(self, model: Bound, data: Any, weights: Any) -> Data:
+    def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
         """A user's data, checked against a model, with their weights, see parts.opened."""
 
     @abstractmethod
@@ -54,8 +54,8 @@ class Place(ABC):
 class Here(Place):
     """The one device: tables are held, sources streamed."""
 
-    def opened(self, model: Bound, data: Any, weights: Any) -> Data:
-        return parts.opened(model, data, weights)
+    def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
+        return parts.open_data(model, data, weights)
 
     @contextlib.contextmanager
     def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
@@ -67,7 +67,7 @@ class Here(Place):
             yield condensed(held, plan, problem.weights, problem.start)
             return
         if held.survey is None:
-            keep = layout.laid(held, plan, copies, whole)
+            keep = layout.choose_layout(held, plan, copies, whole)
             yield load.load(held, plan, problem.weights, keep, copies, params=problem.start)
             return
         with contextlib.ExitStack() as stack:
@@ -98,11 +98,11 @@ class Devices(Place):
 
     mesh: Mesh
 
-    def opened(self, model: Bound, data: Any, weights: Any) -> Data:
+    def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
         if shared(self.mesh):
             with joint():
-                return processes.opened(model, data, weights)
-        held = parts.opened(model, data, weights)
+                return processes.open_data(model, data, weights)
+        held = parts.open_data(model, data, weights)
         return held if held.survey is None else held._replace(
             survey=held.survey._replace(held=True)
         )
@@ -121,7 +121,7 @@ class Devices(Place):
                 yield sharded.gathered(held, plan, self.mesh, copies)
             return
         copies = max(copies, runs)  # whatever one device would take by slices
-        keep = layout.laid(held, plan, copies, whole)
+        keep = layout.choose_layout(held, plan, copies, whole)
         few = runs >= self.mesh.size and held.size * held.numbers <= FEW
         rows, known = load.load(held, plan, problem.weights, keep, copies, params=problem.start,
                                 devices=1 if few else self.mesh.size)

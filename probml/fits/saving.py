@@ -12,7 +12,7 @@ import numpy as np
 
 from probml.engines.findings import Finding
 from probml.errors import ModelError
-from probml.fits.plain import packed, unpacked
+from probml.fits.encoding import packed, unpacked
 from probml.fits.standard_errors import Widths
 from probml.language.given import file_named
 from probml.language.language import Bound
@@ -31,11 +31,11 @@ ACTED = ("save: this fit stands after do(); save the one before, and call do() o
 
 def save(fit: Fitted, path: str | os.PathLike) -> None:
     """See Fit.save."""
-    write(path, told(fit))
+    write(path, file_contents(fit))
 
 
-def told(fit: Fitted) -> dict[str, np.ndarray]:
-    """All that a file holds of a fit, name → array; "meta" is JSON."""
+def file_contents(fit: Fitted) -> dict[str, np.ndarray]:
+    """The arrays of a file that holds a fit, name → array; "meta" is JSON."""
     if fit.model.interventions:
         raise ModelError(ACTED)
     said, belief = fit.belief.saved()
@@ -45,7 +45,7 @@ def told(fit: Fitted) -> dict[str, np.ndarray]:
         "engine": fit.engine, "outcome": int(fit.outcome), "iterations": fit.iterations,
         "log_evidence": fit.log_evidence, "evidence_error": fit.evidence_error,
         "bound": fit.bound, "findings": [found.record() for found in fit.findings],
-        "names": {k: [_plain(x) for x in v] for k, v in fit.names.items()},
+        "names": {k: [_to_python_scalar(x) for x in v] for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern,
         "posterior": None, "double": fit.double, "columns": fit.columns,
         "seed": fit.seed, "structure": _portrait(fit),
@@ -162,12 +162,12 @@ def _shipped(model: Bound) -> bool:
     return model.generative.__module__.startswith(ZOO)
 
 
-def _plain(label: Any) -> Any:
+def _to_python_scalar(label: Any) -> Any:
     return label.item() if isinstance(label, np.generic) else label
 
 
-def belief(meta: Mapping, arrays: Mapping, plan: Plan, path: Any) -> Posterior:
-    """The posterior that a file holds: every array in its place, of the shape that the model has.
+def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: Any) -> Posterior:
+    """The posterior that a file holds, with its arrays checked against the shapes of the model.
 
     Raises:
         ModelError: the file lacks some, or they are of another model, or of a kind unknown here.

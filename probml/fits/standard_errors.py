@@ -41,11 +41,11 @@ from probml.engines.optimization.objective import at_point, flat
 from probml.engines.progress import Progress
 from probml.evidence import density
 from probml.evidence.effects import means
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import MOST, TOLD, scaled, units
 from probml.numerics.optimum import Optimum
 from probml.numerics.refinement import refine_frame
-from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed_all
 from probml.plan import decide, effects
 from probml.plan.plan import Plan
@@ -121,8 +121,10 @@ class Widths(NamedTuple):
         return np.where(lost, np.nan, moves[self.identified] * long)
 
 
-def kept(engine: Engine, first: Engine, data: Data, weights: np.ndarray | None) -> Again | None:
-    """What a fit of a point holds on to: nothing of rows that are many, or read in parts."""
+def keep_for_refits(engine: Engine, first: Engine, data: Data,
+                    weights: np.ndarray | None) -> Again | None:
+    """The data with which a point estimate can be refitted later; None where the rows are many, or
+    read in parts."""
     few = data.survey is None and data.table.rows * max(data.numbers, 1) <= HELD
     if not few or engine.finds != "point":
         return None
@@ -179,18 +181,19 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
         u = np.array(flat(plan, params, known))
         far = of_domains(plan, known, "logarithmic") & (np.abs(u) > FAR)
         u[far] = np.sign(u[far]) * density.EDGE  # further out derivatives underflow
-        top = _top(plan, engine.held, u, known, rows)
+        top = _top(plan, engine.uses_prior, u, known, rows)
         ways = _ways(plan, top, known)
         if isinstance(ways, str):
             return Widths({}, {"": ways})
         told = sum(spec.size for spec in jax.eval_shape(
-            functools.partial(_told, plan, computed), u, u, known, rows).values())
+            functools.partial(_reported_values, plan, computed), u, u, known, rows).values())
         if u.size * told > WIDE:
             return Widths({}, {"": f"{told:,} numbers of {u.size:,} parameters are too many"})
         beside = ways.along.T * _elements(plan, known, _coefficients(plan))
-        found = jax.device_get(_moved(plan, computed, u, ways.along.T, beside, known, rows))
+        found = jax.device_get(_derivatives_along(plan, computed, u, ways.along.T, beside, known,
+                                                  rows))
         return _widths(ways_in_units(units, found), ways)._replace(
-            posterior=_posterior(plan, known, rows, top, ways) if engine.held else None)
+            posterior=_posterior(plan, known, rows, top, ways) if engine.uses_prior else None)
 
 
 def _posterior(plan: Plan, known: Known, rows: Rows, top: Optimum,
@@ -228,7 +231,7 @@ def _ways(plan: Plan, top: Optimum, known: Known) -> _Ways | str:
     """The directions in which the curvature at a point is a width of its own; in words why there
     are none."""
     hessian, owners = top.hessian, density.owners(plan, known)
-    apart = _elements(plan, known, _straight(plan))
+    apart = _elements(plan, known, _mean_coefficients(plan))
     hessian = np.where(apart[:, None] == apart, hessian, 0.0)
     if not (np.isfinite(hessian).all() and np.isfinite(top.gradient).all()):
         return "what was maximised has no finite second derivatives there"
@@ -240,7 +243,7 @@ def _ways(plan: Plan, top: Optimum, known: Known) -> _Ways | str:
     along, told = unit[:, None] * axes, curvature > (ROUNDED if is_smooth(plan) else ROUGH)
     level = np.flatnonzero(~told & (np.abs(axes[~edge]).max(0, initial=0.0) > ROUGH))
     if level.size and not (is_smooth(plan) or edge.any()) and len(unit) <= FEW:
-        root = _apart(top)
+        root = _widely_scaled_root(top)
         if root is not None:
             along, curvature = root, np.ones(len(unit))
             told, level = np.ones(len(unit), bool), level[:0]
@@ -255,9 +258,10 @@ def _ways(plan: Plan, top: Optimum, known: Known) -> _Ways | str:
     return _Ways(along, curvature, told, why)
 
 
-def _apart(top: Optimum) -> np.ndarray | None:
-    """Coordinates in which the curvature is 1, (d, d), of widths that are so many digits apart that
-    differences do not tell them at once; None where one width away does not cost half a nat."""
+def _widely_scaled_root(top: Optimum) -> np.ndarray | None:
+    """Coordinates in which the curvature is 1, (d, d), where the standard deviations differ by so
+    many orders of magnitude that one difference step does not suffice; None where moving by one
+    standard deviation does not cost half a nat."""
     found = refine_frame(top.evaluate, top.point)
     if not (found.told and np.isfinite(found.promise)):
         return None
@@ -285,8 +289,9 @@ def _coefficients(plan: Plan) -> set[str]:
             and name not in wide}
 
 
-def _straight(plan: Plan) -> set[str]:
-    """Those of them that move the means of normal rows and leave their covariance as it is."""
+def _mean_coefficients(plan: Plan) -> set[str]:
+    """The coefficients that change the means of normal rows and leave their covariance
+    unchanged."""
     if any(grouping.nodes for grouping in plan.groupings):
         return set()
     whole = decide.make(plan.structure, plan.pattern, plan.given)
@@ -313,16 +318,17 @@ def _second(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows) -> 
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
-def _moved(plan: Plan, computed: bool, u: jax.Array, ways: jax.Array, beside: jax.Array,
-           known: Known, rows: Rows) -> dict[str, jax.Array]:
-    """How parameters, effects, and what is computed from both, move along each of some ways (k, d);
-    effects along those of coefficients alone."""
+def _derivatives_along(plan: Plan, computed: bool, u: jax.Array, ways: jax.Array, beside: jax.Array,
+                       known: Known, rows: Rows) -> dict[str, jax.Array]:
+    """Derivatives of parameters, effects and quantities computed from both along each of the
+    directions (k, d); effects along those of coefficients alone."""
     return jax.lax.map(lambda way: jax.jvp(
-        lambda u, v: _told(plan, computed, u, v, known, rows), (u, u), way)[1], (ways, beside))
+        lambda u, v: _reported_values(plan, computed, u, v, known, rows), (u, u), way)[1],
+                       (ways, beside))
 
 
-def _told(plan: Plan, computed: bool, u: jax.Array, beside: jax.Array, known: Known,
-          rows: Rows) -> dict[str, jax.Array]:
+def _reported_values(plan: Plan, computed: bool, u: jax.Array, beside: jax.Array, known: Known,
+                     rows: Rows) -> dict[str, jax.Array]:
     """Parameters, and what is computed from them, at unbounded coordinates (d,); effects of groups,
     and what is computed from these, at coordinates of their own."""
     params, structure = density.unflat(plan, u, known)[0], plan.structure

@@ -21,9 +21,9 @@ from probml.dataset import read, tables
 from probml.dataset.dataset import Data
 from probml.device.load import load
 from probml.device.rows import Summary
-from probml.engines.engine import Outcome, Status, short
+from probml.engines.engine import Outcome, Status, short_name
 from probml.engines.restarting.batches import FORGETTING, lasting
-from probml.engines.restarting.stepwise import improved, shown
+from probml.engines.restarting.stepwise import expected_statistics, improved
 from probml.errors import Refusal
 from probml.fits.merging import Kept, both, together
 from probml.numerics.transfer import placed_all
@@ -40,8 +40,8 @@ class Standing(NamedTuple):
     pattern: Mapping[str, str]
 
 
-def met(fit: Fitted, rows: Any, weights: Any) -> tuple[Data, np.ndarray | None]:
-    """Rows as a fit reads them, and their weights.
+def read_rows(fit: Fitted, rows: Any, weights: Any) -> tuple[Data, np.ndarray | None]:
+    """Rows coded as the fit codes them, and their weights.
 
     Raises:
         DataError: bad rows, by name.
@@ -52,17 +52,18 @@ def met(fit: Fitted, rows: Any, weights: Any) -> tuple[Data, np.ndarray | None]:
     return held, tables.read_weights(weights, held.table.rows)
 
 
-def begun(fit: Fitted) -> Any:
-    """The point at which a fit stands.
+def current_point(fit: Fitted) -> Any:
+    """The point at which a fit ended, as its engine's incremental steps take it.
 
     Raises:
         Refusal: an engine that takes no steps.
     """
     way = None if fit.by is None else fit.by.way
     if way is None:
-        raise Refusal(f"update of model '{fit.model.name}' by {short(fit.engine)}: it takes no "
-                      f"steps of expected statistics, as EM() and VB() do. Fit all rows together")
-    return way.standing(fit.point, fit.belief)
+        raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: it takes "
+                      f"no steps of expected statistics, as EM() and VB() do. Fit all rows "
+                      f"together")
+    return way.point_of_fit(fit.point, fit.belief)
 
 
 def expected(fit: Fitted, point: Any, held: Data,
@@ -77,11 +78,11 @@ def expected(fit: Fitted, point: Any, held: Data,
     engine, plan = fit.by, held.plan()
     assert engine is not None
     if names := lasting(plan):
-        raise Refusal(f"update of model '{fit.model.name}' by {short(fit.engine)}: there are "
+        raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: there are "
                       f"no sufficient statistics of '{names[0]}' that add up over further rows. "
                       f"Fit all rows together")
     rows, known = load(held, plan, weight, params=fit.point)
-    found, value = shown(plan, engine.way, placed_all(point), known, rows)
+    found, value = expected_statistics(plan, engine.way, placed_all(point), known, rows)
     summary = Summary(found, np.zeros(()), np.asarray(rows.weight))
     return Kept.of(engine, summary, known, running=True), float(value)
 

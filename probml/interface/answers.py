@@ -11,11 +11,11 @@ from probml.assessment import intervals
 from probml.dataset import dataset, tables
 from probml.dataset.frames import shortest
 from probml.errors import ModelError, Refusal, listed
-from probml.interface.functions import leaning
+from probml.interface.functions import marginal_weights
 from probml.interface.parameters import Parameters
 from probml.language.settings import thaw
 from probml.numerics.precision import in_its_own
-from probml.numerics.transfer import Use, apart
+from probml.numerics.transfer import Use, derive_key
 from probml.plan import plan as planning
 from probml.queries import asking, decoding, queries
 from probml.queries.simulation import simulate_rows
@@ -42,7 +42,8 @@ class Answers(Parameters):
         name = self._inside(site or self._unseen(held))
         table = self._weighted(held, name, plug_in, given)
         if table is not None:
-            return self._shown(held, name, table.probabilities(self.structure.sites[name]))
+            return self._one_hot_observed(held, name,
+                                          table.probabilities(self.structure.sites[name]))
         return asking.answer(self, held, [("probability", name)], plug_in,
                              self._view(given))[1]["probability", name]
 
@@ -52,8 +53,8 @@ class Answers(Parameters):
         return weighted.table_of(self, held, name, plug_in) if given == queries.ALL else None
 
     @staticmethod
-    def _shown(held: dataset.Data, name: str, p: np.ndarray) -> np.ndarray:
-        """Probabilities of a scalar site, one-hot where it is seen."""
+    def _one_hot_observed(held: dataset.Data, name: str, p: np.ndarray) -> np.ndarray:
+        """Probabilities of a scalar site, one-hot where it is observed."""
         column = held.table.columns.get(name)
         if column is None:
             return p
@@ -71,9 +72,9 @@ class Answers(Parameters):
             raise Refusal(f"predict_proba(data, '{name}'): '{name}' is outside rows(), and its "
                           f"values are summed out jointly: use posterior('{name}') for the fitted "
                           f"data, or decode(data)")
-        names = list(leaning.met_by(self, inputs))
+        names = list(marginal_weights.met_by(self, inputs))
         name = site or (names[0] if len(names) == 1 else "")
-        found = leaning.probabilities(self, inputs, name) if name in names else None
+        found = marginal_weights.probabilities(self, inputs, name) if name in names else None
         if found is None:
             raise Refusal(f"predict_proba(site={site!r}): model '{self.model.name}' is one joint "
                           f"density without rows; the sites that are summed out cell by cell are "
@@ -89,14 +90,14 @@ class Answers(Parameters):
         if joint:
             return decoding.outside(self, held, joint if sites is None else list(sites))
         inputs = {name: value[0] for name, value in held.table.inputs.items()}
-        summed = list(leaning.met_by(self, inputs))
+        summed = list(marginal_weights.met_by(self, inputs))
         wanted = summed if sites is None else list(sites)
         unknown = next((name for name in wanted if name not in summed), None)
         if unknown is not None or not wanted:
             raise Refusal(f"decode(sites={sites!r}): model '{self.model.name}' is one joint "
                           f"density without rows; the sites that are summed out are "
                           f"{summed or joint or 'none'}: ask for some of these")
-        return leaning.decoded(self, inputs, wanted)
+        return marginal_weights.decoded(self, inputs, wanted)
 
     def _view(self, given: str) -> str:
         views = (queries.ALL, queries.FILTERED, queries.PREDICTED)
@@ -292,14 +293,16 @@ class Answers(Parameters):
                     plug_in: bool) -> dict[str, np.ndarray]:
         """The sites of rows as codes, and, of a model with factors in rows, under LOG_WEIGHT what
         these weigh."""
-        plan, back, belief, states, log = asking.drawn(self, held, apart(key, Use.BELIEF), seed,
+        plan, back, belief, states, log = asking.drawn(self, held, derive_key(key, Use.BELIEF),
+                                                       seed,
                                                        plug_in)
         n, sites = held.table.rows, self.structure.sites
         if plan.variables or plan.latents:
             asking.warn(self, back(log))
-        fixed = {name: held.kept(name, plan.cells(name, back(states[name], name)))
+        fixed = {name: held.with_observed_codes(name, plan.cells(name, back(states[name], name)))
                  for name in plan.variables}
-        fixed |= {name: held.kept(name, back(states[name], name)) for name in plan.hidden}
+        fixed |= {name: held.with_observed_codes(name, back(states[name], name))
+                  for name in plan.hidden}
         values = {name: fixed[name] for name in fixed if sites[name].rows}
         named = held.structure.named
         if any(site.rows and site.name not in fixed for site in named.values()):
@@ -307,7 +310,7 @@ class Answers(Parameters):
             params = {k: np.asarray(v)[np.arange(n) % len(v)] for k, v in belief.params.items()}
             columns = {name: (c.values, c.seen) for name, c in held.table.columns.items()
                        if name not in fixed and c.likelihood is None}
-            given, last = self._known().given, apart(key, Use.NOISE)
+            given, last = self._known().given, derive_key(key, Use.NOISE)
             values = simulate_rows(self.structure, params, given, fixed, columns, held.table.inputs,
                                    last, n, held.steps)
         return values

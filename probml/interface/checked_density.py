@@ -24,7 +24,7 @@ from probml.dataset.read import read
 from probml.engines.engine import checked
 from probml.engines.ladder import advised, choose, refusal
 from probml.errors import DataError
-from probml.interface.functions.meeting import meet
+from probml.interface.functions.meeting import read_function
 from probml.language.language import Bound
 
 
@@ -32,7 +32,7 @@ def checked_density(model: Bound, data: Any, engine: Any, seed: int) -> DensityC
     """See Model.check_density."""
     engine = None if engine is None else checked(engine, "check_density")
     with jax.enable_x64(True):
-        met = meet(model, data)
+        met = read_function(model, data)
         held = read(met.model, met.data).trimmed()
         if not held.table.columns and not held.structure.losses:
             raise DataError(f"model '{model.name}': every cell of the data is missing, so their "
@@ -42,15 +42,15 @@ def checked_density(model: Bound, data: Any, engine: Any, seed: int) -> DensityC
         asked = engine is not None
         engine = engine or choose(held)[0][0]
         try:
-            plain = _plain(model, met.model, data) if met.model.whole else None
+            plain = _reference_log_density(model, met.model, data) if met.model.whole else None
         except Unknown as why:
             raise incomparable(model.name, why) from None
         return check_density(held, engine, asked, seed, plain)
 
 
-def _plain(model: Bound, reading: Bound, data: Mapping[str, Any]) -> Callable:
-    """Parameters → log density of the function as it was written, NumPyro's: what is discrete and
-    unseen at all its joint values, numbers that are no parameters integrated out."""
+def _reference_log_density(model: Bound, reading: Bound, data: Mapping[str, Any]) -> Callable:
+    """Parameters → the log density of the function as it was written, by NumPyro: unobserved
+    discrete sites at all their joint values, numbers that are no parameters integrated out."""
     own = model.generative.arguments
     arguments = {**model.bound, **{name: jnp.asarray(value) if np.ndim(value) else value
                                    for name, value in data.items() if name in own}}
@@ -59,7 +59,7 @@ def _plain(model: Bound, reading: Bound, data: Mapping[str, Any]) -> Callable:
     if any(np.isnan(value).any() for value in values if value.dtype.kind == "f"):
         raise Unknown("cells are missing, and the model is one joint density without rows")
     function = handlers.condition(model.generative.function, given)
-    apart = reading.generative.steps.apart
+    apart = reading.generative.steps.split_steps
 
     made: list[Callable] = []
 

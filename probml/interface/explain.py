@@ -12,20 +12,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.assessment.pages.html import noted, table
-from probml.assessment.pages.terminal import told
+from probml.assessment.pages.terminal import rich_report
 from probml.dataset import dataset, read
 from probml.dataset.measures import with_measures
-from probml.dataset.sources.parts import opened, source_of
+from probml.dataset.sources.parts import open_data, source_of
 from probml.engines.engine import Engine, checked, problem_of
 from probml.engines.ladder import LADDER, ON_REQUEST, advised, choose, refusal
 from probml.errors import ModelError, Refusal
 from probml.fits.fitting import planned
-from probml.interface.functions.leaning import words
-from probml.interface.functions.meeting import meet
+from probml.interface.functions.marginal_weights import describe_summed_sites
+from probml.interface.functions.meeting import read_function
 from probml.language.language import Bound
 from probml.plan import hierarchy, integrals
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
+from probml.structure.site import Site
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Explanation:
 
     def __rich__(self) -> Any:
         reading = [(self.reading, "")] if self.reading else []
-        return told([(f"model {self.model}", "bold"), *reading], self._parts())
+        return rich_report([(f"model {self.model}", "bold"), *reading], self._parts())
 
 
 def _text(title: str, records) -> str:
@@ -84,11 +85,12 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
     sized = hasattr(data, "__len__") and getattr(data, "shape", None) != ()
     nothing = data is None or sized and len(data) == 0
     shown = repr(model)
-    model, data, reading, _ = meet(model, data)
-    held = opened(model, data) if source_of(data) is not None else with_measures(read.read(
+    model, data, reading, _ = read_function(model, data)
+    held = open_data(model, data) if source_of(data) is not None else with_measures(read.read(
         model, data, rows=1 if nothing else None, steps=1 if nothing else None))
     if model.whole and model.generative.summed:
-        reading += words(held.structure, {n: v[0] for n, v in held.table.inputs.items()})
+        reading += describe_summed_sites(held.structure,
+                                         {n: v[0] for n, v in held.table.inputs.items()})
     try:
         plan = planned(held, lenient=True)
     except Refusal as why:
@@ -139,69 +141,72 @@ def _indices(held: dataset.Data) -> tuple[dict[str, str], ...]:
 
 
 def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
-    out = []
-    for site in held.structure.sites.values():
-        state = held.pattern.get(site.name)
-        if site.factor:
-            role = ("part of the log density" if held.model.whole
-                    else "loss (not a likelihood): multiplies a row's density by exp(factor)"
-                    if site.rows else "penalty, added to the log prior")
-        elif site.name in held.table.values:
-            role = "observed"
-        elif not site.rows:
-            endless = plan is not None and site.name not in plan.variables
-            summed = ("latent, no observed site depends on "
-                      "it") if endless else "summed out, outside rows"
-            role = summed if site.discrete else "parameter" + _tied(held, plan, site.name)
-            if plan is not None and site.name in plan.effects:
-                role = f"random effects, integrated out, {integrals.words(plan.groupings)}"
-        elif plan is not None and site.name in plan.variables:
-            role = {"part": "partially observed, summed out where missing",
-                    "likelihood": "label probabilities (likelihood evidence), summed out"}.get(
-                state, "latent, summed out"
-            )
-        elif plan is not None and site.name in plan.hidden:
-            words, kind = plan.hidden[site.name].kind.words, ", "
-            role = (f"latent, {words}" if state is None
-                    else "partially observed, " + words.replace(kind, f" where missing{kind}", 1))
-        elif state == "torn":
-            role = "partially observed, missing coordinates integrated out"
-        elif state == "part":
-            role = "partially observed, missing cells left out"
-        elif state == "seen":
-            role = "observed"
-        elif (below := _dependents(held, site.name)) is not None:
-            role = (f"latent, to be summed out: '{below}' depends on it"
-                    if site.finite else f"latent, and '{below}' depends on it")
-        else:
-            role = "latent, no observed site depends on it"
-        how = (
-            "sufficient statistics"
-            if plan is not None and site.name in plan.pooled
-            else "row by row"
-            if plan is not None and site.name in (*plan.rowwise, *plan.integrated)
-            else ""
+    sites, computed = held.structure.sites.values(), held.structure.deterministics.values()
+    return (
+        *({"site": site.name, "distribution": site.kind, "shape": _shape(site),
+           "parents": ", ".join((*site.parents, *site.inputs)), "role": _role(held, plan, site),
+           "evaluated": _evaluated(plan, site.name)} for site in sites),
+        *({"site": site.name, "distribution": "", "shape": _shape(site),
+           "parents": ", ".join((*site.parents, *site.inputs)), "role": "deterministic",
+           "evaluated": "when asked"} for site in computed),
+    )
+
+
+def _shape(site: Site) -> str:
+    return "×".join(map(str, (("rows",) if site.rows else ()) + site.along("steps"))) or "scalar"
+
+
+def _evaluated(plan: Plan | None, name: str) -> str:
+    """How the log density of a site is computed."""
+    if plan is None:
+        return ""
+    if name in plan.pooled:
+        return "sufficient statistics"
+    return "row by row" if name in (*plan.rowwise, *plan.integrated) else ""
+
+
+def _role(held: dataset.Data, plan: Plan | None, site: Site) -> str:
+    """What a site is to the inference: observed, summed out, a parameter."""
+    if site.factor:
+        return ("part of the log density" if held.model.whole
+                else "loss (not a likelihood): multiplies a row's density by exp(factor)"
+                if site.rows else "penalty, added to the log prior")
+    if site.name in held.table.values:
+        return "observed"
+    if not site.rows:
+        return _role_outside_rows(held, plan, site)
+    state = held.pattern.get(site.name)
+    if plan is not None and site.name in plan.variables:
+        return {"part": "partially observed, summed out where missing",
+                "likelihood": "label probabilities (likelihood evidence), summed out"}.get(
+            state, "latent, summed out"
         )
-        out.append(
-            {
-                "site": site.name,
-                "distribution": site.kind,
-                "shape": "×".join(map(str, (("rows",) if site.rows else ()) + site.along("steps")))
-                or "scalar",
-                "parents": ", ".join((*site.parents, *site.inputs)),
-                "role": role,
-                "evaluated": how,
-            }
-        )
-    for site in held.structure.deterministics.values():
-        shape = ("×".join(map(str, (("rows",) if site.rows else ()) + site.along("steps")))
-                 or "scalar")
-        above = ", ".join((*site.parents, *site.inputs))
-        out.append(
-            {"site": site.name, "distribution": "", "shape": shape, "parents": above,
-             "role": "deterministic", "evaluated": "when asked"}
-        )
-    return tuple(out)
+    if plan is not None and site.name in plan.hidden:
+        words, kind = plan.hidden[site.name].kind.description, ", "
+        return (f"latent, {words}" if state is None
+                else "partially observed, " + words.replace(kind, f" where missing{kind}", 1))
+    if state in ROLES_BY_PATTERN:
+        return ROLES_BY_PATTERN[state]
+    child = _dependents(held, site.name)
+    if child is None:
+        return "latent, no observed site depends on it"
+    return (f"latent, to be summed out: '{child}' depends on it" if site.finite
+            else f"latent, and '{child}' depends on it")
+
+
+ROLES_BY_PATTERN = {"torn": "partially observed, missing coordinates integrated out",
+                    "part": "partially observed, missing cells left out", "seen": "observed"}
+
+
+def _role_outside_rows(held: dataset.Data, plan: Plan | None, site: Site) -> str:
+    if plan is not None and site.name in plan.effects:
+        return ("random effects, integrated out, "
+                + integrals.describe_integration(plan.groupings))
+    if not site.discrete:
+        return "parameter" + _tied(held, plan, site.name)
+    if plan is not None and site.name not in plan.variables:
+        return "latent, no observed site depends on it"
+    return "summed out, outside rows"
 
 
 TIES = {"spread": "its scale is estimated", "product": "its scale is a factor",

@@ -25,7 +25,7 @@ from probml.factors.prior import log_prior
 from probml.fits import further, saving, standard_errors
 from probml.fits.standard_errors import Again, Widths
 from probml.interface.answering import answered
-from probml.interface.functions.meeting import meet
+from probml.interface.functions.meeting import read_function
 from probml.interface.functions.steps import answers
 from probml.interface.kinds_of_words import OF_FITS, lacking, worded
 from probml.interface.questions import Questions
@@ -36,9 +36,9 @@ from probml.interface.showing.subject import Subject, of_fit
 from probml.interface.tables.in_tables import in_tables
 from probml.language.given import mapping
 from probml.language.renamed import rows_by_old_names
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.precision import in_its_own
-from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 
@@ -362,7 +362,7 @@ class Fit(Questions):
 
         Raises: as merge, and as Model.fit for bad data. Cost: one pass over the new rows.
         """
-        data = meet(self.model, aligned(data, self.columns)).data
+        data = read_function(self.model, aligned(data, self.columns)).data
         found = type(self).of(self.model, further.updated(self, data, weights), self.columns)
         return replace(found, units=self.units)
 
@@ -379,7 +379,7 @@ class Fit(Questions):
 
         Cost: one pass.
         """
-        data = meet(self.model, aligned(data, self.columns)).data
+        data = read_function(self.model, aligned(data, self.columns)).data
         return replace(self, kept=further.running(self, data, weights))
 
     def save(self, path: str | os.PathLike) -> None:

@@ -82,7 +82,7 @@ def worded(cls: type) -> type:
     what they answer is no number."""
     for name, found in list(vars(cls).items()):
         if isinstance(found, FunctionType) and not name.startswith("_"):
-            setattr(cls, name, _sound(name, _checked(name, found)))
+            setattr(cls, name, _with_finite_check(name, _checked(name, found)))
     return cls
 
 
@@ -98,7 +98,7 @@ def _offered(owner: Any, why: Refusal) -> Refusal:
     return why.offering(able(why.instead, data, owner.engine.partition("(")[0]))
 
 
-def _sound(verb: str, function: Callable) -> Callable:
+def _with_finite_check(verb: str, function: Callable) -> Callable:
     if verb not in NUMBERS:
         return function
     drawn = NUMBERS[verb]

@@ -16,11 +16,11 @@ from probml.engines.engine import Status
 from probml.engines.findings import Finding
 from probml.errors import ModelError
 from probml.fits import former, saving
-from probml.fits.plain import named, unpacked
+from probml.fits.encoding import named, unpacked
 from probml.interface.fit import Fit
-from probml.interface.known import known
+from probml.interface.given_parameters import fit_at
 from probml.interface.model import Generative
-from probml.interface.tables.tabled import Tabled
+from probml.interface.tables.relational_function import RelationalFunction
 from probml.language.given import file_named
 from probml.language.language import Bound
 from probml.language.renamed import rekeyed
@@ -56,7 +56,7 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
     file_named(path, "load(path)")
     try:
         with open(path, "rb") as raw:
-            meta, arrays = opened(raw, path)
+            meta, arrays = read_file(raw, path)
         if "face" not in meta:
             return restored(path, meta, arrays, model)
         if model is not None:
@@ -71,8 +71,9 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
         ) from None
 
 
-def opened(raw: IO[bytes], path: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What a file says, and its arrays, none of them longer than what the file has for it."""
+def read_file(raw: IO[bytes], path: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The metadata of a saved fit, and its arrays, none longer than the bytes that the file has for
+    it."""
     with zipfile.ZipFile(raw) as packed:
         long = sum(member.file_size for member in packed.infolist())
     size = raw.seek(0, io.SEEK_END)
@@ -107,19 +108,19 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         ModelError: as load.
     """
     _check_words(meta)
-    model = _known(path, meta, arrays) if model is None else model
+    model = _library_model(path, meta, arrays) if model is None else model
     read = bool(model.generative.key)
     if meta["identity"] != model.identity or meta.get("read", read) != read:
         raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass the "
                          f"model it was fitted with; for a function without rows(), or of several "
                          f"tables, use load(path, model.read(data))")
-    if isinstance(model.generative, Tabled) and meta.get("places"):
+    if isinstance(model.generative, RelationalFunction) and meta.get("places"):
         # as wide as the data were that were fitted; a question may have more rows, or fewer
-        model = type(model)(model.generative.wide(meta["places"]), model.settings)
+        model = type(model)(model.generative.with_widths(meta["places"]), model.settings)
     meta, arrays = former.by_new_names(meta, arrays, model.renamed)
     shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
     if not shapes and model.inputs:  # parameters that were given, for data of any shape
-        return replace(known(model, part(arrays, "params/"), meta["names"]),
+        return replace(fit_at(model, part(arrays, "params/"), meta["names"]),
                        units=_units(meta, arrays, part(arrays, "params/")))
     fit = Fit(
         model, part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"),
@@ -141,7 +142,8 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         raise ModelError(f"'{path}' was saved from another model named '{model.name}': {other}. "
                          f"Pass the model it was fitted with, or fit this one")
     _check_sites(fit, path)
-    found = _drawable(replace(fit, belief=saving.belief(meta, arrays, fit._plan, path)), path)
+    found = _drawable(replace(fit, belief=saving.restore_posterior(meta, arrays, fit._plan, path)),
+                      path)
     errors = saving.errors_of(meta, arrays, found.point)
     if errors is not None:
         vars(found)["_widths"] = errors  # in the place of what its rows would tell
@@ -164,14 +166,14 @@ def _units(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
         if any(np.asarray(value).dtype.kind not in "biuf" for value in (unit.factor, unit.shift)):
             raise TypeError(f"the unit of '{name}' is {unit!r:.60}")
     for name, told in in_units(found, point).items():
-        if found[name].alone and told.shape != np.shape(point[name]):
+        if found[name].is_elementwise and told.shape != np.shape(point[name]):
             raise ValueError(f"the unit of '{name}', {np.shape(point[name])}, has the shape "
                              f"{told.shape}")
     return found
 
 
-def _known(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Bound:
-    """The model of the zoo that a file names.
+def _library_model(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Bound:
+    """The model of the model library that a file names.
 
     Raises:
         ModelError: it names none.

@@ -23,11 +23,11 @@ from probml.errors import ModelError
 from probml.fits import fitting
 from probml.interface.checked_density import checked_density
 from probml.interface.fit import Fit
-from probml.interface.functions.meeting import meet
-from probml.interface.functions.readings import told
+from probml.interface.functions.meeting import read_function
+from probml.interface.functions.readings import site_values
 from probml.interface.functions.replay import of_tables, replayed, without_rows
+from probml.interface.given_parameters import fit_at
 from probml.interface.kinds_of_words import OF_MODELS, lacking, worded
-from probml.interface.known import known
 from probml.interface.showing.looks import model_html, pictured
 from probml.language.given import mapping
 from probml.language.language import Bound, inner, whole_seed
@@ -245,10 +245,10 @@ class Model(Bound):
             checkpoint = Checkpoint(checkpoint)
         data, weights = weighed(data, weights)
         columns = columns_of(data)
-        read, data, _, begin = meet(self, data)
+        read, data, _, begin = read_function(self, data)
         seed = whole_seed(seed, "fit")
         start = by_new_names(mapping(start, "fit(start)", "another fit's params"), self.renamed)
-        start = {**begin, **told(read, start)}
+        start = {**begin, **site_values(read, start)}
         found = fitting.infer(read, data, engine, weights, seed, start, checkpoint, where)
         return Fit.of(read, found, columns, seed)
 
@@ -259,7 +259,7 @@ class Model(Bound):
         Raises:
             DataError, ModelError: data that the function cannot take.
         """
-        return meet(self, data).model
+        return read_function(self, data).model
 
     def at(self, params: Mapping[str, Any], labels: Mapping[str, tuple] | None = None):
         """A Fit at known parameter values; nothing is fitted.
@@ -280,8 +280,8 @@ class Model(Bound):
         """
         self.check_context()
         params = mapping(params, "at(params)", "{'mean': 0.0}")
-        return known(self, by_new_names(params, self.renamed),
-                     mapping(labels, "at(labels)", "{'z': ('no', 'yes')}"))
+        return fit_at(self, by_new_names(params, self.renamed),
+                      mapping(labels, "at(labels)", "{'z': ('no', 'yes')}"))
 
     def simulate(self, rows: int | Mapping[str, int] | None = None, steps: int | None = None,
                  seed: Any = 0, parameters: bool = False, **inputs: Any) -> dict[str, np.ndarray]:
@@ -393,7 +393,7 @@ class Model(Bound):
         from probml.assessment import certificate
 
         self.check_context()
-        read, data, *_ = meet(self, data)
+        read, data, *_ = read_function(self, data)
         return certificate.check(read, data, engine, simulations, whole_seed(seed, "check"),
                                  rows=rows, steps=steps, simulator=simulator, progress=progress)
 

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml.engines.engine import short
+from probml.engines.engine import short_name
 from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
-from probml.interface.functions import leaning
+from probml.interface.functions import marginal_weights
 from probml.interface.functions.steps import answers
 from probml.interface.kinds_of_words import worded
 from probml.interface.record import Record
@@ -43,7 +43,7 @@ class Parameters(Record):
         """
         known = self.structure.sites.get(site)  # what is summed out is named after a site of it
         if self.model.whole and (known is None or known.factor):
-            summed = answers.posterior(self, site) or leaning.posterior(self, site)
+            summed = answers.posterior(self, site) or marginal_weights.posterior(self, site)
             if summed is not None:
                 return summed
         found = self._site(site)
@@ -69,8 +69,8 @@ class Parameters(Record):
             return Shifted(probs, found.low) if found.low else dist.Categorical(probs=probs)
         found = self.belief.marginal(plan, self._known(), site) if site in self.point else None
         if found is None:
-            raise Refusal(f"'{site}': {short(self.engine)} has no closed-form posterior for it. "
-                          f"Use {self._outside(site)}", ("Exact", "Laplace"))
+            raise Refusal(f"'{site}': {short_name(self.engine)} has no closed-form posterior for "
+                          f"it. Use {self._outside(site)}", ("Exact", "Laplace"))
         return found
 
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -87,7 +87,7 @@ class Parameters(Record):
             Refusal: the engine found a point. ModelError: no number of draws.
         """
         if self.certain:
-            raise Refusal(f"{short(self.engine)} gives point estimates, not a posterior: see "
+            raise Refusal(f"{short_name(self.engine)} gives point estimates, not a posterior: see "
                           f"fit.params", ("NUTS", "Laplace"))
         if not isinstance(n, Integral) or not 1 <= n <= LONGEST:
             raise ModelError(f"draws(n={n!r:.60}): expected an integer from 1 to {LONGEST:,}")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from probml.assessment import decisions
-from probml.assessment.reliability import Calibration, judge
+from probml.assessment.reliability import Calibration, compute_calibration
 from probml.dataset import tables
 from probml.dataset.coding.indices import REFUSE
 from probml.dataset.sources.parts import as_given, by_parts
@@ -194,7 +194,7 @@ class Questions(Serving):
     ) -> Calibration:
         """How far p(site | all else of the row) keeps its promise on rows that show `site`: see
         probml.calibration, whose arguments these are."""
-        return judge(self, data, site, plug_in, bins, strategy)
+        return compute_calibration(self, data, site, plug_in, bins, strategy)
 
     @by_parts
     @in_tables()
@@ -268,11 +268,12 @@ class Questions(Serving):
         for name in wanted:
             table = self._weighted(held, name, True, queries.ALL)
             if table is not None:
-                codes = held.kept(name, table.probabilities(self.structure.sites[name]).argmax(-1))
+                codes = held.with_observed_codes(
+                    name, table.probabilities(self.structure.sites[name]).argmax(-1))
             elif name in variables and name in plan.variables:
-                codes = held.kept(name, plan.cells(name, states[name]))
+                codes = held.with_observed_codes(name, plan.cells(name, states[name]))
             elif name in (*variables, *leaves):
-                codes = held.kept(name, states[name])
+                codes = held.with_observed_codes(name, states[name])
             elif held.pattern.get(name) == "seen":
                 codes = held.table.columns[name].values
             else:

@@ -22,7 +22,7 @@ from probml.factors.digits import narrow
 from probml.fits import fitting
 from probml.fits.merging import Kept
 from probml.fits.standard_errors import Again
-from probml.interface.functions.meeting import meet
+from probml.interface.functions.meeting import read_function
 from probml.interface.functions.steps import answers
 from probml.language.language import Bound
 from probml.language.renamed import by_old_names, warn
@@ -275,7 +275,8 @@ class Record:
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
         data = frames.aligned(data, self.columns)
-        held = read.read(self.model, meet(self.model, data).data, self.names, rows, self.shapes,
+        held = read.read(self.model, read_function(self.model, data).data, self.names, rows,
+                         self.shapes,
                          steps, unknown)
         return enough(held, self.point if self.outcome is Status.KNOWN else {})
 
@@ -289,7 +290,8 @@ def enough(held: dataset.Data, given: Mapping[str, Any] = MappingProxyType({})) 
     Raises:
         TooFewDigits: float32 does not hold them, and the verb that asks will do so in double.
     """
-    if not jax.config.jax_enable_x64 and (digits.lost(held) is not None or narrow(held, given)):
+    if not jax.config.jax_enable_x64 and (digits.find_precision_loss(held) is not None
+                                          or narrow(held, given)):
         raise TooFewDigits
     return held
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from jax.extend.core import ClosedJaxpr
 
-from probml.jaxpr.primitives import Kind, known, name_of
+from probml.jaxpr.primitives import Kind, name_of, table_entry
 from probml.jaxpr.program import EVERY_CALL, Program, Scan, While, flat
 
 V = TypeVar("V")
@@ -38,9 +38,9 @@ class Domain(Generic[V]):
         """Of the results of an equation that is no opened call, copy, loop or branch."""
         raise NotImplementedError
 
-    def whole(self, eqn: Any, operands: list[V]) -> list[V] | None:
-        """Of the results of a loop or branch that is not looked into (one that is not followed
-        step by step); None: it is."""
+    def opaque_results(self, eqn: Any, operands: list[V]) -> list[V] | None:
+        """Values of the results of a loop or branch that is not followed step by step; None where
+        it is followed."""
         return None
 
     def join(self, one: V, other: V, eqn: Any) -> V:
@@ -60,9 +60,9 @@ class Domain(Generic[V]):
         """Of a slice along the first axis: that of one step, or of any."""
         return value
 
-    def carried(self, value: V, scan: Scan | None, first: bool) -> V:
-        """Of what one step of a loop, of a `while` where no scan is named, hands to the next: the
-        first, or a later."""
+    def loop_carry(self, value: V, scan: Scan | None, first: bool) -> V:
+        """The value of a carry as one step of a loop hands it to the next: of the first step, or of
+        a later one. In a `while` no scan is named."""
         return value
 
     def leaving(self, values: Sequence[V], aval: Any) -> V:
@@ -93,10 +93,10 @@ def values_of(program: Program, domain: Domain[V], inputs: Iterable[V]) -> list[
 
 
 def _results(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
-    entry = known(eqn)
+    entry = table_entry(eqn)
     if entry is not None and entry.kind is Kind.LOOP:
         short = name_of(eqn) == "scan" and 0 < eqn.params["length"] <= domain.unrolled
-        found = None if short else domain.whole(eqn, operands)
+        found = None if short else domain.opaque_results(eqn, operands)
         return _LOOPS[name_of(eqn)](eqn, operands, domain) if found is None else found
     if entry is not None and entry.kind is Kind.COPY and len(operands) == len(eqn.outvars):
         return operands
@@ -123,7 +123,7 @@ def _scan(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
                         in zip(zip(*steps, strict=True), given[scan.carries :], strict=True)]
 
     def handed(after: list[V], begun: bool) -> list[V]:
-        return [value if scan.kept(i) else domain.carried(value, scan, begun)
+        return [value if scan.is_invariant(i) else domain.loop_carry(value, scan, begun)
                 for i, value in enumerate(after[: scan.carries])]
 
     last: list[V] = []
@@ -132,7 +132,7 @@ def _scan(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
         last[:] = step(carry, None)
         return handed(last, False)
 
-    carry = _settled(turned, handed(first, True), domain, eqn)
+    carry = _fixpoint(turned, handed(first, True), domain, eqn)
     return carry + [domain.leaving([value], aval) for value, aval
                     in zip(last[scan.carries :], given[scan.carries :], strict=True)]
 
@@ -145,13 +145,14 @@ def _while(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
     def step(carry: list[V]) -> list[V]:
         (going,) = analyse(loop.condition, domain, [*asked, *carry])
         after = analyse(loop.body, domain, [*fixed, *carry])
-        return [value if loop.kept(i) else domain.join(domain.carried(value, None, False), going,
-                                                       eqn)
+        return [value if loop.is_invariant(i)
+                else domain.join(domain.loop_carry(value, None, False), going,
+                                 eqn)
                 for i, value in enumerate(after)]
 
-    first = [value if loop.kept(i) else domain.carried(value, None, True)
+    first = [value if loop.is_invariant(i) else domain.loop_carry(value, None, True)
              for i, value in enumerate(operands[loop.asked + loop.constants :])]
-    return _settled(step, first, domain, eqn)
+    return _fixpoint(step, first, domain, eqn)
 
 
 def _branches(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
@@ -165,9 +166,9 @@ def _branches(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
     return results
 
 
-def _settled(step: Any, carry: list[V], domain: Domain[V], eqn: Any) -> list[V]:
-    """What holds of a carry before every step: the least that holds of the first and, if of one,
-    also of the next."""
+def _fixpoint(step: Any, carry: list[V], domain: Domain[V], eqn: Any) -> list[V]:
+    """The values of a carry before every step: the least ones that hold of the first step and, if
+    of one, also of the next."""
     turn = 0
     while True:
         after = [domain.join(before, value, eqn)

@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.program import Scan
 from probml.jaxpr.provenance import ENDS, LARGEST, NONE, sources
-from probml.jaxpr.whole_numbers import folded, whole
+from probml.jaxpr.whole_numbers import as_integers, folded
 
 SEVERAL = -2  # in the place of a cell
 LONGEST = 1024  # steps of a loop that is followed step by step
@@ -69,7 +69,7 @@ class _Cells(Domain[_Value]):
     unrolled = LONGEST
 
     def constant(self, value: Any) -> _Value:
-        return _Value({}, whole(value))
+        return _Value({}, as_integers(value))
 
     def equation(self, eqn: Any, operands: list[_Value]) -> list[_Value]:
         known = [value.known for value in operands]
@@ -109,7 +109,7 @@ class _Cells(Domain[_Value]):
                        for name, marks in value.marks.items()},
                       None if value.known is None else np.asarray(value.known[turn]))
 
-    def carried(self, value: _Value, scan: Scan | None, first: bool) -> _Value:
+    def loop_carry(self, value: _Value, scan: Scan | None, first: bool) -> _Value:
         return value._replace(known=None)
 
     def leaving(self, values: Sequence[_Value], aval: Any) -> _Value:

@@ -8,7 +8,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from probml.jaxpr.analysis import Domain, analyse
-from probml.jaxpr.primitives import Kind, known, name_of
+from probml.jaxpr.primitives import Kind, name_of, table_entry
 
 # comparison → whether it tells 0 … n − 1 apart, by the number they are compared with
 _APART = {"lt": lambda c, n: 0 < c < n, "ge": lambda c, n: 0 < c < n,
@@ -56,7 +56,7 @@ class _Codes(Domain[_Array]):
             np.asarray(value).dtype, "kind", "") in "iuf" else None)
 
     def equation(self, eqn: Any, operands: list[_Array]) -> list[_Array]:
-        name, entry = name_of(eqn), known(eqn)
+        name, entry = name_of(eqn), table_entry(eqn)
         kept = _joined(operands)
         if not kept or entry is None:
             return [_Array()] * len(eqn.outvars)
@@ -72,7 +72,7 @@ class _Codes(Domain[_Array]):
     def join(self, one: _Array, other: _Array, eqn: Any) -> _Array:
         return _Array(one.codes | other.codes)
 
-    def carried(self, value: _Array, scan: Any, first: bool) -> _Array:
+    def loop_carry(self, value: _Array, scan: Any, first: bool) -> _Array:
         return _Array(value.codes)
 
     def _compared(self, name: str, one: _Array, other: _Array) -> None:

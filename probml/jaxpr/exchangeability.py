@@ -34,9 +34,9 @@ def looks(
     """
     rows, more = itertools.islice(_unlike(single), 2)
     closed = many(rows)
-    counted = _held(closed) - _held(single)
+    counted = _constant_keys(closed) - _constant_keys(single)
     if counted:
-        counted -= _held(many(more))
+        counted -= _constant_keys(many(more))
     return mixes(closed, axes, rows, numbers, counted)
 
 
@@ -69,7 +69,7 @@ def _unlike(single: core.ClosedJaxpr) -> Iterator[int]:
         shapes.update(getattr(atom.aval, "shape", ()) for atom in (*eqn.invars, *eqn.outvars))
         sizes.add(eqn.params.get("length", 0) or 0)
     sizes.update(itertools.chain(*shapes))
-    held, largest = _held(single), max(map(math.prod, shapes), default=0)
+    held, largest = _constant_keys(single), max(map(math.prod, shapes), default=0)
     # of rows that are large fewer, so that their elements can be followed one by one
     primes = (n for n in itertools.count(61 if 61 * 4 * largest < LARGEST else 5, 2)
               if all(n % p for p in range(3, math.isqrt(n) + 1, 2)))
@@ -77,9 +77,8 @@ def _unlike(single: core.ClosedJaxpr) -> Iterator[int]:
             and not any(size and size % n == 0 for size in sizes))
 
 
-def _held(closed: core.ClosedJaxpr) -> set[tuple]:
-    """The numbers that a program holds, in equations and as constants, also inside calls and
-    loops."""
+def _constant_keys(closed: core.ClosedJaxpr) -> set[tuple]:
+    """The numbers in a program, in equations and as constants, also inside calls and loops."""
     values = [atom.val for atom in closed.jaxpr.outvars if isinstance(atom, core.Literal)] + list(
         closed.consts
     )

@@ -16,7 +16,7 @@ Three things the levels do not see, for those who rely on them:
 
 import enum
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -273,7 +273,7 @@ class _Levels(Domain[_Value]):
     def constant(self, value: Any) -> _Value:
         return _constant(value)
 
-    def whole(self, eqn: Any, operands: list[_Value]) -> list[_Value]:
+    def opaque_results(self, eqn: Any, operands: list[_Value]) -> list[_Value]:
         return [_general(operands)] * len(eqn.outvars)
 
     def equation(self, eqn: Any, operands: list[_Value]) -> list[_Value]:
@@ -287,83 +287,124 @@ class _Levels(Domain[_Value]):
                 for var in eqn.outvars]
 
 
+class _Call(NamedTuple):
+    """An equation of which at least one operand depends on a parameter.
+
+    Attributes:
+        values: of its operands.
+        alone: the operand that depends on parameters, where it is the only one.
+        constant: the number that all elements of the other operand are, where it is known.
+    """
+
+    eqn: Any
+    values: list[_Value]
+    alone: _Value | None
+    constant: float | None
+
+    @property
+    def first(self) -> _Value:
+        return self.values[0]
+
+
 def _result(name: str, eqn: Any, values: list[_Value]) -> _Value:
     """The result of an equation with at least one operand that depends on a parameter."""
-    first, rest = values[0], values[1:]
     tracked = [value for value in values if value.levels]
     alone = tracked[0] if len(tracked) == 1 else None
-    # of the other operand, for two
     constant = next((value.uniform for value in values if not value.levels), None)
-    match name:
-        case _ if name in _MOVES:
-            fill = eqn.params.get("fill_value")
-            moved = first if fill is None or np.isnan(fill) else _mixed([first, _CONSTANT])
-            return moved if first is alone else _general(values)
-        case "convert_element_type":
-            return first if _is_float(eqn.invars[0]) and _is_float(eqn.outvars[0]) else _general(
-                values
-            )
-        case "concatenate" | "stack":
-            return _mixed(values)
-        case "select_n":
-            return _general(values) if first.levels else _mixed(rest)
-        case "pad":
-            inside = all(max(sides) <= 0 for sides in eqn.params["padding_config"])
-            return first if inside and first is alone else _mixed(values)
-        case "scatter" | "scatter_add" | "scatter_sub":
-            combined = _mixed if name == "scatter" else _affine
-            return _general(values) if values[1].levels else combined([first, values[2]])
-        case "dynamic_update_slice":
-            updated = values[1] if eqn.invars[0].aval.shape == eqn.invars[1].aval.shape else _mixed(
-                values[:2]
-            )
-            return _general(values) if any(value.levels for value in values[2:]) else updated
-        case "reduce_sum" | "cumsum":
-            return (first if name == "reduce_sum"
-                    and eqn.invars[0].aval.size == eqn.outvars[0].aval.size else _affine(values))
-        case "add" | "add_any" | "sub" if alone is None:
-            return _affine(values)
-        case "mul" if len(values) == 2 and eqn.invars[0] is eqn.invars[1]:
-            return _step(first, "power", 2.0)
-        case "integer_pow" if eqn.params["y"]:
-            return _step(first, "power", float(eqn.params["y"]))
-        case _ if alone is None:
-            return _general(values)
-        case "add" | "add_any":
-            return _plus(alone, constant)
-        case "sub" if alone is first:
-            return alone if constant == 0.0 else _affine(values)
-        case "sub":
-            return _step(alone, "complement") if constant == 1.0 else _plus(_times(alone, -1.0),
-                                                                            constant)
-        case "neg":
-            return _times(alone, -1.0)
-        case "mul":
-            return _times(alone, constant)
-        case "div" if alone is first:
-            return _times(alone, 1.0 / constant if constant else None)
-        case "div":
-            return _times(_step(alone, "power", -1.0), constant)
-        case "dot_general":
-            (summed, _), _ = eqn.params["dimension_numbers"]
-            return _affine(values) if summed else _times(alone, None)
-        case "conv_general_dilated":
-            return _affine(values)
-        case _ if name in _MAPS:
-            return _step(alone, *_MAPS[name])
-        case "pow" if alone is first and constant and math.isfinite(constant):
-            return _step(alone, "power", constant)
-        case "pow" if (alone is not first and constant and 0 < constant < math.inf
-                       and constant != 1.0):
-            return _step(_times(alone, math.log(constant)), "exp")
-        case "exp2":
-            return _step(_times(alone, math.log(2.0)), "exp")
-        case "log2":
-            return _times(_step(alone, "log"), 1 / math.log(2.0))
-        case "log1p" if alone.chain and alone.chain[-1].factor == -1.0:
-            return _step(_plus(alone, 1.0), "log")
-        case _:
-            return _general(values)
+    call, found = _Call(eqn, values, alone, constant), None
+    if (rule := _move if name in _MOVES else _RULES.get(name)) is not None:
+        found = rule(call)
+    if found is None and alone is not None and (of_one := _RULES_OF_ONE.get(name)) is not None:
+        found = of_one(alone, call)
+    return _general(values) if found is None else found
+
+
+def _move(call: _Call) -> _Value:
+    fill = call.eqn.params.get("fill_value")
+    moved = call.first if fill is None or np.isnan(fill) else _mixed([call.first, _CONSTANT])
+    return moved if call.first is call.alone else _general(call.values)
+
+
+def _convert(call: _Call) -> _Value:
+    floats = _is_float(call.eqn.invars[0]) and _is_float(call.eqn.outvars[0])
+    return call.first if floats else _general(call.values)
+
+
+def _select(call: _Call) -> _Value:
+    return _general(call.values) if call.first.levels else _mixed(call.values[1:])
+
+
+def _pad(call: _Call) -> _Value:
+    inside = all(max(sides) <= 0 for sides in call.eqn.params["padding_config"])
+    return call.first if inside and call.first is call.alone else _mixed(call.values)
+
+
+def _scatter(call: _Call, combined: Callable = _mixed) -> _Value:
+    target, indices, updates = call.values[:3]
+    return _general(call.values) if indices.levels else combined([target, updates])
+
+
+def _update_slice(call: _Call) -> _Value:
+    if any(value.levels for value in call.values[2:]):
+        return _general(call.values)
+    whole = call.eqn.invars[0].aval.shape == call.eqn.invars[1].aval.shape
+    return call.values[1] if whole else _mixed(call.values[:2])
+
+
+def _reduce_sum(call: _Call) -> _Value:
+    single = call.eqn.invars[0].aval.size == call.eqn.outvars[0].aval.size
+    return call.first if single else _affine(call.values)
+
+
+def _add_several(call: _Call) -> _Value | None:
+    return _affine(call.values) if call.alone is None else None
+
+
+def _square(call: _Call) -> _Value | None:
+    same = len(call.values) == 2 and call.eqn.invars[0] is call.eqn.invars[1]
+    return _step(call.first, "power", 2.0) if same else None
+
+
+def _integer_pow(call: _Call) -> _Value | None:
+    power = call.eqn.params["y"]
+    return _step(call.first, "power", float(power)) if power else None
+
+
+def _subtract(alone: _Value, call: _Call) -> _Value:
+    if alone is call.first:
+        return alone if call.constant == 0.0 else _affine(call.values)
+    if call.constant == 1.0:
+        return _step(alone, "complement")
+    return _plus(_times(alone, -1.0), call.constant)
+
+
+def _divide(alone: _Value, call: _Call) -> _Value:
+    if alone is call.first:
+        return _times(alone, 1.0 / call.constant if call.constant else None)
+    return _times(_step(alone, "power", -1.0), call.constant)
+
+
+def _contract(alone: _Value, call: _Call) -> _Value:
+    (summed, _), _ = call.eqn.params["dimension_numbers"]
+    return _affine(call.values) if summed else _times(alone, None)
+
+
+def _pow(alone: _Value, call: _Call) -> _Value | None:
+    constant = call.constant
+    if alone is call.first:
+        return _step(alone, "power", constant) if constant and math.isfinite(constant) else None
+    if constant and 0 < constant < math.inf and constant != 1.0:
+        return _step(_times(alone, math.log(constant)), "exp")
+    return None
+
+
+def _map_of(*step: Any) -> Callable[[_Value, _Call], _Value]:
+    return lambda alone, call: _step(alone, *step)
+
+
+def _log1p(alone: _Value, call: _Call) -> _Value | None:
+    negative = alone.chain and alone.chain[-1].factor == -1.0
+    return _step(_plus(alone, 1.0), "log") if negative else None
 
 
 def _plus(value: _Value, constant: float | None) -> _Value:
@@ -378,3 +419,29 @@ def _plus(value: _Value, constant: float | None) -> _Value:
 def _is_float(atom: Any) -> bool:
     dtype = getattr(atom.aval, "dtype", None)
     return dtype is not None and bool(jnp.issubdtype(dtype, jnp.floating))
+
+
+# primitive → its rule, whatever number of operands depends on parameters; None: it does not apply
+_RULES: dict[str, Callable[[_Call], _Value | None]] = {
+    "add": _add_several, "add_any": _add_several, "concatenate": lambda call: _mixed(call.values),
+    "convert_element_type": _convert, "cumsum": lambda call: _affine(call.values),
+    "dynamic_update_slice": _update_slice, "integer_pow": _integer_pow, "mul": _square, "pad": _pad,
+    "reduce_sum": _reduce_sum, "scatter": _scatter,
+    "scatter_add": lambda call: _scatter(call, _affine),
+    "scatter_sub": lambda call: _scatter(call, _affine), "select_n": _select,
+    "stack": lambda call: _mixed(call.values), "sub": _add_several,
+}
+# and its rule where one operand alone does
+_RULES_OF_ONE: dict[str, Callable[[_Value, _Call], _Value | None]] = {
+    "add": lambda alone, call: _plus(alone, call.constant),
+    "add_any": lambda alone, call: _plus(alone, call.constant),
+    "conv_general_dilated": lambda alone, call: _affine(call.values),
+    "div": _divide, "dot_general": _contract,
+    "exp2": lambda alone, call: _step(_times(alone, math.log(2.0)), "exp"),
+    "log1p": _log1p,
+    "log2": lambda alone, call: _times(_step(alone, "log"), 1 / math.log(2.0)),
+    "mul": lambda alone, call: _times(alone, call.constant),
+    "neg": lambda alone, call: _times(alone, -1.0),
+    "pow": _pow, "sub": _subtract,
+    **{name: _map_of(*step) for name, step in _MAPS.items()},
+}

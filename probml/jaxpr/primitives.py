@@ -111,8 +111,8 @@ def name_of(eqn: Any) -> str:
     return eqn.primitive.name.replace("-", "_")
 
 
-def known(eqn: Any) -> Known | None:
-    """What the table says of an equation's primitive; None where it says nothing."""
+def table_entry(eqn: Any) -> Known | None:
+    """The entry of an equation's primitive in the table; None where it has none."""
     return TABLE.get(name_of(eqn))
 
 

@@ -13,7 +13,7 @@ from jax.extend.core import Literal as Literal
 
 from probml.jaxpr.compat import as_written_at, equation_settings, is_outside_of_traces
 from probml.jaxpr.memo import memo
-from probml.jaxpr.primitives import Kind, known, named
+from probml.jaxpr.primitives import Kind, named, table_entry
 
 CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 RULES = frozenset({"custom_jvp_call", "custom_vjp_call"})  # calls with derivatives of their own
@@ -47,8 +47,8 @@ class Program(NamedTuple):
         """Place → the line that computes it."""
         return {place: line for line in self.lines for place in line.results}
 
-    def begun(self, args: Sequence[Any]) -> list[Any]:
-        """Values by place: arguments and constants."""
+    def initial_values(self, args: Sequence[Any]) -> list[Any]:
+        """Values by place before the first equation: arguments and constants."""
         values: list[Any] = [None] * len(self.avals)
         for place, value in self.constants:
             values[place] = value
@@ -58,7 +58,7 @@ class Program(NamedTuple):
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         """The results for arguments, which may be traced."""
-        return _replayed(self.lines, self.begun(args), self.results)
+        return _replayed(self.lines, self.initial_values(args), self.results)
 
     def restricted(self, wanted: Sequence[int], known: Collection[int] = ()) -> list[Line]:
         """The lines that some places ask for, where the values of others are known."""
@@ -215,7 +215,7 @@ def _literal(atom: Any) -> bool:
 def called(eqn: Any) -> tuple[ClosedJaxpr | None, Sequence[int]]:
     """The jaxpr that this equation runs once, if it does just that, and on which of its
     operands."""
-    entry, everything = known(eqn), list(range(len(eqn.invars)))
+    entry, everything = table_entry(eqn), list(range(len(eqn.invars)))
     if entry is None or entry.kind is not Kind.CALL:
         return None, everything
     # takes what matvec, vecmat, solve and transpose_solve hold, then b
@@ -236,7 +236,7 @@ def called(eqn: Any) -> tuple[ClosedJaxpr | None, Sequence[int]]:
 
 def bodies(eqn: Any) -> Iterator[ClosedJaxpr]:
     """All programs inside an equation: of a call, a loop, a branch."""
-    entry = known(eqn)
+    entry = table_entry(eqn)
     if entry is None or entry.kind in (Kind.CALL, Kind.LOOP):
         for value in eqn.params.values():
             for body in map(_closed, value if isinstance(value, list | tuple) else [value]):
@@ -267,8 +267,8 @@ class Scan(NamedTuple):
             constants, carries = params["num_consts"], params["num_carry"]
         return cls(_closed(params["jaxpr"]), constants, carries, params["length"])
 
-    def kept(self, carry: int) -> bool:
-        """Whether the body hands on this carry as it took it."""
+    def is_invariant(self, carry: int) -> bool:
+        """Whether the body returns this carry as it took it."""
         return self.body.jaxpr.outvars[carry] is self.body.jaxpr.invars[self.constants + carry]
 
 
@@ -286,8 +286,8 @@ class While(NamedTuple):
         return cls(_closed(params["cond_jaxpr"]), _closed(params["body_jaxpr"]),
                    params["cond_nconsts"], params["body_nconsts"])
 
-    def kept(self, carry: int) -> bool:
-        """Whether the body hands on this carry as it took it."""
+    def is_invariant(self, carry: int) -> bool:
+        """Whether the body returns this carry as it took it."""
         return self.body.jaxpr.outvars[carry] is self.body.jaxpr.invars[self.constants + carry]
 
 
@@ -328,6 +328,6 @@ def one_way(closed: ClosedJaxpr) -> bool:
     """Whether a program can be differentiated backwards alone: it has functions with a derivative
     of their own (jax.custom_vjp), as solvers of differential equations have, or primitives of other
     libraries (lineax's), of which nothing is known."""
-    return any(eqn.primitive.name.startswith("custom_vjp_call") or known(eqn) is None and any(
+    return any(eqn.primitive.name.startswith("custom_vjp_call") or table_entry(eqn) is None and any(
         np.issubdtype(getattr(var.aval, "dtype", bool), np.inexact) for var in eqn.outvars)
         for eqn in equations(closed))

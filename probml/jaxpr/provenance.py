@@ -167,8 +167,8 @@ def _leading(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[np.ndar
 # moves
 
 
-def _moved(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[np.ndarray] | None:
-    """A primitive that only moves elements, run on their numbers."""
+def _moved_elements(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[np.ndarray] | None:
+    """A primitive that only moves elements, applied to their numbers."""
     every, values = TABLE[name_of(eqn)].kind is Kind.JOIN, []
     for i, (m, atom) in enumerate(zip(marks, eqn.invars, strict=True)):
         if every or i == 0:
@@ -341,8 +341,9 @@ _RULES: dict[str, Callable] = {
 } | dict.fromkeys("cumlogsumexp cummax cummin cumprod cumsum".split(), _running) | dict.fromkeys(
     "scatter scatter_add scatter_max scatter_min scatter_mul scatter_sub".split(), _scatter)
 _KINDS: dict[Kind, Callable] = {
-    Kind.ALONG: _combined, Kind.ELEMENTWISE: _elementwise, Kind.JOIN: _moved,
-    Kind.LEADING: _leading, Kind.MOVE: _moved, Kind.OPAQUE: _opaque, Kind.REDUCE: _combined,
+    Kind.ALONG: _combined, Kind.ELEMENTWISE: _elementwise, Kind.JOIN: _moved_elements,
+    Kind.LEADING: _leading, Kind.MOVE: _moved_elements, Kind.OPAQUE: _opaque,
+    Kind.REDUCE: _combined,
     Kind.WINDOW: _window,
 }
-_MOVING = frozenset({_moved, _dynamic_slice, _dynamic_update, _gather, _scatter})
+_MOVING = frozenset({_moved_elements, _dynamic_slice, _dynamic_update, _gather, _scatter})

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probml.jaxpr.analysis import Domain
-from probml.jaxpr.primitives import Kind, Known, known, name_of
+from probml.jaxpr.primitives import Kind, Known, name_of, table_entry
 from probml.jaxpr.program import Scan
 from probml.jaxpr.provenance import ENDS, NONE, sources
-from probml.jaxpr.whole_numbers import LARGEST_READ, folded, whole
+from probml.jaxpr.whole_numbers import LARGEST_READ, as_integers, folded
 
 NUMBER = "iota"  # stands for a dependence on a row's number
 COUNT = "shape"  # stands for a dependence on how many rows there are
@@ -82,7 +82,7 @@ class Rowwise(Domain[Rows]):
         shape = np.shape(value)
         found = self._row_sized(shape)
         if not found and not shape and not self.counted:
-            return SHARED._replace(known=whole(value))
+            return SHARED._replace(known=as_integers(value))
         try:
             array = np.asarray(value)
         except TypeError:  # a random key, a tracer
@@ -90,10 +90,10 @@ class Rowwise(Domain[Rows]):
         if not found and self.counted and key_of(array) in self.counted:
             return Rows(mixed=COUNT)
         differs = [axis for axis in found if (array != np.take(array, [0], axis)).any()]
-        return self._numbered(shape, differs)._replace(known=whole(value))
+        return self._numbered(shape, differs)._replace(known=as_integers(value))
 
     def equation(self, eqn: Any, operands: list[Rows]) -> list[Rows]:
-        entry, name, results = known(eqn), name_of(eqn), len(eqn.outvars)
+        entry, name, results = table_entry(eqn), name_of(eqn), len(eqn.outvars)
         which = operands[0].known if name == "select_n" else None
         # an index that is known counts from the end, or not
         if which is not None and which.size and (which == which.flat[0]).all():
@@ -134,7 +134,7 @@ class Rowwise(Domain[Rows]):
     def entering(self, value: Rows, turn: int | None, scan: Scan) -> Rows:
         """A loop over an axis that is not rows, which stand beside it; or over rows, one at a
         time."""
-        value = _plain(value)
+        value = _without_numbers(value)
         if value.mixed or value.axis in (None, EACH):
             return value
         if value.axis == 0:
@@ -142,10 +142,10 @@ class Rowwise(Domain[Rows]):
                 value._replace(axis=None, mixed="scan"))
         return value._replace(axis=value.axis - 1)
 
-    def carried(self, value: Rows, scan: Scan | None, first: bool) -> Rows:
-        """In a loop over rows it goes from row to row: at each it depends on the row's number at
-        least."""
-        value = _plain(value)
+    def loop_carry(self, value: Rows, scan: Scan | None, first: bool) -> Rows:
+        """In a loop over rows a carry goes from row to row: at each it depends on the row's number
+        at least."""
+        value = _without_numbers(value)
         if scan is None or not scan.length or scan.length % self.rows:
             return value
         if first:
@@ -153,7 +153,7 @@ class Rowwise(Domain[Rows]):
         return value._replace(mixed="scan") if value.data and value.mixed in ("", NUMBER) else value
 
     def leaving(self, values: Sequence[Rows], aval: Any) -> Rows:
-        value = _plain(values[0])
+        value = _without_numbers(values[0])
         return value if value.mixed or value.axis is None else value._replace(axis=value.axis + 1)
 
     # one equation
@@ -287,8 +287,8 @@ def _shape(atom: Any) -> tuple[int, ...]:
     return tuple(getattr(atom.aval, "shape", ()))
 
 
-def _plain(value: Rows) -> Rows:
-    """Without its numbers: they are another turn's in the next."""
+def _without_numbers(value: Rows) -> Rows:
+    """The value without its numbers: in the next step they are others."""
     return value._replace(known=None) if value.known is not None else value
 
 

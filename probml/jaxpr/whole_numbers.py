@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from probml.jaxpr.primitives import Kind, computed, known, name_of
+from probml.jaxpr.primitives import Kind, computed, name_of, table_entry
 
 LARGEST_READ = 100_000
 
 
-def whole(value: Any) -> np.ndarray | None:
-    """The whole numbers that an array of a program is, as floats; None where it is something
-    else."""
+def as_integers(value: Any) -> np.ndarray | None:
+    """The integers in an array of a program, as floats; None where it is something else."""
     if isinstance(value, bool | int):
         return np.asarray(value, float)
     kind = getattr(getattr(value, "dtype", None), "kind", "V")
@@ -32,7 +31,7 @@ def folded(eqn: Any, numbers: Sequence[Any]) -> np.ndarray | None:
     Args:
         numbers: the same of its operands. Where nothing is known of one, it depends on data.
     """
-    out, entry = eqn.outvars[0].aval, known(eqn)
+    out, entry = eqn.outvars[0].aval, table_entry(eqn)
     # random keys and tokens have no such kind
     kind = getattr(getattr(out, "dtype", None), "kind", "V")
     if entry is None or kind not in "biu" or not 0 < out.size <= LARGEST_READ or (

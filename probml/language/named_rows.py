@@ -80,10 +80,10 @@ class Nested:
     def plate(self, name: str | None, of: str | None, by: str | None) -> Any:
         if name == self.root:
             return RowPlate("rows", self.rows, dim=-1)
-        return _below(self.rows, str(name), self.places[str(name)])
+        return _nested_plates(self.rows, str(name), self.places[str(name)])
 
 
 @contextlib.contextmanager
-def _below(rows: int, name: str, places: int) -> Iterator[None]:
+def _nested_plates(rows: int, name: str, places: int) -> Iterator[None]:
     with RowPlate("rows", rows, dim=-1), numpyro.plate(name, places, dim=-2):
         yield

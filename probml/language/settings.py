@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from probml.errors import ModelError
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 
 
 class _Frozen(tuple):

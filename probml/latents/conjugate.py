@@ -65,7 +65,7 @@ class Conjugate(Quadrature):
     exact, finer, averages = True, None, True
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return "integrated out, conjugate"
 
     def claims(self, structure: Structure, group: Group) -> str | None:

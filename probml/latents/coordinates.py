@@ -71,7 +71,7 @@ def enter(structure: Structure, name: str, env: Mapping, u: jax.Array, x: jax.Ar
         distribution = structure.distribution(name, env)
         transform = transform or biject_to(distribution.support)
         if standard(site, mask):
-            v, grown = _moved(site, distribution, u)
+            v, grown = _affine_transform(site, distribution, u)
             volume += grown.sum() if mask is None else jnp.where(mask, 0.0, grown).sum()
     value = transform(v)
     more = transform.log_abs_det_jacobian(v, value)
@@ -85,9 +85,9 @@ def enter(structure: Structure, name: str, env: Mapping, u: jax.Array, x: jax.Ar
     return value, volume + jnp.where(whole, 0.0, more).sum() + blank
 
 
-def _moved(site: Site, distribution: dist.Distribution,
-           u: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """loc + scale · u, and the logarithm of what each coordinate is scaled by; of a vector all
+def _affine_transform(site: Site, distribution: dist.Distribution,
+                      u: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """loc + scale · u, and the logarithm of the scale of each coordinate; of a vector of all
     together."""
     moments = site.entry.location_scale
     assert moments is not None
@@ -100,7 +100,7 @@ def _moved(site: Site, distribution: dist.Distribution,
 def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:
     """u (coordinates of the group behind one another) → log p(latents, what is seen) + log |∂z/∂u|,
     and the latents' cells behind one another."""
-    parts, summed = shapes(structure, group), hidden_cells.near(structure, group)
+    parts, summed = shapes(structure, group), hidden_cells.sites_with_hidden_cells(structure, group)
 
     def seen_as(here: Mapping, site: Site, x: jax.Array, mask: jax.Array | None) -> jax.Array:
         return over(here, lambda at: log_density(structure, site, at, x, mask))
@@ -129,7 +129,7 @@ def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Calla
 
 def log_joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:
     """Cells of the latents behind one another, (p,) → log p(latents, what is seen)."""
-    summed = hidden_cells.near(structure, group)
+    summed = hidden_cells.sites_with_hidden_cells(structure, group)
 
     def at(values: jax.Array) -> jax.Array:
         here, total, start = dict(env), jnp.zeros(()), 0

@@ -41,7 +41,7 @@ class Cubature:
     averages = True
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"integrated out, quadrature with {self.nodes} × {self.nodes} nodes"
 
     @property
@@ -49,7 +49,7 @@ class Cubature:
         return self.nodes**NUMBERS
 
     @property
-    def rough(self) -> float:
+    def tolerance(self) -> float:
         return ROUGH
 
     @property
@@ -75,7 +75,7 @@ class Cubature:
         weights = jax.nn.softmax(logs + share)
         return Nodes(weights @ values, values, weights)
 
-    belief = conditional
+    row_posterior = conditional
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:

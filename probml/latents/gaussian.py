@@ -35,9 +35,9 @@ from probml.latents.residuals import (
     standardised,
     still_of,
 )
-from probml.latents.whitened import Whitened, averaged, every, torn
+from probml.latents.whitened import Whitened, averaged, every, partially_observed
 from probml.numerics.compiling import jit
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -49,9 +49,9 @@ PLAIN = ("times", "complement")  # coordinates that are affine
 class Gaussian:
     """Normal latents under Normal sites; see the top of this file."""
 
-    words = "integrated out, exact Gaussian"
+    description = "integrated out, exact Gaussian"
     pools = exact = averages = True
-    breadth, finer, rough = 1, None, 0.0
+    breadth, finer, tolerance = 1, None, 0.0
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         for name in group.sites:
@@ -66,8 +66,9 @@ class Gaussian:
                     if argument != "loc":
                         return f"'{latent}' enters the {argument} of '{name}'"
                     bent = any(step not in PLAIN for step, _ in use.coordinate)
-                    if use.level > Level.AFFINE or bent or not straight(structure, group.names,
-                                                                            name):
+                    if use.level > Level.AFFINE or bent or not is_location_affine(structure,
+                                                                                  group.names,
+                                                                                      name):
                         return f"'{latent}' enters the location of '{name}' not affinely"
         return None
 
@@ -80,7 +81,7 @@ class Gaussian:
         return Moments(found.values + found.centre @ found.moves,
                        found.inverse @ found.moves)
 
-    belief = conditional
+    row_posterior = conditional
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
@@ -158,11 +159,11 @@ class Gaussian:
 
 
 def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Whitened:
-    alike = not any(name in seen for name in group.names) and _alike(structure, group)
+    alike = not any(name in seen for name in group.names) and _has_common_program(structure, group)
     if env.get(SETTINGS):
         return averaged(structure, group, env, seen, alike)
     sizes = {name: int(np.prod(structure.sites[name].cells, dtype=int)) for name in group.names}
-    parted = torn(structure, group, seen)
+    parted = partially_observed(structure, group, seen)
 
     def forward(noise: jax.Array):
         at, residuals, values, log, masks, start = dict(env), [], [], jnp.zeros(()), [], 0
@@ -192,7 +193,7 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
 
 
 @memo(1024)
-def _alike(structure: Structure, group: Group) -> bool:
+def _has_common_program(structure: Structure, group: Group) -> bool:
     """Whether the programs of a group take nothing of a row but its latents."""
     sites = structure.sites
     return not any(sites[name].inputs or any(sites[p].rows and p not in group.names
@@ -221,10 +222,10 @@ def log_total(site: Site, root: jax.Array, left: jax.Array, count: jax.Array,
 
 
 @memo(1024)
-def straight(structure: Structure, names: tuple[str, ...], name: str,
-             argument: str = "loc") -> bool:
-    """Whether the location at two points of the latents, of both signs, and at their middle, lie on
-    a line: a proof reads powers on the positive half line alone."""
+def is_location_affine(structure: Structure, names: tuple[str, ...], name: str,
+                       argument: str = "loc") -> bool:
+    """Whether the location is affine in the latents, tested at two points of both signs and at
+    their middle: a proof judges powers on the positive half line alone."""
     env = example(structure, name)
     mine = [key for key in env if key in names]
 

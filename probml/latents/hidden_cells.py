@@ -30,7 +30,7 @@ from probml.jaxpr.memo import memo
 from probml.jaxpr.program import jaxpr_of
 from probml.latents.latent import WEIGHTS, Group, Seen, over
 from probml.numerics.logs import log_of
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example, log_densities, log_masses
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -41,10 +41,10 @@ MOST = 2**24  # entries of a table
 class HiddenCells:
     """Hidden cells without numbers beside them; see the top of this file."""
 
-    words = "summed out cell by cell"
+    description = "summed out cell by cell"
     pools, exact = False, True
     averages = False
-    breadth, finer, rough = 1, None, 0.0
+    breadth, finer, tolerance = 1, None, 0.0
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         return "it is continuous" if group.names else None
@@ -55,9 +55,10 @@ class HiddenCells:
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Any:
         raise NotImplementedError("expectations over cells are derivatives")
 
-    def belief(self, structure: Structure, group: Group, env: Mapping,
-               seen: Seen) -> list[jax.Array]:
-        """The probabilities of the states at which each element of each density looks."""
+    def row_posterior(self, structure: Structure, group: Group, env: Mapping,
+                      seen: Seen) -> list[jax.Array]:
+        """The posterior probabilities of the states of the cells on which each element of each
+        density depends."""
         parts, sizes = _parts(structure, group, env, seen), _sizes(structure, group)
         return jax.grad(lambda logs: sum_out([
             part._replace(log=log) for part, log in zip(parts, logs, strict=True)
@@ -74,8 +75,8 @@ class HiddenCells:
                                            strict=True)), jnp.zeros(()))
 
 
-def near(structure: Structure, group: Group) -> tuple[str, ...]:
-    """The sites whose density looks at hidden cells, these among them."""
+def sites_with_hidden_cells(structure: Structure, group: Group) -> tuple[str, ...]:
+    """The hidden cells' sites, and those whose density depends on them."""
     own = set(group.cellwise)
     return tuple(name for name in group.sites if name in own
                  or not own.isdisjoint(structure.sites[name].parents))
@@ -186,7 +187,7 @@ def _sizes(structure: Structure, group: Group) -> dict[str, tuple[int, int]]:
 
 def _parts(structure: Structure, group: Group, env: Mapping, seen: Seen) -> list[Part]:
     """The log densities of the sites that look at hidden cells, over the states of these."""
-    return [part for name in near(structure, group)
+    return [part for name in sites_with_hidden_cells(structure, group)
             for part in _parts_of(structure, group, env, name, seen.get(name, (None, None)))]
 
 
@@ -194,7 +195,7 @@ def _parts_of(structure: Structure, group: Group, env: Mapping, name: str,
               own: tuple[jax.Array | None, jax.Array | None]) -> list[Part]:
     """The log density of a site over the states of the cells at which it looks."""
     site, (x, mask) = structure.sites[name], own
-    looks = looked(structure, group.cellwise, name)
+    looks = parent_cells(structure, group.cellwise, name)
     if name not in group.cellwise:
         if x is None:
             return []
@@ -237,9 +238,10 @@ def _kind(site: Site) -> np.dtype:
 
 
 @memo(512)
-def looked(structure: Structure, cellwise: tuple[str, ...], name: str) -> dict[str, np.ndarray]:
-    """Hidden site → the cell of it at which each element of a site's log density looks; of a hidden
-    site itself, of the log probabilities of its states.
+def parent_cells(structure: Structure, cellwise: tuple[str, ...], name: str) -> dict[str,
+                                                                                     np.ndarray]:
+    """Hidden site → the cell of it on which each element of a site's log density depends; of a
+    hidden site itself, of the log probabilities of its states.
 
     Raises:
         Tangled: an element looks at several cells of one.
@@ -276,21 +278,23 @@ def looked_at(structure: Structure, function: Callable, env: Mapping,
 
 def why_not(structure: Structure, group: Group) -> str | None:
     """Why hidden cells cannot be summed out one by one, in words; None: they can."""
-    def some(seen: Seen) -> jax.Array:
-        blank = {key: value for name in near(structure, group)
+    def log_sum_of(seen: Seen) -> jax.Array:
+        blank = {key: value for name in sites_with_hidden_cells(structure, group)
                  for key, value in example(structure, name).items()}
         return log_sum(structure, group, blank, seen)
 
     sites = structure.sites
-    names = [name for name in near(structure, group) if name not in group.cellwise]
-    for name in near(structure, group):
+    names = [name for name in sites_with_hidden_cells(structure, group)
+             if name not in group.cellwise]
+    for name in sites_with_hidden_cells(structure, group):
         try:
-            looked(structure, group.cellwise, name)
+            parent_cells(structure, group.cellwise, name)
         except Tangled as tangled:
             return f"an element of '{name}' depends on several cells of '{tangled.names[0]}'"
     try:
-        jax.eval_shape(lambda: some({name: (jnp.zeros(sites[name].cells, _kind(sites[name])), None)
-                                     for name in names}))
+        jax.eval_shape(lambda: log_sum_of({name: (jnp.zeros(sites[name].cells, _kind(sites[name])),
+                                                  None)
+                                           for name in names}))
     except Tangled as tangled:
         return (f"each cell of {quoted(tangled.names, ' and ')} depends on several cells "
                 f"of the others")

@@ -60,7 +60,7 @@ class Laplace:
     pools = exact = averages = False
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         if self.points:
             return f"integrated out, importance sampling of {self.points} points"
         return "integrated out, by Laplace's approximation"
@@ -70,7 +70,7 @@ class Laplace:
         return 1 + self.points
 
     @property
-    def rough(self) -> float:
+    def tolerance(self) -> float:
         return ROUGH
 
     @property
@@ -105,7 +105,7 @@ class Laplace:
         log = value + 0.5 * len(top) * LOG_TWO_PI - jnp.log(jnp.diagonal(lower)).sum()
         return jnp.where(jnp.isfinite(value), log, -jnp.inf)
 
-    def belief(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Modes:
+    def row_posterior(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Modes:
         return Modes(_found(structure, group, env, seen, None)[1])
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,

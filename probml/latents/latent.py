@@ -80,12 +80,13 @@ class Kind(Protocol):
         """The same, nearer to the integral, by which a fit judges it; None: nothing is nearer."""
 
     @property
-    def rough(self) -> float:
-        """By how much of the log evidence of a row `finer` may change it before it is a finding."""
+    def tolerance(self) -> float:
+        """The change of a row's log evidence by `finer` from which on the approximation is reported
+        as inaccurate."""
 
     @property
-    def words(self) -> str:
-        """How `explain` says it."""
+    def description(self) -> str:
+        """How `explain` describes it."""
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         """None where the integral is this kind's, else the reason in words."""
@@ -101,8 +102,8 @@ class Latent(Kind, Protocol):
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Any:
         """The latents given what is seen: Moments, or Nodes (quadrature.py), which average."""
 
-    def belief(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Any:
-        """What `expected` takes of a row: the same, or less."""
+    def row_posterior(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Any:
+        """What `expected` needs of a row's posterior: all of it, or less."""
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:

@@ -78,7 +78,7 @@ class Quadrature:
         return type(self) is Quadrature  # who derives from it says so of itself
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"integrated out, quadrature with {self.nodes} nodes"
 
     @property
@@ -86,7 +86,7 @@ class Quadrature:
         return self.nodes
 
     @property
-    def rough(self) -> float:
+    def tolerance(self) -> float:
         return ROUGH
 
     @property
@@ -101,7 +101,7 @@ class Quadrature:
         count = 3 * math.ceil(self.nodes * max(1.0, math.sqrt(cells / CELLS)) / 3)
         u = jnp.asarray(np.linspace(-FAR, FAR, count))
         joint, _ = joint_density(structure, group, env, {})
-        values, volumes = jax.vmap(lambda u: _moved(structure, group, env, u))(u)
+        values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(u)
         return values, jax.vmap(joint)(values, volumes) + jnp.log(u[1] - u[0])
 
     def claims(self, structure: Structure, group: Group) -> str | None:
@@ -116,18 +116,18 @@ class Quadrature:
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         joint, own = joint_density(structure, group, env, seen)
         place, share = _nodes(structure, group, env, seen, self.nodes)
-        logs = jax.vmap(lambda u: joint(*_moved(structure, group, env, u)))(place) + share
+        logs = jax.vmap(lambda u: joint(*_transform_node(structure, group, env, u)))(place) + share
         return where_seen(own, lambda x: joint(x, 0.0), jax.nn.logsumexp(logs))
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         joint, own = joint_density(structure, group, env, seen)
         place, share = _nodes(structure, group, env, seen, self.nodes)
-        values, volumes = jax.vmap(lambda u: _moved(structure, group, env, u))(place)
+        values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(place)
         weights = jax.nn.softmax(jax.vmap(joint)(values, volumes) + share)
         values = where_seen(own, lambda x: jnp.broadcast_to(x, values.shape), values)
         return Nodes((weights @ values)[None], values[:, None], weights)
 
-    def belief(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
+    def row_posterior(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         return self.conditional(structure, group, env, seen)
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
@@ -135,7 +135,7 @@ class Quadrature:
         """By inversion, the density linear between nodes ten times as dense."""
         joint, own = joint_density(structure, group, env, seen)
         place, share = _nodes(structure, group, env, seen, 10 * self.nodes)
-        values, volumes = jax.vmap(lambda u: _moved(structure, group, env, u))(place)
+        values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(place)
         mass = jax.nn.softmax(jax.vmap(joint)(values, volumes) + share)
         total = jnp.cumsum(mass) - 0.5 * mass
         drawn = jnp.interp(jax.random.uniform(key, dtype=values.dtype), total, values)
@@ -152,7 +152,8 @@ class Quadrature:
 def joint_density(structure: Structure, group: Group, env: Mapping,
                   seen: Seen) -> tuple[Callable, tuple]:
     """(z, log volume) → log p(z, what is seen below) + volume; and what is seen of z itself."""
-    site, summed = structure.sites[group.name], hidden_cells.near(structure, group)
+    site, summed = structure.sites[group.name], hidden_cells.sites_with_hidden_cells(structure,
+                                                                                     group)
 
     def at(value: jax.Array, volume: jax.Array) -> jax.Array:
         def logs(env: Mapping) -> jax.Array:
@@ -178,8 +179,8 @@ def where_seen(own: tuple, function: Callable, otherwise: jax.Array) -> jax.Arra
     return jnp.where(mask.reshape(()), function(x.reshape(())), otherwise)
 
 
-def _moved(structure: Structure, group: Group, env: Mapping,
-           u: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _transform_node(structure: Structure, group: Group, env: Mapping,
+                    u: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The number at a coordinate, and log |dz/du|: of a location and a scale in units of these."""
     distribution, site = structure.distribution(group.name, env), structure.sites[group.name]
     if site.domain.unbounded and site.entry.location_scale is not None and not site.entry.coupled:
@@ -199,7 +200,7 @@ def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
     joint, _ = joint_density(structure, group, env, seen)
 
     def height(u: jax.Array) -> jax.Array:
-        return joint(*_moved(structure, group, env, u))
+        return joint(*_transform_node(structure, group, env, u))
 
     slope, curve = jax.grad(height), jax.grad(jax.grad(height))
 
@@ -245,7 +246,7 @@ def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
     finite = jnp.isfinite(jax.vmap(height)(place))
     low, high = (bound(jnp.where(finite, place, middle[best])) for bound in (jnp.min, jnp.max))
     place, share = jnp.clip(place, low, high), jnp.where(finite, share, -jnp.inf)
-    return kept(jax.lax.stop_gradient(place)), kept(jax.lax.stop_gradient(share))
+    return checkpointed(jax.lax.stop_gradient(place)), checkpointed(jax.lax.stop_gradient(share))
 
 
 def _about_one(middle: jax.Array, wide: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
@@ -266,8 +267,8 @@ def _about_two(middle: jax.Array, wide: jax.Array, count: int) -> tuple[jax.Arra
     return middle[0] + wide[0] * x, jnp.log(wide[0] * (t[1] - t[0])) - jnp.log(rate)
 
 
-def kept(found: jax.Array) -> jax.Array:
-    """What `again` keeps."""
+def checkpointed(found: jax.Array) -> jax.Array:
+    """A result that `again` does not recompute."""
     return checkpoint_name(found, NODES_NAME)
 
 

@@ -11,19 +11,19 @@ class Sampled:
     """A group that nothing integrates out, and why. A plan with one is read, and never run."""
 
     pools = exact = averages = False
-    breadth, finer, rough = 1, None, 0.0
+    breadth, finer, tolerance = 1, None, 0.0
 
     def __init__(self, why: str):
         self.why = why
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"to be sampled, probml.NUTS(): {self.why}"
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         return None
 
     def _none(self, *_: Any) -> Any:
-        raise NotImplementedError(self.words)
+        raise NotImplementedError(self.description)
 
-    message = conditional = belief = draw = expected = _none
+    message = conditional = row_posterior = draw = expected = _none

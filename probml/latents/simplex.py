@@ -25,7 +25,7 @@ from probml.jaxpr.memo import memo
 from probml.latents.latent import Group, Seen, over
 from probml.latents.quadrature import Nodes, joint_density
 from probml.numerics.compiling import jit
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example
 from probml.structure.structure import Structure
 
@@ -42,10 +42,10 @@ class Logs(NamedTuple):
 class Simplex:
     """One vector of probabilities; see the top of this file."""
 
-    words = "integrated out, conjugate"
+    description = "integrated out, conjugate"
     pools, exact = False, True
     averages = True
-    breadth, finer, rough = 1, None, 0.0
+    breadth, finer, tolerance = 1, None, 0.0
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         own = structure.sites[group.name]
@@ -58,7 +58,7 @@ class Simplex:
                 if use is not None and (site.kind not in KINDS or argument != "probs"
                                         or site.time is not None or use.level > Level.MOVED
                                         or use.coordinate
-                                        or not _whole(structure, group.name, name)):
+                                        or not _is_identity_map(structure, group.name, name)):
                     return f"'{name}' ({site.kind}) is not conjugate to '{group.name}'"
         return None
 
@@ -79,7 +79,7 @@ class Simplex:
                             for leaf in (mean, values))
         return Nodes(mean, values, posterior.mean)
 
-    def belief(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Logs:
+    def row_posterior(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Logs:
         alpha, own = _posterior(structure, group, env, seen).concentration, seen.get(group.name)
         logs = digamma(alpha) - digamma(alpha.sum())
         return Logs(logs if own is None else jnp.where(
@@ -124,9 +124,9 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
 
 
 @memo(256)
-def _whole(structure: Structure, latent: str, name: str) -> bool:
-    """Whether the probabilities of each cell are the vector itself, in its order: being moved may
-    mean a part of it, or another order."""
+def _is_identity_map(structure: Structure, latent: str, name: str) -> bool:
+    """Whether the probabilities of each cell are the vector itself, in its order: an affine map may
+    take a part of it, or another order."""
     env, sites = example(structure, name), structure.sites
     p = np.arange(1.0, 1.0 + sites[latent].cells[0])
     p /= p.sum()

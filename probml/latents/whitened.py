@@ -59,9 +59,10 @@ class Whitened:
                     - jnp.log(jnp.diagonal(self.lower)).sum())
 
 
-def torn(structure: Structure, group: Group, seen: Seen) -> set[str]:
-    """Scalars seen in part: their residuals are made of every cell, and those of the others taken
-    off behind, so that slopes are the same in every row."""
+def partially_observed(structure: Structure, group: Group, seen: Seen) -> set[str]:
+    """The scalar sites of which some cells are observed: their residuals are made of every cell,
+    and those of the missing ones are taken off afterwards, so that slopes are the same in every
+    row."""
     return {name for name in group.sites if name not in group.names
             and not structure.sites[name].event and seen.get(name, (None, None))[1] is not None}
 
@@ -78,7 +79,7 @@ def every(site: Site, arguments: Mapping, x: jax.Array,
 def averaged(structure: Structure, group: Group, env: Mapping, seen: Seen,
              alike: bool) -> Whitened:
     """Latents given a row at log densities averaged over the settings of `env`."""
-    settings, parted = env[SETTINGS], torn(structure, group, seen)
+    settings, parted = env[SETTINGS], partially_observed(structure, group, seen)
     count = len(next(iter(settings.values())))
 
     def made(noise: jax.Array) -> dict[str, jax.Array]:

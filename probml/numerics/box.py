@@ -40,7 +40,7 @@ def search(at: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.nda
     values = at(seen)
     if not np.isfinite(values).any():
         return None
-    found = [_climb(at, seen[i], low, high, iterations)
+    found = [_maximize_from(at, seen[i], low, high, iterations)
              for i in _starts(seen / (high - low), values, climbs)]
     point, history, arrived = max(found, key=lambda climb: climb[1][-1])
     ends = np.array([np.where(own, edge, point) for own in np.eye(len(low), dtype=bool)
@@ -69,8 +69,8 @@ def _places(low: np.ndarray, high: np.ndarray, looks: int,
     return np.clip(np.concatenate([np.zeros((1, len(low))), *along, line, places]), low, high)
 
 
-def _climb(at: Callable, start: np.ndarray, low: np.ndarray, high: np.ndarray,
-           most: int) -> tuple[np.ndarray, np.ndarray, bool]:
+def _maximize_from(at: Callable, start: np.ndarray, low: np.ndarray, high: np.ndarray,
+                   most: int) -> tuple[np.ndarray, np.ndarray, bool]:
     """(point, values of the iterations, whether the gradient is 0 there) by L-BFGS in a box."""
     from scipy.optimize import minimize  # late: 0.1 s that `import probml` need not take
 

@@ -1,6 +1,6 @@
-"""One way to jit: as `jax.jit`, with XLA told how long it may work on a program of the CPU
-(tiers.py), and with batches of matrices taken apart where jaxlib could block (lapack.py). XLA's
-options may leave it; so they are left out from the first program on that refuses them.
+"""One way to jit: as `jax.jit`, with a limit on how long XLA works on a program of the CPU
+(compile_effort.py), and with batches of matrices taken apart where jaxlib could block (lapack.py).
+XLA's options may leave it; so they are left out from the first program on that refuses them.
 
 NumPyro checks the arguments of distributions eagerly, also within a trace: two dozen small programs
 for one covariance matrix. What we trace has been checked before, so the checks are off meanwhile.
@@ -16,14 +16,15 @@ from typing import Any, Protocol
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import lapack, tiers
+from probml.numerics import compile_effort, lapack
+from probml.numerics.compile_effort import FULL, LITTLE, PIECE
 from probml.numerics.kept import disk, holding
 from probml.numerics.kept.programs import Awaited, Shelf
 from probml.numerics.outside import feeding, forks
-from probml.numerics.process import pieces
-from probml.numerics.process.alone import alone
-from probml.numerics.process.collector import resting
-from probml.numerics.process.plain import plain
+from probml.numerics.process import whole_loops
+from probml.numerics.process.collector import pause_garbage_collection
+from probml.numerics.process.inline_calls import inline_calls
+from probml.numerics.process.single_thread import single_thread
 
 _REFUSED: list[str] = []  # what XLA said of the options
 _CHECKS = threading.RLock()
@@ -60,9 +61,9 @@ def _marked(function: Callable) -> Callable:
     def traced(*args):
         _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
-        with resting(), alone():
+        with pause_garbage_collection(), single_thread():
             try:
-                with plain():
+                with inline_calls():
                     return function(*args)
             except RecursionError:
                 # somebody's code computes numbers within the trace, for which calls are needed
@@ -97,12 +98,12 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
 
     Args:
         seldom: the program is called once or a few times, so that NumPy runs it in place of XLA
-            where that takes it no more than so many seconds (tiers.ONCE, tiers.ASKED).
+            where that takes it no more than so many seconds (ONCE, ASKED in compile_effort.py).
         long: the program will run for long, so that XLA may take longer to compile it (with its
             fusion emitters, whose exponentials and logarithms are vectors).
         loops: how many times as often as an ascent it passes over what it is given.
         steps: it takes many short steps one after the other, as a sampler does: given little, it is
-            compiled as one piece (process/pieces.py).
+            compiled as one piece (process/whole_loops.py).
         often: it will be called so often that it is compiled at XLA's full level, though small.
     """
     compiled: dict[tuple | None, Callable] = {}  # by XLA's options; None: without
@@ -114,10 +115,11 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         if long or _REFUSED or not _on_cpu():
             return None
         fixed = [args[i] for i in shelf.static if i < len(args)]
-        fed = feeding.fed(args)
-        options = tiers.FULL if often else tiers.options(leaves, fixed, loops, fed)
-        if steps and tiers.work(leaves, fixed, fed=fed) <= tiers.LITTLE and pieces.known():
-            options = {**options, pieces.WHOLE: tiers.PIECE}
+        fed = feeding.count_fed_numbers(args)
+        options = FULL if often else compile_effort.options(leaves, fixed, loops, fed)
+        little = steps and compile_effort.work(leaves, fixed, fed=fed) <= LITTLE
+        if little and whole_loops.enable_whole_loops():
+            options = {**options, whole_loops.WHOLE: PIECE}
         return options
 
     @functools.wraps(function)
@@ -138,9 +140,9 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
                     _SINCE.setdefault(threading.get_ident(), time.monotonic())
                 if program is not None:
                     dynamic = (a for i, a in enumerate(args) if i not in shelf.static)
-                    return feeding.sound(program(*dynamic))
-                with disk.kept():
-                    return feeding.sound(compiled[tier](*args))
+                    return feeding.raise_supply_failure(program(*dynamic))
+                with disk.use_disk_cache():
+                    return feeding.raise_supply_failure(compiled[tier](*args))
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error) or options is None:
                 raise

@@ -63,22 +63,21 @@ class Frame(NamedTuple):
         """The gradient in z of the one in u, (..., d)."""
         return gradient * self.root if self.root.ndim == 1 else gradient @ self.root
 
-    def pulled(self, both: Callable) -> Callable:
-        """z → (value, gradient) of a function of u that returns both."""
+    def transform(self, both: Callable) -> Callable:
+        """A function of u that returns (value, gradient), as such a function of z."""
 
-        def moved(z):
+        def transformed(z):
             value, gradient = both(self.point(z))
             return value, self.pull(gradient)
 
-        return moved
+        return transformed
 
     def diagonal(self) -> "Frame":
         """The same with a unit a coordinate alone: what is independent in u stays so."""
         return self if self.root.ndim == 1 else self._replace(root=(self.root**2).sum(1) ** 0.5)
 
-    def apart(self, hessian: jax.Array) -> "Frame":
-        """A unit a coordinate, its width where all others stand still: that of the nearest
-        distribution of independent coordinates."""
+    def independent(self, hessian: jax.Array) -> "Frame":
+        """A frame of independent coordinates, each with its standard deviation given all others."""
         diagonal = jnp.diagonal(hessian) if hessian.size else jnp.ones_like(self.centre)
         root = self.diagonal().root
         return self._replace(
@@ -92,9 +91,9 @@ class Frame(NamedTuple):
             return self
         return self._replace(root=np.diag(self.root))
 
-    def plain(self) -> "Frame":
-        """Without coordinates across one another, unless the density is narrow across them: they
-        change from place to place."""
+    def uncoupled(self) -> "Frame":
+        """The frame without correlations, unless the density is narrow across them: they change
+        from place to place."""
         return self.diagonal() if bool(np.min(np.asarray(self.curvature)) >= COUPLED) else self
 
 
@@ -136,7 +135,7 @@ def measure(
     least = 1e-3 * eps ** (2 / 3) * jnp.abs(u)
 
     def points(last, hessian, h):
-        frame = _frame(u, hessian, apart, widest) if measured else _plain(u)
+        frame = _frame(u, hessian, apart, widest) if measured else _unit_frame(u)
         sure = jnp.where(jnp.all(frame.curvature > FLAT), 1.0, 0.1)
         starts = jax.vmap(frame.point)(sure * spread)
         at = jnp.concatenate([u + jnp.diag(h), u - jnp.diag(h)]) if measured else jnp.zeros((0, d))
@@ -168,7 +167,7 @@ def measure(
         (jnp.zeros((), int), jnp.asarray(not measured), jnp.zeros((), bool), blank, rough,
          jnp.zeros(count, u.dtype), jnp.zeros((count, d), u.dtype)))
     values, gradients = values[:k], gradients[:k]
-    frame = _frame(u, hessian, apart, widest) if measured else _plain(u)
+    frame = _frame(u, hessian, apart, widest) if measured else _unit_frame(u)
     sure = jnp.where(jnp.all(frame.curvature > FLAT), 1.0, 0.1)
     return frame, hessian, Starts(jax.vmap(frame.point)(sure * spread), values, gradients)
 
@@ -187,7 +186,7 @@ def _frame(u: jax.Array, hessian: jax.Array, apart: jax.Array, widest: jax.Array
     return Frame(u, unit[:, None] * root, curvature, unit[:, None] * axes)
 
 
-def _plain(u: jax.Array) -> Frame:
+def _unit_frame(u: jax.Array) -> Frame:
     return Frame(u, jnp.ones_like(u), jnp.ones_like(u), jnp.zeros((0, 0), u.dtype))
 
 
@@ -228,7 +227,7 @@ def whitened(hessian: np.ndarray, least: float) -> np.ndarray | None:
     return None if curvature.min() <= least else axes.T * unit / np.sqrt(curvature)[:, None]
 
 
-def glanced(evaluate: Evaluate, end: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
+def estimate_hessian(evaluate: Evaluate, end: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
     """Second derivatives (d, d) by a first look, of one slope a coordinate; None where these are
     not to be believed: not as symmetric as second derivatives are, nearly flat in a direction, or
     not foretelling the slope some way along all coordinates at once, each by a share of its own

@@ -45,7 +45,7 @@ def exp_below(below: jax.Array) -> jax.Array:
     """exp of logs less their maximum: never above 1, also where XLA computes the two by different
     roundings; with the derivative of exp there too, or the most probable state would lose its
     share."""
-    return jnp.exp(straight(below, jnp.minimum(below, 0.0)))
+    return jnp.exp(straight_through(below, jnp.minimum(below, 0.0)))
 
 
 def log1p_of_little(u: jax.Array) -> jax.Array:
@@ -75,7 +75,7 @@ def maximum(log: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
 
 def capped(log: jax.Array) -> jax.Array:
     """+∞ counts as a huge number, with its own derivative."""
-    return straight(log, jnp.minimum(log, huge(log)))
+    return straight_through(log, jnp.minimum(log, huge(log)))
 
 
 def huge(x: jax.Array) -> float:
@@ -90,9 +90,9 @@ def least(x: jax.Array) -> float:
 
 
 @jax.custom_jvp
-def straight(x: jax.Array, shown: jax.Array) -> jax.Array:
-    """Shows another value with the derivative of x."""
+def straight_through(x: jax.Array, shown: jax.Array) -> jax.Array:
+    """`shown`, with the derivative of x: a straight-through estimator."""
     return shown
 
 
-straight.defjvps(lambda slope, out, x, shown: slope, None)
+straight_through.defjvps(lambda slope, out, x, shown: slope, None)

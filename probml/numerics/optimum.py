@@ -25,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.jaxpr.opened import backward
-from probml.numerics.curvature import TOLD, differences, glanced, whitened
-from probml.numerics.process.plain import traced_once
+from probml.numerics.curvature import TOLD, differences, estimate_hessian, whitened
+from probml.numerics.process.inline_calls import traced_once
 
 STIFF = 1e12  # damping, in units of the curvature, from which no step is looked for
 # standard deviations from the top, in coordinates of the curvature, that are as good as there
@@ -465,8 +465,8 @@ class Optimum:
     @functools.cached_property
     def glance(self) -> np.ndarray | None:
         """Second derivatives that were known, or by a first look; None: not to be believed."""
-        return glanced(self.evaluate, self.point, self.gradient) if self.known is None else (
-            self.known)
+        return self.known if self.known is not None else estimate_hessian(
+            self.evaluate, self.point, self.gradient)
 
     @functools.cached_property
     def hessian(self) -> np.ndarray:
@@ -491,7 +491,7 @@ class Optimum:
         return np.inf if self.whiten is None else 0.5 * float(
             np.sum((self.whiten @ self.gradient) ** 2))
 
-    def moved(self, u: np.ndarray, nearby: bool = False) -> "Optimum":
+    def restarted_at(self, u: np.ndarray, nearby: bool = False) -> "Optimum":
         """The same elsewhere; `nearby`: by a step that is as good as none, so that the look at the
         curvature stays."""
         out = Optimum(self.again_from, u, self.known if nearby else None, self.sampled)

@@ -29,9 +29,9 @@ def in_its_own(cls: type) -> type:
     return cls
 
 
-def carried(function: Callable) -> Callable:
-    """The function for another thread, in the precision that this one has: a context that says so
-    is of one thread."""
+def in_same_precision(function: Callable) -> Callable:
+    """The function for another thread, in the precision of this thread: JAX's setting belongs to
+    one thread."""
     double = bool(jax.config.jax_enable_x64)
 
     @functools.wraps(function)
@@ -52,14 +52,14 @@ def _switched(function: Callable) -> Callable:
                 return function(self, *args, **kwargs)
             except TooFewDigits:
                 with jax.enable_x64(True):
-                    return _held(function(replace(self, double=True), *args, **kwargs))
+                    return _keep_double(function(replace(self, double=True), *args, **kwargs))
         with jax.enable_x64(True):
-            return _held(function(self, *args, **kwargs))
+            return _keep_double(function(self, *args, **kwargs))
 
     return ask
 
 
-def _held(found: Any) -> Any:
+def _keep_double(found: Any) -> Any:
     """An answer that was made in double: a distribution goes on computing in double, what it
     computes is NumPy's."""
     if isinstance(found, Distribution) and not isinstance(found, InDouble):
@@ -76,7 +76,7 @@ class InDouble:
             return super().__getattribute__(name)
         with jax.enable_x64(True):
             found = super().__getattribute__(name)
-        return _asked(found) if isinstance(found, MethodType) else _held(found)
+        return _asked(found) if isinstance(found, MethodType) else _keep_double(found)
 
     def __reduce__(self):
         kind = type(self).__mro__[2]
@@ -101,6 +101,6 @@ def _asked(method: MethodType) -> Callable:
     @functools.wraps(method)
     def ask(*args, **kwargs):
         with jax.enable_x64(True):
-            return _held(method(*args, **kwargs))
+            return _keep_double(method(*args, **kwargs))
 
     return ask

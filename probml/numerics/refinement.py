@@ -45,10 +45,10 @@ def refine(top: Optimum) -> tuple[Optimum, list[float], float]:
     """
     if top.whiten is None or not top.promise <= negligible(np.asarray(top.value, top.point.dtype)):
         u, heights, promise, *_ = refine_frame(top.evaluate, top.point)
-        return top.moved(u), heights, promise
+        return top.restarted_at(u), heights, promise
     u, heights, promise = _last(top.evaluate, top.point, top.gradient, [top.value], top.promise,
                                 top.whiten)
-    return top.moved(u, nearby=True), heights, promise
+    return top.restarted_at(u, nearby=True), heights, promise
 
 
 def refine_frame(evaluate: Evaluate, end: np.ndarray) -> Refined:

@@ -78,7 +78,7 @@ def random_key(seed: int) -> jax.Array:
     return jax.random.wrap_key_data(np.array([high, bits & (2**32 - 1)], np.uint32))
 
 
-def apart(key: jax.Array, use: Use) -> jax.Array:
+def derive_key(key: jax.Array, use: Use) -> jax.Array:
     """A key for one more use of what `key` is for. No split of that makes it, nor another use:
     in JAX's scheme split(key, n)[i] is fold_in(key, i)."""
     return jax.random.fold_in(key, 2**32 - 1 - int(use))

@@ -9,10 +9,12 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from probml.families.domains import Domain
 from probml.families.form import Form
 from probml.families.links import Steps, backward, forward
 from probml.jaxpr.levels import Level
@@ -83,136 +85,184 @@ def users(plan: Plan) -> tuple[str, ...]:
             *plan.structure.parameters, *plan.structure.penalties)
 
 
-def _read_uses(plan: Plan, name: str):
-    """The form and steps that every use of a parameter agrees on, the sites, or the reason why
-    there is none."""
+class Uses(NamedTuple):
+    """The form and steps on which all uses of a parameter agree, or why there are none."""
+
+    form: Form | None = None
+    steps: Steps = ()
+    copied: bool = False  # every use is a copy
+    why: str = ""
+
+
+def _read_uses(plan: Plan, name: str) -> Uses:
+    """The form of a parameter by all of its uses; that of its prior where it has none."""
     sites = plan.structure.sites
-    form, steps, places, moved = None, None, [], True
+    common = None
     for user in users(plan):
-        site = sites[user]
-        mine = {argument: uses[name] for argument, uses in site.uses.items() if name in uses}
-        if not mine:
+        arguments = [argument for argument, uses in sites[user].uses.items() if name in uses]
+        if not arguments:
             continue
-        if len(mine) > 1:
-            return None, None, places, moved, f"'{name}' enters two arguments of '{user}'"
-        argument, use = next(iter(mine.items()))
-        if site.family is None:
-            return None, None, places, moved, f"'{user}' ({site.kind}) has no kernel"
-        if site.family.minorant is not None and user not in plan.rowwise:
-            return None, None, places, moved, f"'{user}' ({site.kind}) is a prior"
-        if argument not in site.family.canonical:
-            return None, None, places, moved, f"the {argument} of '{user}' have no closed form"
-        its_form, its_steps = site.family.canonical[argument]
-        if not _ends(sites[name].shape, its_form.own_axes(site.states, site.event)):
-            return (None, None, places, moved,
-                    f"its last axes differ from those of the {argument} of '{user}'")
-        if its_form.joint:
-            if use.level > Level.AFFINE or any(step not in ("times", "complement")
-                                               for step, _ in use.coordinate):
-                return None, None, places, moved, f"not affine in the {argument} of '{user}'"
-            moved &= use.level == Level.MOVED and site.family.event == 0
-            full = ()
-        else:
-            if use.level != Level.MOVED:
-                return (None, None, places, moved,
-                        f"{use.level.name.lower()} in the {argument} of '{user}'")
-            full = its_form.normalise((*use.coordinate, *its_steps))
-            if full is None:
-                return (None, None, places, moved, f"no closed form for the coordinate of '{name}' "
-                        f"in the {argument} of '{user}'")
-        if form is not None and (form, steps) != (its_form, full):
-            return (None, None, places, moved,
-                    f"its uses need two different closed forms: {form.name} and {its_form.name}")
-        domain = sites[name].domain
-        if not domain.rank:  # of numbers, or not known
-            if its_form.domain.rank:
-                return (None, None, places, moved,
-                        f"its support differs from that of the {argument} of '{user}'")
-        elif domain != its_form.seen_from(full):
-            return (None, None, places, moved,
-                    f"its support ({domain.name.replace(' ', '_')}) differs from that of the "
-                    f"{argument} of '{user}'")
-        form, steps = its_form, full
-        places.append(user)
-    if form is None:  # the data do not depend on it: its posterior is its prior
-        role = sites[name].entry.prior
-        own = (role.form, role.steps) if role is not None else (None, None)
-        return *own, places, False, "" if role else "the data do not depend on it"
-    return form, steps, places, moved, ""
+        if len(arguments) > 1:
+            return Uses(why=f"'{name}' enters two arguments of '{user}'")
+        found = _read_use(plan, name, user, arguments[0])
+        if found.form is None:
+            return found
+        if common is not None and found[:2] != common[:2]:
+            return Uses(why=f"its uses need two different closed forms: {common.form.name} and "
+                            f"{found.form.name}")
+        other = _other_support(sites[name].domain, found.form, found.steps)
+        if other is not None:
+            return Uses(why=f"its support{other} differs from that of the {arguments[0]} of "
+                            f"'{user}'")
+        common = found._replace(copied=found.copied and (common is None or common.copied))
+    if common is not None:
+        return common
+    role = sites[name].entry.prior  # the data do not depend on it: its posterior is its prior
+    if role is None:
+        return Uses(why="the data do not depend on it")
+    return Uses(role.form, role.steps)
 
 
-def _ends(shape: tuple[int, ...], tail: tuple[int, ...]) -> bool:
+def _read_use(plan: Plan, name: str, user: str, argument: str) -> Uses:
+    """The form of one use of a parameter, in an argument of a site."""
+    site = plan.structure.sites[user]
+    use = site.uses[argument][name]
+    if site.family is None:
+        return Uses(why=f"'{user}' ({site.kind}) has no kernel")
+    if site.family.minorant is not None and user not in plan.rowwise:
+        return Uses(why=f"'{user}' ({site.kind}) is a prior")
+    if argument not in site.family.canonical:
+        return Uses(why=f"the {argument} of '{user}' have no closed form")
+    form, steps = site.family.canonical[argument]
+    if not _has_suffix(plan.structure.sites[name].shape, form.own_axes(site.states, site.event)):
+        return Uses(why=f"its last axes differ from those of the {argument} of '{user}'")
+    if form.joint:
+        if use.level > Level.AFFINE or any(step not in ("times", "complement")
+                                           for step, _ in use.coordinate):
+            return Uses(why=f"not affine in the {argument} of '{user}'")
+        return Uses(form, (), use.level == Level.MOVED and site.family.event == 0)
+    if use.level != Level.MOVED:
+        return Uses(why=f"{use.level.name.lower()} in the {argument} of '{user}'")
+    steps = form.normalise((*use.coordinate, *steps))
+    if steps is None:
+        return Uses(why=f"no closed form for the coordinate of '{name}' in the {argument} of "
+                        f"'{user}'")
+    return Uses(form, steps, True)
+
+
+def _other_support(domain: Domain, form: Form, steps: Steps) -> str | None:
+    """The name of a parameter's support in brackets where it is not that of a form, empty for a
+    number; None where both agree."""
+    if not domain.rank:  # of numbers, or not known
+        return "" if form.domain.rank else None
+    return None if domain == form.seen_from(steps) else f" ({domain.name.replace(' ', '_')})"
+
+
+def _has_suffix(shape: tuple[int, ...], tail: tuple[int, ...]) -> bool:
+    """Whether the last axes of a shape are `tail`."""
     return shape[len(shape) - len(tail) :] == tail
 
 
 @memo(512)
 def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
     """The stages of the M-step: blocks in one stage do not interact and are read together."""
-    sites = plan.structure.sites
-    gaussian: list[set[str]] = []
-    singles, general = [], []
-    found = {name: _read_uses(plan, name) for name in plan.free}
-    roles = {name: sites[name].entry.prior for name in plan.free}
-    for name, role in roles.items():  # a prior of a wider form makes that of the whole
-        form, steps, *rest = found[name]
-        if form is not None and role is not None and prior and steps == role.steps:
-            found[name] = (role.form if role.form.holds(form) else form, steps, *rest)
-    flat = {name for name in plan.free if not prior or sites[name].entry.improper}
-    matching = {
-        n
-        for n in plan.free
-        if (n in flat and found[n][0] and sites[n].domain == found[n][0].seen_from(found[n][1]))
-        or (n not in flat and roles[n] is not None
-            and (roles[n].form, roles[n].steps) == found[n][:2])
-    }
-    for name in plan.free:
-        form, steps, places, moved, why = found[name]
-        rowwise = any(name in uses for s in (*plan.rowwise, *plan.scattered)
-                      for uses in sites[s].uses.values())
-        conjugate = form is not None and name in matching
-        why = why or ("" if conjugate else f"its prior {sites[name].kind} is not conjugate")
-        # the form without the prior is not to be had: other states are another prior
-        if name in plan.mixed and not conjugate:
-            form, why = (None,
-                         f"its prior {sites[name].kind} depends on latent discrete sites")
-        if form is not None and form.joint and conjugate:
-            others = {n for n in plan.free if n in matching and found[n][0].joint}
-            linked = {name} | {other for other in others if _linked(plan, name, other)}
-            joined = [group for group in gaussian if group & linked]
-            gaussian = [group for group in gaussian if not group & linked] + [linked.union(*joined)]
-        elif form is not None and form.joint:
-            event, stacked = _shape(plan, (name,), moved, not _vector_prior(sites[name]))
-            general.append(Block((name,), form, (), event, stacked, False, rowwise, why))
-        elif form is not None:
-            block = Block((name,), form, steps, form.event, False, conjugate, rowwise, why)
-            (singles if conjugate else general).append(block)
-        else:
-            general.append(Block((name,), None, (), 0, False, False, rowwise, why))
-    together: list[Block] = []
-    for group in gaussian:
-        names = tuple(name for name in plan.free if name in group)
-        rowwise = any(name in uses for name in names for s in (*plan.rowwise, *plan.scattered)
-                      for uses in sites[s].uses.values())
-        event, stacked = _shape(plan, names, found[names[0]][3],
-                                names[0] in flat or not _vector_prior(sites[names[0]]))
-        size = (sum(math.prod(sites[name].shape) for name in names)
-                if stacked else sites[names[0]].shape[-1] if event else 1)
-        if size <= DENSE:
-            apart = (vectors(plan, names, users(plan))
-                     if stacked and (rowwise and plan.variables or plan.latents) else ())
-            together.append(Block(names, found[names[0]][0], (), event, stacked, True, rowwise, "",
-                                  vectors=apart))
-        else:
-            general += [Block((n,), None, (), 0, False, False, rowwise, f"{size} coefficients are "
-                              f"too many for one solve") for n in names]
-    curved = [block for block in general if _curved(plan, block, found)]
-    if not 0 < sum(math.prod(sites[name].shape) for block in curved
-                   for name in block.names) <= NEWTON:
-        curved = []
-    climbing = [dataclasses.replace(block, newton=True) for block in curved]
-    rest = [[block] for block in general if block not in curved]
-    return tuple(tuple(stage) for stage in (together, *_apart(plan, singles), climbing, *rest)
-                 if stage)
+    read = {name: _with_prior(plan, name, _read_uses(plan, name), prior) for name in plan.free}
+    conjugate = {name for name in plan.free if _is_conjugate(plan, name, read[name], prior)}
+    joint = [name for name in plan.free if name in conjugate and read[name].form.joint]
+    alone = [_single_block(plan, name, read[name], name in conjugate) for name in plan.free
+             if name not in joint]
+    grouped = [block for names in _coupled_groups(plan, joint)
+               for block in _joint_blocks(plan, names, read[names[0]], prior)]
+    general = [block for block in (*alone, *grouped) if not block.conjugate]
+    newton = _newton_blocks(plan, general)
+    stages = ([block for block in grouped if block.conjugate],
+              *_independent_stages(plan, [block for block in alone if block.conjugate]),
+              [dataclasses.replace(block, newton=True) for block in newton],
+              *([block] for block in general if block not in newton))
+    return tuple(tuple(stage) for stage in stages if stage)
+
+
+def _with_prior(plan: Plan, name: str, uses: Uses, prior: bool) -> Uses:
+    """The uses with the form of the prior, where that form holds theirs."""
+    role = plan.structure.sites[name].entry.prior
+    if not prior or uses.form is None or role is None or uses.steps != role.steps:
+        return uses
+    return uses._replace(form=role.form) if role.form.holds(uses.form) else uses
+
+
+def _is_flat(plan: Plan, name: str, prior: bool) -> bool:
+    """Whether the objective has no prior density of a parameter."""
+    return not prior or plan.structure.sites[name].entry.improper
+
+
+def _is_conjugate(plan: Plan, name: str, uses: Uses, prior: bool) -> bool:
+    """Whether the prior of a parameter has the form of its uses; a flat one has every form on its
+    own support."""
+    site = plan.structure.sites[name]
+    if uses.form is None:
+        return False
+    if _is_flat(plan, name, prior):
+        return site.domain == uses.form.seen_from(uses.steps)
+    role = site.entry.prior
+    return role is not None and (role.form, role.steps) == (uses.form, uses.steps)
+
+
+def _enters_rows(plan: Plan, names: tuple[str, ...]) -> bool:
+    """Whether some of the parameters enter sites whose rows are passed over at each step."""
+    return any(name in uses for name in names for s in (*plan.rowwise, *plan.scattered)
+               for uses in plan.structure.sites[s].uses.values())
+
+
+def _coupled_groups(plan: Plan, joint: list[str]) -> list[tuple[str, ...]]:
+    """Gaussian parameters in groups that share a location, directly or through others."""
+    groups: list[set[str]] = []
+    for name in joint:
+        linked = {name} | {other for other in joint if _share_location(plan, name, other)}
+        joined = [group for group in groups if group & linked]
+        groups = [group for group in groups if not group & linked] + [linked.union(*joined)]
+    return [tuple(name for name in plan.free if name in group) for group in groups]
+
+
+def _single_block(plan: Plan, name: str, uses: Uses, conjugate: bool) -> Block:
+    """The block of a parameter that is updated by itself."""
+    site, form = plan.structure.sites[name], uses.form
+    why = uses.why or ("" if conjugate else f"its prior {site.kind} is not conjugate")
+    # the form without the prior is not to be had: other states are another prior
+    if name in plan.mixed and not conjugate:
+        form, why = None, f"its prior {site.kind} depends on latent discrete sites"
+    rowwise = _enters_rows(plan, (name,))
+    if form is None:
+        return Block((name,), None, (), 0, False, False, rowwise, why)
+    if form.joint:
+        event, stacked = _shape(plan, (name,), uses.copied, not _vector_prior(site))
+        return Block((name,), form, (), event, stacked, False, rowwise, why)
+    return Block((name,), form, uses.steps, form.event, False, conjugate, rowwise, why)
+
+
+def _joint_blocks(plan: Plan, names: tuple[str, ...], uses: Uses, prior: bool) -> list[Block]:
+    """The block of gaussian parameters that are solved for together; one without a form for each
+    where they are too many for one solve."""
+    sites, first = plan.structure.sites, plan.structure.sites[names[0]]
+    rowwise = _enters_rows(plan, names)
+    event, stacked = _shape(plan, names, uses.copied,
+                            _is_flat(plan, names[0], prior) or not _vector_prior(first))
+    size = (sum(math.prod(sites[name].shape) for name in names)
+            if stacked else first.shape[-1] if event else 1)
+    if size > DENSE:
+        return [Block((name,), None, (), 0, False, False, rowwise,
+                      f"{size} coefficients are too many for one solve") for name in names]
+    uncoupled = (vectors(plan, names, users(plan))
+                 if stacked and (rowwise and plan.variables or plan.latents) else ())
+    return [Block(names, uses.form, (), event, stacked, True, rowwise, "", vectors=uncoupled)]
+
+
+def _newton_blocks(plan: Plan, general: list[Block]) -> list[Block]:
+    """The blocks without a form that Newton's method updates: smooth and affine in rows, and not
+    too many coefficients for a Hessian."""
+    curved = [block for block in general if _curved(plan, block)]
+    size = sum(math.prod(plan.structure.sites[name].shape) for block in curved
+               for name in block.names)
+    return curved if 0 < size <= NEWTON else []
 
 
 def directions(plan: Plan, prior: bool) -> int:
@@ -227,7 +277,7 @@ def climbed_on_rows(plan: Plan, prior: bool) -> list[str]:
             if block.form is None and block.rowwise and not block.newton for name in block.names]
 
 
-def _curved(plan: Plan, block: Block, found: Mapping) -> bool:
+def _curved(plan: Plan, block: Block) -> bool:
     """Whether a parameter without a form enters rows alone, affinely, in arguments of kernels,
     under a prior without kinks."""
     (name, *more), sites = block.names, plan.structure.sites
@@ -239,9 +289,9 @@ def _curved(plan: Plan, block: Block, found: Mapping) -> bool:
                          and use.level <= Level.AFFINE for site, use in uses)
 
 
-def _apart(plan: Plan, singles: list[Block]) -> list[list[Block]]:
-    """Stages of closed forms: a parameter that stands in the prior of another is not read together
-    with it."""
+def _independent_stages(plan: Plan, singles: list[Block]) -> list[list[Block]]:
+    """Stages of closed-form blocks: a parameter that enters the prior of another is never updated
+    in the same stage as that other."""
     stages: list[list[Block]] = [[]]
     for block in singles:
         name = block.names[0]
@@ -286,8 +336,8 @@ def _vector(plan: Plan, name: str) -> bool:
     return all(use.level == Level.MOVED for use in uses)
 
 
-def _linked(plan: Plan, a: str, b: str) -> bool:
-    """Two gaussian parameters meet in the location of one site, or one is the location of the
+def _share_location(plan: Plan, a: str, b: str) -> bool:
+    """Whether two gaussian parameters enter the location of one site, or one is the location of the
     other's prior."""
     sites = plan.structure.sites
     if any(b in uses for uses in sites[a].uses.values()) or any(

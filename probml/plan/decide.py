@@ -11,7 +11,7 @@ from probml.jaxpr.memo import memo
 from probml.latents import grouping, hidden_cells
 from probml.latents.latent import Group
 from probml.plan.groupings import groupings
-from probml.plan.integrals import ruled
+from probml.plan.integrals import choose_quadrature
 from probml.plan.plan import BUDGET, TABLE, Plan
 from probml.plan.roles import Request, assign_roles, summed_out
 from probml.plan.variable import Variable
@@ -66,7 +66,8 @@ def _decided(request: Request) -> Plan:
         [n for n in roles.observed if n in weighing], beside, request.lenient, roles.cellwise,
         roles.variables)
     _check_switching(structure, groups, variables)
-    parts = ruled(structure, groupings(structure, request.effects, request.flat), request.nodes)
+    parts = choose_quadrature(structure, groupings(structure, request.effects, request.flat),
+                              request.nodes)
     integrated = {name for group in groups for name in group.sites}
     integrated |= {child for name in request.effects for child in structure.children[name]}
     pattern = dict(request.pattern)
@@ -178,7 +179,7 @@ def _width(plan: Plan, sizes: Mapping[str, int], row: int, step: int) -> int:
         math.prod(sizes[v] for v in (*plan.along, *plan.chains)) if plan.chains else step,
         *(math.prod(sites[n].cells or (1,)) * (1 + (sites[n].event or (1,))[0] // 2) for n in own),
         *states.values(),
-        *(2 * math.prod(sites[name].cells) * states[name] for name in plan.torn),
+        *(2 * math.prod(sites[name].cells) * states[name] for name in plan.partially_observed),
         *(_breadth(plan, group) for group in plan.latents),
         _touched_by_effects(plan),
     )

@@ -64,8 +64,8 @@ def found(plan: Plan, names: tuple[str, ...], closed: bool = True,
     """
     names = tuple(name for name in names if why_not(plan, name, closed, prior) is None)
     while names:
-        bent = next(filter(None, (_bent(plan, names, site, closed)
-                                  for site in integrals.near(plan.structure, names))), None)
+        bent = next(filter(None, (_nonlinear_effects(plan, names, site, closed)
+                                  for site in integrals.child_sites(plan.structure, names))), None)
         bent = bent or _large(plan, names)
         if not bent:
             break
@@ -102,12 +102,12 @@ def why_not(plan: Plan, name: str, closed: bool = True, prior: bool = True) -> s
     return None
 
 
-def _bent(plan: Plan, names: tuple[str, ...], site: str, closed: bool) -> set[str]:
+def _nonlinear_effects(plan: Plan, names: tuple[str, ...], site: str, closed: bool) -> set[str]:
     """The effects in which a site is not as it must be, all effects taken together."""
     if closed:
-        return integrals.bent(plan.structure, names, site)
+        return integrals.find_nonlinear_effects(plan.structure, names, site)
     mine = {name for name in plan.structure.programs[site][1] if name in names}
-    return set() if integrals.linked(plan.structure, names, site) else mine
+    return set() if integrals.has_linear_predictor(plan.structure, names, site) else mine
 
 
 def _large(plan: Plan, names: tuple[str, ...]) -> set[str]:

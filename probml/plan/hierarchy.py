@@ -59,7 +59,7 @@ def ties(plan: Plan, rows: int | None = None) -> tuple[Tie, ...]:
 def _spreads(plan: Plan) -> tuple[Tie, ...]:
     sites, out = plan.structure.sites, []
     direct = {p for name in (*plan.pooled, *plan.rowwise, *plan.integrated, *plan.globals)
-              if _told(plan, name) for uses in sites[name].uses.values() for p in uses}
+              if _depends_on_data(plan, name) for uses in sites[name].uses.values() for p in uses}
     for name in plan.free:
         site, found = sites[name], {}
         alone = not plan.structure.children[name]
@@ -77,8 +77,8 @@ def _spreads(plan: Plan) -> tuple[Tie, ...]:
     return tuple(out)
 
 
-def _told(plan: Plan, name: str) -> bool:
-    """Whether a site has to do with data: a factor of parameters alone is a prior."""
+def _depends_on_data(plan: Plan, name: str) -> bool:
+    """Whether a site is a likelihood: a factor of parameters alone is part of the prior."""
     structure = plan.structure
     site, (program, _) = structure.sites[name], structure.programs[name]
     return site.kind != "factor" or bool(site.inputs) or any(np.ndim(c) for c in program.consts)
@@ -90,14 +90,14 @@ def _products(plan: Plan) -> tuple[Tie, ...]:
     for name, other in told:
         found.setdefault(name, []).append(other)
 
-    def words(name: str, other: str) -> str:
+    def describe_factor(name: str, other: str) -> str:
         if sites[other].domain.unbounded:
             return f"the exponential of '{other}'"
         return f"'{other}'" if told[name, other] == 1 else f"a power of '{other}'"
 
     return tuple(Tie(n, tuple(o), f"only the product of '{n}' and "
-                                  f"{' or '.join(words(n, other) for other in o)} enters the "
-                                  f"likelihood", "product")
+                                  f"{' or '.join(describe_factor(n, other) for other in o)} enters "
+                                  f"the likelihood", "product")
                  for n, o in found.items())
 
 
@@ -125,7 +125,8 @@ def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
     return tuple(out)
 
 
-def vanished(plan: Plan, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> list[str]:
+def find_collapsed_scales(plan: Plan, begun: Mapping[str, Any],
+                          ended: Mapping[str, Any]) -> list[str]:
     """Scales of a hierarchy that an optimisation carried towards 0, where the density rises without
     bound as the effects become equal.
 
@@ -149,7 +150,7 @@ def paths(plan: Plan) -> bool:
 def next_to_zero(plan: Plan, begun: Mapping[str, Any],
                  ended: Mapping[str, Any]) -> list[str]:
     """Positive parameters, ranges from 0 included, that an optimisation over what paths share
-    carried next to 0; arguments as of `vanished`."""
+    carried next to 0; arguments as of `find_collapsed_scales`."""
     return [name for name in plan.free if name in begun
             and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None
             and np.all(np.asarray(plan.structure.sites[name].domain.bounds["lower_bound"]) == 0)

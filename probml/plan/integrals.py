@@ -20,9 +20,9 @@ import numpy as np
 
 from probml.jaxpr.levels import Level, classify
 from probml.jaxpr.memo import memo
-from probml.latents.gaussian import CLOSE, KINDS, PLAIN, straight
+from probml.latents.gaussian import CLOSE, KINDS, PLAIN, is_location_affine
 from probml.numerics.compiling import jit
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.plan.groupings import Grouping
 from probml.structure.densities import example
 from probml.structure.structure import Structure
@@ -36,14 +36,14 @@ WIDER = 0.3  # standard deviations by which those points lie further apart, over
 SHIFTS = -3.1, -0.7, 1.7  # of all effects, the middle one half way
 
 
-def near(structure: Structure, names: Sequence[str]) -> tuple[str, ...]:
-    """The sites in rows that read some of the effects."""
+def child_sites(structure: Structure, names: Sequence[str]) -> tuple[str, ...]:
+    """The sites in rows that depend on some of the effects."""
     return tuple(dict.fromkeys(c for name in names for c in structure.children[name]))
 
 
-def bent(structure: Structure, names: Sequence[str], site: str) -> set[str]:
-    """The effects whose integral is not in closed form because of a site: it is not normal, or not
-    affine in them, all effects taken together."""
+def find_nonlinear_effects(structure: Structure, names: Sequence[str], site: str) -> set[str]:
+    """The effects whose integral has no closed form because of a site: the site is not normal, or
+    its mean is not affine in them, all effects taken together."""
     program, takes = structure.programs[site]
     mine = {t for t in takes if t in names}
     if structure.sites[site].kind not in KINDS:
@@ -54,18 +54,19 @@ def bent(structure: Structure, names: Sequence[str], site: str) -> set[str]:
         found |= {name for name, how in use.items() if argument != "loc"
                   or how.level > Level.AFFINE or any(step not in PLAIN
                                                      for step, _ in how.coordinate)}
-    return found or (set() if straight(structure, tuple(names), site) else mine)
+    return found or (set() if is_location_affine(structure, tuple(names), site) else mine)
 
 
 def exact(structure: Structure, names: Sequence[str]) -> bool:
     """Whether the integral over all the effects is normal."""
-    return not any(bent(structure, names, site) for site in near(structure, names))
+    return not any(find_nonlinear_effects(structure, names, site)
+                   for site in child_sites(structure, names))
 
 
 @memo(512)
-def linked(structure: Structure, names: tuple[str, ...], site: str) -> bool:
-    """Whether every argument of a site is a link's inverse of something affine in the effects: at
-    two points of both signs and half way, all effects moved together, the link is on a line."""
+def has_linear_predictor(structure: Structure, names: tuple[str, ...], site: str) -> bool:
+    """Whether every argument of a site is the inverse link of something affine in the effects:
+    moved together to two points of both signs and half way, the linked values lie on a line."""
     env = example(structure, site)
     mine = [key for key in env if key in names]
 
@@ -95,9 +96,9 @@ def _on_a_line(value: np.ndarray) -> bool:
                for link in links for low, middle, high in [link])
 
 
-def ruled(structure: Structure, parts: tuple[Grouping, ...],
-          nodes: int | None = None) -> tuple[Grouping, ...]:
-    """Groupings with the rule by which they are integrated out.
+def choose_quadrature(structure: Structure, parts: tuple[Grouping, ...],
+                      nodes: int | None = None) -> tuple[Grouping, ...]:
+    """Groupings with the number of quadrature nodes by which they are integrated out.
 
     Args:
         nodes: of the quadrature, where there is one: 1 is Laplace's approximation. None: NODES.
@@ -118,8 +119,8 @@ def finer(parts: tuple[Grouping, ...]) -> int | None:
     return FINER.get(size, POINTS) if parts[0].members > 1 or size <= 2 else None
 
 
-def words(parts: tuple[Grouping, ...]) -> str:
-    """How effects are integrated out, for explain."""
+def describe_integration(parts: tuple[Grouping, ...]) -> str:
+    """How effects are integrated out, as text for explain."""
     nodes = parts[0].nodes
     if nodes == 0:
         return "exact Gaussian"

@@ -144,7 +144,7 @@ class Plan:
         statistics pool."""
         sites = self.structure.sites
 
-        def plain(name: str) -> bool:
+        def is_row_independent(name: str) -> bool:
             return not sites[name].inputs and all(
                 not sites[p].rows or p in self.hidden or p in self.variables
                 for p in sites[name].parents
@@ -157,7 +157,7 @@ class Plan:
             return cells * (1 + own) ** 2 * states
 
         return tuple(group for group in self.latents if group.kind.pools
-                     and all(map(plain, group.sites)) and entries(group) <= TABLE)
+                     and all(map(is_row_independent, group.sites)) and entries(group) <= TABLE)
 
     @functools.cached_property
     def scattered(self) -> tuple[str, ...]:
@@ -228,8 +228,8 @@ class Plan:
         return values if time is None else np.moveaxis(np.squeeze(values, 2 + time), 1, 1 + time)
 
     @functools.cached_property
-    def torn(self) -> tuple[str, ...]:
-        """Pooled sites whose vectors are seen in part: the unseen coordinates are integrated
+    def partially_observed(self) -> tuple[str, ...]:
+        """Pooled sites with partially observed vectors: the missing coordinates are integrated
         out."""
         return tuple(name for name in self.pooled if self.pattern.get(name) == "torn")
 
@@ -276,9 +276,9 @@ class Plan:
                                                        if name not in self.ordered))
 
     @functools.cached_property
-    def alike(self) -> tuple[tuple[str, ...], ...]:
-        """The pooled sites in groups that are evaluated as one: the same program and the same kind
-        of use."""
+    def batched_sites(self) -> tuple[tuple[str, ...], ...]:
+        """The pooled sites in groups that are evaluated together: the same program and the same
+        kind of use."""
         groups: dict = {}
         for name in self.pooled:
             key, parents = self.structure.likeness(name), self.discrete_parents(name)
@@ -332,14 +332,16 @@ class Plan:
     def complete(self) -> bool:
         """Nothing inside rows is summed or integrated out, and no effects of groups: pooled
         statistics are then the same at every parameter value."""
-        return not (self.torn or self.latents or self.groupings) and all(name in self.globals
+        return not (self.partially_observed or self.latents
+                    or self.groupings) and all(name in self.globals
                                                        for name in self.variables)
 
     @property
     def additive(self) -> bool:
         """Rows enter through pooled statistics alone, the same at every parameter value: those of
         parts of the data add up."""
-        return not (self.torn or self.variables or self.rowwise or self.latents or self.groupings)
+        return not (self.partially_observed or self.variables or self.rowwise or self.latents
+                    or self.groupings)
 
     @functools.cached_property
     def matrix(self) -> int:
@@ -368,8 +370,8 @@ class Plan:
         return most
 
     @functools.cached_property
-    def met(self) -> int:
-        """Entries of tables that each number of a row meets, about; of chains of a step's moves."""
+    def table_entries(self) -> int:
+        """Table entries that each number of a row is multiplied with, about."""
         met = (*self.along, *self.chains, *self.chains) if self.chains else ()
         return max(self.work, math.prod(self.variables[name].states for name in met))
 

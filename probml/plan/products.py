@@ -12,8 +12,8 @@ import numpy as np
 
 from probml.jaxpr.levels import Level, classify
 from probml.jaxpr.memo import memo
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.blocks import users
 from probml.plan.plan import Plan
 
@@ -53,7 +53,7 @@ def powers(plan: Plan) -> dict[tuple[str, str], float]:
             and math.prod(sites[n].shape) > 1]
     wide = {n for n in plan.free if sites[n].domain.from_zero or sites[n].domain.unbounded}
     pairs = tuple((n, other) for n in real for other in sorted(near[n] & wide) if other != n)
-    every = [(group, other) for group in alike(plan)
+    every = [(group, other) for group in exchangeable_scalars(plan)
              if sites[group[0]].domain.unbounded and not sites[group[0]].entry.improper
              for other in sorted(set.intersection(*(near.get(n, set()) for n in group)) & wide)
              if other not in group]
@@ -69,9 +69,9 @@ def powers(plan: Plan) -> dict[tuple[str, str], float]:
                     if np.isfinite(bend)}
 
 
-def alike(plan: Plan) -> tuple[tuple[str, ...], ...]:
-    """Single numbers with one kind of prior, two of it and more: a vector that was written number
-    by number, as by a loop."""
+def exchangeable_scalars(plan: Plan) -> tuple[tuple[str, ...], ...]:
+    """Groups of two scalars or more with the same kind of prior: a vector that was written number
+    by number, as in a loop."""
     groups: dict = {}
     for name in plan.free:
         if not plan.structure.sites[name].shape:
@@ -79,8 +79,9 @@ def alike(plan: Plan) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
-def _near(plan: Plan, names: Sequence[str]) -> tuple[list[str], dict]:
-    """What takes some of these parameters, and a point without symmetries of all that it takes."""
+def _users_and_point(plan: Plan, names: Sequence[str]) -> tuple[list[str], dict]:
+    """The sites that take some of these parameters, and a point without symmetries for all that
+    they take."""
     structure, every = plan.structure, set(names)
     takers = [user for user in users(plan) if any(n in structure.programs[user][1] for n in every)
               and (user not in plan.free or any(user in structure.children[n] for n in every))]
@@ -116,7 +117,7 @@ def _elastic(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
     """
     structure, out = plan.structure, []
     for name, scale in pairs:
-        near, fill = _near(plan, (name, scale))
+        near, fill = _users_and_point(plan, (name, scale))
         size = fill[name].size
         own = size <= EACH
         plain = structure.sites[scale].domain.from_zero
@@ -167,7 +168,7 @@ def _unmoved(plan: Plan, pairs: tuple[tuple[tuple[str, ...], str], ...]) -> jax.
     either is the same for twice the effects, all of them, and half the scale to that power."""
     structure, sites = plan.structure, plan.structure.sites
     moving = tuple(dict.fromkeys(n for group, other in pairs for n in (*group, other)))
-    near, fill = _near(plan, moving)
+    near, fill = _users_and_point(plan, moving)
     moving = tuple(name for name in moving if name in fill)
     halved = -np.log(2.0) / np.array(POWERS)
     times = {n: np.ones((len(pairs), len(POWERS))) for n in moving}

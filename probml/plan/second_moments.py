@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from probml.jaxpr.levels import Level, classify
 from probml.jaxpr.memo import memo
-from probml.latents.gaussian import PLAIN, straight
+from probml.latents.gaussian import PLAIN, is_location_affine
 from probml.plan.plan import Plan
 
 MOST = 512  # numbers of a row
@@ -59,7 +59,7 @@ def by_members(plan: Plan) -> Members | None:
     tell more."""
     structure, sites = plan.structure, plan.structure.sites
     apart = (plan.variables or plan.pooled or plan.rowwise or plan.latents or plan.carried
-             or plan.torn or plan.steps or structure.chains or structure.losses)
+             or plan.partially_observed or plan.steps or structure.chains or structure.losses)
     if apart or not plan.groupings or plan.groupings[0].nodes or set(plan.observed) != set(
             plan.grouped) or any(plan.pattern.get(name) != "seen" for name in plan.observed):
         return None
@@ -93,4 +93,4 @@ def _affine(plan: Plan, name: str, names: tuple[str, ...]) -> bool:
             if argument != "loc" or use.level > Level.AFFINE or any(
                     step not in PLAIN for step, _ in use.coordinate):
                 return False
-    return straight(structure, tuple(mine.values()), name)
+    return is_location_affine(structure, tuple(mine.values()), name)

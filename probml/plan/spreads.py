@@ -15,8 +15,8 @@ import numpy as np
 from probml.errors import ModelError
 from probml.families.domains import Correlations
 from probml.jaxpr.memo import memo
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan import decide, hierarchy
 from probml.plan.plan import Plan
 from probml.plan.products import powers

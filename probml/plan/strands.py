@@ -9,8 +9,8 @@ import numpy as np
 from probml.jaxpr.cells import NONE, SEVERAL, cells
 from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
+from probml.plan.affine_rows import entered
 from probml.plan.plan import Plan
-from probml.plan.straight import entered
 
 NUMBERS, WIDEST = 64, 1024  # of an argument; coefficients of one
 
@@ -22,7 +22,8 @@ def strands(plan: Plan) -> tuple[tuple[str, tuple[int, ...]], ...]:
     several, or does so in another way than affinely; where a parameter enters none.
     """
     sites = plan.structure.sites
-    apart = (plan.variables or plan.torn or plan.latents or plan.groupings or plan.carried
+    apart = (plan.variables or plan.partially_observed or plan.latents or plan.groupings
+             or plan.carried
              or plan.steps or plan.pooled or plan.structure.losses)
     if apart or len(plan.rowwise) != 1 or sites[plan.rowwise[0]].factor:
         return ()

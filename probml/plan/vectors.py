@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from probml.jaxpr.cells import NONE, SEVERAL, cells
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.plan.plan import Plan
 
 MOST = 64  # combinations of states that are looked at
@@ -71,12 +71,12 @@ def _one_each(plan: Plan, user: str, at: list[int], numbers: Mapping[str, np.nda
         known = {takes.index(p): value for p, value in zip(parents, states, strict=True)
                  if p in takes}
         found = cells(program, mine, numbers, known)
-        if not all(_alone(list(found[i].values())) for i in at):
+        if not all(_depends_on_one_vector(list(found[i].values())) for i in at):
             return False
     return True
 
 
-def _alone(found: list[np.ndarray]) -> bool:
+def _depends_on_one_vector(found: list[np.ndarray]) -> bool:
     """Whether every element depends on one vector at most, of all parameters together."""
     if not found:
         return True

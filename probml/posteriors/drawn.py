@@ -13,8 +13,8 @@ import numpyro.distributions as dist
 from probml.device.rows import Known
 from probml.errors import ModelError
 from probml.evidence import density
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed, placed_all, random_key
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Averaged, part, register
@@ -69,14 +69,15 @@ class Draws(NamedTuple):
 
     def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
         """n of the draws: without a repeat while they last."""
-        return self.pick(self._some(n, seed))[0]
+        return self.pick(self._choose(n, seed))[0]
 
     def rows(self, n: int, seed: int) -> dict[str, np.ndarray]:
-        at = self._some(n, seed)
+        at = self._choose(n, seed)
         return {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])[at]
                 for name, value in self.inside.items()}
 
-    def _some(self, n: int, seed: int) -> np.ndarray:
+    def _choose(self, n: int, seed: int) -> np.ndarray:
+        """The numbers of n draws, chosen at random."""
         random = np.random.default_rng(seed)
         if n > self.size:
             return random.integers(self.size, size=n)
@@ -221,14 +222,14 @@ class Normal(NamedTuple):
 
 @functools.partial(jit, static_argnums=(0, 3), seldom=ASKED)
 def _draw(plan: Plan, normal: Normal, known: Known, n: int, key) -> dict[str, jax.Array]:
-    def one(key):
+    def draw_params(key):
         first, second = jax.random.split(key)
         loc = jnp.asarray(normal.loc)
         u = loc + normal.scale * jax.random.normal(first, loc.shape, loc.dtype)
         u += normal.factor @ jax.random.normal(second, normal.factor.shape[1:], loc.dtype)
         return density.unflat(plan, u, known)[0]
 
-    return jax.vmap(one)(jax.random.split(key, n))
+    return jax.vmap(draw_params)(jax.random.split(key, n))
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)

@@ -25,8 +25,8 @@ from probml.factors.effects.at_nodes import AtNodes, Nodes
 from probml.factors.effects.eliminated import Eliminated
 from probml.factors.effects.messages import Prior, Two
 from probml.language.renamed import unflattened
+from probml.numerics.compile_effort import ASKED, ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED, ONCE
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan import decide
 from probml.plan.plan import Plan
@@ -46,10 +46,10 @@ def given(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Given:
 
 def draw(at: Given, plan: Plan, key: jax.Array) -> dict[str, jax.Array]:
     """A joint draw of the effects, name → its shape."""
-    return _moved(plan, at, eliminated_effects.drawn(at.found, key))
+    return _effects_at(plan, at, eliminated_effects.drawn(at.found, key))
 
 
-def _moved(plan: Plan, at: Given, noise: Two) -> dict[str, jax.Array]:
+def _effects_at(plan: Plan, at: Given, noise: Two) -> dict[str, jax.Array]:
     return effects.point_at(plan, at.prior, jax.tree.map(jnp.add, at.found.centre, noise))
 
 
@@ -174,16 +174,16 @@ def _quantiles(plan: Plan, at: Given, key: jax.Array, n: int) -> dict[str, jax.A
     even = jnp.broadcast_to((jnp.arange(n)[:, None] + 0.5) / n, (n, *members))
     even = jax.random.permutation(key, even, independent=True)
     noise = jax.vmap(lambda q: eliminated_effects.from_quantiles(at.found, q))(even)
-    return jax.vmap(lambda noise: _moved(plan, at, noise))(noise)
+    return jax.vmap(lambda noise: _effects_at(plan, at, noise))(noise)
 
 
 @functools.partial(jit, static_argnums=(0, 3, 4), seldom=ASKED)
 def _draws(plan: Plan, at: Given, key: jax.Array, n: int, pairs: bool) -> dict[str, jax.Array]:
-    def one(key):
+    def draw_effects(key):
         noise = eliminated_effects.drawn(at.found, key)
         ways = [noise, jax.tree.map(jnp.negative, noise)] if pairs else [noise]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(_moved(plan, at, way)
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(_effects_at(plan, at, way)
                                                                  for way in ways))
 
-    each = jax.vmap(one)(jax.random.split(key, n))
+    each = jax.vmap(draw_effects)(jax.random.split(key, n))
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), each)

@@ -69,7 +69,7 @@ def settings(marginals: Marginals, without: Collection[str] = ()) -> Settings:
         # along its own axis, and along that of the scale that it is given
         noise = jnp.asarray(nodes[name]).reshape(*axes(name), *nodes[name].shape[1:])
         grid = Settings({NOISE: noise, **known}, sizes)
-        out |= grid.each(lambda at, block=block: marginals.placed(
+        out |= grid.map_grid(lambda at, block=block: marginals.placed(
             block, at[NOISE], {**marginals.posterior.params, **at}))
     return Settings(out, sizes)
 

@@ -18,8 +18,8 @@ import numpyro.distributions as dist
 
 from probml.device.rows import Known
 from probml.errors import ModelError
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 

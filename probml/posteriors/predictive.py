@@ -42,7 +42,8 @@ def integrable(marginals: Marginals, name: str) -> bool:
     argument = site.arguments[0]
     uses = [use for p, use in site.uses.get(argument, {}).items() if p in marginals.plan.free]
     return not uses or (argument == "probs"
-                        and all(use.level <= Level.AFFINE and not _bent(use) for use in uses))
+                        and all(use.level <= Level.AFFINE and not _is_nonlinear(use)
+                                for use in uses))
 
 
 def predictive(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
@@ -56,11 +57,11 @@ def predictive(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
     if site.traits.predictive is None:
         return None
     if not site.family.scatter:
-        return _moved(marginals, name)
+        return _copied_arguments(marginals, name)
     centres = [p for p in site.uses.get("loc", {}) if p in plan.free]
     scales = [p for a in site.family.scatter for p in site.uses.get(a, {}) if p in plan.free]
     vector = site.family.event == 1
-    variance = _moved_variance(marginals, name, centres) if centres else 0.0
+    variance = _location_variance(marginals, name, centres) if centres else 0.0
     if (len(scales) > 1 or variance is None or not _together(marginals, centres, scales)
         or (scales and not _scales(marginals, scales[0], vector))):
         return None
@@ -121,11 +122,12 @@ def _counted(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
                                   marginals.known, name)[argument]
 
         prior = plan.structure.sites[unknown[0]].entry.prior
-        (found[argument],) = form.moved(marginals.natural[block.names], prior, move).values()
+        (found[argument],) = form.copied_posterior(marginals.natural[block.names], prior,
+                                                   move).values()
     return found
 
 
-def _moved(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
+def _copied_arguments(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
     """A site's arguments over its table, the one that is a copy of a parameter by the posterior
     of that parameter."""
     plan, sure = marginals.plan, marginals.posterior.params
@@ -137,7 +139,7 @@ def _moved(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
     (argument, parameter), *_ = unknown
     (form, steps), block, use = (site.family.canonical[argument], marginals.of[parameter],
                                  site.uses[argument][parameter])
-    if (form.moved is None or block.form != form or use.level != Level.MOVED
+    if (form.copied_posterior is None or block.form != form or use.level != Level.MOVED
         or (use.coordinate and not form.scaled)):
         return None
 
@@ -147,7 +149,7 @@ def _moved(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
 
     arguments = argument_table(plan, sure, marginals.known, name)
     prior = plan.structure.sites[parameter].entry.prior
-    found = form.moved(marginals.natural[block.names], prior, move)
+    found = form.copied_posterior(marginals.natural[block.names], prior, move)
     return {**{a: v for a, v in arguments.items() if a != argument}, **found}
 
 
@@ -165,10 +167,10 @@ def columns(marginals: Marginals, block: Block) -> dict[str, jax.Array] | None:
         plates = jnp.eye(len(roots), dtype=loc.dtype)
         steps = jnp.einsum("ab,bij->ajbi", plates, roots).reshape(loc.size, *loc.shape)
 
-    def moved(step):
+    def directional_derivative(step):
         return jax.jvp(lambda c: unpack(marginals.posterior.params, block, c), (loc,), (step,))[1]
 
-    return jax.vmap(moved)(steps)
+    return jax.vmap(directional_derivative)(steps)
 
 
 def affine(marginals: Marginals, name: str) -> dict[str, dict[str, jax.Array]] | None:
@@ -206,7 +208,7 @@ def affine(marginals: Marginals, name: str) -> dict[str, dict[str, jax.Array]] |
     return {"columns": found, "scales": settings}
 
 
-def _moved_variance(marginals: Marginals, name: str, centres: list[str]):
+def _location_variance(marginals: Marginals, name: str, centres: list[str]):
     """Var[loc] over the site's table, for locations that are copies of one parameter's
     elements."""
     uses = marginals.plan.structure.sites[name].uses["loc"]
@@ -215,14 +217,14 @@ def _moved_variance(marginals: Marginals, name: str, centres: list[str]):
     first, vector = centres[0], marginals.plan.structure.sites[name].family.event == 1
     loc, variance = marginals.location(first)
 
-    def moved(value):
+    def location_at(value):
         params = {**marginals.posterior.params, first: value}
         return argument_table(marginals.plan, params, marginals.known, name)["loc"]
 
     if variance.ndim == loc.ndim:
-        one = moved(variance)
+        one = location_at(variance)
         return one[..., None] * jnp.eye(one.shape[-1]) if vector else one
-    return jax.vmap(moved, in_axes=-1, out_axes=-1)(variance) if vector else None
+    return jax.vmap(location_at, in_axes=-1, out_axes=-1)(variance) if vector else None
 
 
 def linear(plan: Plan, fitted: Plan, name: str) -> bool:
@@ -235,8 +237,9 @@ def linear(plan: Plan, fitted: Plan, name: str) -> bool:
     of = site.arguments if name in plan.structure.deterministics else site.traits.mean_of
     uses = [use for argument in of or () for p, use in site.uses.get(argument, {}).items()
             if p in fitted.free]
-    return of is not None and all(use.level <= Level.AFFINE and not _bent(use) for use in uses)
+    return of is not None and all(use.level <= Level.AFFINE and not _is_nonlinear(use)
+                                  for use in uses)
 
 
-def _bent(use) -> bool:
+def _is_nonlinear(use) -> bool:
     return any(step not in ("complement", "times") for step, _ in use.coordinate)

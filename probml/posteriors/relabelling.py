@@ -12,8 +12,8 @@ import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.evidence import density
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 
 ROUNDS = 3  # of assigning draws to the pivot and moving the pivot to their mean
@@ -63,7 +63,8 @@ def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exc
     random = np.random.default_rng(0)
     u = np.asarray(density.flat(plan, params, known))
     base = jax.device_get(
-        _moved(plan, jnp.asarray(u + 0.1 * random.standard_normal(u.shape).astype(u.dtype)), known)
+        _constrained(plan, jnp.asarray(u + 0.1 * random.standard_normal(u.shape).astype(u.dtype)),
+                     known)
     )
     value = float(_density(plan, base, known, rows))
     if not np.isfinite(value):
@@ -94,7 +95,7 @@ def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exc
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
-def _moved(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
+def _constrained(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
     return density.unflat(plan, u, known)[0]
 
 

@@ -34,12 +34,14 @@ class Unit:
     names: Mapping[int, tuple] = field(default_factory=dict)
 
     @property
-    def alone(self) -> bool:
-        """Whether each entry is told by itself: its spread is then its own, times the factor."""
+    def is_elementwise(self) -> bool:
+        """Whether each entry is converted by itself: its standard deviation is then multiplied by
+        the factor."""
         return self.mix is None and not self.others
 
-    def told(self, name: str, values: Mapping[str, Any], shifted: bool = True) -> np.ndarray:
-        """The parameter `name` among values or draws of all, (..., *shape) each.
+    def convert(self, name: str, values: Mapping[str, Any], shifted: bool = True) -> np.ndarray:
+        """The parameter `name` in the units of the table, from values or draws of all, (...,
+        *shape) each.
 
         Args:
             shifted: False: the linear part alone, of differences.
@@ -56,14 +58,15 @@ class Unit:
 
 def in_units(units: Mapping[str, Unit], values: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Those of the values, or draws, that have units, told in these."""
-    return {name: unit.told(name, values) for name, unit in units.items()
+    return {name: unit.convert(name, values) for name, unit in units.items()
             if name in values and all(other in values for other in unit.others)}
 
 
 def ways_in_units(units: Mapping[str, Unit], ways: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """A root of the covariance of some parameters, name → (k, *shape), told in units: Σ over k of
     products of its entries is their covariance there. Those told with others need theirs too."""
-    return {name: units[name].told(name, ways, False) if name in units else np.asarray(way, float)
+    return {name: units[name].convert(name, ways, False) if name in units
+            else np.asarray(way, float)
             for name, way in ways.items()
             if name not in units or all(other in ways for other in units[name].others)}
 

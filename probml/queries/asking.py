@@ -44,7 +44,7 @@ class Question(NamedTuple):
 
     def at_point(self, fit: Fitted) -> "Question":
         """The same about one parameter value, for what cannot be averaged."""
-        return self._replace(belief=_belief(fit, self.plan, self.known, True)[0],
+        return self._replace(belief=_belief_of_fit(fit, self.plan, self.known, True)[0],
                              averaged=False) if self.averaged else self
 
 
@@ -104,7 +104,7 @@ def _loaded(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool,
     rows, known = load.load(data, plan, keep=order, params=fit.point,
                             least=least or _least(plan, data.steps, DRAWS if averaging else 1),
                             roomy=True)
-    belief, averaged = _belief(fit, plan, known, plug_in)
+    belief, averaged = _belief_of_fit(fit, plan, known, plug_in)
     return Question(plan, belief, known, rows, averaged, functools.partial(back, data, order))
 
 
@@ -146,8 +146,9 @@ def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple,
     return data, data.plan(targets, merge_globals=True, joints=joints, hidden=hidden)
 
 
-def _belief(fit: Fitted, plan: Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
-    """What queries condition on, and whether it is a stack of draws to average over."""
+def _belief_of_fit(fit: Fitted, plan: Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
+    """The parameters on which queries condition, and whether they are a stack of draws to average
+    over."""
     params = placed_all(dict(fit.point))
     if not fit.belief.varies and fit.belief.table is None:
         # without the plan of a fit: parameters that are given have none where factors weigh a count
@@ -244,14 +245,14 @@ def answer(
     wanted = tuple(dict.fromkeys((*every, *ask)))
     blocks = Blocks(posed, plan, None, measured=False) if many(posed) and layout.order(
         posed, plan) is None else None
-    if blocks is not None and not blocks.few:
-        belief, averaged = _belief(fit, plan, blocks.known, plug_in)
+    if blocks is not None and not blocks.fits_few_blocks:
+        belief, averaged = _belief_of_fit(fit, plan, blocks.known, plug_in)
         log, out = blockwise.answer(blocks, wanted, averaged, belief, view)
         if ask:
             warn(fit, log)
         return log, {k: out[k] for k in ask}
 
-    def one(question: Question) -> tuple[np.ndarray, list[np.ndarray]]:
+    def answer_question(question: Question) -> tuple[np.ndarray, list[np.ndarray]]:
         belief, known, rows, back = (question.belief, question.known, question.rows,
                                      question.back)
         if view == queries.ALL and not question.averaged:
@@ -261,7 +262,7 @@ def answer(
         log, out = queries.answer(plan, wanted, question.averaged, belief, known, rows, view)
         return back(log), [back(out[k], k[1]) for k in ask]
 
-    log, found = _side_by_side(fit, posed, plan, plug_in, (wanted, view), one)
+    log, found = _side_by_side(fit, posed, plan, plug_in, (wanted, view), answer_question)
     if ask:
         warn(fit, log)
     return log, dict(zip(ask, found, strict=True))

@@ -14,7 +14,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.blocks import AHEAD, Blocks
-from probml.numerics.precision import carried
+from probml.numerics.precision import in_same_precision
 from probml.numerics.process.cores import cores
 from probml.plan.plan import Plan
 from probml.queries import queries
@@ -83,7 +83,7 @@ def side_by_side(ask: Callable[[Data], Any], some: list[Data], plan: Plan, about
     met, what = _MET.setdefault(plan, set()), (some[0].table.rows, about)
     if what in met:
         with ThreadPoolExecutor(len(some)) as pool:
-            found = list(pool.map(carried(ask), some))
+            found = list(pool.map(in_same_precision(ask), some))
     else:
         found = [ask(part) for part in some]
         met.add(what)

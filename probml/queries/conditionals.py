@@ -16,14 +16,14 @@ from probml.errors import ModelError
 from probml.factors import integrated, linear_chains
 from probml.latents.latent import Moments
 from probml.numerics import semidefinite
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries import asking
 from probml.queries.fitted import Fitted
+from probml.queries.grid_distribution import Tabled
 from probml.queries.parts import Belief
 from probml.queries.queries import states_and_log
-from probml.queries.tabled import Tabled
 
 
 def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> Any:

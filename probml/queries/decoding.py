@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,19 +10,19 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device import load
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known, Rows
 from probml.elimination import elimination
 from probml.elimination.chains import best as chain_best
 from probml.elimination.factor import Factor
 from probml.errors import Refusal
 from probml.evidence import passes
 from probml.factors import integrated, sequences
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries.fitted import Fitted
 from probml.queries.moments import conditional, means_along
-from probml.queries.parts import Belief, level, parts_of
+from probml.queries.parts import Belief, Parts, parts_of, rows_of_site
 
 
 @functools.partial(jit, static_argnames=("plan", "sites", "leaves"), seldom=ASKED)
@@ -34,70 +35,102 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
         leaves: sites that are no variables, each cell of them maximised given its parents, which
             are among `sites`: (chunks, b, *cells).
     """
+    return every.map(lambda rows: _decode_chunk(plan, sites, leaves, belief, known, rows))
 
-    def chunk(rows):
-        size, steps = len(rows.weights), rows.steps
-        first = tuple(v for v in plan.order if v not in sites)
-        rest = tuple(v for v in plan.order if v in sites)
-        parts, peaks, cells = parts_of(plan, belief, known, rows), {}, {}
-        for group in plan.latents:
-            names = [name for name in group.cellwise if name in sites]
-            if names:
-                more, found = integrated.best_cells(plan, belief.params, known, rows, group, names)
-                parts.rows.append(more)
-                cells |= {name: (states, more.names) for name, states in found.items()}
-        for name in leaves:  # an unseen leaf adds its maximum, cell by cell, to its parents' score
-            at, count = level(plan, rows, name)
-            p = conditional(plan, belief.params, known, at, name, "probabilities", count,
-                            means_along(plan, belief.params, known, rows, name, "all"))
-            scope = tuple(parent for parent in plan.structure.sites[name].parents
-                          if parent in plan.variables)
-            peaks[name] = p, scope
-            best = jnp.log(p.max(-1)).reshape(*p.shape[: 1 + len(scope)], -1)
-            if name in at.seen:
-                unseen = ~at.seen[name].reshape(count, *(1,) * len(scope), -1)
-                best = jnp.where(unseen, best, 0.0)
-            (parts.rows if at is rows else parts.steps).append(Factor(best.sum(-1), scope))
-        within = [v for v in plan.step_order if v in sites]
-        path = plan.chains if any(v in sites for v in plan.chains) else ()
-        if path:
-            beside = any(plan.structure.sites[name].time is not None for name in leaves)
-            inside, found = [], None if beside else parts.path()
-            if found is None:
-                inside = elimination.remainder(parts.steps,
-                                               [v for v in plan.step_order if v not in sites])
-                chain = sequences.chain_of(plan, inside, parts.moves, steps, size, hard=True)
-                found = chain_best.maximise(chain, steps.blocks, steps.parallel)
-            value, paths = found
-            factors = [*parts.rows, sequences.of_rows(plan, value)]
-        else:
-            factors = parts.whole()
-        best, states = elimination.maximise(elimination.remainder(factors, first), rest)
-        states = {name: jnp.broadcast_to(states[name], (size,)) for name in rest}
-        if path:
-            every, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps),
-                                          states, steps)
-            if within:
-                every |= elimination.maximise([*inside, *hot],
-                                              (*within, *plan.along, *plan.chains))[1]
-        else:
-            every = {}
-        out = {name: states[name] for name in sites if name in states}
-        out |= {name: steps.folded(every[name]) for name in sites if name in every
-                and name not in states}
-        for name, (found, scope) in cells.items():
-            out[name] = found[(jnp.arange(size), *(states[v] for v in scope))]
-        for name, (p, scope) in peaks.items():
-            at = states if plan.structure.sites[name].time is None else every
-            chosen = p[(jnp.arange(len(p)), *(at[parent] for parent in scope))] if all(
-                v in at for v in scope
-            ) else p
-            chosen = chosen.argmax(-1)
-            out[name] = chosen if at is states else sequences.fold(plan, name,
-                                                                            steps.folded(chosen))
-        return jnp.broadcast_to(best, (size,)), out
 
-    return every.map(chunk)
+Peaks = tuple[jax.Array, tuple[str, ...]]  # what each joint state of a scope chooses among
+
+
+def _decode_chunk(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: Belief,
+                  known: Known, rows: Chunk) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """As `decode`, of one chunk of rows."""
+    size, steps = len(rows.weights), rows.steps
+    parts = parts_of(plan, belief, known, rows)
+    cells = _maximise_cells(plan, sites, belief, known, rows, parts)
+    peaks = {name: _maximise_leaf(plan, name, belief, known, rows, parts) for name in leaves}
+    path = any(v in sites for v in plan.chains)
+    if path:
+        beside = any(plan.structure.sites[name].time is not None for name in leaves)
+        value, paths, inside = _best_paths(plan, sites, parts, steps, size, beside)
+        factors = [*parts.rows, sequences.of_rows(plan, value)]
+    else:
+        factors = parts.factor_graph()
+    summed = tuple(v for v in plan.order if v not in sites)
+    rest = tuple(v for v in plan.order if v in sites)
+    best, states = elimination.maximise(elimination.remainder(factors, summed), rest)
+    states = {name: jnp.broadcast_to(states[name], (size,)) for name in rest}
+    along = _states_of_steps(plan, sites, paths, inside, states, steps) if path else {}
+    out = {name: states[name] if name in states else steps.folded(along[name]) for name in sites
+           if name in states or name in along}
+    for name, (found, scope) in cells.items():
+        out[name] = found[(jnp.arange(size), *(states[v] for v in scope))]
+    for name, (p, scope) in peaks.items():
+        timed = plan.structure.sites[name].time is not None
+        at = along if timed else states
+        chosen = p[(jnp.arange(len(p)), *(at[parent] for parent in scope))] if all(
+            v in at for v in scope
+        ) else p
+        chosen = chosen.argmax(-1)
+        out[name] = sequences.fold(plan, name, steps.folded(chosen)) if timed else chosen
+    return jnp.broadcast_to(best, (size,)), out
+
+
+def _maximise_cells(plan: Plan, sites: tuple[str, ...], belief: Belief, known: Known, rows: Chunk,
+                    parts: Parts) -> dict[str, Peaks]:
+    """The best states of sites that are summed out cell by cell, given each joint state of the
+    variables they depend on; the maximum joins the factors of rows."""
+    cells = {}
+    for group in plan.latents:
+        names = [name for name in group.cellwise if name in sites]
+        if names:
+            more, found = integrated.best_cells(plan, belief.params, known, rows, group, names)
+            parts.rows.append(more)
+            cells |= {name: (states, more.names) for name, states in found.items()}
+    return cells
+
+
+def _maximise_leaf(plan: Plan, name: str, belief: Belief, known: Known, rows: Chunk,
+                   parts: Parts) -> Peaks:
+    """The probabilities of a site that no other depends on, given its parents; where it is missing
+    its maximum, cell by cell, joins the factors of its parents."""
+    at, count = rows_of_site(plan, rows, name)
+    p = conditional(plan, belief.params, known, at, name, "probabilities", count,
+                    means_along(plan, belief.params, known, rows, name, "all"))
+    scope = tuple(parent for parent in plan.structure.sites[name].parents
+                  if parent in plan.variables)
+    best = jnp.log(p.max(-1)).reshape(*p.shape[: 1 + len(scope)], -1)
+    if name in at.seen:
+        missing = ~at.seen[name].reshape(count, *(1,) * len(scope), -1)
+        best = jnp.where(missing, best, 0.0)
+    (parts.rows if at is rows else parts.steps).append(Factor(best.sum(-1), scope))
+    return p, scope
+
+
+def _best_paths(plan: Plan, sites: tuple[str, ...], parts: Parts, steps: Any, size: int,
+                beside: bool) -> tuple[jax.Array, Any, list[Factor]]:
+    """The log of the best path of the chains (Viterbi), the path, and the factors of its steps with
+    what is not asked for summed out; none where the path needed none.
+
+    Args:
+        beside: sites of the steps are maximised, too.
+    """
+    found = None if beside else parts.path()
+    if found is not None:
+        return *found, []
+    inside = elimination.remainder(parts.steps, [v for v in plan.step_order if v not in sites])
+    chain = sequences.chain_of(plan, inside, parts.moves, steps, size, hard=True)
+    return *chain_best.maximise(chain, steps.blocks, steps.parallel), inside
+
+
+def _states_of_steps(plan: Plan, sites: tuple[str, ...], paths: Any, inside: list[Factor],
+                     states: dict[str, jax.Array], steps: Any) -> dict[str, jax.Array]:
+    """The most probable states of every step, given the best path and the states of rows."""
+    along, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps), states,
+                                  steps)
+    within = [v for v in plan.step_order if v in sites]
+    if within:
+        along |= elimination.maximise([*inside, *hot], (*within, *plan.along, *plan.chains))[1]
+    return along
 
 
 def outside(fit: Fitted, data: Data, sites: Sequence[str]) -> dict[str, np.ndarray]:

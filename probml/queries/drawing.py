@@ -10,8 +10,8 @@ from probml.elimination import elimination
 from probml.elimination.chains import paths as chain_paths
 from probml.elimination.factor import Factor
 from probml.factors import integrated, sequences
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries.parts import Belief, parts_of
 
@@ -58,7 +58,7 @@ def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key):
             value, paths = chain_paths.draw(chain, other, steps.blocks, steps.parallel, steps.wide)
             factors = [*parts.rows, sequences.of_rows(plan, value)]
         else:
-            factors = parts.whole()
+            factors = parts.factor_graph()
         own = ()
         if plan.latents:  # a key that is drawn from has no children
             key, *own = jax.random.split(key, 1 + len(plan.latents))

@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.dataset.coding.indices import alike, bounds, together
+from probml.dataset.coding.indices import bounds, have_same_coding, together
 from probml.dataset.dataset import Data
 from probml.errors import Refusal
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import random_key
 from probml.posteriors.drawn import Draws
 from probml.posteriors.posterior import Point
@@ -81,7 +81,7 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
     groups = [names for names in together(structure.indexed)
               if any(_new(held, structure.indexed[name]) is not None for name in names)]
     for index in (structure.indexed[name] for names in groups for name in names):
-        what = f"a new group of '{index.name}', which is an index of {index.words}"
+        what = f"a new group of '{index.name}', which is an index of {index.description}"
         if index.table:
             raise Refusal(f"{what}, has no entry in the settings that it also indexes: pass their "
                           f"values as inputs instead")
@@ -89,7 +89,7 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
             and index.input in structure.timed):
             raise Refusal(
                 f"{what}, has no separate effect: model '{structure.model.name}' also uses all of "
-                f"{index.words}, or computes with the index other than by a shift"
+                f"{index.description}, or computes with the index other than by a shift"
             )
         fixed = next((name for name, _ in index.parameters if name not in fit.point), None)
         if fixed is not None:
@@ -99,7 +99,7 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
         raise Refusal(f"the factor '{structure.penalties[0]}' modifies the prior, so it cannot be "
                       f"sampled for a new group")
     for names in groups:
-        if not alike(structure.indexed[name] for name in names):
+        if not have_same_coding(structure.indexed[name] for name in names):
             raise Refusal(f"{', '.join(names)} index the same axis in different ways: a new group "
                           f"would have several positions on it")
     return groups
@@ -142,7 +142,8 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
                 if number not in members:
                     members[number] = next(spare, None)
                 if members[number] is None:
-                    raise Refusal(f"row {row} has more groups of {index.words} than the axis has "
+                    raise Refusal(
+                        f"row {row} has more groups of {index.description} than the axis has "
                                   f"entries: fit with a longer axis")
                 flat[index.input][row, cell] = members[number]
         for axis in axes:

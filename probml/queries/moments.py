@@ -51,14 +51,15 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
         parts = (x + known.centre[name].reshape(site.cells) if name in known.centre else x,
                  rows.seen[name])
 
-    def one(varying, parts):
+    def mean_given_states(varying, parts):
         def at(*states):
             env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
             return _mean(plan, name, env, what, parts)
 
         return over_states(plan, at, parents)
 
-    return jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name), parts)
+    return jax.vmap(mean_given_states, axis_size=size)(row_environment(plan, known, rows, name),
+                                                       parts)
 
 
 def _mean(plan: Plan, name: str, env: Mapping, what: str, parts: tuple) -> jax.Array:

@@ -50,19 +50,20 @@ class Parts:
             return []
 
         # nothing to eliminate: whatever else is asked of a step is added to its product
-        def whole(rows: Chunk, _: None) -> Factor:
+        def factor_within(rows: Chunk, _: None) -> Factor:
             return sequences.within(plan, self._inside(given, rows.steps, None))
 
-        return [in_pieces(plan, whole, self._chunk)]
+        return [in_pieces(plan, factor_within, self._chunk)]
 
     def path(self) -> tuple[jax.Array, jax.Array] | None:
         """The most probable joint path of the chains, as factors.chains.best_path, where nothing
         but what is seen is said of their steps; None else."""
         return best_path(self._plan, self._inside, self._given, self.moves, self._chunk)
 
-    def whole(self, pairs: Any = None, rows: list[Factor] | None = None,
-              more: Mapping[tuple[str, ...], jax.Array] = MappingProxyType({})) -> list[Factor]:
-        """One graph; what is hidden along time is summed out.
+    def factor_graph(self, pairs: Any = None, rows: list[Factor] | None = None,
+                     more: Mapping[tuple[str, ...],
+                                   jax.Array] = MappingProxyType({})) -> list[Factor]:
+        """All factors as one graph; the hidden states along time are summed out.
 
         Args:
             rows: in place of the factors of rows. more: as of steps_factor.
@@ -94,9 +95,9 @@ def parts_of(plan: Plan, belief: Belief, known: Known, rows: Chunk) -> Parts:
     return Parts(plan, factors, chain_moves(*args), given, rows)
 
 
-def level(plan: Plan, rows: Chunk, name: str) -> tuple[Chunk, int]:
-    """The rows that answers about a site have, and their number: those of the data, or their
-    steps."""
+def rows_of_site(plan: Plan, rows: Chunk, name: str) -> tuple[Chunk, int]:
+    """The rows for which a question about a site has answers, and their number: rows of the data,
+    or their time steps."""
     if plan.structure.named[name].time is None:
         return rows, len(rows.weights)
     steps = rows.steps

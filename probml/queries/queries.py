@@ -8,6 +8,7 @@ their factor, so that every answer is about one row at a time, given what was fi
 import functools
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +20,12 @@ from probml.elimination.factor import Factor
 from probml.factors import sequences
 from probml.factors.factors import level_factors, row_evidence
 from probml.factors.naturals import naturals
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.logs import finite, log_of
-from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries.moments import average, conditional, means_along
-from probml.queries.parts import Belief, Parts, level, parts_of
+from probml.queries.parts import Belief, Parts, parts_of, rows_of_site
 
 # what an answer about a step looks at: all, the steps up to it, those before
 ALL, FILTERED, PREDICTED = "all", "filtered", "predicted"
@@ -34,77 +35,99 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
             view: str) -> tuple[jax.Array, dict]:
     """log p(row) and the answers to `ask`, pairs (question, site), for one chunk of rows at one
     parameter value."""
-    size = len(rows.weights)
     scopes = {site: _asked(plan, site) for _, site in ask}
-    timed = {site: plan.structure.named[site[0] if isinstance(site, tuple)
-                                        else site].time is not None for site in scopes}
-    inside = {scopes[site] for site in scopes if timed[site]}
+    timed = {site: plan.structure.named[_first(site)].time is not None for site in scopes}
+    inside = sorted({scopes[site] for site in scopes if timed[site]})
     wanted = {scopes[site] for site in scopes if not timed[site]}
-    parts, taps, untapped = parts_of(plan, belief, known, rows), {}, []
+    parts = parts_of(plan, belief, known, rows)
+    log, found, inner, pairs = _posteriors(plan, parts, rows, wanted, inside,
+                                           any(q == "pairs" for q, _ in ask))
+    if view != ALL and inside:
+        inner = {scope: sequences.by_lane(rows.steps, table) for scope, table in _so_far(
+            plan, belief, known, rows, parts, inside, view).items()}
+    out = {}
+    for question, site in ask:
+        # of what is seen of a site itself, or of more than its states, step by step
+        laned = timed[site] and (isinstance(site, tuple) or site in plan.variables)
+        table = found[scopes[site]] if not timed[site] else inner[scopes[site]]
+        if laned:
+            table = table.reshape(-1, *table.shape[2:])
+        elif timed[site]:
+            table = sequences.by_step(table)
+        answer = _pairs(plan, site, pairs) if question == "pairs" else _averaged(
+            plan, belief, known, rows, view, question, site, table)
+        if timed[site]:
+            answer = rows.steps.folded(answer, laned and question != "pairs")
+            if question in ("probability", "mean"):
+                answer = sequences.fold(plan, site, answer)
+        out[question, site] = answer
+    return log, out
+
+
+def _first(site: str | tuple[str, ...]) -> str:
+    """The site, or the first of several."""
+    return site[0] if isinstance(site, tuple) else site
+
+
+def _posteriors(plan: Plan, parts: Parts, rows: Chunk, wanted: set, inside: list,
+                pairs: bool) -> tuple[jax.Array, dict, dict, jax.Array | None]:
+    """log p(row), and posteriors of joint states, which are its gradients: scope → table, of the
+    scopes `wanted` of rows and of those `inside` rows, of steps; and of pairs of successive states,
+    where these are asked for."""
+    size = len(rows.weights)
+    taps, untapped = _taps(plan, parts, wanted, size)
+    count = rows_of_site(plan, rows, plan.structure.chains[0])[1] if inside else 0
+    # lane after lane, as their slopes are wanted
+    length = rows.steps.length if inside else 1
+    inner = {scope: jnp.zeros((count // length, length, *(plan.variables[v].states for v in scope)))
+             for scope in inside}
+    states = math.prod(plan.variables[n].states for n in plan.chains)
+    blank = (jnp.zeros((rows.steps.length, 1, states, states, size * rows.steps.blocks))
+             if pairs else None)
+
+    def total(logs, inner, pairs):
+        tapped = [tap._replace(log=log) for log, tap in zip(logs, taps, strict=True)]
+        factors = parts.factor_graph(pairs, [*untapped, *tapped], inner)
+        log = jnp.broadcast_to(elimination.evidence(factors, plan.order), (size,))
+        return jnp.where(jnp.isfinite(log), log, 0.0).sum(), log
+
+    (_, log), (tables, inner, successive) = jax.value_and_grad(total, (0, 1, 2), has_aux=True)(
+        [tap.log for tap in taps], inner, blank)
+    found = {tap.names: table for tap, table in zip(taps, tables, strict=True)}
+    return log, found, inner, successive
+
+
+def _taps(plan: Plan, parts: Parts, wanted: set, size: int) -> tuple[list[Factor], list[Factor]]:
+    """A factor over each of the scopes `wanted`, and all other factors of rows. The gradient of
+    log p(row) with respect to such a factor is the posterior of its states."""
+    taps: dict[tuple[str, ...], Factor] = {}
+    untapped = []
     for factor in parts.rows:
         if factor.names in wanted and factor.names not in taps and factor.log.shape[0] == size:
-            # evidence on a site is a factor over it, whose gradient is the site's posterior
             taps[factor.names] = factor
         else:
             untapped.append(factor)
     blank = {scope: Factor(jnp.zeros((size, *(plan.variables[v].states for v in scope))), scope,
                            True) for scope in wanted - taps.keys()}
-    taps = sorted((taps | blank).values(), key=lambda factor: factor.names)
-    count = level(plan, rows, plan.structure.chains[0])[1] if inside else 0
-    # lane after lane, as their slopes are wanted
-    length = rows.steps.length if inside else 1
-    inner = {scope: jnp.zeros((count // length, length, *(plan.variables[v].states for v in scope)))
-             for scope in sorted(inside)}
-    states = math.prod(plan.variables[n].states for n in plan.chains)
-    pairs = (jnp.zeros((rows.steps.length, 1, states, states, size * rows.steps.blocks))
-             if any(q == "pairs" for q, _ in ask) else None)
+    return sorted((taps | blank).values(), key=lambda factor: factor.names), untapped
 
-    def total(logs, inner, pairs):
-        tapped = [tap._replace(log=log) for log, tap in zip(logs, taps, strict=True)]
-        whole = parts.whole(pairs, [*untapped, *tapped], inner)
-        log = jnp.broadcast_to(elimination.evidence(whole, plan.order), (size,))
-        return jnp.where(jnp.isfinite(log), log, 0.0).sum(), log
 
-    (_, log), (tables, inner, pairs) = jax.value_and_grad(total, (0, 1, 2), has_aux=True)(
-        [tap.log for tap in taps], inner, pairs
-    )
-    if view != ALL and inside:
-        inner = {scope: sequences.by_lane(rows.steps, log) for scope, log in _so_far(
-            plan, belief, known, rows, parts, sorted(inside), view).items()}
-    found = {tap.names: table for tap, table in zip(taps, tables, strict=True)}
-    # of what is seen of a site itself, or of more than its states, step by step
-    laned = {site for site in scopes if timed[site] and (isinstance(site, tuple)
-                                                         or site in plan.variables)}
-    q = {site: found[scope] if not timed[site] else inner[scope].reshape(
-        -1, *inner[scope].shape[2:]) if site in laned else sequences.by_step(inner[scope])
-         for site, scope in scopes.items()}
-    out = {}
-    for question, site in ask:
-        at, count = level(plan, rows, site[0] if isinstance(site, tuple) else site)
-        if view == PREDICTED:
-            at = _hidden(at, site)
-        if question == "joint":
-            answer = q[site]
-        elif question == "probability":
-            along = means_along(plan, belief.params, known, rows, site, view)
-            answer = _probability(plan, belief, known, at, site, q[site], count, along)
-        elif question == "mean" and site in plan.variables:  # a count that others depend on
-            found = plan.structure.sites[site]
-            answer = jnp.tensordot(q[
-                site
-            ], found.valued(jnp.asarray(plan.variables[site].values)).astype(q[site].dtype), 1)
-        elif question == "mean":
-            along = means_along(plan, belief.params, known, rows, site, view)
-            answer = average(q[site], conditional(plan, belief.params, known, at, site, "mean",
-                                                  count, along))
-        elif question == "pairs":
-            answer = _pairs(plan, site, pairs)
-        if timed[site]:
-            answer = rows.steps.folded(answer, site in laned and question != "pairs")
-            if question in ("probability", "mean"):
-                answer = sequences.fold(plan, site, answer)
-        out[question, site] = answer
-    return log, out
+def _averaged(plan: Plan, belief: Belief, known: Known, rows: Chunk, view: str, question: str,
+              site: Any, table: jax.Array) -> jax.Array:
+    """The mean or the probabilities of a site, averaged over the joint states that it depends on;
+    "joint": the probabilities of these states."""
+    if question == "joint":
+        return table
+    if question == "mean" and site in plan.variables:  # a count that others depend on
+        values = plan.structure.sites[site].valued(jnp.asarray(plan.variables[site].values))
+        return jnp.tensordot(table, values.astype(table.dtype), 1)
+    at, count = rows_of_site(plan, rows, _first(site))
+    if view == PREDICTED:
+        at = _hidden(at, site)
+    along = means_along(plan, belief.params, known, rows, site, view)
+    if question == "probability":
+        return _probability(plan, belief, known, at, site, table, count, along)
+    return average(table, conditional(plan, belief.params, known, at, site, "mean", count, along))
 
 
 def states_and_log(plan: Plan, scope: tuple[str, ...], belief: Belief, known: Known,
@@ -229,7 +252,7 @@ def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array
     """log p(row | parameters), unseen discrete sites of the row summed out, for draws of the
     parameters, and of sites outside rows that the plan takes for given: (draws, chunks, b)."""
 
-    def one(draw):
+    def logs_at_draw(draw):
         at = known._replace(
             given={name: draw.get(name, value) for name, value in known.given.items()}
         )
@@ -239,7 +262,7 @@ def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array
             row_evidence(plan, params, at, natural, rows), rows.weights.shape
         ))
 
-    return jax.lax.map(one, draws)
+    return jax.lax.map(logs_at_draw, draws)
 
 
 @functools.partial(jit, static_argnames=("plan", "names"), seldom=ASKED)
@@ -249,7 +272,7 @@ def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
     chunks, b, *cells)."""
     ask = tuple(("mean", name) for name in names)
 
-    def one(draw):
+    def values_at_draw(draw):
         at = known._replace(
             given={name: draw.get(name, value) for name, value in known.given.items()}
         )
@@ -258,4 +281,4 @@ def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
             name: value for (_, name), value in _answer(plan, ask, belief, at, rows, ALL)[1].items()
         })
 
-    return jax.lax.map(one, draws)
+    return jax.lax.map(values_at_draw, draws)

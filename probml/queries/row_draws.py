@@ -15,9 +15,9 @@ import numpy as np
 from probml.device import layout, load
 from probml.device.rows import Known, Resident
 from probml.errors import quoted
-from probml.evidence import carried
+from probml.evidence import row_coordinates
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 from probml.queries import asking, drawing
@@ -78,7 +78,7 @@ def within(fit: Fitted, draws: Mapping[str, Any], sampled: Mapping[str, np.ndarr
     fixed = {name: plan.cells(name, value.reshape(-1, *value.shape[2:])).reshape(
         *value.shape[:2], *sites[name].along(held.steps)) if name in plan.variables else value
         for name, value in found.items()}
-    fixed = {name: np.stack([fit.data.kept(name, one) for one in value])
+    fixed = {name: np.stack([fit.data.with_observed_codes(name, one) for one in value])
              for name, value in fixed.items()} | dict(sampled)
     computed = tuple(name for name in names if name in fit.structure.deterministics)
     out = {name: fixed[name] for name in names if name in fixed}
@@ -106,13 +106,14 @@ def _loaded(value: np.ndarray, rows: Resident, order: np.ndarray | None) -> jax.
 def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Resident, keys) -> dict[str, jax.Array]:
     """Joint states and numbers of every row, given each draw: name → (draws, chunks, b, ...)."""
 
-    def one(pair):
+    def draw_rows(pair):
         draw, key = pair
         at = known._replace(given={n: draw.get(n, value) for n, value in known.given.items()})
         belief = Belief({name: draw[name] for name in plan.free}, None, {})
-        return drawing.drawn_once(plan, belief, at, carried.placed(plan, rows, draw), key)[1]
+        return drawing.drawn_once(plan, belief, at, row_coordinates.placed(plan, rows, draw),
+                                  key)[1]
 
-    return jax.lax.map(one, (draws, keys))
+    return jax.lax.map(draw_rows, (draws, keys))
 
 
 @functools.partial(jit, static_argnums=(0, 1, 8, 9), seldom=ASKED)
@@ -120,7 +121,7 @@ def _computed(structure, names: tuple[str, ...], draws: Mapping, given: Mapping,
               columns: Mapping, inputs: Mapping, keys, n: int, steps: int | None):
     """What the function computes in rows, at every draw: name → (draws, n, *cells)."""
 
-    def one(pair):
+    def compute_at_draw(pair):
         draw, own, key = pair
         every = {name: jnp.broadcast_to(value, (n, *jnp.shape(value)))
                  for name, value in draw.items()}
@@ -128,4 +129,4 @@ def _computed(structure, names: tuple[str, ...], draws: Mapping, given: Mapping,
         made = simulate_rows(structure, every, rest, own, columns, inputs, key, n, steps)
         return {name: made[name] for name in names}
 
-    return jax.lax.map(one, (draws, fixed, keys))
+    return jax.lax.map(compute_at_draw, (draws, fixed, keys))

@@ -193,7 +193,7 @@ class _Form:
         for name in level.values:
             self.writers[name] = self._valued(name, inner, name in level.seen)
         for name in level.likelihood:
-            self.writers[name] = _plain("likelihood", name, inner)
+            self.writers[name] = _likelihood_writer("likelihood", name, inner)
         for name in level.inputs:
             self.writers[name] = self._indexed(name, inner)
 
@@ -208,7 +208,7 @@ class _Form:
             raise DataError(f"model '{self.model}': expected a row as name → value, with "
                             f"{list(self.writers)}, got {row!r:.60}")
         unknown = next((name for name, value in row.items() if name not in self.writers and not (
-            name in self.plan.structure.sites and _nothing(value))), None)
+            name in self.plan.structure.sites and _is_unobserved(value))), None)
         if unknown is not None:
             raise DataError(f"model '{self.model}': '{unknown}' was not in the example, which had "
                             f"{list(self.writers)}")
@@ -232,7 +232,8 @@ class _Form:
     def _coded(self, name: str, key: int, place: int, inner: bool) -> Callable:
         def write(chunk: Chunk, value: Any) -> None:
             at = _steps(chunk) if inner else chunk
-            at.codes[key][0, 0, place] = -1 if _hidden(value) else self._code(name, _one(value))
+            at.codes[key][0, 0, place] = -1 if _hidden(value) else self._code(name,
+                                                                              _to_scalar(value))
 
         return write
 
@@ -279,9 +280,9 @@ class _Form:
         def write(chunk: Chunk, value: Any) -> None:
             if value is None:
                 raise DataError(f"the input '{name}' is missing")
-            if lookup is not None and _one(value) not in lookup:
+            if lookup is not None and _to_scalar(value) not in lookup:
                 raise DataError(f"'{name}' must be one of {list(lookup)}, got {value!r}")
-            code = value if lookup is None else lookup[_one(value)]
+            code = value if lookup is None else lookup[_to_scalar(value)]
             at = _steps(chunk) if inner else chunk
             target = at.inputs[name][0, 0]
             numbers = _numbers(name, code)
@@ -303,7 +304,8 @@ class _Form:
             raise DataError(f"'{name}' must lie in {low} … {high}, got {numbers.tolist()}")
 
 
-def _plain(kind: str, name: str, inner: bool) -> Callable:
+def _likelihood_writer(kind: str, name: str, inner: bool) -> Callable:
+    """A function that writes label probabilities of a site into a chunk of one row."""
     def write(chunk: Chunk, value: Any) -> None:
         at = _steps(chunk) if inner else chunk
         target = getattr(at, kind)[name]
@@ -332,17 +334,17 @@ def _steps(chunk: Chunk) -> Chunk | None:
 
 
 def _hidden(value: Any) -> bool:
-    value = _one(value)
+    value = _to_scalar(value)
     return value is None or isinstance(value, float | np.floating) and value != value
 
 
-def _nothing(value: Any) -> bool:
-    """Whether nothing is seen of a site: as if it were not named."""
+def _is_unobserved(value: Any) -> bool:
+    """Whether every cell of a site is missing."""
     return all(map(_hidden, np.ravel(np.asarray(value, object))))
 
 
-def _one(value: Any) -> Any:
-    """A cell, also where it came as a row of one."""
+def _to_scalar(value: Any) -> Any:
+    """A cell as a Python number, also where it came as an array of one."""
     if isinstance(value, list | tuple | np.ndarray) and np.size(value) == 1:
         value = np.ravel(np.asarray(value, object))[0]
     return value.item() if isinstance(value, np.generic) else value

@@ -20,8 +20,8 @@ from probml.errors import ModelError, Refusal
 from probml.families import registry
 from probml.language.language import LONGEST, Bound, chains_of, whole_steps
 from probml.language.measured import as_sites
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.numerics.transfer import random_key
 from probml.structure import deterministics
 from probml.structure.recorder import log_weight_of, peel, rows_frame
@@ -81,7 +81,7 @@ def _completed(distribution, value, data, mask):
 def simulate_rows(structure, params, given, fixed, columns, inputs, key, n, steps=None):
     sites = structure.unfolded(steps)
 
-    def one(params, fixed, columns, inputs, key):
+    def simulate_row(params, fixed, columns, inputs, key):
         held = {**params, **given, **fixed}
         held = {k: sites[k].place(v) if k in sites else v for k, v in held.items()}
         seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m))
@@ -95,7 +95,7 @@ def simulate_rows(structure, params, given, fixed, columns, inputs, key, n, step
         return own | ({LOG_WEIGHT: fill.log} if structure.losses else {})
 
     keys = jax.random.split(key, n)
-    return jax.vmap(one, axis_size=n)(params, fixed, columns, inputs, keys)
+    return jax.vmap(simulate_row, axis_size=n)(params, fixed, columns, inputs, keys)
 
 
 def input_rows(model: Bound, inputs: Mapping[str, Any], rows: int | None) -> tuple[dict, int]:
@@ -132,8 +132,9 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
         if raw.values.dtype.kind == "f":
             deny(~np.isfinite(raw.values), f"the input '{name}'", raw.values, "finite",
                  hint="Missing values of inputs are not inferred: fill the cell.")
-    structure = kinds.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
-                                                 for name, raw in raws.items()})
+    structure = kinds.structure_for_inputs(model, raws, {},
+                                           {name: (raw.values.shape[1:], raw.values.dtype.kind)
+                                                              for name, raw in raws.items()})
     arrays |= coding.read(structure, raws, {}, {}, coding.REFUSE).values
     structure.need_likelihood("simulate")
     if structure.penalties:
@@ -157,11 +158,11 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
 def _simulate_whole(structure, inputs, key, n, steps, outside):
     sites = structure.unfolded(steps)
     return {k: sites[k].collect(v, n) if sites[k].rows else v
-            for k, v in _whole(structure, {}, inputs, key, n, steps).items()
+            for k, v in _run_function(structure, {}, inputs, key, n, steps).items()
             if sites[k].rows or outside}
 
 
-def _whole(structure, held, inputs, key, n, steps):
+def _run_function(structure, held, inputs, key, n, steps):
     """One run of the function for n rows, the sites `held` at their values: every site in NumPyro's
     layout."""
     fill = _Fill(held, {}, key, structure.sites)
@@ -181,14 +182,14 @@ def simulate_draws(structure, names, draws, given, inputs, key, n, count, steps=
     """
     sites = structure.unfolded(steps)
 
-    def one(pair):
+    def simulate_at_draw(pair):
         draw, key = pair
         held = {name: sites[name].place(jnp.asarray(value))
                 for name, value in {**draw, **given}.items()}
-        values = _whole(structure, held, inputs, key, n, steps)
+        values = _run_function(structure, held, inputs, key, n, steps)
         return {name: sites[name].collect(values[name], n) for name in names}
 
-    return jax.lax.map(one, (draws, jax.random.split(key, count)))
+    return jax.lax.map(simulate_at_draw, (draws, jax.random.split(key, count)))
 
 
 @functools.partial(jit, static_argnums=(0, 1, 5, 6, 7), seldom=ASKED)
@@ -202,8 +203,8 @@ def simulate_sets(structure, names, given, inputs, key, count, n, steps=None):
     sites = structure.unfolded(steps)
     held = {name: sites[name].place(jnp.asarray(value)) for name, value in given.items()}
 
-    def one(key):
-        values = _whole(structure, held, inputs, key, n, steps)
+    def simulate_set(key):
+        values = _run_function(structure, held, inputs, key, n, steps)
         return {name: sites[name].collect(values[name], n) for name in names}
 
-    return jax.vmap(one)(jax.random.split(key, count))
+    return jax.vmap(simulate_set)(jax.random.split(key, count))

@@ -13,8 +13,8 @@ import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.elimination import host
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.plan.plan import Plan
 from probml.queries.parts import Belief, parts_of
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import jax
 
+from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ASKED
 from probml.structure.structure import Structure
 
 

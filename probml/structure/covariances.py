@@ -9,7 +9,7 @@ import numpy as np
 from probml.jaxpr import levels
 from probml.jaxpr.program import evaluate
 from probml.language.gaussian_chain import semidefinite
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.structure import Structure
 
 COVARIANCE = "covariance_matrix"

@@ -83,8 +83,8 @@ class Index(NamedTuple):
         return tuple(dict.fromkeys((axis.parameter, axis.axis) for axis in self.axes))
 
     @property
-    def words(self) -> str:
-        """What it indexes, for messages."""
+    def description(self) -> str:
+        """The parameters that it indexes, for messages."""
         return ", ".join(f"{name} (axis {axis})" for name, axis in self.parameters) or "an array"
 
 
@@ -146,10 +146,10 @@ def facts(programs: Programs, sites: Mapping[str, Site], specs: Sequence[tuple])
     return Facts(out, tuple(formulas.values()))
 
 
-def standing(programs: Programs, sites: Mapping[str, Site],
-             name: str) -> list[tuple[frozenset[Label], ...]]:
+def parameter_axes(programs: Programs, sites: Mapping[str, Site],
+                   name: str) -> list[tuple[frozenset[Label], ...]]:
     """Of each result of a site's program, or of the value of a deterministic: for each axis, the
-    axes of parameters whose entries stand along it, (parameter, axis, shift).
+    axes of parameters that run along it, (parameter, axis, shift).
 
     Cost: one pass over the program, no array computation.
     """

@@ -29,8 +29,8 @@ class _Closed:
         """What its cells and its defaults hold, and which cells these are."""
         function = self.function
         own = {i: value for i, value in _cells(function).items() if _reaches(value)}
-        return (tuple(map(_opened, own.values())), _opened(function.__defaults__),
-                _opened(function.__kwdefaults__)), (function, tuple(own))
+        return (tuple(map(_as_tree, own.values())), _as_tree(function.__defaults__),
+                _as_tree(function.__kwdefaults__)), (function, tuple(own))
 
 
 def _again(how: tuple, held: tuple) -> Callable:
@@ -54,7 +54,7 @@ class _Partial:
         own = self.whole
         parts = ((own.__func__, own.__self__) if isinstance(own, MethodType)
                  else (own.func, own.args, own.keywords))
-        return tuple(map(_opened, parts)), type(own)
+        return tuple(map(_as_tree, parts)), type(own)
 
 
 def _bound(kind: type, parts: tuple) -> Callable:
@@ -76,8 +76,8 @@ class _ByAttributes:
         held = vars(self.whole)
         arrays = [name for name, value in held.items() if _reaches(value)]
         rest = tuple((name, value) for name, value in held.items() if name not in arrays)
-        return tuple(_opened(held[name]) for name in arrays), (type(self.whole), tuple(arrays),
-                                                               rest)
+        return tuple(_as_tree(held[name]) for name in arrays), (type(self.whole), tuple(arrays),
+                                                                rest)
 
 
 def _unflatten(how: tuple, arrays: tuple) -> Any:
@@ -108,8 +108,8 @@ def _compiled(value: Any) -> bool:
             and isinstance(getattr(value, "__wrapped__", None), FunctionType))
 
 
-def _inside(value: Any) -> Iterable[Any] | None:
-    """What a value holds; None where it is of no kind that is looked into."""
+def _contents(value: Any) -> Iterable[Any] | None:
+    """The values inside a value; None where its kind is not searched."""
     if isinstance(value, FunctionType):
         return (*_cells(value).values(), value.__defaults__, value.__kwdefaults__)
     if isinstance(value, MethodType):
@@ -131,7 +131,7 @@ def _reaches(value: Any, seen: tuple[int, ...] = ()) -> bool:
         return True
     if id(value) in seen:
         return False
-    own, seen = _inside(value), (*seen, id(value))
+    own, seen = _contents(value), (*seen, id(value))
     return _of_object(value, seen) if own is None else any(_reaches(each, seen) for each in own)
 
 
@@ -163,27 +163,27 @@ def _hides(value: Any, seen: tuple[int, ...] = ()) -> bool:
     if id(value) in seen:
         return False
     if isinstance(value, (*_HOLDERS, Mapping, list, tuple)):
-        return any(_hides(each, (*seen, id(value))) for each in _inside(value) or ())
+        return any(_hides(each, (*seen, id(value))) for each in _contents(value) or ())
     return (callable(value) and not isinstance(value, type | jax.Array | Constraint)
             and _reaches(value))
 
 
-def _opened(value: Any) -> Any:
+def _as_tree(value: Any) -> Any:
     """A value as a tree whose leaves are arrays, or itself."""
     if isinstance(value, FunctionType) and _reaches(value):
         return _Closed(value)
     if isinstance(value, _FUNCTIONS) and _reaches(value):
         return _Partial(value)
     if _compiled(value) and _reaches(value):
-        return _opened(value.__wrapped__)
+        return _as_tree(value.__wrapped__)
     if isinstance(value, _HOLDERS):
         return _ByAttributes(value) if _hides(value) else value
     if not _reaches(value):
         return _Still(value)
     if type(value) in (list, tuple):
-        return type(value)(map(_opened, value))
+        return type(value)(map(_as_tree, value))
     if type(value) is dict:
-        return {name: _opened(each) for name, each in value.items()}
+        return {name: _as_tree(each) for name, each in value.items()}
     return value
 
 

@@ -23,7 +23,8 @@ def portrait(structure: Structure, programs: bool) -> dict[str, Any]:
         programs: also what the function computes, which is compared under the same versions of JAX
             and NumPyro alone: others may trace it otherwise.
     """
-    out: dict[str, Any] = {"sites": {name: _said(site) for name, site in structure.named.items()}}
+    out: dict[str, Any] = {"sites": {name: _describe_site(site) for name,
+                                     site in structure.named.items()}}
     if programs:
         out |= {"by": traced_by(), "programs": {name: _program(structure, name)
                                                 for name in structure.named}}
@@ -64,7 +65,7 @@ def _size(numbers: Sequence[float]) -> float:
     return min(1e-3, max(map(abs, numbers), default=0.0))
 
 
-def _said(site: Site) -> dict[str, Any]:
+def _describe_site(site: Site) -> dict[str, Any]:
     return {"distribution": site.kind, "place": "rows" if site.rows else "no rows",
             "shape": list(site.cells), "parents": sorted((*site.parents, *site.inputs))}
 

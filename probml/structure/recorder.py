@@ -79,28 +79,13 @@ class _Recorder(Messenger):
 
     def process_message(self, msg: dict) -> None:
         name, where = msg.get("name"), f"model '{self.model.name}', site '{msg.get('name')}'"
-        if msg["type"] == "plate" and msg["args"][1] not in (None, msg["args"][0]):
-            raise ModelError(
-                f"{where}: a plate with subsample_size is not supported; use the whole plate; "
-                f"engines have batch_rows= instead"
-            )
+        if msg["type"] == "plate":
+            self._number_plate(msg, where)
         if msg["type"] == "param":
             raise ModelError(f'{where}: numpyro.param has no prior here; write sample("{name}", '
                              f'dist.ImproperUniform(...)) or any prior')
         if msg["type"] == "control_flow":
-            if not self.model.whole:
-                raise ModelError(f"{where}: numpyro scan and cond are not supported inside a model "
-                                 f"with rows()")
-            # the sites of its steps: at their values, or, as long as nobody knows these, at draws
-            values = self.values
-            msg["kwargs"]["substitute_stack"].append(
-                ("substitute", lambda s: None if s["is_observed"] else values.get(s["name"]))
-            )
-            if msg["kwargs"]["rng_key"] is None:
-                msg["kwargs"]["rng_key"] = jax.random.key(0)
-        # whatever a scope has named it
-        if msg["type"] == "plate" and self.index is not None and msg["args"][0] == len(self.index):
-            msg["value"] = self.index
+            self._substitute_in_steps(msg, where)
         if msg["type"] == "prng_key":
             raise ModelError(
                 f"model '{self.model.name}': numpyro.prng_key() draws random numbers outside the "
@@ -108,8 +93,33 @@ class _Recorder(Messenger):
                 'site, sample("name", ...), or pass fixed numbers as an input'
             )
         computed = msg["type"] == deterministics.KIND and name not in dict(self.model.interventions)
-        if not computed and msg["type"] != "sample":
-            return
+        if computed or msg["type"] == "sample":
+            self._check_name(name, where, computed)
+            (self._record_computed if computed else self._record_sample)(msg, name, where)
+
+    def _number_plate(self, msg: dict, where: str) -> None:
+        """The plate of rows, whatever a scope has named it, has the rows' own numbers."""
+        if msg["args"][1] not in (None, msg["args"][0]):
+            raise ModelError(
+                f"{where}: a plate with subsample_size is not supported; use the whole plate; "
+                f"engines have batch_rows= instead"
+            )
+        if self.index is not None and msg["args"][0] == len(self.index):
+            msg["value"] = self.index
+
+    def _substitute_in_steps(self, msg: dict, where: str) -> None:
+        """The sites of a loop's steps at their values, or at draws while these are unknown."""
+        if not self.model.whole:
+            raise ModelError(f"{where}: numpyro scan and cond are not supported inside a model "
+                             f"with rows()")
+        values = self.values
+        msg["kwargs"]["substitute_stack"].append(
+            ("substitute", lambda s: None if s["is_observed"] else values.get(s["name"]))
+        )
+        if msg["kwargs"]["rng_key"] is None:
+            msg["kwargs"]["rng_key"] = jax.random.key(0)
+
+    def _check_name(self, name: Any, where: str, computed: bool) -> None:
         if not isinstance(name, str):
             raise ModelError(f"model '{self.model.name}': a site is named {name!r}: expected text, "
                              f"such as sample(\"mean\", ...)")
@@ -123,13 +133,15 @@ class _Recorder(Messenger):
                 f"with NaN where they are missing, "
                 f'fit({{"{name}": jnp.where(mask, values, jnp.nan)}})'
             )
-        if computed:
-            if not isinstance(msg["value"], jax.Array | np.ndarray | np.generic | int | float):
-                got = type(msg["value"]).__name__
-                raise ModelError(f"{where} ({deterministics.KIND}): expected one array, got {got}; "
-                                 f"give each array a separate name")
-            self.computed[name] = msg
-            return
+
+    def _record_computed(self, msg: dict, name: str, where: str) -> None:
+        if not isinstance(msg["value"], jax.Array | np.ndarray | np.generic | int | float):
+            got = type(msg["value"]).__name__
+            raise ModelError(f"{where} ({deterministics.KIND}): expected one array, got {got}; "
+                             f"give each array a separate name")
+        self.computed[name] = msg
+
+    def _record_sample(self, msg: dict, name: str, where: str) -> None:
         if msg.get("scale") is not None:
             raise ModelError(f"{where}: handlers.scale is not supported inside a model; use "
                              f"fit(..., weights=...) for row weights")
@@ -145,16 +157,7 @@ class _Recorder(Messenger):
                 f'fit({{"{name}": values}})'
             )
         fn = msg["fn"] = _along_time(msg)
-        if isinstance(peel(fn)[0], dist.Delta):
-            raise ModelError(
-                f"{where} (Delta): a value that is computed from others is not a random variable: "
-                f"write numpyro.deterministic(\"{name}\", value)"
-            )
-        if (loose := _loose(peel(fn)[0])) is not None:
-            kind, name, value = loose
-            how = WRITE * isinstance(value, list | tuple)
-            raise ModelError(f"{where} ({kind}): {name} is {value!r:.60}, expected a number or an "
-                             f"array, as in NumPyro{how}")
+        _check_distribution(fn, name, where)
         dtype = int if domains.of(domains.of_values(fn)).discrete else float
         shape = fn.batch_shape + (() if isinstance(fn, dist.Unit) else fn.event_shape)
         msg["value"] = self.values[name] if name in self.values else jnp.zeros(
@@ -163,6 +166,20 @@ class _Recorder(Messenger):
         if name in self.lows:
             msg["value"] = msg["value"] + self.lows[name]
         self.messages[name] = msg
+
+
+def _check_distribution(fn: dist.Distribution, name: str, where: str) -> None:
+    """Refuse a distribution without a density, and parameters that are no numbers."""
+    if isinstance(peel(fn)[0], dist.Delta):
+        raise ModelError(
+            f"{where} (Delta): a value that is computed from others is not a random variable: "
+            f"write numpyro.deterministic(\"{name}\", value)"
+        )
+    if (loose := _loose(peel(fn)[0])) is not None:
+        kind, parameter, value = loose
+        how = WRITE * isinstance(value, list | tuple)
+        raise ModelError(f"{where} ({kind}): {parameter} is {value!r:.60}, expected a number or an "
+                         f"array, as in NumPyro{how}")
 
 
 WRITE = ": write jnp.array([...])"

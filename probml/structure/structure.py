@@ -196,14 +196,14 @@ class Structure:
             program, takes = self.programs[name]
             layout: list[str] = []
 
-            def ends(*values):
+            def support_bounds(*values):
                 distribution = self.distribution(name, dict(zip(takes, values, strict=True)))
                 bounds = domains.of(distribution.support).bounds
                 layout[:] = list(bounds)
                 return [jnp.asarray(bound) for bound in bounds.values()]
 
-            closed = jaxpr_of(ends)(*(jax.ShapeDtypeStruct(a.shape, a.dtype)
-                                            for a in program.in_avals))
+            closed = jaxpr_of(support_bounds)(*(jax.ShapeDtypeStruct(a.shape, a.dtype)
+                                                      for a in program.in_avals))
             needs = levels.dependencies(closed)
             parts = [levels.restrict(closed, [i]) for i in range(len(layout))]
             found = {end: (part, tuple(takes[t] for t in at))

@@ -2,11 +2,10 @@
 
 import copyreg
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ from probml.jaxpr.memo import memo
 from probml.jaxpr.program import evaluate, jaxpr_of
 from probml.language.language import Bound
 from probml.language.settings import freeze
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.checks import by_use, check_rows, check_steps
 from probml.structure.possible import check_chains, check_covariances
 from probml.structure.recorder import peel, run_of
@@ -86,22 +85,56 @@ def structure_of(model: Bound, specs: Mapping[str, tuple]) -> Structure:
 @memo(256)
 def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
     found, declared, computed = sites_of(model, specs, x64, 1)
-    if not found:
-        raise ModelError(f"model '{model.name}' has no sample sites")
-    for name, site in found.items():
-        if math.prod(site.shape) > LARGEST:
-            raise ModelError(f"model '{model.name}': a value of '{name}' has shape {site.shape}, "
-                             f"more than {LARGEST:,} numbers: bind smaller sizes")
+    _check_sizes(model, found)
     inputs = input_specs(specs, 1)
     if any(site.chain for site in found.values()):
         some, _, longer = sites_of(model, specs, x64, SOME)
         found, computed = timed(model, found, some), timed(model, computed, longer)
+    traced = _traced(model, found, inputs, {})
+    found = _listed(model, found, traced)
+    lows = {name: site.low for name, site in found.items() if site.low}
+    if lows:  # once more: from here on the function is given codes
+        traced = _traced(model, found, inputs, lows)
+    sites, programs = _connect_sites(traced, found, computed)
+    computed = {name: sites.pop(name) for name in computed}
+    _check_parents(model, sites)
+    if not model.whole:
+        check_rows(model, found, inputs, traced.closed)
+    if declared:
+        check_steps(model, sites, computed, specs, traced.closed)
+    structure = Structure(model, sites, programs, specs, declared[0] if declared else None,
+                          computed)
+    check_chains(structure, {})
+    check_covariances(structure, {})
+    return structure
+
+
+class _Traced(NamedTuple):
+    """One program of all arguments of all sites.
+
+    Attributes:
+        closed: values of the sites and inputs → the results, and behind them the bounds of `ended`.
+        names: of its inputs: sites, then inputs, each sorted, as a pytree of dicts has them.
+        layout: (site, argument) of each result.
+        ended: the discrete sites without states whose supports have bounds.
+        depends: of each result the inputs on which it depends.
+    """
+
+    closed: Any
+    names: list[str]
+    layout: list[tuple[str, str]]
+    ended: list[str]
+    depends: list
+
+
+def _traced(model: Bound, found: Mapping[str, Site], inputs: Mapping[str, Any],
+            lows: Mapping[str, int]) -> _Traced:
     values = {name: jax.ShapeDtypeStruct(site.shape, dtype_of(site))
               for name, site in found.items()}
     layout: list[tuple[str, str]] = []
     ended: list[str] = []
 
-    def outputs(values, inputs, lows):
+    def outputs(values, inputs):
         layout.clear()
         ended.clear()
         flat, tail = [], []
@@ -110,7 +143,7 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
             for key, value in site_of(model, name, msg)[1].items():
                 layout.append((name, key))
                 flat.append(jnp.asarray(value))
-            ends = (finite.ends(peel(msg["fn"])[0]) if found[name].discrete
+            ends = (finite.integer_range(peel(msg["fn"])[0]) if found[name].discrete
                     and found[name].states is None else None)
             if ends is not None:
                 ended.append(name)
@@ -120,15 +153,15 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
             flat.append(jnp.asarray(msg["value"]))
         return flat + tail
 
-    closed = jaxpr_of(functools.partial(outputs, lows={}))(values, inputs)
-    depends = levels.dependencies(closed)
-    found = _listed(model, found, closed, depends, ended)
-    lows = {name: site.low for name, site in found.items() if site.low}
-    if lows:  # once more: from here on the function is given codes
-        closed = jaxpr_of(functools.partial(outputs, lows=lows))(values, inputs)
-        depends = levels.dependencies(closed)
-    # pytree order of dicts is by sorted key, sites before inputs
-    names = [*sorted(values), *sorted(inputs)]
+    closed = jaxpr_of(outputs)(values, inputs)
+    return _Traced(closed, [*sorted(values), *sorted(inputs)], layout, ended,
+                   levels.dependencies(closed))
+
+
+def _connect_sites(traced: _Traced, found: Mapping[str, Site], computed: Mapping[str, Site]
+            ) -> tuple[dict[str, Site], dict[str, tuple]]:
+    """The sites with their parents, inputs and the uses of parameters, and each site's program."""
+    closed, names, layout, _, depends = traced
     # what is measured of the rows is known to every engine, as an input is
     tracked = {i: name for i, name in enumerate(names) if name in found and not found[name].rows
                and not found[name].discrete and found[name].measure is None}
@@ -147,7 +180,19 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
             inputs=tuple(names[i] for i in needs if names[i] not in found),
             uses={layout[i][1]: uses[i] for i in positions},
         )
-    computed = {name: sites.pop(name) for name in computed}
+    return sites, programs
+
+
+def _check_sizes(model: Bound, found: Mapping[str, Site]) -> None:
+    if not found:
+        raise ModelError(f"model '{model.name}' has no sample sites")
+    for name, site in found.items():
+        if math.prod(site.shape) > LARGEST:
+            raise ModelError(f"model '{model.name}': a value of '{name}' has shape {site.shape}, "
+                             f"more than {LARGEST:,} numbers: bind smaller sizes")
+
+
+def _check_parents(model: Bound, sites: Mapping[str, Site]) -> None:
     for site in sites.values():
         for parent in site.parents:
             if sites[parent].rows and not site.rows:
@@ -155,14 +200,6 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
                     f"model '{model.name}', site '{site.name}' is outside rows() but depends on "
                     f"'{parent}' inside it: move it inside rows()"
                 )
-    if not model.whole:
-        check_rows(model, found, inputs, closed)
-    if declared:
-        check_steps(model, sites, computed, specs, closed)
-    found = Structure(model, sites, programs, specs, declared[0] if declared else None, computed)
-    check_chains(found, {})
-    check_covariances(found, {})
-    return found
 
 
 # a structure travels as what it is traced from: its programs hold functions
@@ -173,17 +210,15 @@ def _again(model: Bound, specs: tuple) -> Structure:
     return _trace(model, specs, bool(jax.config.jax_enable_x64))
 
 
-def _listed(model: Bound, found: Mapping[str, Site], closed, depends: list,
-            ended: list[str]) -> dict[str, Site]:
-    """The sites, told how many values their supports have, as far as these depend on nothing:
-    bounds are the last outputs of `closed`."""
-    out, first = dict(found), len(closed.out_avals) - 2 * len(ended)
-    for i, name in enumerate(ended):
+def _listed(model: Bound, found: Mapping[str, Site], traced: _Traced) -> dict[str, Site]:
+    """The sites, with the finite lists of values of those whose bounds are constants."""
+    out, first = dict(found), len(traced.closed.out_avals) - 2 * len(traced.ended)
+    for i, name in enumerate(traced.ended):
         at = [first + 2 * i, first + 2 * i + 1]
-        if any(depends[k] for k in at):
+        if any(traced.depends[k] for k in at):
             continue
         with evaluated():  # numbers, also within somebody's trace
-            low, high = evaluate(levels.restrict(closed, at)[0])
+            low, high = evaluate(levels.restrict(traced.closed, at)[0])
         values = finite.listed(np.asarray(low), np.asarray(high))
         if values is not None:
             states = None if found[name].count else values[1]

@@ -14,17 +14,17 @@ from probml.testing.comparing import (
     GRIDS,
     SINGLE,
     at,
-    begun,
     digits,
-    few,
+    fit_at_truth,
     fitted,
-    known,
     runs_away,
     same,
+    short_fit,
+    starting_point,
     states_of,
 )
 from probml.testing.recipe import INDEXES, counted, finite
-from probml.testing.recipe import told as doubled
+from probml.testing.recipe import computed_value as doubled
 
 # discrete without bound: no mean here
 UNTOLD = ("poisson", "counts", "geometric", "negative", "inflated", "rates", "zeros")
@@ -43,7 +43,7 @@ def counted_twice(case: Case) -> None:
     weights = np.arange(case.rows) % 3.0
     twice = np.repeat(np.arange(case.rows), np.arange(case.rows) % 3)
     more = {name: np.asarray(value)[twice] for name, value in case.data.items()}
-    for engine, start in ((Exact(), None), (MAP(), begun(case))):
+    for engine, start in ((Exact(), None), (MAP(), starting_point(case))):
         try:
             one = fitted(case, engine, case.data, start, weights)
             other = fitted(case, engine, more, start)
@@ -80,7 +80,7 @@ def sampled_alike(case: Case) -> None:
 
 def computed(case: Case) -> None:
     """A deterministic of a site has the mean of what it computes, or its value."""
-    fit, data, right = known(case)
+    fit, data, right = fit_at_truth(case)
     for name, site in case.sites.items():
         shown = np.asarray(data.get(name, np.nan), float)
         if not site.get("tells") or case.hidden.get(name) == SOFT:
@@ -96,9 +96,9 @@ def computed(case: Case) -> None:
 
 def singly(case: Case) -> None:
     """A few steps of EM in float32 end where those in float64 do."""
-    if (fit := few(case)) is None:
+    if (fit := short_fit(case)) is None:
         return
-    start = begun(case)  # in double: single would draw others
+    start = starting_point(case)  # in double: single would draw others
     with jax.enable_x64(False):
         other = fitted(case, FEW, case.data, start)
     if other.status == fit.status and not runs_away(fit):  # which single leaves at its least number
@@ -108,7 +108,7 @@ def singly(case: Case) -> None:
 def asked(case: Case) -> None:
     """One question asked in several ways: of all rows and of one, compiled, in a table, of pairs of
     steps, of the distribution of what is filled in."""
-    fit, data, right = known(case)
+    fit, data, right = fit_at_truth(case)
     for name, site in case.sites.items():
         if site["kind"] == "chain" and name in right.states:
             hot = right.states[name][..., None] == np.arange(site["states"])  # (joint, steps, k)
@@ -118,7 +118,8 @@ def asked(case: Case) -> None:
         if case.hidden.get(name) in (ABSENT, PART) and right.mean(name).ndim == 1:
             shown = np.asarray(data.get(name, np.full(case.rows, np.nan)), float)
             hole = np.isnan(shown)
-            if not hole.any() or case.sites[name]["kind"] in UNTOLD or _beside(case, name):
+            if not hole.any() or case.sites[name]["kind"] in UNTOLD or _has_coupled_tails(case,
+                                                                                          name):
                 continue
             got = np.asarray(fit.conditional(data, name).mean, float)
             same(got[hole], right.mean(name)[hole], f"the mean of conditional of '{name}'",
@@ -131,9 +132,9 @@ def asked(case: Case) -> None:
         same(got, right.evidence[0], "log_prob of a row, compiled", digits(case))
 
 
-def _beside(case: Case, name: str) -> bool:
-    """Whether a number that is no normal given another unseen number is looked at together with
-    that one: nodes in two directions do not follow the tails of powers that these have."""
+def _has_coupled_tails(case: Case, name: str) -> bool:
+    """Whether a number that is not normal is observed together with another latent number: nodes in
+    two directions do not follow the tails of powers that these have."""
     site = case.sites[name]
     return digits(case) > CLOSE and any(
         case.hidden.get(other) in (ABSENT, PART) and not finite(case.sites[other])
@@ -141,7 +142,7 @@ def _beside(case: Case, name: str) -> bool:
         if other in case.sites)
 
 
-def told(case: Case) -> None:
+def array_types(case: Case) -> None:
     """Arrays of whatever type, of JAX's, in lists, are the numbers that they hold."""
     if not case.data:
         return

@@ -16,14 +16,14 @@ from probml.testing.case import SOFT, Case
 from probml.testing.comparing import (
     CLOSE,
     SINGLE,
-    begun,
     digits,
-    few,
+    fit_at_truth,
     fitted,
-    known,
     read,
     rises,
     same,
+    short_fit,
+    starting_point,
     states_of,
     true,
 )
@@ -35,7 +35,7 @@ APART = 6.0  # standard errors that a mean of draws may lie away
 
 def density(case: Case) -> None:
     """log_prob is the log of the sum over all joint states; log_joint adds the prior."""
-    fit, data, right = known(case)
+    fit, data, right = fit_at_truth(case)
     close = digits(case)
     same(fit.log_prob(data), right.evidence, "log_prob", close)
     same(fit.log_joint(data), right.total, "log_joint", close)
@@ -43,7 +43,7 @@ def density(case: Case) -> None:
 
 def probabilities(case: Case) -> None:
     """predict_proba is each state's share of the joint states."""
-    fit, data, right = known(case)
+    fit, data, right = fit_at_truth(case)
     for name in right.states:
         k = states_of(case, name)
         same(fit.predict_proba(data, name), right.marginal(name, k),
@@ -52,7 +52,7 @@ def probabilities(case: Case) -> None:
 
 def decoding(case: Case) -> None:
     """decode finds a joint state of which none is more probable."""
-    fit, data, right = known(case)
+    fit, data, right = fit_at_truth(case)
     if not right.states or case.outside or right.means and any(
             np.isnan(data.get(n, np.nan)).any() for n in right.means if n in read(case)):
         return
@@ -69,7 +69,7 @@ def decoding(case: Case) -> None:
 def imputation(case: Case) -> None:
     """impute fills numbers and counts by their means, states by one of which none is more
     probable."""
-    fit, data, right = known(case)
+    fit, data, right = fit_at_truth(case)
     filled = fit.impute(data)
     for name in right.means:
         same(filled[name], right.mean(name), f"impute of '{name}'", 10 * digits(case))
@@ -86,8 +86,8 @@ def imputation(case: Case) -> None:
 
 def single(case: Case) -> None:
     """float32 has the digits that it promises."""
-    _, data, right = known(case)
-    point = begun(case)  # in double: single would draw others
+    _, data, right = fit_at_truth(case)
+    point = starting_point(case)  # in double: single would draw others
     with jax.enable_x64(False):
         got = case.model.at(point).log_prob(data)
     same(got, right.evidence, "log_prob in float32", SINGLE)
@@ -95,7 +95,7 @@ def single(case: Case) -> None:
 
 def learning(case: Case) -> None:
     """EM's history is the objective at its parameters, and does not fall."""
-    if (fit := few(case)) is None:
+    if (fit := short_fit(case)) is None:
         return
     rises(fit, "EM's objective")
     if not case.nested:  # whose effects are integrated out
@@ -109,9 +109,9 @@ def likely(case: Case) -> None:
     if not case.learnt or not case.data or case.nested:
         return
     rises(fitted(case, EM(max_iterations=4, restarts=1, hard=True, tolerance=0.0), case.data,
-                 begun(case)), "hard EM's objective")
+                 starting_point(case)), "hard EM's objective")
     fit = fitted(case, EM(max_iterations=3, restarts=1, prior=False, tolerance=0.0,
-                          accelerate=False), case.data, begun(case))
+                          accelerate=False), case.data, starting_point(case))
     rises(fit, "EM's likelihood")
     if not all(np.isfinite(value).all() for value in fit.point.values()):
         assert any(found.code is Code.SEPARATION for found in fit.warnings), (
@@ -126,7 +126,7 @@ def likely(case: Case) -> None:
 
 def exactly(case: Case) -> None:
     """Of one parameter, Exact's evidence is p(data, parameter) / p(parameter | data)."""
-    params, right = case.drawn[0], known(case)[2]
+    params, right = case.drawn[0], fit_at_truth(case)[2]
     if len(params) != 1 or not case.data or case.outside:
         return
     fit = fitted(case, Exact(), case.data, None)
@@ -140,7 +140,7 @@ def outside(case: Case) -> None:
     if not case.outside or set(case.drawn[0]) != set(case.outside) or not case.data:
         return
     fit = fitted(case, Exact(), case.data, None)
-    same(fit.log_evidence, known(case)[2].total, "Exact's evidence of finite parameters",
+    same(fit.log_evidence, fit_at_truth(case)[2].total, "Exact's evidence of finite parameters",
          digits(case))
 
 
@@ -160,7 +160,7 @@ def bounds(case: Case) -> None:
 
 def together(case: Case) -> None:
     """joint is what two sites have in common."""
-    fit, data, right = known(case)
+    fit, data, right = fit_at_truth(case)
     names = [name for name in right.states if right.states[name].ndim == 1][:2]
     if len(names) == 2:
         k = states_of(case, names[0]), states_of(case, names[1])
@@ -169,7 +169,7 @@ def together(case: Case) -> None:
 
 def acted(case: Case) -> None:
     """do sets a site in every row, and learns nothing of what causes it."""
-    fit, data, _ = known(case)
+    fit, data, _ = fit_at_truth(case)
     name = next((name for name, site in case.sites.items() if finite(site)
                  and not timed(site, case.sites) and site.get("layout", "scalar") == "scalar"
                  and case.hidden.get(name) != SOFT), None)
@@ -185,7 +185,7 @@ def acted(case: Case) -> None:
 
 def drawn(case: Case) -> None:
     """What simulate(given=) draws has the means that brute force gives."""
-    fit, data, right = known(case)
+    fit, data, right = fit_at_truth(case)
     if not case.unseen and not any(n in case.hidden for n in right.means):
         return
     many = {name: np.repeat(np.asarray(value), MANY, 0) for name, value in data.items()}
@@ -214,11 +214,11 @@ def drawn(case: Case) -> None:
 
 CLAIMS: tuple[Callable[[Case], None], ...] = (
     density, probabilities, decoding, imputation, single, together, acted, invariants.filtered,
-    invariants.framed, invariants.spelled,
-    learning, invariants.order, invariants.weight, invariants.modes, invariants.kept,
+    invariants.data_frames, invariants.spelled,
+    learning, invariants.order, invariants.weight, invariants.modes, invariants.saving,
     invariants.parts, invariants.names, exactly, bounds, invariants.labelled, likely, outside,
     drawn, invariants.merged, invariants.unaided, invariants.sampled, agreements.counted_twice,
-    agreements.calibrated, agreements.singly, agreements.asked, agreements.told,
+    agreements.calibrated, agreements.singly, agreements.asked, agreements.array_types,
     agreements.computed, agreements.sampled_alike)
 
 

@@ -22,7 +22,7 @@ FEW = EM(max_iterations=4, accelerate=False, tolerance=0.0, restarts=1)
 
 
 @functools.lru_cache(maxsize=4)
-def known(case: Case) -> tuple[Fit, dict[str, Any], Truth]:
+def fit_at_truth(case: Case) -> tuple[Fit, dict[str, Any], Truth]:
     """(the fit at the drawn parameters, its data, what is true of them).
 
     Raises:
@@ -59,14 +59,15 @@ def true(case: Case, params: Mapping[str, Any], data: Mapping[str, Any] | None =
                   for joint in itertools.product(*sizes)})
 
 
-def few(case: Case, data: Any = None, weights: Any = None) -> Fit | None:
-    """A few steps of EM from the drawn parameters; None where there is nothing to learn."""
+def short_fit(case: Case, data: Any = None, weights: Any = None) -> Fit | None:
+    """A fit by a few steps of EM from the drawn parameters; None where there is nothing to
+    learn."""
     if not case.learnt or not case.data:
         return None
-    return fitted(case, FEW, case.data if data is None else data, begun(case), weights)
+    return fitted(case, FEW, case.data if data is None else data, starting_point(case), weights)
 
 
-def begun(case: Case) -> dict[str, Any]:
+def starting_point(case: Case) -> dict[str, Any]:
     """Where a fit starts: the drawn parameters."""
     return {name: value for name, value in case.drawn[0].items() if name not in case.outside}
 
@@ -110,8 +111,8 @@ def digits(case: Case) -> float:
     return GRIDS if rough or kinds - {"normal", "multivariate", "walk"} else CLOSE
 
 
-def alike(one: Fit, other: Fit | None, what: str) -> None:
-    """Two fits that are to be one."""
+def assert_same_fit(one: Fit, other: Fit | None, what: str) -> None:
+    """Two fits agree."""
     assert other is not None
     if runs_away(one) and runs_away(other):
         return

@@ -25,8 +25,8 @@ import jax
 from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import Flaky, NoSuchExample
 
+from probml.numerics.compile_effort import EMITTERS
 from probml.numerics.kept import holding
-from probml.numerics.tiers import EMITTERS
 from probml.testing.case import Case
 from probml.testing.claims import CLAIMS, check
 from probml.testing.strategies import cases

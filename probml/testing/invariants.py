@@ -16,14 +16,14 @@ from probml.interface.loading import load
 from probml.testing.case import SOFT, Case
 from probml.testing.comparing import (
     CLOSE,
-    alike,
+    assert_same_fit,
     at,
-    begun,
     digits,
-    few,
+    fit_at_truth,
     fitted,
-    known,
     same,
+    short_fit,
+    starting_point,
     states_of,
 )
 from probml.testing.recipe import CHAINS, INDEXES, STEPS, counted, finite, timed
@@ -33,11 +33,11 @@ SHORT = (Laplace(), SVI(steps=5), NUTS(draws=4, warmup=4, chains=1))
 
 def order(case: Case) -> None:
     """Rows in another order, and sites in another order, give the same fit."""
-    if (fit := few(case)) is None or _kinked(case):
+    if (fit := short_fit(case)) is None or _kinked(case):
         return
     turned = {name: np.asarray(value)[::-1] for name, value in reversed(case.data.items())}
-    other = few(case, turned)
-    alike(fit, other, "rows in reverse")
+    other = short_fit(case, turned)
+    assert_same_fit(fit, other, "rows in reverse")
     same(fit.log_prob(case.data), np.asarray(other.log_prob(turned))[::-1],
          "log_prob of rows in reverse", 1e-7)
 
@@ -56,11 +56,11 @@ def _unseen(case: Case, name: str, rows: int) -> bool:
 
 def weight(case: Case) -> None:
     """A row of weight 2 is that row twice; a row of weight 0, or of nothing seen, is none."""
-    if (fit := few(case, weights=np.arange(case.rows) % 3.0)) is None:
+    if (fit := short_fit(case, weights=np.arange(case.rows) % 3.0)) is None:
         return
     twice = np.repeat(np.arange(case.rows), np.arange(case.rows) % 3)
     doubled = {n: np.asarray(v)[twice] for n, v in case.data.items()}
-    alike(fit, few(case, doubled), "weight 2")
+    assert_same_fit(fit, short_fit(case, doubled), "weight 2")
     if not case.inputs and not case.nested and SOFT not in case.hidden.values():
         more = {n: np.concatenate([np.asarray(v, float), np.full_like(v[:1], np.nan, float)])
                 for n, v in case.data.items()}
@@ -74,7 +74,7 @@ def modes(case: Case) -> None:
         return
     try:
         fit = fitted(case, EM(restarts=1, max_iterations=3000, tolerance=1e-12), case.data,
-                     begun(case))
+                     starting_point(case))
         other = fitted(case, MAP(), case.data, dict(fit.point))
     except Refusal:
         return
@@ -85,9 +85,9 @@ def modes(case: Case) -> None:
         assert gain < 1e-3 * (1 + abs(fit.history[-1])), f"MAP's optimum is {gain:.3g} above EM's"
 
 
-def kept(case: Case) -> None:
+def saving(case: Case) -> None:
     """What was saved and loaded, or pickled, answers as before."""
-    if (fit := few(case)) is None:
+    if (fit := short_fit(case)) is None:
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fit"
@@ -95,12 +95,12 @@ def kept(case: Case) -> None:
         again = load(path, case.model)
     for other in (again, pickle.loads(pickle.dumps(fit))):
         np.testing.assert_array_equal(fit.log_prob(case.data), other.log_prob(case.data))
-        alike(fit, other, "saved and loaded")
+        assert_same_fit(fit, other, "saved and loaded")
 
 
 def parts(case: Case) -> None:
     """Rows that are read in parts, some at a time, give what rows in memory give."""
-    if (fit := few(case)) is None or _kinked(case):
+    if (fit := short_fit(case)) is None or _kinked(case):
         return
     cuts = [0, 1, case.rows // 2, case.rows]
     if any(timed(site, case.sites) and _unseen(case, name, 1) for name, site in case.sites.items()):
@@ -110,7 +110,7 @@ def parts(case: Case) -> None:
         for low, high in itertools.pairwise(cuts):
             yield {name: np.asarray(value)[low:high] for name, value in case.data.items()}
 
-    alike(fit, few(case, read), "rows in batches")
+    assert_same_fit(fit, short_fit(case, read), "rows in batches")
     same(fit.log_prob(read), fit.log_prob(case.data), "log_prob of rows in batches", 1e-7)
 
 
@@ -133,7 +133,7 @@ def labelled(case: Case) -> None:
     indexes = [name for name in INDEXES if name in case.inputs]
     if not indexes:
         return
-    fit, data, _ = known(case)
+    fit, data, _ = fit_at_truth(case)
     words = {name: ("none", "one", "two")[: INDEXES[name]] for name in indexes}
     codes = {name: tuple(range(1, 1 + INDEXES[name])) for name in indexes}
     for what, labels in (("in words", words), ("from 1", codes)):
@@ -169,7 +169,7 @@ def spelled(case: Case) -> None:
         same(got, p.max(-1), f"p of the word that predict says of '{name}'", CLOSE)
 
 
-def framed(case: Case) -> None:
+def data_frames(case: Case) -> None:
     """Columns of a table, of whatever kind, are the arrays that they hold."""
     if not case.data or any(np.ndim(value) != 1 for value in case.data.values()) or any(
             site["kind"] in CHAINS for site in case.sites.values()):  # no column holds a sequence
@@ -251,7 +251,7 @@ def unaided(case: Case) -> None:
             fit = fitted(case, engine, case.data, None)
         except Refusal:
             continue
-        _sound(fit, case)
+        _assert_finite(fit, case)
         if isinstance(engine, EM | MAP) and not case.nested and len(fit.history):
             same(fit.log_joint(case.data), fit.history[-1],
                  f"{type(engine).__name__}'s history against log_joint", 1e-6)
@@ -263,7 +263,7 @@ def sampled(case: Case) -> None:
     if not case.learnt or not case.data:
         return
     fit = fitted(case, SHORT[case.seed % len(SHORT)], case.data, None)
-    _sound(fit, case)
+    _assert_finite(fit, case)
     if not case.nested and not case.outside:
         same(fit.log_prob(case.data, plug_in=True), case.model.at(dict(fit.point)).log_prob(
             case.data), "log_prob(plug_in=True)", 1e-7)
@@ -272,8 +272,8 @@ def sampled(case: Case) -> None:
          CLOSE)
 
 
-def _sound(fit: Fit, case: Case) -> None:
-    """Numbers that are numbers, and words of how it ended."""
+def _assert_finite(fit: Fit, case: Case) -> None:
+    """All numbers of a fit are finite, and its status is a text."""
     assert isinstance(fit.status, str) and fit.status
     repr(fit), fit.summary()
     for name, value in {**fit.params, "log_prob": fit.log_prob(case.data)}.items():

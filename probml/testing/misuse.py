@@ -77,15 +77,15 @@ def misused(name: str, call: Callable[..., Any], arguments: Mapping[str, Any],
         for given, value in odd().items():
             if random.random() >= share:
                 continue
-            what = judged(lambda args: call(**args), {**arguments, argument: value})
+            what = find_fault(lambda args: call(**args), {**arguments, argument: value})
             if what is not None and not (usual and what == UNKNOWN):
                 yield Fault(name, argument, given, what)
 
 
-def judged(call: Callable[[Any], Any], value: Any) -> str | None:
+def find_fault(call: Callable[[Any], Any], value: Any) -> str | None:
     """What is wrong with how a call answers; None: nothing."""
     before = _streams()
-    found = _judged(call, value)
+    found = _fault_of_call(call, value)
     closed = [name for name in before if name not in _streams()]
     return f"the call has closed {closed[0]}" if closed else found
 
@@ -101,7 +101,7 @@ def _streams() -> list[str]:
     return found
 
 
-def _judged(call: Callable[[Any], Any], value: Any) -> str | None:
+def _fault_of_call(call: Callable[[Any], Any], value: Any) -> str | None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:

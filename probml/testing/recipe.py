@@ -102,11 +102,11 @@ def generated(recipe, x, group, t, unit):
             if not site.get("outside"):
                 values[name] = _draw(site, sites, tables[name], values, given)
                 if site.get("tells"):
-                    deterministic(f"{name}_told", told(values[name]))
+                    deterministic(f"{name}_told", computed_value(values[name]))
 
 
-def told(value: Any) -> Any:
-    """What a site with `tells` computes of its value."""
+def computed_value(value: Any) -> Any:
+    """The value of a deterministic site that depends on a site with `tells`."""
     return 2.0 * value + 1.0
 
 
@@ -116,7 +116,8 @@ def _tables(site: Mapping, sites: Mapping, rng: np.random.Generator) -> dict[str
     over = tuple(states(sites[parent]) for parent in site.get("parents", ()))
     if site["kind"] == "chain":
         k = site["states"]
-        out = {"initial": _argument(site, "initial", "simplex", _still(site, sites), k, rng),
+        out = {"initial": _argument(site, "initial", "simplex", _row_parent_states(site, sites), k,
+                                    rng),
                "transition": _argument(site, "transition", "simplex", (*over, k), k, rng)}
         return out | ({"+t": rng.normal(0.0, 1.0, k)} if "t" in site.get("adds", ()) else {})
     if site["kind"] == "walk":
@@ -142,8 +143,9 @@ def _tables(site: Mapping, sites: Mapping, rng: np.random.Generator) -> dict[str
     return out
 
 
-def _still(site: Mapping, sites: Mapping) -> tuple[int, ...]:
-    """The states of a chain's parents that its first step looks at: those that belong to a row."""
+def _row_parent_states(site: Mapping, sites: Mapping) -> tuple[int, ...]:
+    """The numbers of states of a chain's parents on which its first step depends: those that belong
+    to a row."""
     return tuple(states(sites[parent]) for parent in site.get("parents", ())
                  if sites[parent]["kind"] != "chain")
 

@@ -68,7 +68,7 @@ def _site(draw: st.DrawFn, name: str, before: list[dict], learn: bool,
         above = [one["name"] for one in able if one.get("outside")][:1]
         return site | {"outside": True} | ({"parents": above} if above else {}) | _learnt(
             draw, list(own.arguments), "", learn)
-    parents = [hub] if hub else _some(draw, [one["name"] for one in able], 2)
+    parents = [hub] if hub else _draw_subset(draw, [one["name"] for one in able], 2)
     stepped = [p for p in parents if timed(known[p], known)]
     plated = [p for p in parents if known[p].get("layout") == "plate"]
     parents = [] if stepped and plated or plated and own.width else parents
@@ -110,7 +110,7 @@ def _chain(draw: st.DrawFn, site: dict[str, Any], before: list[dict],
     able = [one["name"] for one in before if one["kind"] == "chain" or finite(one)
             and one.get("layout", "scalar") == "scalar"
             and not timed(one, {other["name"]: other for other in before})]
-    parents = _some(draw, able, 1) if draw(st.booleans()) else []
+    parents = _draw_subset(draw, able, 1) if draw(st.booleans()) else []
     if parents:
         site["parents"] = parents
     if draw(st.integers(0, 3)) == 0:
@@ -118,7 +118,7 @@ def _chain(draw: st.DrawFn, site: dict[str, Any], before: list[dict],
     return site | _learnt(draw, ["initial", "transition"], "", learn)
 
 
-def _some(draw: st.DrawFn, names: list[str], most: int) -> list[str]:
+def _draw_subset(draw: st.DrawFn, names: list[str], most: int) -> list[str]:
     return draw(st.lists(st.sampled_from(names), max_size=most, unique=True)) if names else []
 
 
@@ -132,7 +132,7 @@ def _added(draw: st.DrawFn, site: dict, before: list[dict], layout: str,
     can = ["x", *INDEXES, *(["t"] if stepped else []), *numbers]
     if layout in PLATED:
         can = [name for name in can if name not in known or not timed(known[name], known)]
-    adds = _some(draw, can, 2)
+    adds = _draw_subset(draw, can, 2)
     if not adds:
         return {}
     bends = any(name in known for name in adds) and draw(st.integers(0, 5)) == 0
@@ -145,7 +145,7 @@ def _taken(draw: st.DrawFn, how: str, before: list[dict], known: dict) -> dict[s
     can = [one["name"] for one in before if one["kind"] not in CHAINS
            and KINDS[one["kind"]].lies == lies and one.get("layout", "scalar") == "scalar"
            and not timed(one, known) and "unit" not in one]
-    found = _some(draw, can, 1)
+    found = _draw_subset(draw, can, 1)
     return {"takes": found[0]} if found else {}
 
 

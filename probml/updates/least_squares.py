@@ -64,7 +64,7 @@ def root(plan: Plan, block: Block, params: Mapping, known: Known, rows: Rows) ->
         fixed = {**params, **known.given}
         masks = chunk.seen.get(name, jnp.ones(chunk.values[name].shape, bool))
 
-        def one(varying, x, seen, weight):
+        def residuals_and_slopes(varying, x, seen, weight):
             def residual(c):
                 arguments = plan.structure.cells(name,
                                                  {**fixed, **varying, **unpack(params, block, c)})
@@ -75,8 +75,9 @@ def root(plan: Plan, block: Block, params: Mapping, known: Known, rows: Rows) ->
 
             return -jax.jacfwd(residual)(here), residual(here)
 
-        slope, left = jax.vmap(one)(row_environment(plan, known, chunk, name), chunk.values[name],
-                                    masks, chunk.weights)
+        slope, left = jax.vmap(residuals_and_slopes)(row_environment(plan, known, chunk, name),
+                                                     chunk.values[name],
+                                                     masks, chunk.weights)
         return jnp.concatenate([slope.reshape(-1, here.size), left.reshape(-1, 1)], 1)
 
     def add(total, chunk):

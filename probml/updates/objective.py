@@ -10,8 +10,8 @@ from probml.device.rows import Known, Rows, Summary
 from probml.evidence.expected import Expected
 from probml.evidence.passes import over_responsible
 from probml.evidence.surrogates import Settings, row_surrogate, surrogate
+from probml.factors.affine_predictors import weighed_hessian
 from probml.factors.prior import log_prior, outside
-from probml.factors.straight import weighed_hessian
 from probml.jaxpr.opened.backward import gradient, value_and_gradient
 from probml.plan.plan import Plan
 from probml.plan.strands import columns

@@ -28,7 +28,7 @@ from probml.numerics.optimum import (
     negligible,
     separable,
 )
-from probml.numerics.process.plain import traced_once
+from probml.numerics.process.inline_calls import traced_once
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
 from probml.updates.objective import Objective
@@ -120,7 +120,7 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
     params = objective.params
     rowwise = any(block.rowwise for block in stage)
 
-    groups = _alike(params, stage)
+    groups = _bundled_blocks(params, stage)
     names = {name for block in stage for name in block.names}
 
     def together(places):
@@ -207,7 +207,7 @@ def ahead(params: Mapping, stage, natural) -> dict[str, jax.Array]:
 def _led(params: Mapping, stage, natural, where: Callable) -> dict[str, jax.Array]:
     """where(form, natural, c, event) of each block, those alike as one, as parameters."""
     out, of = {}, {block.names: found for block, found in zip(stage, natural, strict=True)}
-    for alike in _alike(params, stage):
+    for alike in _bundled_blocks(params, stage):
         (first, *_), bundle = alike
         leaves = {key: {b.names[0]: of[b.names][key] for b in alike[0]} for key in of[first.names]}
         joined = {key: bundle.join(values) for key, values in leaves.items()}
@@ -216,8 +216,8 @@ def _led(params: Mapping, stage, natural, where: Callable) -> dict[str, jax.Arra
     return out
 
 
-def _alike(params: Mapping, stage) -> list[tuple[list[Block], Bundle]]:
-    """Blocks of one form and one kind of value, to be treated as one."""
+def _bundled_blocks(params: Mapping, stage) -> list[tuple[list[Block], Bundle]]:
+    """Blocks of one form and one kind of value, to be updated together."""
     groups: dict = {}
     for block in stage:
         shape = params[block.names[0]].shape

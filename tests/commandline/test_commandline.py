@@ -264,8 +264,8 @@ def test_the_report_and_the_versions_are_written(place):
 
 def test_numbers_have_no_digits_that_single_precision_did_not_know():
     single = np.array([0.1, 0.3], np.float32)
-    assert files.plain(single) == [0.1, 0.3] and files.plain(single[1]) == 0.3
-    assert files.plain(pd.DataFrame({"a": single})) == [{"a": 0.1}, {"a": 0.3}]
+    assert files.to_json(single) == [0.1, 0.3] and files.to_json(single[1]) == 0.3
+    assert files.to_json(pd.DataFrame({"a": single})) == [{"a": 0.1}, {"a": 0.3}]
 
 
 def test_a_terminal_has_colours_where_there_is_rich(monkeypatch, capsys):

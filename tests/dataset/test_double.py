@@ -185,7 +185,7 @@ def test_numbers_that_float32_does_not_hold_are_known_before_anything_is_fitted(
     x, y = rng.normal(size=(2, 50))
 
     def lost(x, y):
-        return digits.lost(read.read(line(), {"x": x, "y": y}))
+        return digits.find_precision_loss(read.read(line(), {"x": x, "y": y}))
 
     far = np.where(np.arange(50) % 5, y + 1e9, np.nan)
     assert lost(x, y) is None and lost(x + 1000, y - 1000) is None
@@ -210,7 +210,7 @@ def test_shares_next_to_one_have_the_density_of_double(single, kind):
     with jax.enable_x64():
         right = shares().at({"a": 1.5}).log_prob({"x": x})
     np.testing.assert_allclose(found, right, rtol=1e-6)
-    assert digits.lost(read.read(shares(), {"x": x[[0, 2, 3]]})) is None
+    assert digits.find_precision_loss(read.read(shares(), {"x": x[[0, 2, 3]]})) is None
 
 
 def test_what_lies_far_from_zero_is_fitted_and_asked_in_double(single):
@@ -246,8 +246,8 @@ def test_weights_that_count_many_rows_are_done_in_double():
             sample("face", dist.Categorical(share))
 
     held = read.read(rolls(), {"face": np.arange(3)})
-    assert digits.lost(held._replace(weights=np.array([1.0, 9e3, 2.0]))) is None
-    found = digits.lost(held._replace(weights=np.array([1.0, 2.5e9, 2.0])))
+    assert digits.find_precision_loss(held._replace(weights=np.array([1.0, 9e3, 2.0]))) is None
+    found = digits.find_precision_loss(held._replace(weights=np.array([1.0, 2.5e9, 2.0])))
     assert found == "a weight of a row has too little precision: its counts go up to 2,500,000,000"
 
 

@@ -11,7 +11,7 @@ from numpyro import plate, sample
 
 import probml
 from probml.dataset.read import read
-from probml.dataset.sources.parts import Reader, opened
+from probml.dataset.sources.parts import Reader, open_data
 from probml.dataset.sources.profile import joined
 from probml.errors import DataError
 
@@ -69,14 +69,14 @@ def none(values, kind):
 
 def read_again(model, source):
     """All that a pass over a source reads, in turn."""
-    held = opened(model, source)
-    return joined(list(Reader(held).pieces())), held
+    held = open_data(model, source)
+    return joined(list(Reader(held).batches())), held
 
 
 def same(one, other):
     assert one.labels == other.labels and one.pattern == other.pattern
     for name, column in other.table.columns.items():
-        np.testing.assert_allclose(one.table.columns[name].shown, column.shown, err_msg=name)
+        np.testing.assert_allclose(one.table.columns[name].values_or_nan, column.values_or_nan, err_msg=name)
     for name, column in other.table.inputs.items():
         np.testing.assert_allclose(one.table.inputs[name], column, err_msg=name)
 
@@ -120,10 +120,10 @@ def test_what_no_number_is_is_refused_by_file(tmp_path):
     days = pa.array([0, 1], pa.int32()).cast(pa.date32())
     pq.write_table(pa.table({"y": pa.array([0.5, 1.0]), "z": days}), tmp_path / "a.parquet")
     with pytest.raises(DataError, match=r"part 'a.parquet': 'z' must be numbers, labels or None, got 1970-01-01 in row 0"):
-        opened(columns(), ds.dataset(tmp_path))
+        open_data(columns(), ds.dataset(tmp_path))
     with pytest.raises(DataError, match="a.parquet': 'z' has dtype datetime64"):
         times = ds.dataset(tmp_path).scanner(columns={"z": ds.field("z").cast(pa.timestamp("ms"))})
-        opened(columns(), times)
+        open_data(columns(), times)
 
 
 def written(path, *files):
@@ -136,11 +136,11 @@ def test_types_that_differ_between_text_files_are_those_that_hold_all(tmp_path):
     empty, first = "y,z,count\n", "y,z,count\n1,red,3\n2,green,4\n"
     source = written(tmp_path, empty, first, "y,z,count\nfar,red,1\n")
     with pytest.raises(DataError, match=r"part '2.csv' has 'y' as string, and '1.csv' as int64: use one"):
-        opened(columns(), source)
+        open_data(columns(), source)
     source = written(tmp_path, empty, first, "y,z,count\n0.5,7,\n,7,5\n")  # 7 is a word where others are
     found, held = read_again(columns(), source)
-    np.testing.assert_array_equal(found.table.columns["y"].shown, [1.0, 2.0, 0.5, np.nan])
-    np.testing.assert_array_equal(found.table.columns["count"].shown, [3, 4, np.nan, 5])
+    np.testing.assert_array_equal(found.table.columns["y"].values_or_nan, [1.0, 2.0, 0.5, np.nan])
+    np.testing.assert_array_equal(found.table.columns["count"].values_or_nan, [3, 4, np.nan, 5])
     assert held.labels["z"] == ("7", "green", "red")
 
 
@@ -148,10 +148,10 @@ def test_a_file_that_cannot_be_read_is_named_with_the_row_from_which_on(tmp_path
     small = ds.CsvFileFormat(read_options=csv.ReadOptions(block_size=64))
     written(tmp_path, "y\n" + "1\n" * 40, "y\n" + "2\n" * 40 + "far\n" + "2\n" * 40, "y\n3\n")
     with pytest.raises(DataError, match=r"cannot be read after row \d+ of part '1.csv': .*'far'"):
-        opened(columns(), ds.dataset(tmp_path, format=small))
+        open_data(columns(), ds.dataset(tmp_path, format=small))
     (tmp_path / "1.csv").write_text("")
     with pytest.raises(DataError, match="part '1.csv' cannot be read: .*Empty CSV file"):
-        opened(columns(), ds.dataset(tmp_path, format="csv"))
+        open_data(columns(), ds.dataset(tmp_path, format="csv"))
 
 
 def test_a_scanner_of_some_columns_is_a_source_with_its_files(tmp_path):
@@ -160,14 +160,14 @@ def test_a_scanner_of_some_columns_is_a_source_with_its_files(tmp_path):
     ds.write_dataset(whole, tmp_path, format="parquet", partitioning=["year"], partitioning_flavor="hive")
     source = ds.dataset(tmp_path, format="parquet", partitioning="hive")
     with pytest.raises(DataError, match=r"part 'year=2020/part-0.parquet': columns: 'half' is neither"):
-        opened(columns(), source)
+        open_data(columns(), source)
     scanner = source.scanner(columns={"y": ds.field("half") * 2.0, "z": ds.field("year") - 2020})
     found, held = read_again(columns(), scanner)
-    np.testing.assert_allclose(found.table.columns["y"].shown, table["y"])
+    np.testing.assert_allclose(found.table.columns["y"].values_or_nan, table["y"])
     np.testing.assert_array_equal(found.table.columns["z"].values, np.repeat([0, 1], N // 2))
     assert held.survey.names[0].endswith("year=2020/part-0.parquet")
     with pytest.raises(DataError, match=r"year=2021/part-0.parquet': 'z' must be .* got 3 in row 0"):
-        opened(columns(), source.scanner(columns={"z": ds.field("year") - 2018}))
+        open_data(columns(), source.scanner(columns={"z": ds.field("year") - 2018}))
 
 
 def test_batches_without_rows_are_passed_over():
@@ -181,7 +181,7 @@ def test_batches_without_rows_are_passed_over():
         same(found, plain)
         assert held.survey.sizes == (12, 18)
     with pytest.raises(DataError, match="the source has no batches"):
-        opened(columns(), lambda: iter(parts[:1]))
+        open_data(columns(), lambda: iter(parts[:1]))
 
 
 def test_lists_in_rows_are_vectors_and_lists_along_time_sequences(tmp_path):
@@ -199,13 +199,13 @@ def test_lists_in_rows_are_vectors_and_lists_along_time_sequences(tmp_path):
     lists = pa.table({"x": pa.array([None if np.isnan(s).all() else s.tolist() for s in steps])})
     plain = read(walks(), {"x": steps}).trimmed()
     for table in (lists, lambda: iter([lists[:20], lists[20:]])):
-        held = opened(walks(), table)
+        held = open_data(walks(), table)
         assert held.steps == plain.steps == 5 and held.size == N
         np.testing.assert_array_equal(held.lengths, np.where(np.arange(N) == 2, 0, lengths))
         real = np.arange(5) < held.lengths[:, None]
-        np.testing.assert_array_equal(held.table.columns["x"].shown[real], plain.table.columns["x"].shown[real])
+        np.testing.assert_array_equal(held.table.columns["x"].values_or_nan[real], plain.table.columns["x"].values_or_nan[real])
     found, _ = read_again(walks(), lambda: iter([lists[:20], lists[20:]]))
-    np.testing.assert_array_equal(found.table.columns["x"].shown[real], plain.table.columns["x"].shown[real])
+    np.testing.assert_array_equal(found.table.columns["x"].values_or_nan[real], plain.table.columns["x"].values_or_nan[real])
 
 
 def test_answers_of_a_part_without_holes_leave_room_for_those_of_others(tmp_path):

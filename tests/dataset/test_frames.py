@@ -86,7 +86,7 @@ def test_states_with_labels_name_what_they_pick():
 
 def test_columns_are_coordinates_of_arviz():
     names = Dimensions(risks(), risks()._read(DATA))  # what to_arviz takes them from
-    (w,), (alpha,), (_, x) = names.outside("w"), names.outside("alpha"), names.covariate("x")
+    (w,), (alpha,), (_, x) = names.of_parameter("w"), names.of_parameter("alpha"), names.covariate("x")
     assert names.coords[w].tolist() == names.coords[x].tolist() == ["smoke", "age"]
     assert alpha == "wards" and names.coords[alpha].tolist() == ["D1", "D2", "D3"]
 
@@ -184,7 +184,7 @@ def test_single_numbers_are_told_by_their_shortest_decimals():
 
 def test_names_of_a_table_are_those_of_its_kind():
     assert frames.columns_of({"x": X, "y": Y}) == {"x": ("smoke", "age")}
-    assert frames.columns_of(X) == {} and frames.plain(X) is X
+    assert frames.columns_of(X) == {} and frames.to_pandas(X) is X
 
 
 @probml.model

@@ -163,7 +163,7 @@ def test_labels_of_parts_are_those_of_the_whole():
     assert naming.union([("b", "a"), ("c", "a")], True) == ("b", "a", "c")
     assert naming.filled(("a", "b"), 4) == ("a", "b", "state 2", "state 3")
     assert naming.filled((5, 2), 4) == (5, 2, "state 2", 3)
-    assert naming.shown(naming.filled(("a", "b"), 4), np.array([0, 2])) == ("a", "b", "state 2")
+    assert naming.without_padding(naming.filled(("a", "b"), 4), np.array([0, 2])) == ("a", "b", "state 2")
 
 
 def test_codes_of_a_fit_are_those_of_its_labels():

@@ -9,7 +9,7 @@ from numpyro import sample
 import probml
 from probml.dataset.moments import Moments
 from probml.dataset.read import read
-from probml.dataset.sources.parts import opened
+from probml.dataset.sources.parts import open_data
 from probml.dataset.sources.profile import KEPT, profile_of
 from probml.dataset.tables import Column
 
@@ -42,14 +42,14 @@ def cut(table: dict[str, np.ndarray], ends: list[int]) -> list[dict[str, np.ndar
 def test_profiles_of_parts_add_up_to_that_of_the_whole(seed):
     table, random = rows_of(60, seed), np.random.default_rng(seed)
     ends = sorted(random.choice(np.arange(1, 60), 4, replace=False).tolist())
-    held = opened(columns(), lambda: iter(cut(table, ends)))
+    held = open_data(columns(), lambda: iter(cut(table, ends)))
     whole, found = read(columns(), table), held.survey.profile
     assert found.rows == held.size == 60 and found.sizes == tuple(np.diff([0, *ends, 60]))
     assert held.pattern == whole.pattern and held.labels == whole.labels
     for name, column in whole.table.columns.items():
         own = held.table.columns[name]
         assert (own.seen is None) == (column.seen is None)
-        np.testing.assert_array_equal(own.shown, column.shown)
+        np.testing.assert_array_equal(own.values_or_nan, column.values_or_nan)
         np.testing.assert_allclose(own.values, column.values, rtol=1e-12)
     own = profile_of(whole).moments["x"]
     for one, other in zip(found.moments["x"], own, strict=True):
@@ -80,7 +80,7 @@ def test_a_cell_that_nobody_has_seen_lies_where_the_others_do():
 def test_a_sample_stands_for_many_rows_and_keeps_their_order():
     batch = KEPT // 2 + 1
     parts = [{"count": np.arange(i * batch, (i + 1) * batch)} for i in range(4)]
-    held = opened(columns(), lambda: iter(parts))
+    held = open_data(columns(), lambda: iter(parts))
     kept = held.table.columns["count"].values
     assert len(kept) == held.table.rows == KEPT and held.size == 4 * batch
     assert (np.diff(kept) > 0).all()

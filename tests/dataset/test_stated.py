@@ -11,7 +11,7 @@ from numpyro import plate, sample
 
 import probml
 from probml.dataset import read
-from probml.dataset.checks import stated
+from probml.dataset.checks import prior_data_conflict
 from user_models import CASES
 
 
@@ -55,7 +55,7 @@ def said(model, data):
     held = read.read(model, data).trimmed()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        stated.warn(held, held.plan())
+        prior_data_conflict.warn(held, held.plan())
     return [str(one.message) for one in caught]
 
 

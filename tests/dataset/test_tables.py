@@ -496,16 +496,16 @@ def test_whole_numbers_are_looked_at_in_pieces_as_at_once(monkeypatch):
     turned = np.asfortranarray(codes)
     for values in (codes, codes.astype(np.int32), codes.astype(np.uint8), codes.astype(float),
                    turned, codes[::2], codes < 2):
-        found = tables._whole(expected, values)
+        found = tables._read_integers(expected, values)
         assert found.dtype == np.int32 and found.flags.c_contiguous and (found == values).all()
     for wrong, at in ((-1, 31), (4, 49), (2**40, 7)):
         odd = codes.copy()
         odd[at, 1] = wrong
         with pytest.raises(DataError, match=f"row {at}, cell 1"):
-            tables._whole(expected, odd)
+            tables._read_integers(expected, odd)
     with pytest.raises(DataError, match="row 20"):
-        tables._whole(expected, np.where(np.arange(50)[:, None] == 20, 1.5, codes))
+        tables._read_integers(expected, np.where(np.arange(50)[:, None] == 20, 1.5, codes))
     counts = tables.Expected("n", True, None, (3,))
-    assert tables._whole(counts, codes + 2**40).dtype == np.int64
-    assert tables._whole(counts, codes).dtype == np.int32
+    assert tables._read_integers(counts, codes + 2**40).dtype == np.int64
+    assert tables._read_integers(counts, codes).dtype == np.int32
     assert cores.finite(codes.astype(float)) and not cores.finite(np.where(codes > 2, np.nan, 1.0))

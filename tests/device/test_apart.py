@@ -12,7 +12,7 @@ from numpyro import sample
 import probml
 from probml.dataset.source import Part, Source
 from probml.dataset.sources.chosen import split
-from probml.dataset.sources.parts import Reader, opened
+from probml.dataset.sources.parts import Reader, open_data
 from probml.errors import ModelError, Refusal
 
 N = 200
@@ -32,7 +32,7 @@ def cut(*ends):
 
 def rows_of(data, chosen, random=None):
     held = data._replace(survey=data.survey._replace(chosen=chosen))
-    pieces = Reader(held).pieces() if random is None else Reader(held).mixed(random)
+    pieces = Reader(held).batches() if random is None else Reader(held).mixed(random)
     return np.concatenate([piece.table.columns["x"].values for piece in pieces])
 
 
@@ -42,7 +42,7 @@ def test_which_rows_are_held_apart_depends_on_their_numbers_alone():
     np.testing.assert_array_equal(np.sort(np.r_[learnt.at(0, N), left.at(0, N)]), np.arange(N))
     assert set(left.at(0, N)) != set(split(N, 0.3, 6)[1].at(0, N))
     for parts in (cut(), cut(7, 8, 150), cut(100)):
-        data = opened(normal(), parts)
+        data = open_data(normal(), parts)
         np.testing.assert_array_equal(rows_of(data, left), X[left.at(0, N)])
         np.testing.assert_array_equal(rows_of(data, learnt), X[learnt.at(0, N)])
 
@@ -51,7 +51,7 @@ def test_row_groups_in_random_order_are_the_same_rows(tmp_path):
     pa, pq, ds = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet", ".dataset"))
     for i, part in enumerate(cut(90)()):
         pq.write_table(pa.table(part), tmp_path / f"{i}.parquet", row_group_size=20)
-    data = opened(normal(), ds.dataset(tmp_path))
+    data = open_data(normal(), ds.dataset(tmp_path))
     _, left = split(N, 0.3, 5)
     found = rows_of(data, left, np.random.default_rng(1))
     np.testing.assert_array_equal(np.sort(found), np.sort(X[left.at(0, N)]))
@@ -65,7 +65,7 @@ def test_row_groups_in_random_order_are_the_same_rows(tmp_path):
             yield Part("some", {"x": X})
 
     with pytest.raises(Refusal, match="batches have the name 'some', which no batch had before"):
-        rows_of(opened(normal(), Nameless()), left, np.random.default_rng(1))
+        rows_of(open_data(normal(), Nameless()), left, np.random.default_rng(1))
 
 
 @pytest.mark.filterwarnings("ignore:MAP of model:probml.ConvergenceWarning")

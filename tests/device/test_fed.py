@@ -9,10 +9,10 @@ from numpyro import sample
 
 import probml
 from coded import codes
-from probml.dataset.sources.parts import opened
+from probml.dataset.sources.parts import open_data
 from probml.device import streamed as streaming
 from probml.device.streamed import Cut, streamed
-from probml.numerics import tiers
+from probml.numerics import compile_effort
 from probml.numerics.outside import feeding
 
 N = 900
@@ -34,27 +34,27 @@ def parts():
 def test_chunks_of_a_feed_are_made_in_memory_of_those_before(monkeypatch):
     monkeypatch.setattr(streaming, "NUMBERS", 64)
     monkeypatch.setattr(streaming, "_shape", lambda most, rows, numbers: (2, 50))
-    data = opened(normal(), parts)
+    data = open_data(normal(), parts)
     cutter = Cut.of(data, data.plan())
-    for made, found in zip(cutter.read(), cutter.fed(), strict=True):
+    for made, found in zip(cutter.read(), cutter.read_with_buffers(), strict=True):
         jax.tree.map(np.testing.assert_array_equal, made, found)
-    places = [chunk.values["x"].ctypes.data for chunk in cutter.fed()]
+    places = [chunk.values["x"].ctypes.data for chunk in cutter.read_with_buffers()]
     assert len(places) == 9 and len(set(places)) == 3 and places[:6] == places[3:]
     kept = [chunk.values["x"].ctypes.data for chunk in list(cutter.read())]
     assert len(set(kept)) == 9
 
 
 def test_what_a_program_is_fed_counts_as_its_work():
-    data = opened(normal(), parts)
+    data = open_data(normal(), parts)
     feed, rows, _ = streamed(data, data.plan())
-    assert feeding.fed((rows,)) == 0  # nothing is open
+    assert feeding.count_fed_numbers((rows,)) == 0  # nothing is open
     with feed:
-        numbers = feeding.fed(({"rows": rows}, 1.0))
+        numbers = feeding.count_fed_numbers(({"rows": rows}, 1.0))
     assert N <= numbers <= 4 * N
     leaves = jax.tree.leaves(rows)
-    assert tiers.options(leaves, (), 1, numbers) is tiers.QUICK
-    assert tiers.options(leaves, (), 1, 1000 * numbers) is tiers.FULL
-    assert tiers.options(leaves, (), 1000, numbers) is tiers.FULL
+    assert compile_effort.options(leaves, (), 1, numbers) is compile_effort.QUICK
+    assert compile_effort.options(leaves, (), 1, 1000 * numbers) is compile_effort.FULL
+    assert compile_effort.options(leaves, (), 1000, numbers) is compile_effort.FULL
 
 
 @pytest.fixture

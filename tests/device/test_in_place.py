@@ -41,7 +41,7 @@ def test_a_pass_over_rows_where_they_lie_is_that_over_a_copy(monkeypatch, n, d, 
     plan = data.plan()
     found = in_place.long(data, plan, np.dtype(float))
     kinds = load.Kinds(np.dtype(float), np.dtype(int))
-    lay = in_place.lie(data, found, weights, 4, lambda part, own, shape: load.packed(
+    lay = in_place.place_in_memory(data, found, weights, 4, lambda part, own, shape: load.packed(
         part, plan, {}, own, shape, kinds))
     assert lay.inputs["x"].unsafe_buffer_pointer() == x.ctypes.data + -x.ctypes.data % 64
     assert lay.chunks == 5
@@ -72,9 +72,9 @@ def test_a_fit_to_rows_where_they_lie_is_that_to_a_copy(monkeypatch):
     y = (x @ np.linspace(-1, 1, 33) > 0.3).astype(int) ^ (x[:, 0] > 1)
     copied = LogisticRegression().fit(np.asfortranarray(x), y)
     seen = []
-    monkeypatch.setattr(load, "lie", lambda *given: seen.append(in_place.lie(*given)) or seen[-1])
+    monkeypatch.setattr(load, "place_in_memory", lambda *given: seen.append(in_place.place_in_memory(*given)) or seen[-1])
     lain = LogisticRegression().fit(x, y)
-    assert isinstance(seen[0], in_place.Lying)
+    assert isinstance(seen[0], in_place.InPlaceRows)
     # the curvature is that of other samples, so that the ends differ by what the tolerance leaves
 
     def height(estimator) -> float:

@@ -9,7 +9,7 @@ import pytest
 from numpyro import sample
 
 import probml
-from probml.dataset.sources.parts import opened
+from probml.dataset.sources.parts import open_data
 from probml.device import mixed as mixing
 from probml.device.streamed import streamed
 
@@ -35,7 +35,7 @@ def parts():
 
 def batches(source, seed, first=0, count=40):
     """(rows, weights) of batches, rows as they were given."""
-    data = opened(normal(), source, "w")
+    data = open_data(normal(), source, "w")
     plan = data.plan()
     feed, rows = mixing.mixed(data, plan, streamed(data, plan)[1], SIZE, seed)
     centre = data.survey.profile.moments["x"].mean
@@ -80,13 +80,13 @@ def test_row_groups_of_all_files_come_in_random_order(tmp_path):
     assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1])
     few = list(itertools.islice(source.filter(ds.field("x") < 30).to_batches(), 9))
     kept = sum(map(len, few))
-    data = opened(normal(), source.filter(ds.field("x") < 30), "w")
+    data = open_data(normal(), source.filter(ds.field("x") < 30), "w")
     assert data.size == kept == 30
 
 
 def test_a_source_that_has_other_rows_than_before_is_refused():
     there = [list(parts())]
-    data = opened(normal(), lambda: iter(there[0]), "w")
+    data = open_data(normal(), lambda: iter(there[0]), "w")
     feed, _ = mixing.mixed(data, data.plan(), streamed(data, data.plan())[1], SIZE, 0)
     there[0] = there[0][:-1]
     with feed, pytest.raises(probml.DataError, match="has changed .*: it had 103 rows and now has"):

@@ -8,7 +8,7 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.dataset.sources.parts import Reader, opened
+from probml.dataset.sources.parts import Reader, open_data
 from probml.dataset.sources.profile import joined
 from probml.dataset.sources.sequences import measured
 from small_models import network
@@ -81,19 +81,19 @@ KINDS = ("a network with holes and weights", "sequences", "labels of an index")
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_partition_in_any_order_is_read_as_one_table(kind):
     model, table, weights, _ = of(kind)
-    whole = opened(model, {name: list(column) for name, column in table.items()}, weights)
+    whole = open_data(model, {name: list(column) for name, column in table.items()}, weights)
     whole = measured(whole)
     for seed in range(8):
         parts, order = partition(table, seed)
-        held = opened(model, lambda parts=parts: iter(parts), weights)
-        found = joined(list(Reader(held).pieces()))
+        held = open_data(model, lambda parts=parts: iter(parts), weights)
+        found = joined(list(Reader(held).batches()))
         assert held.labels == whole.labels and held.pattern == whole.pattern and held.size == N
         assert held.steps == whole.steps and held.survey.profile.weight == pytest.approx(
             N if weights is None else table["times"].sum())
         own = whole.taken(order)
         real = None if own.lengths is None else np.arange(held.steps) < own.lengths[:, None]
         for name, column in own.table.columns.items():
-            mine, theirs = (c.shown if real is None else np.where(real, c.shown, 0.0)
+            mine, theirs = (c.values_or_nan if real is None else np.where(real, c.values_or_nan, 0.0)
                             for c in (found.table.columns[name], column))
             np.testing.assert_allclose(mine, theirs, err_msg=f"{name}, {seed}")
         for name, column in own.table.inputs.items():

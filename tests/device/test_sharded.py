@@ -54,7 +54,7 @@ def test_sums_answers_samples_and_batches_are_those_of_one_device():
 
 @jit
 def side_by_side(rows, powers):
-    return rows.beside(lambda p: rows.total(lambda some: some.weights @ jnp.abs(some.inputs["x"]) ** p), powers)
+    return rows.vmap_copies(lambda p: rows.total(lambda some: some.weights @ jnp.abs(some.inputs["x"]) ** p), powers)
 
 
 def test_runs_side_by_side_find_what_they_find_where_rows_are_held_once():

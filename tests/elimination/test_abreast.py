@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.elimination import abreast, buckets
+from probml.elimination import buckets, rows_last
 from probml.elimination.factor import Factor, product
 from probml.elimination.semiring import SUM
 
@@ -19,7 +19,7 @@ SIZE = {"a": 2, "b": 3, "c": 2, "d": 4, "e": 2, "f": 3}
                                               (np.float64, 1e-12, True)])
 def test_sums_with_rows_last_are_those_of_buckets(kind, near, sure):
     """sure: what is seen of a name is told to be an indicator."""
-    random, rows = np.random.default_rng(0), abreast.ROWS
+    random, rows = np.random.default_rng(0), rows_last.ROWS
     logs = [np.log(random.random((1 if i < 6 else rows, *(SIZE[u] for u in scope)))).astype(kind)
             for i, scope in enumerate(SCOPES)]
     logs[1][0, 0, 1] = -np.inf  # an impossible move, and a row that is impossible
@@ -40,20 +40,20 @@ def test_sums_with_rows_last_are_those_of_buckets(kind, near, sure):
 
         return jax.jit(jax.value_and_grad(total, has_aux=True))(logs)
 
-    assert abreast.fits(graph(logs), tuple(order))
-    found, told = both(abreast.sum_out), both(lambda f, o: buckets.sweep(f, o, SUM).left)
+    assert rows_last.fits(graph(logs), tuple(order))
+    found, told = both(rows_last.sum_out), both(lambda f, o: buckets.sweep(f, o, SUM).left)
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, near, near), found, told)
     assert not np.isfinite(found[0][1][3])
     assert found[0][1].dtype == kind
 
 
 def test_no_message_is_made_again_for_each_of_its_readers():
-    names, states, rows = "abcdefgh", 4, abreast.ROWS
+    names, states, rows = "abcdefgh", 4, rows_last.ROWS
     scopes = [*zip(names, names[1:], strict=False), *zip(names)]
 
     def total(logs):
         factors = [Factor(log, scope) for log, scope in zip(logs, scopes, strict=True)]
-        return product(abreast.sum_out(factors, tuple(names))).log.sum()
+        return product(rows_last.sum_out(factors, tuple(names))).log.sum()
 
     logs = [jnp.zeros((1 if len(scope) > 1 else rows, *[states] * len(scope))) for scope in scopes]
     told = jax.jit(jax.value_and_grad(total)).lower(logs).compile().cost_analysis()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from probml.elimination.chains import best as chain_best
-from probml.elimination.chains import pieces as chain_pieces
-from probml.elimination.chains import whole as chains
+from probml.elimination.chains import chain_sums as chains
+from probml.elimination.chains import long_chains as chain_pieces
 from probml.elimination.chains.arithmetic import Chain
 from probml.elimination.chains.walk import Pieces, Tables
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from probml.elimination.chains import best as chain_best
+from probml.elimination.chains import chain_sums as chains
 from probml.elimination.chains import paths as chain_paths
-from probml.elimination.chains import whole as chains
 from probml.elimination.chains.arithmetic import Chain
 
 ROWS, STEPS, OUTER, STATES = 3, 6, 2, 3

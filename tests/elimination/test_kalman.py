@@ -158,14 +158,14 @@ def test_lanes_that_are_seen_alike_share_their_covariances(blocks):
     apart = dataclasses.replace(alike, covariance=np.repeat(alike.covariance, lanes, -1), **{
         name: np.broadcast_to(leaf, (T, *leaf.shape[1:-1], lanes)) for name, leaf in one.items()
         if name != "value"})
-    assert alike.shared and not apart.alike
+    assert alike.shared and not apart.is_lane_invariant
     if blocks > 1:
         alike, apart = (dataclasses.replace(
             told, blocks=blocks, mean=np.repeat(told.mean, blocks, -1),
             covariance=np.repeat(apart.covariance, blocks, -1),
             **{name: cut(leaf) if len(leaf := getattr(told, name)) > 1 else leaf
                for name in TIMED[:-1]}) for told in (alike, apart))
-        assert alike.alike and not alike.shared
+        assert alike.is_lane_invariant and not alike.shared
     weight = random.normal(size=lanes)
     total = jax.jit(jax.value_and_grad(lambda told: (kalman_evidence.evidence(told) * weight).sum(),
                                        allow_int=True))
@@ -203,7 +203,7 @@ def test_wide_priors_keep_their_digits_in_single_precision():
 def test_paths_of_blocks_are_paths_of_whole_sequences(whole):
     blocks = in_blocks(whole)
     for name in TIMED[:-1]:
-        np.testing.assert_array_equal(getattr(kalman_paths.whole(blocks), name),
+        np.testing.assert_array_equal(getattr(kalman_paths.merge_blocks(blocks), name),
                                       getattr(whole, name))
     path = jax.jit(kalman_paths.wandering)(whole, jax.random.key(0))
     np.testing.assert_array_equal(kalman_paths.in_blocks(path, BLOCKS), cut(path))

@@ -16,7 +16,7 @@ from coded import codes
 from compilations import counted
 from probml.engines import nuts
 from probml.engines.sampling import places
-from probml.engines.sampling.verdict import judged
+from probml.engines.sampling.verdict import diagnose_chains
 from probml.engines.start import begin
 from probml.numerics.curvature import Frame, Starts
 from probml.posteriors import diagnostics
@@ -147,17 +147,17 @@ def test_a_chain_that_never_moves_is_said():
     z = RANDOM.normal(size=(4, 400, 2))
     stats = {"diverging": np.zeros((4, 400), bool), "steps": np.full((4, 400), 7),
              "log_density": RANDOM.normal(size=(4, 400)), "energy": RANDOM.normal(size=(4, 400))}
-    good = judged({"v": z}, z, stats, 0.8, 10)
+    good = diagnose_chains({"v": z}, z, stats, 0.8, 10)
     assert good.findings == [] and not good.steep and not good.short
     z[:, :, 1] = 1e-9  # all of them, so that they agree
-    still = judged({"v": z}, z, stats, 0.8, 10)
+    still = diagnose_chains({"v": z}, z, stats, 0.8, 10)
     assert "chain 1, 2, 3, 4 never moved" in still.findings[0].problem and still.steep and still.short
 
 
 def test_a_mode_that_a_chain_leaves_before_the_second_run_is_not_forgotten():
     peaks = np.array([-4.0, -4.0, -4.0, 4.0])[:, None, None] + RANDOM.normal(size=(4, 500, 2))
-    assert nuts.lost(peaks, peaks[:3]) and not nuts.lost(peaks, peaks)
-    assert not nuts.lost(peaks[:3, :20], peaks[:3])
+    assert nuts.has_left_mode(peaks, peaks[:3]) and not nuts.has_left_mode(peaks, peaks)
+    assert not nuts.has_left_mode(peaks[:3, :20], peaks[:3])
     engine = probml.NUTS(draws=100, warmup=20, target_accept=0.9)
     with pytest.warns(probml.ReliabilityWarning, match="R-hat of 'mean'"):
         fit = two_priors().fit({"y": np.array([1.0, -2.0, 0.5])}, engine, seed=2)

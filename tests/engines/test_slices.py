@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import probml
-from probml.dataset.sources.parts import opened
+from probml.dataset.sources.parts import open_data
 from probml.device import load as loading
 from probml.device.load import load
 from probml.engines.restarting import slices
@@ -28,7 +28,7 @@ def same(one: probml.Fit, other: probml.Fit) -> None:
 
 
 def test_slices_of_runs_find_what_all_at_once_do(monkeypatch):
-    whole, width = MODEL.fit({"x": X}, ENGINE), opened(MODEL, {"x": X}).plan().effort
+    whole, width = MODEL.fit({"x": X}, ENGINE), open_data(MODEL, {"x": X}).plan().effort
     monkeypatch.setattr(slices, "NUMBERS", 2 * 240 * width)
     made = []
     own = slices.evaluated
@@ -68,7 +68,7 @@ def test_parts_are_the_rows(monkeypatch):
     monkeypatch.setattr(loading, "PARTED", 0)
     monkeypatch.setattr(slices, "PARTED", 0)
     monkeypatch.setattr(slices, "cores", lambda: 2)
-    held = opened(MODEL, {"x": X})
+    held = open_data(MODEL, {"x": X})
     plan = held.plan()
     rows, _ = load(held, plan)
     found = slices.parted(plan, rows, 1)

@@ -11,7 +11,7 @@ from numpyro import sample
 import probml
 from probml.dataset.read import read
 from probml.device.load import load
-from probml.factors.straight import curvatures
+from probml.factors.affine_predictors import curvatures
 from probml.models import softmax_regression
 from probml.numerics.compiling import jit
 from probml.plan.strands import strands

@@ -29,7 +29,7 @@ class Mean(Quadrature):
     exact, finer = True, None
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return "integrated out, a mean in closed form"
 
     def claims(self, structure: Structure, group: Group) -> str | None:

@@ -12,7 +12,7 @@ from numpyro import plate, sample
 
 import probml
 from compilations import compiled
-from probml.dataset.sources.parts import Reader, opened
+from probml.dataset.sources.parts import Reader, open_data
 from probml.device.load import load
 from probml.device.rows import merged
 from probml.device.streamed import Cut
@@ -207,7 +207,7 @@ def some_sequences():
 
 
 def test_sequences_in_parts_lie_on_the_device_as_those_in_memory():
-    held, whole = opened(walks(), some_sequences), opened(walks(), {"x": sequences()})
+    held, whole = open_data(walks(), some_sequences), open_data(walks(), {"x": sequences()})
     assert held.steps == 9 and held.size == 11 and held.pattern == whole.pattern
     np.testing.assert_array_equal(held.lengths, whole.lengths)
     cut = Cut.of(held, plan := held.plan())
@@ -246,18 +246,18 @@ def test_labels_of_an_index_are_those_of_all_parts():
     cut = [few & (np.arange(240) < 100), ~few, few & (np.arange(240) >= 100)]
     tables = [{name: column[rows] for name, column in table.items()} for rows in cut]
     whole = {name: np.concatenate([part[name] for part in tables]) for name in table}
-    held, plain = opened(effects(), lambda: iter(tables)), opened(effects(), whole)
+    held, plain = open_data(effects(), lambda: iter(tables)), open_data(effects(), whole)
     assert held.labels == plain.labels == {"group": ("alta", "bergen", "hamar", "oslo", "tromso", "voss")}
-    codes = np.concatenate([part.table.inputs["group"] for part in Reader(held).pieces()])
+    codes = np.concatenate([part.table.inputs["group"] for part in Reader(held).batches()])
     np.testing.assert_array_equal(codes, plain.table.inputs["group"])
     np.testing.assert_array_equal(held.table.inputs["group"], plain.table.inputs["group"])
     tables[1]["group"] = np.full((~few).sum(), 2)
     with pytest.raises(DataError, match="'group' has labels, .*, in some batches and codes in others"):
-        opened(effects(), lambda: iter(tables))
+        open_data(effects(), lambda: iter(tables))
     tables[1]["group"] = np.full((~few).sum(), "rena", object)
     tables[2]["group"][0] = "moss"
     with pytest.raises(DataError, match="'group' has 7 labels in all batches"):
-        opened(effects(), lambda: iter(tables))
+        open_data(effects(), lambda: iter(tables))
 
 
 def test_weights_of_a_source_stand_in_a_column(tmp_path):
@@ -356,11 +356,11 @@ def test_a_source_whose_values_change_between_passes_is_refused():
     with pytest.raises(DataError, match=f"{changed} .all batches together"):
         logistic().fit(lambda: batches(1e-3), probml.SVI(batch_rows=8, steps=40))
     for noise in (0.0, 1e-3):
-        reader = Reader(opened(logistic(), lambda noise=noise: batches(noise)))
-        list(reader.pieces())
+        reader = Reader(open_data(logistic(), lambda noise=noise: batches(noise)))
+        list(reader.batches())
         refused = pytest.raises(DataError, match=f"{changed} .batch 'batch 0'")
         with refused if noise else nullcontext():
-            list(reader.pieces())
+            list(reader.batches())
 
 
 def test_a_label_that_the_first_look_has_not_met_is_refused_where_it_comes_later():

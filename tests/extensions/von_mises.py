@@ -47,7 +47,7 @@ class Circular(Form):
         length, direction = _polar(natural)
         return jnp.where(length == 0, fallback, direction)
 
-    def moved(self, natural, prior, move):
+    def copied_posterior(self, natural, prior, move):
         """The posterior of c where it is copied to: c ~ VonMises(direction, length)."""
         length, direction = _polar(natural)
         return {"direction": move(direction), "length": move(length)}

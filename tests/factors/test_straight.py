@@ -65,7 +65,7 @@ def test_the_hessian_of_a_climb_is_that_of_the_density(case):
     held = read(model, data)
     plan = held.plan()
     rows, known = load(held, plan, RANDOM.integers(3, size=N).astype(float))
-    assert density._straight(plan, known) == few
+    assert density._has_affine_predictors(plan, known) == few
     u = jnp.asarray(RANDOM.normal(size=density.size(plan, known)))
 
     def point(u):

@@ -64,10 +64,10 @@ def test_a_vector_of_values_and_a_single_one_share_a_domain():
 
 def test_whole_numbers_are_equal_by_their_ends():
     first, second = (domains.of(dist.Binomial(n, 0.5).support) for n in (7, 7))
-    assert first.discrete and first.ends == (0, 7) and first == second
+    assert first.discrete and first.integer_range == (0, 7) and first == second
     assert hash(first) == hash(second) and first != domains.of(dist.Binomial(8, 0.5).support)
-    assert domains.of(dist.Bernoulli(0.5).support).ends == (0, 1)
-    assert domains.of(dist.Poisson(2.0).support).ends is None
+    assert domains.of(dist.Bernoulli(0.5).support).integer_range == (0, 1)
+    assert domains.of(dist.Poisson(2.0).support).integer_range is None
 
 
 def test_a_domain_whose_ends_are_computed_is_only_itself():
@@ -84,7 +84,7 @@ def test_a_domain_whose_ends_are_computed_is_only_itself():
     (dist.Uniform(2.0, 5.0), "in 2.0 … 5.0"),
 ])
 def test_a_domain_says_in_words_what_it_wants(distribution, words):
-    assert domains.of(distribution.support).words == words
+    assert domains.of(distribution.support).description == words
 
 
 def test_edges_are_the_distributions_own():

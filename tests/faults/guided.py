@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from probml.fits.plain import named, unpacked
+from probml.fits.encoding import named, unpacked
 from probml.numerics.kept.disk import DIGEST
 from probml.numerics.outside.checkpoint import _digest
 
@@ -27,7 +27,8 @@ WORDS = (b"", b"0", b"-1", b"1e400", b"nan", b"{", b"}", b"(", b")", b";", b",",
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2, 3, 2**31, 2**63, 10**30, -(2**63), 1.5, 1e308, 1e400, float("nan"), "", "x",
     "../../escaped", "a" * 5000, [], {}, [0], [[]], ["a", "a"], {"kind": "range", "value": [0, 1, 2**60]},
-    {"kind": "record", "module": "probml.fits.plain", "name": "importlib.import_module", "value": {}},
+    {"kind": "record", "module": "probml.fits.encoding", "name": "importlib.import_module",
+     "value": {}},
     {"kind": "dtype", "value": "V99999999"}, {"kind": "type", "value": "float"})
 KEPT = 2000  # files from which it goes on
 LARGE = 200_000  # bytes of a file from which it does not

@@ -14,8 +14,8 @@ import cases
 import probml
 import probml.models
 from cases import fitted
-from probml.fits import plain
-from probml.fits.plain import packed
+from probml.fits import encoding
+from probml.fits.encoding import packed
 from probml.posteriors import drawn
 from probml.posteriors.units import Unit
 
@@ -226,9 +226,9 @@ def test_labels_that_no_file_holds_are_named(tmp_path):
 
 
 def test_a_class_of_the_model_library_is_found_wherever_its_module_lies():
-    moved = plain.named("probml.models.a_folder_of_before.gaussian", "GaussianMixture")
+    moved = encoding.named("probml.models.a_folder_of_before.gaussian", "GaussianMixture")
     assert moved is probml.models.GaussianMixture
     with pytest.raises(probml.ModelError, match="is not there"):
-        plain.named("probml.models.a_folder_of_before.gaussian", "Nothing")
+        encoding.named("probml.models.a_folder_of_before.gaussian", "Nothing")
     with pytest.raises(probml.ModelError, match="no name of probml"):
-        plain.named("os", "system")
+        encoding.named("os", "system")

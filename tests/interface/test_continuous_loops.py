@@ -12,7 +12,7 @@ from numpyro.contrib.control_flow import scan
 import probml
 from plain_numpyro import drawn, log_density
 from probml.dataset.read import read
-from probml.interface.functions.meeting import meet
+from probml.interface.functions.meeting import read_function
 from probml.jaxpr.program import equations
 
 RNG = np.random.default_rng(7)
@@ -82,7 +82,7 @@ def test_the_density_of_a_loop_is_numpyros(function, y):
 
 
 def structure_of(function, y):
-    met = meet(probml.model(function)(), {"y": y})
+    met = read_function(probml.model(function)(), {"y": y})
     return met, read(met.model, met.data).structure
 
 
@@ -177,7 +177,7 @@ LINEAR = [(seen_at_once, {"q": 0.5, "b": 0.3}, Y), (filled, {"q": 0.5}, Y), (lag
 @pytest.mark.parametrize(("function", "params", "y"), LINEAR)
 def test_a_linear_gaussian_loop_is_integrated_out_as_the_joint_normal_has_it(function, params, y):
     want = integral(function, params, y)
-    met = meet(probml.model(function)(), {"y": y})
+    met = read_function(probml.model(function)(), {"y": y})
     assert met.model.generative.integrated
     np.testing.assert_allclose(probml.model(function)().log_density({"y": y}, params), want,
                                rtol=1e-9)
@@ -244,7 +244,7 @@ def test_links_that_are_not_straight_are_not_integrated_out(link):
             x = sample(f"x_{t}", dist.Normal(x, s))
             sample(f"y_{t}", dist.Normal(link(x), 0.7), obs=y[t])
 
-    reading = meet(probml.model(bent)(), {"y": Y}).model.generative
+    reading = read_function(probml.model(bent)(), {"y": Y}).model.generative
     assert not reading.integrated and set(reading.loops) == {"x"}
 
 

@@ -23,7 +23,7 @@ from plain_numpyro import drawn, log_density
 from probml.dataset.read import read
 from probml.device.load import load
 from probml.evidence import density
-from probml.interface.functions.meeting import meet
+from probml.interface.functions.meeting import read_function
 
 RNG = np.random.default_rng(0)
 N = 12
@@ -171,7 +171,7 @@ def test_the_density_is_numpyros_and_it_is_said_why_there_are_no_rows(function, 
     model = probml.model(function)(**settings)
     want = log_density(function, (), arguments, params)
     np.testing.assert_allclose(model.log_density(data, params), want, rtol=1e-9, atol=1e-9)
-    read, _, said, _ = meet(model, data)
+    read, _, said, _ = read_function(model, data)
     assert read.whole == (why is not None)
     assert why is None or why in said, said
     assert why is not None or "rows" in said
@@ -366,23 +366,23 @@ def test_a_plate_with_a_subsample_is_the_whole_plate():
     want = (B * logits - np.log1p(np.exp(logits))).sum() + stats.norm().logpdf(w).sum()
     got = probml.model(logistic)().log_density({"x": X, "y": B}, {"w": w})
     np.testing.assert_allclose(got, want, atol=1e-9)
-    assert "'data' is read in full" in meet(probml.model(logistic)(), {"x": X, "y": B}).why
+    assert "'data' is read in full" in read_function(probml.model(logistic)(), {"x": X, "y": B}).why
 
 
 def test_a_model_that_was_read_is_pickled_and_equal():
     for data in ({"sigma": np.ones(3), "y": Y[:3]},):
-        read = meet(probml.model(schools)(J=3), data).model
+        read = read_function(probml.model(schools)(J=3), data).model
         assert pickle.loads(pickle.dumps(read)) == read
-    read = meet(probml.model(mixture)(k=2), {"data": Y}).model
+    read = read_function(probml.model(mixture)(k=2), {"data": Y}).model
     assert pickle.loads(pickle.dumps(read)) == read
-    assert read == meet(probml.model(mixture)(k=2), {"data": Y[:5]}).model
+    assert read == read_function(probml.model(mixture)(k=2), {"data": Y[:5]}).model
 
 
 def test_a_density_of_other_numbers_of_the_same_shape_is_the_same_model():
     model = probml.model(schools)(J=3)
-    one = meet(model, {"sigma": np.ones(3), "y": Y[:3]}).model
-    assert one == meet(model, {"sigma": np.full(3, 2.0), "y": Y[3:6]}).model
-    assert one != meet(probml.model(schools)(J=4), {"sigma": np.ones(4), "y": Y[:4]}).model
+    one = read_function(model, {"sigma": np.ones(3), "y": Y[:3]}).model
+    assert one == read_function(model, {"sigma": np.full(3, 2.0), "y": Y[3:6]}).model
+    assert one != read_function(probml.model(schools)(J=4), {"sigma": np.ones(4), "y": Y[:4]}).model
 
 
 def test_a_density_is_simulated_once_more():
@@ -556,7 +556,7 @@ def test_a_param_is_found_with_the_others_and_begins_where_it_says():
     fit = model.fit({"y": Y}, probml.MAP())
     np.testing.assert_allclose([fit.params["loc"], fit.params["scale"]], [Y.mean(), Y.std()],
                                atol=1e-4)
-    read = meet(model, {"y": Y})
+    read = read_function(model, {"y": Y})
     assert not read.model.whole and read.begin == {"loc": 0.3, "scale": 1.5}
     assert fit.simulate(4)["y"].shape == (4,)
 
@@ -595,7 +595,7 @@ def test_a_number_of_rows_that_is_a_setting_is_theirs():
         with plate("n", n):
             sample("y", dist.Normal(m, 1.0), obs=y)
 
-    read = meet(probml.model(counted)(n=N), {"y": Y}).model
+    read = read_function(probml.model(counted)(n=N), {"y": Y}).model
     assert not read.whole
     fit = probml.model(counted)(n=N).fit({"y": Y})
     assert fit.log_prob({"y": Y[:3]}).shape == (3,)
@@ -624,7 +624,7 @@ def subsampled(x, y):
 
 
 def test_batches_of_a_subsampled_plate_are_the_whole_on_average():
-    met = meet(probml.model(subsampled)(), {"x": X, "y": B})
+    met = read_function(probml.model(subsampled)(), {"x": X, "y": B})
     data = read(met.model, met.data)
     plan = data.plan()
     rows_, known = load(data, plan)
@@ -639,7 +639,7 @@ def test_batches_of_a_subsampled_plate_are_the_whole_on_average():
 def test_svi_and_an_optimiser_take_the_batches_that_a_function_asks_for():
     model = probml.model(subsampled)()
     fit = model.fit({"x": X, "y": B}, probml.SVI(steps=50))
-    assert fit.by.batch_rows == 4 and "batches of 4" in meet(model, {"x": X, "y": B}).why
+    assert fit.by.batch_rows == 4 and "batches of 4" in read_function(model, {"x": X, "y": B}).why
     assert probml.MAP(optax.adam(0.1)).in_batches(4).batch_rows == 4
     assert probml.MAP().in_batches(4).batch_rows is None
     assert probml.SVI(batch_rows=6).in_batches(4).batch_rows == 6

@@ -13,7 +13,7 @@ from stan_guide import stochastic_volatility_of_stan
 import probml
 from plain_numpyro import log_density
 from probml.dataset.read import read
-from probml.interface.functions.meeting import meet
+from probml.interface.functions.meeting import read_function
 from probml.jaxpr.program import equations
 
 RNG = np.random.default_rng(3)
@@ -108,7 +108,7 @@ CASES = [(vectors, {"rho": 0.3}, RNG.normal(size=(7, 2))), (level, {"q": 0.5}, Y
 
 @pytest.mark.parametrize(("function", "params", "y"), CASES)
 def test_a_linear_gaussian_scan_is_integrated_out_as_the_joint_normal_has_it(function, params, y):
-    met = meet(probml.model(function)(), {"y": y})
+    met = read_function(probml.model(function)(), {"y": y})
     assert "integrated out along time" in met.why
     got = probml.model(function)().log_density({"y": y}, params)
     np.testing.assert_allclose(got, integral(function, params, y), rtol=1e-9)
@@ -129,7 +129,7 @@ def test_unseen_cells_of_a_scan_that_is_integrated_out_drop_out():
 
 def test_the_program_of_a_scan_that_is_integrated_out_does_not_grow():
     def size(steps):
-        met = meet(probml.model(level)(), {"y": np.ones(steps)})
+        met = read_function(probml.model(level)(), {"y": np.ones(steps)})
         structure = read(met.model, met.data).structure
         assert set(structure.sites) == {"q", "y"}
         return sum(1 for name in structure.sites
@@ -177,7 +177,7 @@ def not_normal(y):
 @pytest.mark.parametrize("function", [bent_link, bent_move, spread, not_normal])
 def test_scans_that_are_not_linear_are_sampled(function):
     x = jnp.asarray(RNG.normal(size=9))
-    assert not meet(probml.model(function)(), {"y": Y}).model.generative.integrated
+    assert not read_function(probml.model(function)(), {"y": Y}).model.generative.integrated
     got = probml.model(function)().log_density({"y": Y}, {"x": x})
     np.testing.assert_allclose(got, log_density(function, (Y,), {}, {"x": x}), rtol=1e-9)
 

@@ -11,7 +11,7 @@ from numpyro import plate, sample
 import probml
 from plain_numpyro import drawn, log_density
 from probml.dataset.read import read
-from probml.interface.functions.meeting import meet
+from probml.interface.functions.meeting import read_function
 from probml.jaxpr.program import equations
 
 RNG = np.random.default_rng(5)
@@ -131,7 +131,7 @@ def test_a_recursion_has_numpyros_density(function):
 @pytest.mark.parametrize("function", [*FUNCTIONS, *OTHERS[:-1]])
 def test_the_program_of_a_recursion_does_not_grow_with_its_steps(function):
     def size(steps):
-        met = meet(probml.model(function)(), {"y": RNG.normal(size=steps)})
+        met = read_function(probml.model(function)(), {"y": RNG.normal(size=steps)})
         structure = read(met.model, met.data).structure
         return sum(1 for name, (program, *_) in structure.programs.items()
                    for _ in equations(program) if name in structure.sites)

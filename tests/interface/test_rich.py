@@ -62,6 +62,6 @@ def test_a_certificate_says_whether_it_passed(printed):
 
 
 def test_names_in_brackets_are_no_markup(printed):
-    from probml.assessment.pages.terminal import told
+    from probml.assessment.pages.terminal import rich_report
 
-    assert "[red]w[smoke][/red]" in printed(told([("[red]w[smoke][/red]", "")], []))
+    assert "[red]w[smoke][/red]" in printed(rich_report([("[red]w[smoke][/red]", "")], []))

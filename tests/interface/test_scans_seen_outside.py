@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 import probml
 from probml.dataset.read import read
-from probml.interface.functions.meeting import meet
+from probml.interface.functions.meeting import read_function
 from probml.jaxpr.program import equations
 
 RNG = np.random.default_rng(6)
@@ -86,7 +86,7 @@ CASES = [(level, {"q": 0.5, "b": 0.3}, Y), (trend, {"q": 0.4}, Y), (irregular, {
 @pytest.mark.parametrize(("function", "params", "y"), CASES)
 def test_a_path_that_is_observed_outside_is_integrated_out_as_the_joint_normal_has_it(function,
                                                                                      params, y):
-    met = meet(probml.model(function)(), {"y": y})
+    met = read_function(probml.model(function)(), {"y": y})
     assert met.model.generative.integrated
     got = probml.model(function)().log_density({"y": y}, params)
     np.testing.assert_allclose(got, integral(function, params, y), rtol=1e-9)
@@ -99,7 +99,7 @@ def test_where_a_path_is_looked_at_may_be_an_argument():
         sample("y", dist.Normal(path[at], 0.5), obs=y)
 
     at = np.array([0, 2, 2, 3, 4, 4, 1])
-    met = meet(probml.model(picked)(), {"y": Y, "at": at})
+    met = read_function(probml.model(picked)(), {"y": Y, "at": at})
     assert met.model.generative.integrated and "'at'" in met.why
     got = probml.model(picked)().log_density({"y": Y, "at": at}, {"q": 0.5})
     np.testing.assert_allclose(got, integral(lambda y: picked(y, at), {"q": 0.5}, Y), rtol=1e-9)
@@ -130,7 +130,7 @@ def test_a_scan_is_integrated_out_beside_discrete_sites():
             sample("w", dist.Normal(2.0 * kind, q), obs=w)
 
     p, w = {"q": 0.5}, RNG.normal(size=3)
-    met = meet(probml.model(changing)(), {"y": Y, "w": w})
+    met = read_function(probml.model(changing)(), {"y": Y, "w": w})
     assert met.model.generative.integrated
 
     def one(y):
@@ -151,7 +151,7 @@ def test_the_program_does_not_grow_with_the_steps():
         sample("y", dist.Normal(path, 0.5), obs=y)
 
     def size(steps):
-        met = meet(probml.model(seen)(), {"y": np.ones(steps)})
+        met = read_function(probml.model(seen)(), {"y": np.ones(steps)})
         structure = read(met.model, met.data).structure
         assert set(structure.sites) == {"q", "y"}
         return sum(1 for name in structure.sites
@@ -186,7 +186,7 @@ def test_what_is_not_straight_outside_is_sampled(function):
     params = {"x": jnp.asarray(RNG.normal(size=7))}
     if function is looked_at_by_an_unseen_site:
         params["z"] = jnp.asarray(RNG.normal(size=7))
-    assert not meet(probml.model(function)(), {"y": Y}).model.generative.integrated
+    assert not read_function(probml.model(function)(), {"y": Y}).model.generative.integrated
     got = probml.model(function)().log_density({"y": Y}, params)
     np.testing.assert_allclose(got, log_density(function, (Y,), {}, params)[0], rtol=1e-9)
 

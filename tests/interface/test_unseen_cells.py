@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 import probml
 from probml.errors import DataError
-from probml.interface.functions.meeting import meet
+from probml.interface.functions.meeting import read_function
 
 RNG = np.random.default_rng(5)
 SIGMA = np.ones(6)
@@ -42,7 +42,7 @@ def test_a_school_that_is_unseen_drops_out_of_the_density():
     model = probml.model(schools)()
     np.testing.assert_allclose(model.log_density({"sigma": SIGMA, "y": Y}, POINT), want)
     np.testing.assert_allclose(model.log_density({"sigma": SIGMA, "obs": Y}, POINT), want)
-    assert "missing cells are left out" in meet(model, {"sigma": SIGMA, "y": Y}).why
+    assert "missing cells are left out" in read_function(model, {"sigma": SIGMA, "y": Y}).why
     fit = model.fit({"sigma": SIGMA, "y": Y}, probml.MAP(), start={"tau": 2.0})
     assert all(np.isfinite(value).all() for value in fit.params.values())
 

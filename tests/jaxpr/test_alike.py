@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.jaxpr.opened.shortened import shortened
-from probml.jaxpr.repeats.alike import alike
+from probml.jaxpr.repeats.equivalent_results import equivalent_results
 
 X = jnp.array([0.5, -1.0, 2.0, 0.3, 0.7])
 M = jnp.array([1.0, 3.0])
@@ -13,7 +13,7 @@ M = jnp.array([1.0, 3.0])
 
 def found(function, *args, tracked=()):
     closed = jax.make_jaxpr(shortened(function))(*args)
-    return closed, alike(closed, tracked)
+    return closed, equivalent_results(closed, tracked)
 
 
 def test_steps_that_differ_by_numbers_and_slices_are_one_class():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from probml.jaxpr.opened.backward import PULLS, gradient, pulled, value_and_gradient
+from probml.jaxpr.opened.backward import PULLS, gradient, value_and_gradient, with_vjp
 from probml.jaxpr.program import equations
 
 X = np.random.default_rng(0).normal(size=(3, 4))
@@ -89,7 +89,7 @@ def test_cotangents_are_as_jax_has_them(names):
         return out
 
     got, want = (jax.jit(functools.partial(all_by, way))(X)
-                 for way in (pulled, lambda of: functools.partial(jax.vjp, of)))
+                 for way in (with_vjp, lambda of: functools.partial(jax.vjp, of)))
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(want), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13, err_msg=jax.tree_util.keystr(path))
     for name in set(names) & set(OF):

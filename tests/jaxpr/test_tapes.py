@@ -12,7 +12,7 @@ from jax.scipy import special
 from jax.scipy.linalg import cho_solve, solve_triangular
 
 from probml.jaxpr.tapes.operation import TooLong
-from probml.jaxpr.tapes.tape import record
+from probml.jaxpr.tapes.recorded import record
 
 KINDS = (np.float64, np.float32)
 MOST = 1.0  # seconds

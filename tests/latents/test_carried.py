@@ -17,7 +17,7 @@ from probml.dataset import read
 from probml.device import load
 from probml.engines.engine import problem_of
 from probml.engines.sampling import carrying
-from probml.evidence import carried, density
+from probml.evidence import density, row_coordinates
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
 from probml.posteriors.drawn import Draws
@@ -94,7 +94,7 @@ def test_the_gradient_of_the_density_is_its_derivative():
     plan = problem.plan
     rows, known = load.load(problem.data, plan)
     u = jnp.asarray(np.random.default_rng(0).normal(size=density.size(plan, known)
-                                                    + carried.size(plan, rows)))
+                                                    + row_coordinates.size(plan, rows)))
     both = jax.jit(density.posterior(plan, known, rows))
     _, gradient = both(u)
     assert len(u) == 3 + 8  # eight rows, of which three are padding
@@ -243,7 +243,7 @@ def test_a_number_beside_a_chain_enters_the_density_of_its_steps():
     plan = problem.plan
     rows, known = load.load(problem.data, plan)
     u = jnp.concatenate([jnp.zeros(1), jnp.asarray([0.7, -0.4]),
-                         jnp.zeros(carried.size(plan, rows) - 2)])  # tau = 1: u is itself
+                         jnp.zeros(row_coordinates.size(plan, rows) - 2)])  # tau = 1: u is itself
     value = float(density.posterior(plan, known, rows)(u)[0])
     start, move, want = np.array([0.6, 0.4]), np.array([[0.8, 0.2], [0.3, 0.7]]), 0.0
     for number, counts in zip([0.7, -0.4], y, strict=True):
@@ -255,5 +255,5 @@ def test_a_number_beside_a_chain_enters_the_density_of_its_steps():
                                         * np.exp(number)).sum()
             row += np.exp(log)
         want += np.log(row) + stats.norm.logpdf(number)
-    idle = (carried.size(plan, rows) - 2) * stats.norm.logpdf(0.0)  # padding
+    idle = (row_coordinates.size(plan, rows) - 2) * stats.norm.logpdf(0.0)  # padding
     np.testing.assert_allclose(value - idle, want + stats.halfnorm.logpdf(1.0), atol=1e-9)

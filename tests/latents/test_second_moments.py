@@ -9,9 +9,9 @@ from numpyro import plate, sample
 from scipy.stats import multivariate_normal
 
 import probml
-from probml.dataset.sources.parts import opened
+from probml.dataset.sources.parts import open_data
 from probml.device import load as loading
-from probml.device.few import added, counted, few, moments
+from probml.device.few import added, counted, moments, rows_with_moments
 from probml.device.rows import Chunk, Resident
 from probml.models import factor_analysis
 from probml.plan.effects import effects
@@ -30,7 +30,7 @@ def test_few_rows_have_the_weight_means_and_second_moments_of_all():
     rows = Resident(Chunk({"x": jnp.asarray(x), "y": jnp.asarray(y)}, {}, {}, {}, {}, {},
                           jnp.asarray(weights)))
     told = moments(rows, ("x", "y"))
-    found = few(told, {"x": (2,), "y": ()}).stacked
+    found = rows_with_moments(told, {"x": (2,), "y": ()}).stacked
     flat, w = np.concatenate([x, y[..., None]], -1).reshape(-1, 3), weights.reshape(-1)
     flat, w = flat[w > 0], w[w > 0]
     ours = np.concatenate([found.values["x"][0], np.asarray(found.values["y"][0])[:, None]], -1)
@@ -104,7 +104,7 @@ def test_a_fit_to_few_rows_has_the_likelihood_of_all(engine, weights):
 
 
 def plan_of(model, data):
-    return opened(model, data, None).plan()
+    return open_data(model, data, None).plan()
 
 
 def test_rows_tell_more_where_cells_inputs_or_states_differ_between_them():
@@ -207,6 +207,6 @@ def others(group, t, form: str):
 
 
 def plan_with_effects(model, data):
-    held = opened(model, {name: data[name] for name in data if name in (
+    held = open_data(model, {name: data[name] for name in data if name in (
         "group", "t", "y") or model.name == "lines"}, None)
     return held.plan(effects=effects(held.plan(), 60, closed=False))

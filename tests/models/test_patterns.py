@@ -168,7 +168,7 @@ def test_from_the_independences_themselves_the_pattern_is_found(seed, monkeypatc
         chosen = {names[i]}, {names[j]}, {names[c] for c in given}
         return 0.0, 1.0, float(nx.is_d_separator(dag, *chosen))
 
-    monkeypatch.setattr(learning, "judge", oracle)
+    monkeypatch.setattr(learning, "independence_test", oracle)
     found = learn_pattern(linear(dag, 20, seed))
     assert set(found.edges) == set(pattern_of(dag).edges) and not found.graph["conflicts"]
     for pair, given in found.graph["separators"].items():

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 
 from probml.numerics.compiling import jit
-from probml.numerics.process.collector import resting
+from probml.numerics.process.collector import pause_garbage_collection
 
 
 def test_the_collector_is_off_in_a_trace_and_on_again_after_it():
@@ -24,14 +24,14 @@ def test_the_last_thread_to_leave_turns_it_on_again():
     inside, leave = threading.Event(), threading.Event()
 
     def other():
-        with resting():
+        with pause_garbage_collection():
             inside.set()
             leave.wait()
 
     thread = threading.Thread(target=other)
     thread.start()
     inside.wait()
-    with resting():
+    with pause_garbage_collection():
         pass
     assert not gc.isenabled()
     leave.set()
@@ -42,7 +42,7 @@ def test_the_last_thread_to_leave_turns_it_on_again():
 def test_what_the_user_turned_off_stays_off():
     gc.disable()
     try:
-        with resting():
+        with pause_garbage_collection():
             pass
         assert not gc.isenabled()
     finally:

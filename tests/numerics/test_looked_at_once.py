@@ -8,8 +8,8 @@ from probml.numerics.process import cores
 
 def test_rows_of_an_estimator_are_looked_at_once(monkeypatch):
     looks = []
-    own = cores.pieces
-    monkeypatch.setattr(cores, "pieces", lambda function, array: looks.append(array)
+    own = cores.map_chunks
+    monkeypatch.setattr(cores, "map_chunks", lambda function, array: looks.append(array)
                         or own(function, array))
     x = np.random.default_rng(0).normal(size=(50, 2))
     estimator = LogisticRegression().fit(x, x[:, 0] > 0)

@@ -16,7 +16,7 @@ from numpyro import plate, sample
 import probml
 from probml.jaxpr.program import equations
 from probml.numerics import compiling
-from probml.numerics.transfer import apart, random_key
+from probml.numerics.transfer import derive_key, random_key
 
 BITS = "its bits"
 MADE = {"random_bits": jax.random.bits, "random_split": jax.random.split,
@@ -47,7 +47,7 @@ def keys(monkeypatch):
         return noted
 
     # a function of many calls is run again where one without room for any has failed
-    monkeypatch.setattr(compiling, "plain", contextlib.nullcontext)
+    monkeypatch.setattr(compiling, "inline_calls", contextlib.nullcontext)
     for primitive, impl in own.items():
         primitive.impl = noting(primitive, impl)
     try:
@@ -199,6 +199,6 @@ def test_a_key_that_is_used_twice_is_found(monkeypatch):
 
 def test_a_key_for_another_use_is_none_of_those_that_it_is_split_into():
     key = random_key(3)
-    made = [jax.random.split(key, 1000), *(apart(key, use)[None] for use in range(8))]
+    made = [jax.random.split(key, 1000), *(derive_key(key, use)[None] for use in range(8))]
     every = np.concatenate([jax.random.key_data(one) for one in made])
     assert len(np.unique(every, axis=0)) == len(every)

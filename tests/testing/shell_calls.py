@@ -18,7 +18,7 @@ import pandas as pd
 from click.testing import CliRunner
 
 from probml.models.commandline.main import main
-from probml.testing.misuse import Fault, judged
+from probml.testing.misuse import Fault, find_fault
 
 OWN = '''
 import jax.numpy as jnp
@@ -270,7 +270,7 @@ def misused(name: str, share: float = 1.0, seed: int = 0, part: str = "") -> Ite
         for value in ([f"@{each}" for each in FILES] if file else []) + [*WORDS]:
             if random.random() >= share or part not in value or value[1:] in SLOW and value[1:] != part:
                 continue
-            what = judged(asked, (*words[:place], value, *words[place + 1:]))
+            what = find_fault(asked, (*words[:place], value, *words[place + 1:]))
             yield None if what is None else Fault(name, words[place], repr(value), what)
 
 

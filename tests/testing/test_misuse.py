@@ -91,7 +91,7 @@ def test_a_call_that_closes_a_stream_is_at_fault():
 
     kept = os.dup(2)
     try:
-        found = misuse.judged(lambda said: reads(**said), {"path": 2})
+        found = misuse.find_fault(lambda said: reads(**said), {"path": 2})
     finally:
         os.dup2(kept, 2)
         os.close(kept)

@@ -58,7 +58,7 @@ def test_the_oracle_gives_the_density_of_a_linear_gaussian_pair():
         {"name": "a", "kind": "normal", "learn": ["loc", "scale"]},
         {"name": "b", "kind": "normal", "learn": ["loc", "scale"], "adds": ["a"]}]},
         6, 0, {"a": "absent"})  # fmt: skip
-    _, data, found = claims.known(case)
+    _, data, found = claims.fit_at_truth(case)
     params = case.drawn[0]
     rng = np.random.default_rng([1, 1])  # as the recipe draws its numbers
     rng.normal(0.0, 1.5, ()), rng.uniform(0.4, 2.0, ())
@@ -74,7 +74,7 @@ def test_the_oracle_integrates_a_rate_over_its_grid():
     case = testing.Case({"seed": 2, "sites": [
         {"name": "a", "kind": "gamma"}, {"name": "b", "kind": "poisson", "takes": "a"}]},
         6, 0, {"a": "absent"})  # fmt: skip
-    _, data, found = claims.known(case)
+    _, data, found = claims.fit_at_truth(case)
     rng, other = np.random.default_rng([2, 0]), np.random.default_rng([2, 1])
     k, r, c = rng.uniform(0.4, 2.0), rng.uniform(0.4, 2.0), other.uniform(0.4, 2.0)
     np.testing.assert_allclose(found.evidence, stats.nbinom.logpmf(data["b"], k, r / (r + c)), rtol=1e-8)

@@ -24,7 +24,7 @@ So it begins from several graphs (`first_graphs`), and the end of the highest F 
 one, and those that the search finds, and the best tree is, on the rows where the cells in question
 are seen (available.py). And since the counts that a graph expects speak for that graph, so that an
 arc more may look worse than it is, what is one arc away is at last settled by itself and held to F
-(`looked`), where that is affordable.
+(`search_neighbours`), where that is affordable.
 
 q is held as it is, a number for every filling of every distinct row, where these are at most
 `completions.MOST`; else the counts are those of draws (drawn.py).
@@ -110,17 +110,17 @@ def structural_em(variables: Variables, score: str, strength: float, starts: Seq
     first = begun[0][2]
     if isinstance(settle, Drawn):
         begun = [max(begun, key=lambda one: one[2])]
-    ends = [_climbed(settle, search, *one) for one in begun]
+    ends = [_hill_climb(settle, search, *one) for one in begun]
     parents, scores, trace = max(ends, key=lambda end: end[2][-1])
     if near is not None and isinstance(settle, Settled):
-        parents, trace = looked(settle, search, near, parents, scores, trace)
+        parents, trace = search_neighbours(settle, search, near, parents, scores, trace)
     told = [first]
     told += [value for i, value in enumerate(trace) if value > max([first, *trace[:i]])]
     return parents, told
 
 
-def _climbed(settle: "Drawn | Settled", search: Search, parents: list[int], scores: Scores,
-             value: float) -> tuple[list[int], Scores, list[float]]:
+def _hill_climb(settle: "Drawn | Settled", search: Search, parents: list[int], scores: Scores,
+                value: float) -> tuple[list[int], Scores, list[float]]:
     """(parents, scores there, F at first and after each round), from a graph at rest."""
     trace = [value]
     while True:
@@ -134,10 +134,11 @@ def _climbed(settle: "Drawn | Settled", search: Search, parents: list[int], scor
         trace.append(value)
 
 
-def looked(settle: "Settled", search: Search, near: Near, parents: list[int], scores: Scores,
-           trace: list[float]) -> tuple[list[int], list[float]]:
-    """(parents, F of all rounds): from a graph to the one near to it of the highest F, and on from
-    there, until none is higher or `LOOKS` are spent; those that its counts speak for first."""
+def search_neighbours(settle: "Settled", search: Search, near: Near, parents: list[int],
+                      scores: Scores,
+                      trace: list[float]) -> tuple[list[int], list[float]]:
+    """(parents, F of all rounds): from a graph to its neighbour of highest F, and on from there,
+    until none is higher or `LOOKS` graphs were tried; those first that the counts favour."""
     left = LOOKS // len(settle.filled.which)
     while True:
         graphs = sorted(near(parents), key=scores.total, reverse=True)[:left]
@@ -146,7 +147,7 @@ def looked(settle: "Settled", search: Search, near: Near, parents: list[int], sc
                     default=None)
         if found is None or not found[2] > trace[-1] + ROUNDING * (1 + abs(trace[-1])):
             return parents, trace
-        parents, scores, more = _climbed(settle, search, *found)
+        parents, scores, more = _hill_climb(settle, search, *found)
         trace = [*trace, *more]
 
 

@@ -21,13 +21,13 @@ from probml.device.rows import Known
 from probml.engines.engine import Engine, Problem, planned
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import Refusal, quoted
-from probml.evidence import carried, density
+from probml.evidence import density, row_coordinates
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
 from probml.fits.fitting import reduced
 from probml.language.language import chains_of
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 from probml.structure.site import Site
 
@@ -110,7 +110,7 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
     Raises:
         Refusal: there are too many joint states, or numbers, for brute force.
     """
-    held = held if plain else _few(held, seed)
+    held = held if plain else _subsample(held, seed)
     data = engine.taken(held)
     plan = planned(data, engine if asked else None)
     rows, known = load.load(data, plan)
@@ -145,7 +145,7 @@ def incomparable(name: str, why: Unknown) -> Refusal:
                    f"use fewer states, steps or elements")
 
 
-def _few(held: Data, seed: int) -> Data:
+def _subsample(held: Data, seed: int) -> Data:
     """Some of the rows, and of sequences some of the first steps, so that brute force has few joint
     states."""
     plan, sites = held.plan(lenient=True), held.structure.sites
@@ -171,7 +171,7 @@ def _evaluated(problem: Problem, rows: Any, random: np.random.Generator
     plan, known = problem.plan, problem.known
     start = compiled_prior_point(plan, known)
     noise = AWAY * random.standard_normal(density.size(plan, known))
-    own = AWAY * random.standard_normal(carried.size(plan, rows)) if plan.carried else None
+    own = AWAY * random.standard_normal(row_coordinates.size(plan, rows)) if plan.carried else None
     # where inputs are large, exp(2000 b), or the prior's point is, densities have no digits
     found, near, gains = None, 1.0, True
     far = FAR * (noise.size + sum(c.values.size for c in problem.data.table.columns.values()))
@@ -203,9 +203,10 @@ def _at(plan: Plan, start: Mapping, known: Known, rows: Any, noise: jax.Array,
         other = log_evidence(plan, params, known, rows) + log_prior(plan, params, known)
         return params, {}, one, other
     value = density.posterior(plan, known, rows)(jnp.concatenate([u, own]))[0]
-    volume += carried.at(plan, rows, own).total(
-        lambda chunk: carried.enter(plan, params, known, chunk, carried.own(chunk))[1])
-    inside = carried.values(plan, params, known, rows, own)
+    volume += row_coordinates.at(plan, rows, own).total(
+        lambda chunk: row_coordinates.enter(plan, params, known, chunk,
+                                            row_coordinates.own(chunk))[1])
+    inside = row_coordinates.values(plan, params, known, rows, own)
     return params, inside, value - volume, value - volume
 
 

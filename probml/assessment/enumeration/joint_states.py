@@ -35,7 +35,7 @@ class Joint:
                  without: Collection[str] = (), most: int = MOST):
         n, soft = len(next(iter(fill.values()))), soft or {}
         self.model, self.without = model, without
-        first = _met(model, params, fill, inputs, n)
+        first = _trace_abstractly(model, params, fill, inputs, n)
         self.inside = {name for name, message in first.items() if ROWS in message}
         self.finite = {name for name, message in first.items()
                        if name not in self.inside and states_of(message["fn"])}
@@ -47,7 +47,7 @@ class Joint:
         self.counted = [name for name in sites if holes[name].any()
                         and states_of(sites[name]["fn"])]
         self.moved = [name for name in sites if holes[name].any() and name not in self.counted
-                      and (name in read or _whole(sites[name]["fn"]))]
+                      and (name in read or _is_multivariate(sites[name]["fn"]))]
         cells = [(name, cell, states_of(sites[name]["fn"])) for name in self.counted
                  for cell in np.ndindex(shown[name].shape[1:])]
         if np.prod([float(k) for *_, k in cells], initial=1.0) > most:
@@ -59,23 +59,24 @@ class Joint:
             self.states[name][(slice(None), *cell)] = joint[:, i]
         self.n, self.a = n, (a := len(joint))
 
-        def each(array):  # rows × joint states
+        def repeat_rows(array):  # rows × joint states
             return np.repeat(np.asarray(array), a, 0)
 
-        self.values = {name: np.where(each(holes[name]), each(fill[name]), each(
+        self.values = {name: np.where(repeat_rows(holes[name]), repeat_rows(fill[name]),
+                                      repeat_rows(
             shown[name])).astype(fill[name].dtype) for name in sites}
         self.possible = np.zeros(n * a)
         for name in self.counted:
             codes = np.tile(self.states[name], (n,) + (1,) * (self.states[name].ndim - 1))
             guess = _values(sites[name]["fn"])[codes]
-            seen = ~each(holes[name])
-            wrong = seen & (guess != each(np.nan_to_num(shown[name])))
+            seen = ~repeat_rows(holes[name])
+            wrong = seen & (guess != repeat_rows(np.nan_to_num(shown[name])))
             self.possible[wrong.reshape(n * a, -1).any(1)] = -np.inf
             self.values[name] = guess
             if name in soft:
-                self.possible += np.log(each(soft[name])[np.arange(n * a), codes])
-        self.given = {name: each(value) for name, value in inputs.items()}
-        self.masks = {name: each(~holes[name]) for name in sites}
+                self.possible += np.log(repeat_rows(soft[name])[np.arange(n * a), codes])
+        self.given = {name: repeat_rows(value) for name, value in inputs.items()}
+        self.masks = {name: repeat_rows(~holes[name]) for name in sites}
         met = _run(model, params, fill, inputs, n) if self.moved else first  # bounds as numbers
         self.places = {name: _place(met[name]["fn"]) for name in self.moved}
         self.size = sum(int(np.prod(shown[name].shape[1:])) for name in self.moved)
@@ -116,8 +117,8 @@ class Joint:
         return jax.nn.logsumexp(logs, 1).sum() + sum(self.outside(params).values())
 
 
-def _met(model, params, values, inputs, rows):
-    """The messages of a trace of which nothing is computed."""
+def _trace_abstractly(model, params, values, inputs, rows):
+    """The sites of a trace in which nothing is computed."""
     kept = {}
 
     def run(params):
@@ -143,7 +144,7 @@ def _placed(message, at):
     if message["type"] != "sample" or message["name"] not in at:
         return None
     value = jnp.asarray(at[message["name"]])
-    return _laid(message, value) if ROWS in message else value
+    return _in_numpyro_axes(message, value) if ROWS in message else value
 
 
 def _axes(message: Mapping) -> tuple[list[int], list[int]]:
@@ -156,8 +157,9 @@ def _axes(message: Mapping) -> tuple[list[int], list[int]]:
     return axes, [axis for axis in range(rank) if axis not in axes]
 
 
-def _laid(message: Mapping, value: jax.Array) -> jax.Array:
-    """A value rows first, then plates from without, as NumPyro has it."""
+def _in_numpyro_axes(message: Mapping, value: jax.Array) -> jax.Array:
+    """A value with the row axis first and then the plates from outermost to innermost, in NumPyro's
+    order of axes."""
     axes, rest = _axes(message)
     value = value.reshape(*value.shape[: len(axes)], *(1,) * len(rest), *value.shape[len(axes) :])
     order = list(np.argsort([*axes, *rest]))
@@ -189,8 +191,8 @@ def _values(fn: Any) -> np.ndarray:
     return np.ravel(np.asarray(fn.enumerate_support(expand=False)))
 
 
-def _whole(fn: Any) -> bool:
-    """Whether the cells of a value do not stand side by side."""
+def _is_multivariate(fn: Any) -> bool:
+    """Whether a distribution has event axes of its own, so that its cells are not independent."""
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
         fn = fn.base_dist
     return bool(fn.event_shape)
@@ -202,7 +204,7 @@ def _log(message: Mapping, value: Any, mask: np.ndarray | None) -> jax.Array:
     fn = message["fn"]
     if (weight := log_weight_of(fn)) is not None:
         return user_layout(message, weight.log_factor).reshape(len(value), -1).sum(-1)
-    placed = _laid(message, jnp.asarray(value))
+    placed = _in_numpyro_axes(message, jnp.asarray(value))
     while isinstance(fn, dist.Independent):
         fn = fn.base_dist
     if isinstance(getattr(fn, "base_dist", fn), MarkovChain):

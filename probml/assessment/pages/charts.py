@@ -25,7 +25,7 @@ def lines(series: Sequence[Sequence[float]], title: str, across: str, up: str) -
         [p[1] for p in points], HIGH - FOOT, TOP)
     parts = _axes(x, y, across, up)
     for i, each in enumerate(kept):
-        path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in _thin(each))
+        path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in _downsample(each))
         parts.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[i % 7]}" '
                      f'stroke-width="1.4"/>')
     low, high = min(p[1] for p in points), max(p[1] for p in points)
@@ -137,7 +137,7 @@ def _room(values: Sequence[float], begin: float, end: float) -> _Axis:
     return _scale(low - more, high + more, begin, end)
 
 
-def _thin(points: list[tuple[float, float]], most: int = 800) -> list[tuple[float, float]]:
+def _downsample(points: list[tuple[float, float]], most: int = 800) -> list[tuple[float, float]]:
     step = max(len(points) // most, 1)
     return [*points[::step], points[-1]]
 

@@ -103,7 +103,7 @@ def table(records: Sequence[Mapping[str, Any]], caption: str, sortable: bool = F
         return f'<th scope="col"{own}>{text}</th>'
 
     def cell(record: Mapping[str, Any], name: str, first: bool) -> str:
-        text = escape(shown(record.get(name)))
+        text = escape(format_cell(record.get(name)))
         if first:
             return f'<th scope="row">{text}</th>'
         kind = "n" if name in numeric else "long" if len(text) > LONG else ""
@@ -137,8 +137,8 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def shown(value: Any) -> str:
-    """A cell: numbers with four digits."""
+def format_cell(value: Any) -> str:
+    """A table cell as text: numbers with four digits."""
     if isinstance(value, bool) or value is None:
         return "" if value is None else ("yes" if value else "no")
     if isinstance(value, float):

@@ -92,15 +92,15 @@ def scene(nodes: Sequence[Node], edges: Iterable[tuple[str, str]],
     bends = [x for arrow in arrows for x, _ in curve(arrow.points)]
     left, right = min([0.0, *bends]), max([width, *bends])  # a detour may leave the rest
 
-    def moved(x: float, y: float) -> tuple[float, float]:
+    def translate(x: float, y: float) -> tuple[float, float]:
         return x - left + MARGIN, y + MARGIN
 
     return Scene(
         right - left + 2 * MARGIN, height + 2 * MARGIN,
-        [box._replace(**dict(zip("xy", moved(box.x, box.y), strict=True))) for box in boxes],
-        [frame._replace(**dict(zip("xy", moved(frame.x, frame.y), strict=True)))
+        [box._replace(**dict(zip("xy", translate(box.x, box.y), strict=True))) for box in boxes],
+        [frame._replace(**dict(zip("xy", translate(frame.x, frame.y), strict=True)))
          for frame in plates],
-        [arrow._replace(points=tuple(moved(*point) for point in arrow.points))
+        [arrow._replace(points=tuple(translate(*point) for point in arrow.points))
          for arrow in arrows],
     )
 
@@ -179,7 +179,7 @@ def routed(a: Box, b: Box, boxes: Sequence[Box]) -> Points:
             for head, cost in heads:
                 low = head[1] if cost else middle
                 points = (tail, (tail[0] + shift, middle), (head[0] + shift, low), head)
-                passed = sum(_inside(point, box) for point in curve(points) for box in others)
+                passed = sum(_is_in_box(point, box) for point in curve(points) for box in others)
                 ways.append((100 * passed + aside + cost, points))
     return min(ways)[1]
 
@@ -196,6 +196,6 @@ def curve(points: Points, steps: int = 24) -> list[tuple[float, float]]:
     return out
 
 
-def _inside(point: tuple[float, float], box: Box) -> bool:
+def _is_in_box(point: tuple[float, float], box: Box) -> bool:
     return (box.x - CLEAR < point[0] < box.x + box.width + CLEAR
             and box.y - CLEAR < point[1] < box.y + box.height + CLEAR)

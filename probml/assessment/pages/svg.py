@@ -17,7 +17,7 @@ def svg(scene: Scene, title: str, legend: bool = True) -> str:
     columns = max(int(scene.width / 1.9), 1)
     lines = -(-len(used) // columns) if legend else 0
     width, height = max(scene.width, 1.9), scene.height + 0.28 * lines
-    parts = [_head(width, height, title, _words(scene))]
+    parts = [_head(width, height, title, _describe_scene(scene))]
     parts += [f'<rect x="{_d(f.x)}" y="{_d(f.y)}" width="{_d(f.width)}" height="{_d(f.height)}" '
               f'rx="8" fill="none" {LINE}/>' for f in scene.frames]
     parts += [_path(arrow.points) for arrow in scene.arrows]
@@ -39,8 +39,8 @@ def svg(scene: Scene, title: str, legend: bool = True) -> str:
     return "".join((*parts, "</svg>"))
 
 
-def _words(scene: Scene) -> str:
-    """What is drawn, in a sentence a site."""
+def _describe_scene(scene: Scene) -> str:
+    """The picture as text: one sentence for each site."""
     above: dict[str, list[str]] = {}
     for arrow in scene.arrows:
         above.setdefault(arrow.head, []).append(arrow.tail)

@@ -4,13 +4,13 @@ rich is imported where it asks, and nothing here needs it otherwise."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from probml.assessment.pages.html import shown
+from probml.assessment.pages.html import format_cell
 
 GOOD, BAD, HEAD = "green", "yellow", "bold"
 
 
-def told(lines: Sequence[tuple[str, str]],
-         tables: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> Any:
+def rich_report(lines: Sequence[tuple[str, str]],
+                tables: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> Any:
     """A renderable of rich: lines, (text, style) each, then tables of records under their titles,
     the first column in bold. Nothing in them is read as rich's markup."""
     from rich.box import SIMPLE_HEAD
@@ -28,7 +28,7 @@ def told(lines: Sequence[tuple[str, str]],
             out.add_column(Text(str(name)), style="" if i else HEAD, overflow="fold",
                            justify="right" if numbers else "left")
         for record in records:
-            out.add_row(*(Text(shown(value)) for value in record.values()))
+            out.add_row(*(Text(format_cell(value)) for value in record.values()))
         parts.append(out)
     return Group(*parts)
 

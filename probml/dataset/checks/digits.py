@@ -22,9 +22,9 @@ VAST = 1e150  # whose square double does not hold
 ROUNDING = 64 * np.finfo(float).eps  # of a value: less is no spread, but its rounding in double
 
 
-def lost(data: Data) -> str | None:
-    """Where weights, the seen numbers and inputs are such that they, and the parameters near them,
-    need double, in words; None: nowhere.
+def find_precision_loss(data: Data) -> str | None:
+    """Why float32 has too little precision for these weights, observed numbers and inputs, as a
+    text that names the first cause; None where it suffices.
 
     Cost: one look at TOLD rows.
     """
@@ -49,7 +49,7 @@ def lost(data: Data) -> str | None:
         if values.dtype.kind == "f" and (found := _far(values, None, 0
                                                        if name in data.structure.timed else None)):
             return f"the input '{name}'{found}"
-        if values.dtype.kind == "f" and (found := _alike(values)):
+        if values.dtype.kind == "f" and (found := _find_collinearity(values)):
             return f"the input '{name}'{found}"
     return None
 
@@ -92,9 +92,8 @@ def measured(values: np.ndarray, seen: np.ndarray | None = None,
     return mean.squeeze(axes), np.sqrt(square).squeeze(axes)
 
 
-def _alike(values: np.ndarray) -> str | None:
-    """What is wrong with columns of which one is nearly a sum of others, in words: their squares
-    and products keep too few digits of what tells them apart.
+def _find_collinearity(values: np.ndarray) -> str | None:
+    """How near the columns are to linear dependence, as a text; None where they are far from it.
 
     Args:
         values: (rows, columns); others are not looked at, nor more than WIDE columns.

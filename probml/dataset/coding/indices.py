@@ -104,9 +104,9 @@ def bounds(indices: Iterable[Index]) -> tuple[int, int | None]:
     return max(lows, default=0), min(highs, default=None) if highs else None
 
 
-def shown(structure: Structure, labels: Mapping[str, tuple], name: str,
-          codes: np.ndarray) -> np.ndarray:
-    """The codes of an input as it was given: as labels, where it has some."""
+def as_labels(structure: Structure, labels: Mapping[str, tuple], name: str,
+              codes: np.ndarray) -> np.ndarray:
+    """The codes of an input as its labels, where it has some."""
     if name not in labels or name not in structure.indexed:
         return codes
     base, _ = axis(structure, name)
@@ -122,8 +122,8 @@ def axis(structure: Structure, name: str) -> tuple[int, int | None]:
     return base, None if top is None else top - base + 1
 
 
-def alike(indices: Iterable[Index]) -> bool:
-    """Whether a code means the same entry to all of them."""
+def have_same_coding(indices: Iterable[Index]) -> bool:
+    """Whether a code stands for the same entry in all of them."""
     places: dict[tuple[str, int], set] = {}
     for index in indices:
         for axis in index.axes:
@@ -142,7 +142,7 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
             _numbers(indices[name], raw.values, beyond.get(name), unknown, members, out)
         return
     base, top = bounds(indices.values())
-    if len(indices) > 1 and not alike(indices.values()):
+    if len(indices) > 1 and not have_same_coding(indices.values()):
         raise DataError(f"{quoted(indices, ' and ')} index one axis in different ways, so that "
                         f"labels have no unique codes: pass integers")
     coded = known is None and asked
@@ -150,7 +150,8 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
         known = tuple(range(base, (_most(seen.values()) if top is None else top) + 1))
     elif known is None:
         some, size = next(iter(indices.values())), None if top is None else top - base + 1
-        known = naming.of(seen, some.words, size, f"the axis that it indexes, {some.words}, has "
+        known = naming.of(seen, some.description, size,
+                          f"the axis that it indexes, {some.description}, has "
                                                   f"{size} entries: bind the size of the plate to "
                                                   f"the number of groups in the data", "")
         for name, raw in seen.items():
@@ -167,9 +168,9 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
             if coded and isinstance(label, str):
                 raise DataError(
                     f"'{name}' has {label!r} in row {row}{cell}, which is not one of its labels, "
-                    f"{listed(known)}, so its entry of {indices[name].words} is unknown. Pass "
-                    f"codes; or fit with the text; or give at() or log_density() the labels of the "
-                    f"parameters, labels={{'{name}': [{label!r}, …]}}"
+                    f"{listed(known)}, so its entry of {indices[name].description} is unknown. "
+                    f"Pass codes; or fit with the text; or give at() or log_density() the labels "
+                    f"of the parameters, labels={{'{name}': [{label!r}, …]}}"
                 )
             raise DataError(
                 f"'{name}' has {label!r} in row {row}{cell}, which is not one of its labels, "
@@ -203,8 +204,8 @@ def _complete(index: Index, raw: Raw, beyond: np.ndarray | None) -> Raw:
         row, cell = _where(hidden)
         raise DataError(
             f"'{index.input}' is missing in row {row}{cell}: a group index cannot be missing, "
-            f"since it selects an entry of {index.words}. Drop these rows, or give them a group of "
-            f"their own"
+            f"since it selects an entry of {index.description}. Drop these rows, or give them a "
+            f"group of their own"
         )
     if values.dtype.kind == "b":
         return Raw(values.astype(np.int32), (False, True), Categories.LISTED)
@@ -220,7 +221,7 @@ def _whole_numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None) 
         row, cell = _where(broken)
         raise DataError(
             f"'{index.input}' has {values[broken][0]:g} in row {row}{cell}, but it is an index of "
-            f"{index.words}: expected integers"
+            f"{index.description}: expected integers"
         )
     far = (values >= 2**63 if values.dtype.kind == "u" else
            np.isfinite(values) & (np.abs(values) >= 2.0**63) if values.dtype.kind == "f" else
@@ -229,8 +230,8 @@ def _whole_numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None) 
     if far.any():  # as whole numbers of 64 bits some of them would be one
         row, cell = _where(far)
         raise DataError(f"'{index.input}' has {values[far][0]} in row {row}{cell}, which does not "
-                        f"fit in a 64-bit integer; it is an index of {index.words}: pass such "
-                        f"names as text, column.astype(str)")
+                        f"fit in a 64-bit integer; it is an index of {index.description}: pass "
+                        f"such names as text, column.astype(str)")
     low = index.low or 0
     return np.where(np.isfinite(values), values,
                     low).astype(np.int64) if values.dtype.kind == "f" else values.astype(np.int64)
@@ -332,7 +333,7 @@ def _refuse(index: Index, codes: np.ndarray, bad: np.ndarray) -> None:
     raise DataError(
         f"'{index.input}' has {codes[bad][0]} in row {row}{cell}; its axis has {index.length} "
         f"entries, {low} … {high}{advice}. "
-        f"It is an index of {index.words}"
+        f"It is an index of {index.description}"
     )
 
 

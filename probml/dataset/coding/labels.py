@@ -107,8 +107,8 @@ def filled(labels: tuple, size: int) -> tuple:
     return (*labels, *rest)
 
 
-def shown(labels: tuple, codes: np.ndarray | None) -> tuple:
-    """Labels without those at the end that only fill up, of entries that no row shows."""
+def without_padding(labels: tuple, codes: np.ndarray | None) -> tuple:
+    """Labels without the last ones that stand for entries which no row contains."""
     count = len(labels)
     while count and (labels[count - 1] in (count - 1, f"state {count - 1}")
                      and (codes is None or not (codes == count - 1).any())):

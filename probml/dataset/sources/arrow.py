@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from probml.dataset.source import Part, Source
-from probml.dataset.sources.schemas import settled
+from probml.dataset.sources.schemas import unify_schemas
 from probml.errors import DataError
 
 ROWS = 2**17  # of a part at the most
@@ -36,8 +36,8 @@ class ArrowRows(Source):
     def parts(self) -> Iterator[Part]:
         if not self._sound:
             names = self._names()
-            self.dataset = settled(self.dataset, ((names[_path(fragment)], fragment)
-                                                  for fragment in self._fragments()))
+            self.dataset = unify_schemas(self.dataset, ((names[_path(fragment)], fragment)
+                                                        for fragment in self._fragments()))
             self._sound = True
         return _parted(self._batches())
 
@@ -52,7 +52,7 @@ class ArrowRows(Source):
             yield from self.parts()
             return
         names, schema, last = self._names(), self.dataset.schema, "its first file"
-        begins = _begins(groups)
+        begins = _first_rows(groups)
         try:
             for i in random.permutation(len(groups)):
                 last, first = names.get(_path(groups[i])) or MEMORY, begins[i]
@@ -163,8 +163,8 @@ def _groups(fragment: Any) -> list[Any]:
     return fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else [fragment]
 
 
-def _begins(groups: list[Any]) -> list[int]:
-    """The number that the first row of each group has in its file."""
+def _first_rows(groups: list[Any]) -> list[int]:
+    """The number of the first row of each row group in its file."""
     out, rows = [], {"": 0}
     for group in groups:
         path = _path(group)

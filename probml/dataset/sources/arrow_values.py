@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 
-def opened(column: Any) -> Any:
+def from_arrow(column: Any) -> Any:
     """An Arrow array, chunked or not: of lists of one length (n, length, ...), NaN where a row has
     none; else as pandas."""
     import pyarrow as pa
@@ -15,7 +15,7 @@ def opened(column: Any) -> Any:
 
     kind = column.type
     if is_list(kind) and _inner(kind) is not None:
-        found = _stacked(_whole(column))
+        found = _stacked(_single_chunk(column))
         if found is not None:
             return found
     if kinds.is_decimal(kind):
@@ -29,7 +29,7 @@ def sequences(column: Any) -> list[np.ndarray]:
     """Lists as arrays of as many steps; of a row without one, a step that is unseen."""
     import pyarrow.compute as pc
 
-    lists = _whole(column)
+    lists = _single_chunk(column)
     flat = lists.flatten()
     steps = _stacked(flat) if _inner(flat.type) is not None else flat.to_pandas().to_numpy(object)
     if steps is None:  # vectors of unequal widths, which are refused as such
@@ -47,11 +47,11 @@ def uneven(column: Any) -> bool:
     """Whether lists are of several lengths."""
     import pyarrow.compute as pc
 
-    return pc.count_distinct(pc.list_value_length(_whole(column))).as_py() > 1
+    return pc.count_distinct(pc.list_value_length(_single_chunk(column))).as_py() > 1
 
 
-def _whole(column: Any) -> Any:
-    """A column in one piece."""
+def _single_chunk(column: Any) -> Any:
+    """A column as one chunk."""
     if not hasattr(column, "num_chunks"):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

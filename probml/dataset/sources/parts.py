@@ -27,7 +27,7 @@ from probml.dataset.sources.arrow import (
     is_dataset,
     is_scanner,
 )
-from probml.dataset.sources.profile import merged, profile_of, settled, under
+from probml.dataset.sources.profile import merged, profile_of, trim_sample, under
 from probml.dataset.sources.sequences import lengthened, measured
 from probml.errors import DataError, Refusal
 from probml.language.language import Bound
@@ -68,8 +68,9 @@ def telling(tell: Callable[[int], object]) -> Iterator[None]:
         _TELL.reset(token)
 
 
-def opened(model: Bound, data: Any, weights: Any = None) -> Data:
-    """A user's data, checked against a model: a table whole, of a source the profile and a sample.
+def open_data(model: Bound, data: Any, weights: Any = None) -> Data:
+    """A user's data, checked against a model: a table as it is, of a source its profile and a
+    sample.
 
     Args:
         weights: one a row, (n,), or the name of their column; of a source that.
@@ -87,7 +88,7 @@ def opened(model: Bound, data: Any, weights: Any = None) -> Data:
     if weights is not None:
         raise DataError(f"model '{model.name}': rows that are read in batches need their weights "
                         f"in a column: give its name, weights='...'")
-    profile = looked(model, source)
+    profile = profile_source(model, source)
     return sampled(Survey(source, profile, profile.names, profile.sizes))
 
 
@@ -99,11 +100,11 @@ def weighed(data: Any, weights: Any) -> tuple[Any, Any]:
     source = source_of(data)
     if source is not None:
         return Weighed(source, weights), None
-    return without(as_table(frames.plain(data)), weights)
+    return without(as_table(frames.to_pandas(data)), weights)
 
 
-def looked(model: Bound, source: Source, first: int = 0) -> Profile:
-    """The profile of all parts of a source; `first` rows of others stand before them."""
+def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
+    """The profile of all batches of a source, numbered from the row `first`."""
     profile: Profile | None = None
     for part in parts_of(source):
         with naming(part):
@@ -114,7 +115,7 @@ def looked(model: Bound, source: Source, first: int = 0) -> Profile:
         _TELL.get()(profile.rows)
     if profile is None:
         raise DataError(f"model '{model.name}': the source has no batches: expected at least one")
-    return settled(profile)
+    return trim_sample(profile)
 
 
 def _weighed(held: Data, part: Part) -> Data:
@@ -142,7 +143,7 @@ class Reader:
     nothing in it is JAX's: it works beside running programs.
 
     Args:
-        data: of a source, see `opened`.
+        data: of a source, see `open_data`.
     """
 
     def __init__(self, data: Data):
@@ -152,8 +153,8 @@ class Reader:
         self._known: dict[int | None, dict[str, tables.Expected]] = {}
         self._sums: dict[str, int] = {}  # of the values that a pass has met, by part
 
-    def pieces(self) -> Iterator[Data]:
-        """A pass: every part in its place."""
+    def batches(self) -> Iterator[Data]:
+        """One pass over the data, batch by batch."""
         parts, first = parts_of(self.survey.source), 0
         left = len(self.survey.names)
         for name, rows in zip(self.survey.names, self.survey.sizes, strict=True):
@@ -211,16 +212,16 @@ class Reader:
         """
         if self.survey.chosen is None:
             return 0
-        if part.name not in self._begins:
+        if part.name not in self._first_rows:
             raise Refusal(f"held-out rows of a source are identified by their row numbers, and its "
                           f"shuffled batches have the name '{part.name}', which no batch had "
                           f"before: let `mixed` name them as `parts` does, with Part.first, or "
                           f"omit held_out=")
-        return self._begins[part.name] + part.first
+        return self._first_rows[part.name] + part.first
 
     @functools.cached_property
-    def _begins(self) -> dict[str, int]:
-        """The number of the first row of each part among all."""
+    def _first_rows(self) -> dict[str, int]:
+        """The number of the first row of each batch among all rows."""
         names, sizes = self.survey.names, self.survey.sizes
         return dict(zip(names, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
 
@@ -228,7 +229,7 @@ class Reader:
         model, like, rows, steps = self.data.model, self.data.table, part.rows, None
         with naming(part):
             if self.data.steps is None:
-                rows = as_table(frames.plain(rows))
+                rows = as_table(frames.to_pandas(rows))
             else:
                 rows, steps, _ = along_time(self.data.structure, of_table(rows), None)
             table = tables.read(rows, self._expected(steps), model.inputs, self.data.labels,

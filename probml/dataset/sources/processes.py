@@ -11,7 +11,7 @@ import jax
 from probml.dataset.dataset import Data, Profile, Survey
 from probml.dataset.read import read
 from probml.dataset.source import Part, Source
-from probml.dataset.sources.parts import looked, sampled, source_of, weighed
+from probml.dataset.sources.parts import profile_source, sampled, source_of, weighed
 from probml.dataset.sources.profile import merged
 from probml.errors import DataError
 from probml.language.language import Bound
@@ -32,9 +32,9 @@ class Own(Source):
         yield Part(name, self.table, weights=self.weights)
 
 
-def opened(model: Bound, data: Any, weights: Any = None) -> Data:
-    """As parts.opened, of the rows of all processes: the same sample and profile in each, with its
-    own rows behind them. All processes call it.
+def open_data(model: Bound, data: Any, weights: Any = None) -> Data:
+    """As parts.open_data, of the rows of all processes: the same sample and profile in each,
+    followed by its own rows. All processes call it.
 
     Raises:
         DataError: as parts.opened, of any of them; all hear of it.
@@ -53,7 +53,7 @@ def opened(model: Bound, data: Any, weights: Any = None) -> Data:
     structures: list[Structure] = []
 
     def look() -> tuple[Profile, dict[str, tuple]]:
-        profile = looked(model, source, first)
+        profile = profile_source(model, source, first)
         sample = profile.sample
         structures.append(sample.structure)
         # they are the same in all

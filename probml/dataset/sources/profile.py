@@ -35,11 +35,11 @@ def profile_of(data: Data, name: str = "", first: int = 0,
                else along_steps(data, name, weights)
                for name, column in data.table.columns.items() if not sites[name].discrete}
     ranks = scrambled(np.arange(first, first + rows, dtype=np.uint64))
-    labels = {name: naming.shown(own, _codes(data, name))
+    labels = {name: naming.without_padding(own, _codes(data, name))
               for name, own in data.table.labels.items()}
     return Profile((name,), (rows,), data.pattern, labels, moments,
-                   *_kept(data._replace(survey=None), ranks,
-                          None if before is None else _entry_rank(before)),
+                   *_bottom_k_sample(data._replace(survey=None), ranks,
+                                     None if before is None else _entry_rank(before)),
                    float(rows if weights is None else weights.sum()))
 
 
@@ -48,9 +48,9 @@ def _entry_rank(profile: Profile) -> np.uint64 | None:
     return profile.ranks.max() if len(profile.ranks) >= _most(profile.sample) else None
 
 
-def settled(profile: Profile) -> Profile:
-    """The same with no more rows kept than stand for all."""
-    sample, ranks = _kept(profile.sample, profile.ranks)
+def trim_sample(profile: Profile) -> Profile:
+    """The same profile, its sample reduced to the size that represents all rows."""
+    sample, ranks = _bottom_k_sample(profile.sample, profile.ranks)
     return replace(profile, sample=sample, ranks=ranks)
 
 
@@ -59,7 +59,7 @@ def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
 
     Args:
         slack: rows are left out when there are more than so many times those that stand for
-            all: to choose among them costs more than to keep some. See `settled`.
+            all: to choose among them costs more than to keep some. See `trim_sample`.
 
     Raises:
         DataError: parts that cannot be read as one table, which site and why.
@@ -67,7 +67,7 @@ def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
     steps = max((own.sample.steps for own in (profile, other)
                  if own.sample.steps is not None), default=None)
     one, two = (lengthened(own.sample, steps) for own in (profile, other))
-    _alike(one, two)
+    _check_same_structure(one, two)
     labels = {site: _union(site, [own.labels[site] for own in (profile, other)
                                   if site in own.labels], _states(one, site))
               for site in {**profile.labels, **other.labels}}
@@ -90,7 +90,8 @@ def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
     }))
     return Profile(profile.names + other.names, profile.sizes + other.sizes, pattern, labels,
                    moments,
-                   *_kept(whole, np.concatenate([profile.ranks, other.ranks]), slack=slack),
+                   *_bottom_k_sample(whole, np.concatenate([profile.ranks, other.ranks]),
+                                     slack=slack),
                    profile.weight + other.weight)
 
 
@@ -119,9 +120,9 @@ def under(data: Data, pattern: Mapping[str, str], means: Mapping[str, Any] = {})
     return data._replace(table=replace(data.table, columns=columns))
 
 
-def standing(data: Data, weights: np.ndarray | None) -> tuple[Data, np.ndarray | None]:
-    """The rows that stand for all, as the profile of a source keeps them, with their weights; of
-    sequences all."""
+def representative_sample(data: Data, weights: np.ndarray | None) -> tuple[Data, np.ndarray | None]:
+    """A sample that represents all rows, as in the profile of a source, with their weights; of
+    sequences all rows."""
     if data.steps is not None or data.table.rows <= _most(data):
         return data, weights
     index = _least(scrambled(np.arange(data.table.rows, dtype=np.uint64)), _most(data))
@@ -138,8 +139,9 @@ def _least(ranks: np.ndarray, most: int) -> np.ndarray:
     return np.flatnonzero(ranks <= np.partition(ranks, most - 1)[most - 1])
 
 
-def _kept(data: Data, ranks: np.ndarray, least: np.uint64 | None = None,
-          slack: int = 1) -> tuple[Data, np.ndarray]:
+def _bottom_k_sample(data: Data, ranks: np.ndarray, least: np.uint64 | None = None,
+                     slack: int = 1) -> tuple[Data, np.ndarray]:
+    """The rows of the smallest random ranks (a bottom-k sample), and these ranks."""
     if least is not None:
         index = np.flatnonzero(ranks < least)
         data, ranks = data.taken(index), ranks[index]
@@ -149,8 +151,8 @@ def _kept(data: Data, ranks: np.ndarray, least: np.uint64 | None = None,
     return data.taken(index), ranks[index]
 
 
-def _alike(one: Data, other: Data) -> None:
-    """Refuse parts that are not of one structure, or differ outside rows."""
+def _check_same_structure(one: Data, other: Data) -> None:
+    """Refuse batches that have different structures, or differ outside rows."""
     if one.structure is not other.structure:
         kinds = [{name: values.dtype.kind for name, values in data.table.inputs.items()}
                  for data in (one, other)]

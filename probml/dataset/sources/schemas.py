@@ -9,9 +9,9 @@ from probml.errors import DataError, quoted
 NOTHING, NUMBER, TEXT = "nothing", "number", "text"  # kinds of columns
 
 
-def settled(dataset: Any, files: Iterable[tuple[str, Any]]) -> Any:
-    """A dataset under a schema that holds the values of all its files: pyarrow takes the types of
-    the first, of which a column without a value has none, and whole numbers no fractions.
+def unify_schemas(dataset: Any, files: Iterable[tuple[str, Any]]) -> Any:
+    """A dataset under one schema that holds the values of all its files: pyarrow takes the types of
+    the first file, where an empty column has none, and integers have no fractions.
 
     Args:
         files: what each is called, and its fragment.
@@ -36,7 +36,7 @@ def settled(dataset: Any, files: Iterable[tuple[str, Any]]) -> Any:
     wide = schema
     for name, found in types.items():
         i = schema.get_field_index(name)
-        wide = wide.set(i, wide.field(i).with_type(_wide([type_ for _, type_ in found])))
+        wide = wide.set(i, wide.field(i).with_type(_common_type([type_ for _, type_ in found])))
     return dataset if wide.equals(schema) else dataset.replace_schema(wide)
 
 
@@ -71,8 +71,8 @@ def _note(types: list[tuple[str, Any]], name: str, file: str, type_: Any, loose:
         types.append((file, type_))
 
 
-def _wide(types: Sequence[Any]) -> Any:
-    """A type for values of all of these, the dataset's first."""
+def _common_type(types: Sequence[Any]) -> Any:
+    """A type that holds values of all of these, the dataset's first."""
     import pyarrow as pa
     import pyarrow.types as kinds
 

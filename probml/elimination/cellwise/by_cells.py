@@ -87,7 +87,7 @@ def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: i
     total, names = jnp.zeros(()), list(sizes)
     while names:
         now = [name for name in names if name not in best] or names
-        found = {name: _met(left, name, sizes) for name in now}
+        found = {name: _matching_cells(left, name, sizes) for name in now}
         ways = {name: met for name, met in found.items() if met is not None
                 and (name not in linked or not met and order[name] is not None)}
         costs = {name: math.prod(sizes[n][1] for n in (name, *met)) * sizes[name][0]
@@ -110,9 +110,10 @@ def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: i
     return total
 
 
-def _met(parts: Sequence[Part], name: str,
-         sizes: Mapping[str, tuple[int, int]]) -> dict[str, np.ndarray] | None:
-    """The cells of others that each cell of a variable meets; None where it meets several."""
+def _matching_cells(parts: Sequence[Part], name: str,
+                    sizes: Mapping[str, tuple[int, int]]) -> dict[str, np.ndarray] | None:
+    """The cells of other variables that share a factor with each cell of a variable; None where a
+    cell shares factors with several of one."""
     count, out = sizes[name][0], {}
     for part in (part for part in parts if name in part.cells):
         own = part.cells[name]

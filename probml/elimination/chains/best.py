@@ -8,7 +8,7 @@ states before the last steps of a block to one at its end soon share their tail 
 whose last steps do not forget is swept whole, and joined to what was before.
 
 Emissions are there for all steps (`maximise`), or are made a piece of the steps at a time, in
-cache, and forgotten (`in_pieces`; pieces.py says how).
+cache, and forgotten (`in_pieces`; long_chains.py says how).
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from probml.elimination.chains.arithmetic import ALIKE, SWEEP, Chain, first_of, lead
-from probml.elimination.chains.passes import apart, lanes_of
+from probml.elimination.chains.passes import lanes_of, split_blocks
 from probml.elimination.chains.paths import UNROLLED, followed, kind
 from probml.elimination.chains.walk import Pieces, Tables, Walk
 from probml.numerics.logs import finite, floored, unfloored
@@ -100,7 +100,7 @@ def _followed(path: "_Path", alive: jax.Array | None, between: jax.Array | None,
     states = followed(path.ends.argmax(1).astype(path.pointers.dtype), lambda table: table,
                       path.pointers[:-1], between, blocks)
     possible = jnp.repeat(value > -jnp.inf, blocks, -1)
-    return value, jnp.where(possible, held(alive, states, blocks).astype(jnp.int32), 0)
+    return value, jnp.where(possible, repeat_last_state(alive, states, blocks).astype(jnp.int32), 0)
 
 
 def best_moves(log: jax.Array, moves: jax.Array, alive: jax.Array | None) -> tuple[jax.Array,
@@ -232,7 +232,7 @@ def before_blocks(last: Callable, none: Ways, begun: int, steps: int, blocks: in
     """
     def unlike(carry):
         count, transfer = carry
-        return (count < steps) & ~jnp.all(met(transfer))
+        return (count < steps) & ~jnp.all(has_equal_rows(transfer))
 
     def longer(carry):
         count = jnp.minimum(2 * carry[0] + 1, steps)
@@ -245,11 +245,12 @@ def before_blocks(last: Callable, none: Ways, begun: int, steps: int, blocks: in
     end = jnp.where(forgotten, row[:, None], transfer.end)
     scale = jnp.where(forgotten, 0.0, transfer.scale)
 
-    return entering_blocks(Ways(apart(scale, blocks), apart(end, blocks)), parallel)
+    return entering_blocks(Ways(split_blocks(scale, blocks), split_blocks(end, blocks)), parallel)
 
 
-def met(transfer: Ways) -> jax.Array:
-    """(G, M): whether all possible rows are equal."""
+def has_equal_rows(transfer: Ways) -> jax.Array:
+    """(G, M): whether all possible rows of the transfer are equal, so that the state before no
+    longer matters."""
     possible = (transfer.scale > -jnp.inf)[:, :, None]
     high = jnp.where(possible, transfer.end, -jnp.inf).max(1)
     low = jnp.where(possible, transfer.end, jnp.inf).min(1)
@@ -278,8 +279,8 @@ def entering_blocks(transfer: Ways, parallel: bool) -> jax.Array:
     return jnp.concatenate([first[None], found])
 
 
-def held(alive: jax.Array | None, states: jax.Array, blocks: int) -> jax.Array:
-    """The states, those of steps that do not count as the last before them."""
+def repeat_last_state(alive: jax.Array | None, states: jax.Array, blocks: int) -> jax.Array:
+    """The states, those of padding steps as the last before them."""
     if alive is None:
         return states
     m = states.shape[-1]

@@ -78,8 +78,8 @@ def entering_rows(transition: jax.Array, initial: jax.Array, lanes: int, blocks:
                      rows)
 
 
-def moved(transition: jax.Array, p: jax.Array) -> jax.Array:
-    """(G, from, to, M): every row of the matrices takes a step."""
+def step_all_rows(transition: jax.Array, p: jax.Array) -> jax.Array:
+    """(G, from, to, M): one transition step of every row of the matrices."""
     g, k, _, m = p.shape
     if transition.shape[-1] == 1:
         flat = jnp.swapaxes(p, 1, 2).reshape(g, k, k * m)
@@ -87,8 +87,9 @@ def moved(transition: jax.Array, p: jax.Array) -> jax.Array:
     return jax.vmap(lambda row: one_step(transition, row), 1, 1)(p)
 
 
-def alike(p: jax.Array, scale: jax.Array) -> jax.Array:
-    """(G, M): whether all possible rows of the matrices are equal."""
+def has_equal_rows(p: jax.Array, scale: jax.Array) -> jax.Array:
+    """(G, M): whether all possible rows of the matrices are equal, so that the state before no
+    longer matters."""
     possible = (scale > -jnp.inf)[:, :, None]
     high, low = jnp.where(possible, p, -jnp.inf).max(1), jnp.where(possible, p, jnp.inf).min(1)
     info = jnp.finfo(p.dtype)
@@ -102,7 +103,7 @@ def one_row(p: jax.Array, scale: jax.Array) -> jax.Array:
     return jnp.where((scale > -jnp.inf)[:, :, None], p, 0.0).max(1)
 
 
-def apart(leaf: jax.Array, blocks: int) -> jax.Array:
+def split_blocks(leaf: jax.Array, blocks: int) -> jax.Array:
     """(..., lanes) → (B, ..., rows)."""
     return jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], -1, blocks), -1, 0)
 
@@ -115,12 +116,12 @@ def _transfers(chain: Linear, blocks: int, alive: jax.Array | None) -> Transfer:
     def sweep(at, carry):
         p, scale = carry
         transition, emission = step_at(chain, at)
-        new, factor = seen_at(moved(transition, p), emission[:, None], 2)
+        new, factor = seen_at(step_all_rows(transition, p), emission[:, None], 2)
         return new, scale + factor
 
     def forgot(at, p, scale):
         """(G, M); where a row has ended, nothing that is told of its steps matters."""
-        found = alike(p, scale)
+        found = has_equal_rows(p, scale)
         return found if alive is None else found | ~lax.dynamic_index_in_dim(
             alive, jnp.minimum(at, steps - 1), 0, False)
 
@@ -136,17 +137,18 @@ def _transfers(chain: Linear, blocks: int, alive: jax.Array | None) -> Transfer:
         jnp.asarray(1), *seen_at(entering, emission[:, None], 2)
     ))
 
-    def one(at, carry):
+    def filter_step(at, carry):
         alpha, scale = carry
         transition, emission = step_at(chain, at)
         new, factor = seen_at(one_step(transition, alpha), emission)
         return new, scale + factor
 
-    last, more = lax.fori_loop(at, steps, one, (one_row(p, scale), jnp.zeros((g, m), p.dtype)))
+    last, more = lax.fori_loop(at, steps, filter_step,
+                               (one_row(p, scale), jnp.zeros((g, m), p.dtype)))
     single = (at < steps) & forgot(at, p, scale)
     end = jnp.where(single[:, None, None], last[:, None], p)
     scale = scale + jnp.where(single, more, 0.0)[:, None]
-    return Transfer(apart(scale, blocks), apart(end, blocks))
+    return Transfer(split_blocks(scale, blocks), split_blocks(end, blocks))
 
 
 def _joined(first: Transfer, second: Transfer) -> Transfer:

@@ -1,5 +1,5 @@
 """Chains whose emissions are made a piece of the steps at a time: what they are made of, and passes
-through them; pieces.py says how and why."""
+through them; long_chains.py says how and why."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,13 +20,13 @@ from probml.elimination.chains.backward import Share, pairs
 from probml.elimination.chains.passes import (
     Transfer,
     after_of,
-    alike,
-    apart,
     before_of,
     entering_rows,
+    has_equal_rows,
     lanes_of,
-    moved,
     one_row,
+    split_blocks,
+    step_all_rows,
 )
 from probml.numerics.logs import finite, log_of
 
@@ -95,9 +95,9 @@ class Walk:
             lambda leaf: jnp.zeros((leaf.shape[0] * leaf.shape[1] // self.count, *leaf.shape[2:]),
                                    leaf.dtype), self.pieces.blank)
 
-    def laid(self, whole: jax.Array, part: jax.Array, piece: jax.Array) -> jax.Array:
-        """The steps of a piece, (S M, ...), put into those of all, (M, P S, ...): transposed while
-        they are in cache."""
+    def write_piece(self, whole: jax.Array, part: jax.Array, piece: jax.Array) -> jax.Array:
+        """The steps of a piece, (S M, ...), written into those of all, (M, P S, ...): transposed
+        while they are in cache."""
         part = jnp.moveaxis(part.reshape(self.steps, self.lanes, *part.shape[1:]), 1, 0)
         return lax.dynamic_update_slice_in_dim(whole, part, piece * self.steps, 1)
 
@@ -168,7 +168,7 @@ class Walk:
         def step(carry, emission):
             p, _, scale = carry
             new, factor = seen_at(p, emission[:, None], 2)
-            return (moved(self.transition, new), new, scale + factor), None
+            return (step_all_rows(self.transition, new), new, scale + factor), None
 
         carry, _ = lax.scan(step, (p, jnp.zeros_like(p), scale), self.emission(piece))
         return piece + 1, *carry
@@ -195,32 +195,32 @@ def one_by_one(function: Callable) -> Callable:
         leaves, form = jax.tree.flatten(args)
         own = jax.tree.leaves(batched)
 
-        def one(mapped: list) -> Any:
+        def call_one(mapped: list) -> Any:
             each = iter(mapped)
             return alone(*jax.tree.unflatten(form, [
                 next(each) if is_ else leaf for leaf, is_ in zip(leaves, own, strict=True)]))
 
         mapped = [leaf for leaf, is_ in zip(leaves, own, strict=True) if is_]
-        found = (jax.tree.map(lambda leaf: leaf[None], one([leaf[0] for leaf in mapped]))
-                 if size == 1 else lax.map(one, mapped))
+        found = (jax.tree.map(lambda leaf: leaf[None], call_one([leaf[0] for leaf in mapped]))
+                 if size == 1 else lax.map(call_one, mapped))
         return found, jax.tree.map(lambda _: True, found)
 
     return alone
 
 
 def passed(emit: Callable, blocks: int, tables: Tables, pieces: Pieces) -> Kept:
-    return one_by_one(lambda tables, pieces: (_joined if blocks > 1 else _plain)(
+    return one_by_one(lambda tables, pieces: (_filter_blocks if blocks > 1 else _filter_uncut)(
         emit, blocks, tables, pieces))(tables, pieces)
 
 
-def _plain(emit: Callable, blocks: int, tables: Tables, pieces: Pieces) -> Kept:
-    """The pass through chains that are not cut."""
+def _filter_uncut(emit: Callable, blocks: int, tables: Tables, pieces: Pieces) -> Kept:
+    """The forward pass along chains that are not cut into blocks."""
     walk = Walk(emit, blocks, tables, pieces)
     _, (alphas, scales) = lax.scan(walk.filtered, walk.first(), jnp.arange(walk.count))
     return Kept(_total(walk, scales.sum(0)), alphas, None, None)
 
 
-def _joined(emit: Callable, blocks: int, tables: Tables, pieces: Pieces) -> Kept:
+def _filter_blocks(emit: Callable, blocks: int, tables: Tables, pieces: Pieces) -> Kept:
     """The pass through chains that are cut into blocks."""
     walk = Walk(emit, blocks, tables, pieces)
     g, k, m = walk.whole
@@ -234,29 +234,29 @@ def _joined(emit: Callable, blocks: int, tables: Tables, pieces: Pieces) -> Kept
 
     def forgot(carry):
         piece, p, _, scale = carry
-        return alike(p, scale) | ended(piece)
+        return has_equal_rows(p, scale) | ended(piece)
 
     rows = entering_rows(walk.transition, walk.initial, m, blocks, g)
     met, p, new, scale = lax.while_loop(
         lambda carry: (carry[0] < count) & ~jnp.all(forgot(carry)), walk.swept,
         (jnp.asarray(0), rows, jnp.zeros_like(rows), jnp.zeros((g, k, m), dtype)))
 
-    def kept(piece, carry):
+    def filter_piece(piece, carry):
         ahead, alphas, scales, _ = carry
         ahead, (own, scale) = walk.filtered(ahead, piece)
         return (ahead, lax.dynamic_update_index_in_dim(alphas, own, piece, 0),
                 lax.dynamic_update_index_in_dim(scales, scale, piece, 0), own[-1])
 
     blank = (jnp.zeros((count, walk.steps, g, k, m), dtype), jnp.zeros((count, g, m), dtype))
-    _, alphas, scales, last = lax.fori_loop(met, count, kept, (one_row(p, scale), *blank,
-                                                               jnp.zeros((g, k, m), dtype)))
+    _, alphas, scales, last = lax.fori_loop(met, count, filter_piece, (one_row(p, scale), *blank,
+                                                                       jnp.zeros((g, k, m), dtype)))
     single = (met < count) & forgot((met, p, new, scale))
     transfer = Transfer(
-        apart(scale + jnp.where(single, scales.sum(0), 0.0)[:, None], blocks),
-        apart(jnp.where(single[:, None, None], last[:, None], new), blocks))
+        split_blocks(scale + jnp.where(single, scales.sum(0), 0.0)[:, None], blocks),
+        split_blocks(jnp.where(single[:, None, None], last[:, None], new), blocks))
     before, after = (lanes_of(found(transfer, False)) for found in (before_of, after_of))
     ahead = jnp.where(jnp.arange(m) % blocks == 0, walk.first(), one_step(walk.transition, before))
-    _, alphas, scales, _ = lax.fori_loop(0, jnp.minimum(2 * met + 1, count), kept,
+    _, alphas, scales, _ = lax.fori_loop(0, jnp.minimum(2 * met + 1, count), filter_piece,
                                          (ahead, alphas, scales, last))
     return Kept(_total(walk, scales.sum(0)), alphas, before, after)
 

@@ -66,7 +66,7 @@ def _blocks(system: System) -> _Block:
     later = None if system.alive is None else following(system.alive)
     (steps, _, lanes), d = system.value.shape, system.mean.shape[0]
 
-    def one(carry, now):
+    def measurement_update(carry, now):
         offset, slopes, covariance, info, pull = carry  # the mean is offset + slopes · entry
         value, slope, variance, seen = now
         covariance, gain, precision = see(covariance, slope, variance, seen)
@@ -82,7 +82,7 @@ def _blocks(system: System) -> _Block:
         sight, moves, alive = now
         sight, moves = {**still, **sight}, {**constant, **moves}
         numbers = len(sight["value"])
-        carry, _ = looped(one, carry, tuple(
+        carry, _ = looped(measurement_update, carry, tuple(
             jnp.broadcast_to(sight[name], (numbers, *sight[name].shape[1:])) for name in SIGHT))
         *old, info, pull = carry
         transition = moves["transition"]
@@ -93,7 +93,8 @@ def _blocks(system: System) -> _Block:
             new = [jnp.where(alive, *pair) for pair in zip(new, old, strict=True)]
         return (*new, info, pull), None
 
-    own = 1 if system.alike else lanes  # a block's slopes and covariances are the same in all
+    # a block's slopes and covariances are the same in all
+    own = 1 if system.is_lane_invariant else lanes
     eye = jnp.broadcast_to(jnp.eye(d, dtype=system.value.dtype)[:, :, None], (d, d, own))
     nothing, zero = jnp.zeros((d, lanes), system.value.dtype), jnp.zeros_like(eye)
     (offset, slopes, covariance, info, pull), _ = lax.scan(
@@ -103,7 +104,7 @@ def _blocks(system: System) -> _Block:
     return _Block(info, pull, slopes, offset, covariance)
 
 
-def _apart(system: System, leaf: jax.Array) -> jax.Array:
+def _split_blocks(system: System, leaf: jax.Array) -> jax.Array:
     """(..., M) → (blocks, sequences, ...)."""
     leaf = jnp.moveaxis(leaf, -1, 0)
     return leaf.reshape(-1, system.blocks, *leaf.shape[1:]).swapaxes(0, 1)
@@ -117,7 +118,7 @@ def _together(leaf: jax.Array) -> jax.Array:
 
 def _entries(system: System, blocks: _Block) -> State:
     """The states before each block."""
-    start = jax.tree.map(lambda leaf: _apart(system, leaf)[0], first(system))
+    start = jax.tree.map(lambda leaf: _split_blocks(system, leaf)[0], first(system))
     eye = jnp.eye(start[0].shape[-1], dtype=start[0].dtype)
 
     def step(state, block):
@@ -131,7 +132,8 @@ def _entries(system: System, blocks: _Block) -> State:
         spread = slope @ known[..., 1:] @ jnp.swapaxes(slope, -1, -2) + block.covariance
         return (after, 0.5 * (spread + jnp.swapaxes(spread, -1, -2))), state
 
-    _, states = lax.scan(step, start, jax.tree.map(lambda leaf: _apart(system, leaf), blocks))
+    _, states = lax.scan(step, start,
+                         jax.tree.map(lambda leaf: _split_blocks(system, leaf), blocks))
     return _together(states[0]), _together(states[1])
 
 
@@ -139,7 +141,7 @@ def _exits(system: System, found: Filtered) -> State:
     """λ and N behind each block."""
     back = adjoint(system, found)
     push, curve = back.before[0][0], back.before[1][0]
-    carried = _carried(system, found)
+    carried = _adjoint_transfers(system, found)
 
     def step(state, block):
         push, curve, carried = block
@@ -147,19 +149,19 @@ def _exits(system: System, found: Filtered) -> State:
                curve + carried @ state[1] @ jnp.swapaxes(carried, -1, -2))
         return own, state
 
-    blocks = jax.tree.map(lambda leaf: _apart(system, leaf), (push, curve, carried))
+    blocks = jax.tree.map(lambda leaf: _split_blocks(system, leaf), (push, curve, carried))
     zero = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), blocks[:2])
     _, states = lax.scan(step, zero, blocks, reverse=True)
     return _together(states[0]), _together(states[1])
 
 
-def _carried(system: System, found: Filtered) -> jax.Array:
-    """λ at each block's entry per λ behind it, (D, D, M)."""
+def _adjoint_transfers(system: System, found: Filtered) -> jax.Array:
+    """λ at the entry of each block per λ behind it, (D, D, M)."""
     slopes, still = over_time(system, ("slope",))
     moves, constant = over_time(system, ("transition",), True)
     d, lanes = system.mean.shape[0], system.value.shape[-1]
 
-    def one(carried, now):
+    def backward_update(carried, now):
         slope, gain = now
         return carried - slope[:, None] * (gain[:, None] * carried).sum(0), None
 
@@ -168,7 +170,7 @@ def _carried(system: System, found: Filtered) -> jax.Array:
         slope, transition = {**still, **slopes}["slope"], {**constant, **moves}["transition"]
         carried = product(transposed(transition), carried)
         slope = jnp.broadcast_to(slope, (len(gain), *slope.shape[1:]))
-        return looped(one, carried, (slope, gain), True)[0], None
+        return looped(backward_update, carried, (slope, gain), True)[0], None
 
     eye = jnp.broadcast_to(jnp.eye(d, dtype=system.value.dtype)[:, :, None], (d, d, lanes))
     carried, _ = lax.scan(step, eye, (slopes, moves, found.gain), reverse=True)

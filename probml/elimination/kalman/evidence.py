@@ -13,10 +13,10 @@ from probml.elimination.kalman.filter import (
     Smoothed,
     System,
     applied,
-    begins,
     outer,
     previous,
     product,
+    sequence_starts,
     symmetric,
     transposed,
 )
@@ -56,7 +56,7 @@ def _states(system: System, found: Filtered, back: Adjoint) -> Smoothed:
     moved = product(previous(covariance), transposed(system.transition))
     eye = jnp.eye(mean.shape[1], dtype=mean.dtype)[:, :, None]
     across = product(moved, eye - product(back.before[1], found.before[1]))
-    start = begins(len(mean), across.shape[-1], system.blocks)[:, None, None]
+    start = sequence_starts(len(mean), across.shape[-1], system.blocks)[:, None, None]
     return Smoothed(mean + applied(covariance, push), symmetric(whole),
                     jnp.where(start, 0.0, across))
 
@@ -84,7 +84,7 @@ def _backward(kept: tuple[System, Filtered], share: jax.Array):
         system.transition, previous(found.after[1])))
     slope = back.error[..., None, :] * mean[:, None] - found.gain + back.pull
     variance = 0.5 * (back.error**2 - back.curvature)
-    start = begins(len(push), push.shape[-1], system.blocks)
+    start = sequence_starts(len(push), push.shape[-1], system.blocks)
     live = found.precision > 0
 
     def of(leaf, gradient, where):
@@ -95,15 +95,16 @@ def _backward(kept: tuple[System, Filtered], share: jax.Array):
                                                            strict=True)) if own != size)
         return gradient.sum(axes, keepdims=True).astype(leaf.dtype)
 
-    def shown(gradient):
+    def where_alive(gradient):
         return jnp.where(live if gradient.ndim == live.ndim else live[..., None, :], gradient, 0.0)
 
     every = np.ones_like(start)
     return (System(
         of(system.mean, push[0], start[0]), of(system.covariance, bend[0], start[0]),
         of(system.transition, moves, ~start), of(system.offset, push, ~start),
-        of(system.noise, bend, ~start), of(system.value, shown(-back.error), every),
-        of(system.slope, shown(slope), every), of(system.variance, shown(variance), every),
+        of(system.noise, bend, ~start), of(system.value, where_alive(-back.error), every),
+        of(system.slope, where_alive(slope), every),
+        of(system.variance, where_alive(variance), every),
         np.zeros(system.seen.shape, jax.dtypes.float0),
         None if system.alive is None else np.zeros(system.alive.shape, jax.dtypes.float0),
         system.blocks,

@@ -58,15 +58,16 @@ class System:
     blocks: int = 1  # B
 
     @property
-    def alike(self) -> bool:
-        """Whether lanes that begin with the same covariance have the same ones from there on."""
+    def is_lane_invariant(self) -> bool:
+        """Whether lanes that begin with the same covariance keep the same covariances: nothing that
+        moves them differs between lanes."""
         moved = (self.transition, self.noise, self.slope, self.variance, self.seen, self.alive)
         return all(leaf is None or leaf.shape[-1] == 1 for leaf in moved)
 
     @property
     def shared(self) -> bool:
         """Whether all lanes have the same covariances."""
-        return self.alike and self.blocks == 1 and self.covariance.shape[-1] == 1
+        return self.is_lane_invariant and self.blocks == 1 and self.covariance.shape[-1] == 1
 
 
 jax.tree_util.register_dataclass(
@@ -174,8 +175,8 @@ def previous(leaf: jax.Array, lanes: int = -1) -> jax.Array:
     return jnp.concatenate([jnp.roll(leaf[-1:], 1, lanes), leaf[:-1]])
 
 
-def begins(steps: int, lanes: int, blocks: int) -> np.ndarray:
-    """The first step of each sequence, (T, M)."""
+def sequence_starts(steps: int, lanes: int, blocks: int) -> np.ndarray:
+    """Whether a step is the first of its sequence, (T, M)."""
     return (np.arange(steps) == 0)[:, None] & (np.arange(lanes) % blocks == 0)
 
 
@@ -202,7 +203,7 @@ def filtered(system: System, start: State | None = None) -> Filtered:
     later = None if system.alive is None else following(system.alive)
     steps = len(system.value)
 
-    def one(carry, now):
+    def measurement_update(carry, now):
         mean, covariance = carry
         value, slope, variance, seen = now
         covariance, gain, precision = see(covariance, slope, variance, seen)
@@ -217,7 +218,7 @@ def filtered(system: System, start: State | None = None) -> Filtered:
         sight, moves, alive = now
         sight, moves = {**still, **sight}, {**constant, **moves}
         numbers = len(sight["value"])
-        after, (error, precision, gain, log) = looped(one, before, tuple(
+        after, (error, precision, gain, log) = looped(measurement_update, before, tuple(
             jnp.broadcast_to(sight[name], (numbers, *sight[name].shape[1:])) for name in SIGHT))
         mean = applied(moves["transition"], after[0]) + moves["offset"]
         covariance = symmetric(product(product(moves["transition"], after[1]),

@@ -20,14 +20,14 @@ def draw(system: System, key: jax.Array) -> jax.Array:
     Cost: a filter, a smoother, and O(D²) a step.
     """
     own, seeing = jax.random.split(key)
-    path = in_blocks(wandering(whole(system), own), system.blocks)
+    path = in_blocks(wandering(merge_blocks(system), own), system.blocks)
     noise = jax.random.normal(seeing, system.value.shape, system.value.dtype)
     shown = (system.slope * path[:, None]).sum(-2) + jnp.sqrt(system.variance) * noise
     return path + smoothed(replace(system, value=system.value - shown)).mean
 
 
-def whole(system: System) -> System:
-    """The same with sequences in one piece."""
+def merge_blocks(system: System) -> System:
+    """The same system, its sequences no longer cut into blocks."""
 
     def joined(leaf):
         leaf = leaf.reshape(*leaf.shape[:-1], -1, system.blocks)

@@ -8,15 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.conjugate.side_by_side import alike
+from probml.engines.conjugate.side_by_side import stack_equal_shapes
 from probml.engines.engine import Problem
 from probml.engines.start.prior import prior_point
 from probml.evidence.passes import expect, log_evidence, summarise
 from probml.factors.prior import log_prior
 from probml.families.links import backward, forward
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
-from probml.numerics.transfer import Use, apart, random_key
+from probml.numerics.transfer import Use, derive_key, random_key
 from probml.plan.blocks import blocks, pack
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed, draw_params
@@ -79,6 +79,14 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
     posterior = Closed(tuple(natural), params, params)
     posterior = posterior._replace(mean=_means(plan, Marginals(plan, known, stages, posterior),
                                                params))
+    evidence, mismatch = _evidence(plan, known, rows, stages, posterior, start, roots)
+    return posterior, evidence, mismatch
+
+
+def _evidence(plan: Plan, known: Known, rows: Rows, stages: tuple, posterior: Closed,
+              start: Mapping, roots: bool) -> tuple[jax.Array, jax.Array]:
+    """The log evidence by a posterior at its mean, and by how much more than rounding it differs
+    some way towards `start`."""
     marginals = Marginals(plan, known, stages, posterior)
 
     def evidence(at):
@@ -97,9 +105,9 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
     rounding = 256 * jnp.finfo(values.dtype).eps * size + jnp.minimum(1e-9 * size, 1e-3)
     if roots:
         every = [block for stage in stages for block in stage]
-        rounding += sum(_rounding(block, n, away) for block, n in zip(every, natural, strict=True)
-                        if "root" in n)
-    return posterior, values[0], jnp.abs(values[0] - values[1]) - rounding
+        rounding += sum(_rounding(block, n, away)
+                        for block, n in zip(every, posterior.natural, strict=True) if "root" in n)
+    return values[0], jnp.abs(values[0] - values[1]) - rounding
 
 
 def _rounding(block, natural: Mapping, at: Mapping) -> jax.Array:
@@ -152,8 +160,8 @@ def _means(plan: Plan, marginals: Marginals, params):
             for name in plan.free}
 
 
-def sound(evidence, mismatch) -> bool:
-    """Whether a closed form has the same log evidence at two points; wrong algebra is off by far
+def is_consistent(evidence, mismatch) -> bool:
+    """Whether a closed form has the same log evidence at two points. Wrong algebra differs by far
     more than rounding."""
     return float(mismatch) <= (1e-6 if jax.config.jax_enable_x64
                                else 1e-3 * (1 + abs(float(evidence))))
@@ -164,25 +172,25 @@ def solve_all(problems: Sequence[Problem], draws: int) -> dict[int, dict[str, np
     that are sound."""
     out, plan = {}, problems[0].plan
     loaded = [(problem.rows, problem.known) for problem in problems]
-    for members, (rows, known) in alike(loaded):
+    for members, (rows, known) in stack_equal_shapes(loaded):
         size = sum(leaf.size for leaf in jax.tree.leaves(loaded[members[0]])) * max(plan.width, 1)
         batch = max(1, min(len(members), AT_ONCE // max(size, 1)))
-        keys = jax.random.split(apart(random_key(problems[0].seed), Use.CLOSED),
+        keys = jax.random.split(derive_key(random_key(problems[0].seed), Use.CLOSED),
                                 len(loaded))[jnp.asarray(members)]
         values, evidence, mismatch = jax.device_get(_solved(plan, draws, batch, known, rows, keys))
         for j, i in enumerate(members):
-            if sound(evidence[j], mismatch[j]):
+            if is_consistent(evidence[j], mismatch[j]):
                 out[i] = {name: value[j] for name, value in values.items()}
     return out
 
 
 @functools.partial(jit, static_argnums=(0, 1, 2), seldom=ONCE)
 def _solved(plan: Plan, draws: int, batch: int, known: Known, rows, keys):
-    def one(part):
+    def solve_data_set(part):
         known, rows, key = part
         if plan.additive:
             rows = summarise(plan, prior_point(plan, known), known, rows)
         posterior, evidence, mismatch = closed_form(plan, known, rows)
         return draw_params.__wrapped__(plan, draws, posterior, known, key), evidence, mismatch
 
-    return jax.lax.map(one, (known, rows, keys), batch_size=batch)
+    return jax.lax.map(solve_data_set, (known, rows, keys), batch_size=batch)

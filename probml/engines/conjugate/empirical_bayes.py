@@ -143,8 +143,8 @@ class EmpiricalBayes(Engine):
             for name, value in chosen.items()
         }})
         outcome = Exact().run(replace(problem, plan=_lifted(plan, self.names), known=here))
-        chosen = Finding.of(Code.CHOSEN, settings=_words(settings), found=found.value,
-                            first=found.first, bound=_words(model.bound, self.names))
+        chosen = Finding.of(Code.CHOSEN, settings=_format_settings(settings), found=found.value,
+                            first=found.first, bound=_format_settings(model.bound, self.names))
         status = outcome.status if found.arrived else Status.STALLED
         return outcome.with_state(model=better)._replace(
             status=status, iterations=len(found.history) - 1, history=found.history,
@@ -179,14 +179,14 @@ def _doubled(tree: Any) -> Any:
     return jax.tree.map(double, tree)
 
 
-def _words(settings: Mapping[str, Any], names: tuple[str, ...] | None = None) -> str:
-    def shown(value) -> str:
+def _format_settings(settings: Mapping[str, Any], names: tuple[str, ...] | None = None) -> str:
+    def format_value(value) -> str:
         value = np.asarray(value)
         if value.size > 6:
             return f"{value.size} numbers"
         return np.array2string(value, precision=4, separator=", ") if value.ndim else f"{value:.6g}"
 
-    return ", ".join(f"{name} = {shown(settings[name])}" for name in names or settings)
+    return ", ".join(f"{name} = {format_value(settings[name])}" for name in names or settings)
 
 
 def _edges(axes: list[Axis], top: Top) -> list[Finding]:

@@ -16,9 +16,9 @@ from probml.engines.start.race import Race
 from probml.engines.start.start import Start
 from probml.evidence.passes import expect
 from probml.numerics import lapack
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Grown
-from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.updates.updates import maximise
@@ -42,18 +42,18 @@ class Run(NamedTuple):
 
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
-def begun(plan: Plan, first: Start, known: Known, rows: Rows, own: Own) -> Run:
-    """q(θ) of every restart after one M-step from the responsibilities at a point; of labelled rows
-    that point is their mode."""
+def initial_posteriors(plan: Plan, first: Start, known: Known, rows: Rows, own: Own) -> Run:
+    """q(θ) of every restart after one M-step from the responsibilities at its starting point; with
+    labelled rows that point is their mode."""
 
-    def one(first, own):
+    def update_restart(first, own):
         params, here = dict(first.params), known._replace(**own)
         if first.expected is not None:
             params = {**maximise(plan, first.expected, params, known, rows, True), **first.fixed}
         expected = expect(plan, params, here._replace(allowed=first.allowed or here.allowed), rows)
         return updated(plan, expected, params, here, rows, None)
 
-    closed = _each(plan, one, first, own)
+    closed = _map_restarts(plan, update_restart, first, own)
     restarts = len(jax.tree.leaves(first.params)[0])
     value = jnp.full(restarts, -jnp.inf, jnp.result_type(float))
     zero = jnp.zeros(restarts, jnp.int32)
@@ -77,8 +77,9 @@ def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit, cei
 
     def body(carry):
         run, trail, i = carry
-        new = _each(plan, lambda one, own: _iteration(plan, one, known._replace(**own), rows,
-                                                      ceiling, gain), run, own)
+        new = _map_restarts(plan, lambda one,
+                            own: _iteration(plan, one, known._replace(**own), rows,
+                                            ceiling, gain), run, own)
         going = (run.status == 0) & (run.count < limit)
         new = jax.tree.map(lambda a, b: jnp.where(going.reshape(-1, *(1,) * (a.ndim - 1)), a, b),
                            new, run)
@@ -88,9 +89,9 @@ def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit, cei
     return run, trail
 
 
-def _each(plan: Plan, function, *restarts):
-    """function of every restart: together, but a single one by itself, and in turn where their
-    matrices are too many for one batch (numerics/lapack.py)."""
+def _map_restarts(plan: Plan, function, *restarts):
+    """function of every restart: all in one batch, or one after the other where their matrices are
+    too many for a batch (numerics/lapack.py)."""
     count = len(jax.tree.leaves(restarts)[0])
     if count == 1:
         found = function(*jax.tree.map(lambda leaf: leaf[0], restarts))

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.conjugate.closed_form import closed_form, sound
+from probml.engines.conjugate.closed_form import closed_form, is_consistent
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import ModelError, Refusal
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 from probml.structure.lifted import site_of
@@ -61,13 +61,14 @@ class Evidence:
     def __init__(self, plan: Plan, known: Known, rows: Rows, bound: Mapping[str, np.ndarray]):
         self.plan, self.known, self.rows, self.bound = plan, known, rows, bound
         self.roots = False
-        value, mismatch = self._each([bound])[0]
+        value, mismatch = self._log_evidences([bound])[0]
         every = [block for stage in blocks(plan, True) for block in stage]
-        if not sound(value, mismatch) and any(rooted(plan, block) for block in every):
+        if not is_consistent(value, mismatch) and any(rooted(plan, block) for block in every):
             self.roots = True
 
-    def _each(self, points: list[Mapping[str, np.ndarray]]) -> list[tuple[float, float]]:
-        """(evidence, mismatch) at each; in batches of one size, so that there is one program."""
+    def _log_evidences(self, points: list[Mapping[str, np.ndarray]]) -> list[tuple[float, float]]:
+        """(log evidence, mismatch) at each point; in batches of one size, so that one program is
+        compiled."""
         size, out = 2 * sum(value.size for value in self.bound.values()) + 1, []
         for i in range(0, len(points), size):
             part = points[i : i + size]
@@ -88,8 +89,8 @@ class Evidence:
     def at(self, axes: list[Axis], points: np.ndarray) -> np.ndarray:
         """log p(data | settings) at points (m, axes); −∞ where there is none, or where its closed
         form has lost its digits."""
-        found = self._each([self.values(axes, point) for point in points])
-        return np.array([value if np.isfinite(value) and sound(value, mismatch) else -np.inf
+        found = self._log_evidences([self.values(axes, point) for point in points])
+        return np.array([value if np.isfinite(value) and is_consistent(value, mismatch) else -np.inf
                          for value, mismatch in found])
 
     def axes(self, choose: Any) -> list[Axis]:
@@ -100,7 +101,7 @@ class Evidence:
         """
         places = [(name, place) for name, value in self.bound.items()
                   for place in np.ndindex(value.shape)]
-        probes = [_moved(self.bound, name, place, move) for name, place in places
+        probes = [_replace_element(self.bound, name, place, move) for name, place in places
                   for move in (_nudge, _opposite, _beyond)]
         allowed = np.asarray(_allowed(self.plan, self.known, {
             site_of(name): jnp.stack([jnp.asarray(probe[name]) for probe in (self.bound, *probes)])
@@ -149,8 +150,9 @@ def _beyond(value: float) -> float:
     return 1.0 + abs(value)
 
 
-def _moved(bound: Mapping[str, np.ndarray], name: str, place: tuple,
-           move: Callable) -> dict[str, np.ndarray]:
+def _replace_element(bound: Mapping[str, np.ndarray], name: str, place: tuple,
+                     move: Callable) -> dict[str, np.ndarray]:
+    """A copy of the settings with one element replaced by `move` of it."""
     out = {key: value.copy() for key, value in bound.items()}
     out[name][place] = move(out[name][place])
     return out
@@ -172,11 +174,13 @@ def _allowed(plan: Plan, known: Known, points: dict[str, jax.Array]) -> jax.Arra
     arguments)."""
     first = {name: value[0] for name, value in points.items()}
     params = compiled_prior_point(plan, known._replace(given={**known.given, **first}))
-    return _kept(plan, {**known.given, **params}, points)
+    return _satisfied_constraints(plan, {**known.given, **params}, points)
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
-def _kept(plan: Plan, held: dict[str, jax.Array], points: dict[str, jax.Array]) -> jax.Array:
+def _satisfied_constraints(plan: Plan, held: dict[str, jax.Array],
+                           points: dict[str, jax.Array]) -> jax.Array:
+    """Whether each constraint of the distributions' arguments holds, at each point."""
     structure = plan.structure
 
     def at(point):

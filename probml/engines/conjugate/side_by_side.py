@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def alike(loaded: Sequence) -> list[tuple[list[int], Any]]:
-    """Data sets whose arrays have the same shapes (they may differ where vectors are seen in part):
-    their numbers, and the arrays with an axis of them in front."""
+def stack_equal_shapes(loaded: Sequence) -> list[tuple[list[int], Any]]:
+    """Groups of data sets whose arrays have the same shapes: the numbers of the data sets, and
+    their arrays stacked along a first axis."""
     kinds: dict[Any, list[int]] = {}
     for i, pair in enumerate(loaded):
         leaves, treedef = jax.tree.flatten(pair)

@@ -43,9 +43,9 @@ def concentrations(problem: Problem,
             narrow.append(name)
         elif not (same and alone[name]):
             raise _refusal(problem, name)
-    found = jax.device_get(_stated(tuple(structures), tuple(narrow),
-                                   tuple(whole[name].shape for name in narrow),
-                                   problem.known.given))
+    found = jax.device_get(_widened_priors(tuple(structures), tuple(narrow),
+                                           tuple(whole[name].shape for name in narrow),
+                                           problem.known.given))
     if missing := next((name for name in narrow if found[0][name] is None), None):
         raise _refusal(problem, missing)
     return found
@@ -58,8 +58,10 @@ def _refusal(problem: Problem, name: str) -> Refusal:
 
 
 @functools.partial(jit, static_argnums=(0, 1, 2))
-def _stated(structures: tuple[Structure, ...], names: tuple[str, ...],
-            shapes: tuple[tuple[int, ...], ...], given: Mapping) -> list[dict]:
+def _widened_priors(structures: tuple[Structure, ...], names: tuple[str, ...],
+                    shapes: tuple[tuple[int, ...], ...], given: Mapping) -> list[dict]:
+    """The arguments of the named priors of each structure, padded to the shapes of the largest
+    one."""
     with unchecked():
         return [{name: structure.sites[name].entry.prior.widened(
                      structure.distribution(name, given), structure.sites[name].shape, shape)

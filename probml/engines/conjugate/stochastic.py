@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.conjugate.runs import begun, finished
+from probml.engines.conjugate.runs import finished, initial_posteriors
 from probml.engines.conjugate.sweep import averaged, bound, less_prior, updated
 from probml.engines.engine import Engine, Problem, Status
 from probml.engines.restarting import batches
@@ -28,8 +28,8 @@ class MeanField:
     def statistics(self, plan: Plan, point: Closed, known: Known, rows: Rows) -> Any:
         return averaged(plan, point, known, rows)[0].statistics
 
-    def moved(self, plan: Plan, expected: Expected, point: Closed, known: Known,
-              rows: Rows) -> Closed:
+    def update_point(self, plan: Plan, expected: Expected, point: Closed, known: Known,
+                     rows: Rows) -> Closed:
         return updated(plan, expected, point.params, known, rows, point)
 
     def objective(self, plan: Plan, point: Closed, known: Known,
@@ -37,17 +37,17 @@ class MeanField:
         value = bound(plan, point, known, rows)[1]
         return value, jnp.isfinite(value)
 
-    def standing(self, params: Mapping, posterior: Posterior) -> Closed:
+    def point_of_fit(self, params: Mapping, posterior: Posterior) -> Closed:
         assert isinstance(posterior, Closed)
         return posterior
 
-    def told(self, plan: Plan, point: Closed, known: Known,
-             rows: Rows) -> tuple[Any, jax.Array]:
+    def statistics_and_evidence(self, plan: Plan, point: Closed, known: Known,
+                                rows: Rows) -> tuple[Any, jax.Array]:
         found = averaged(plan, point, known, rows)[0]
         return found.statistics, found.log_evidence
 
-    def held(self, plan: Plan, point: Closed, known: Known,
-             summary: Summary) -> tuple[jax.Array, jax.Array]:
+    def validity_and_prior(self, plan: Plan, point: Closed, known: Known,
+                           summary: Summary) -> tuple[jax.Array, jax.Array]:
         value = less_prior(plan, point, known)
         return jnp.isfinite(value), value
 
@@ -71,7 +71,7 @@ def run(problem: Problem, brief: Engine, batch_rows: int, max_iterations: int, t
     """
     params = batches.first(problem, brief, batch_rows)
     first = Start({name: value[None] for name, value in params.items()}, None, {})
-    start = begun(problem.plan, first, problem.known, problem.rows, {})
+    start = initial_posteriors(problem.plan, first, problem.known, problem.rows, {})
     point = jax.tree.map(lambda leaf: leaf[0], start.closed)
     return batches.passes("VB", MeanField(), problem, point, batch_rows, max_iterations, tolerance,
                           progress)

@@ -23,11 +23,11 @@ from probml.engines.optimization.maximization import height_of, newton_pays
 from probml.engines.optimization.objective import to_coordinates
 from probml.engines.optimization.search import CLIMBED, Maximize, Proposal, prior_points
 from probml.engines.start.prior import compiled_prior_point, given_start
-from probml.evidence.density import climbed
+from probml.evidence.density import log_posterior_and_gradient
 from probml.factors.digits import collapsed
 from probml.families.domains import Domain, of
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
 from probml.plan.spreads import UNKNOWN, Width, correlations, noises, spreads
@@ -52,8 +52,8 @@ class NarrowScale(NamedTuple):
     usual: float
     seen: bool
 
-    def moved(self, params: Mapping[str, np.ndarray], logarithm: float) -> np.ndarray:
-        """The parameter with this number at a width."""
+    def parameter_at(self, params: Mapping[str, np.ndarray], logarithm: float) -> np.ndarray:
+        """The parameter with this element at another scale, given its logarithm."""
         value = np.array(params[self.width.name], float)
         value[self.index] = self.width.value(np.asarray(logarithm))
         return value
@@ -116,7 +116,7 @@ def _with_larger_scale(problem: Problem, prior: bool, outcome: Outcome) -> dict 
         return heights(plan, prior, points, known, problem.rows)
 
     if found:  # narrow ones that the rows do tell, a pass each, are left alone
-        less = at([{**params, edge.width.name: edge.moved(
+        less = at([{**params, edge.width.name: edge.parameter_at(
             params, edge.logarithm(params) + LESS)} for edge in found])
         found = [edge for edge, value in zip(found, less, strict=True)
                  if outcome.history[-1] - value < HIGHER]
@@ -124,7 +124,7 @@ def _with_larger_scale(problem: Problem, prior: bool, outcome: Outcome) -> dict 
     points = [{**params, name: middle[name]} for name in dict.fromkeys(n for n, _ in turned)]
     for edge in found:
         for way in ({}, shapes) if shapes and not edge.seen else ({},):
-            points += [{**params, **way, edge.width.name: edge.moved(
+            points += [{**params, **way, edge.width.name: edge.parameter_at(
                 params, max(edge.usual + share, edge.logarithm(params)))} for share in SCALES]
     if not points:
         return None
@@ -154,7 +154,7 @@ def _shapes(plan: Plan) -> list[str]:
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
 def _values(plan: Plan, prior: bool, points: Mapping, known: Known, rows: Rows) -> jax.Array:
-    return jax.lax.map(lambda point: jnp.asarray(climbed(
+    return jax.lax.map(lambda point: jnp.asarray(log_posterior_and_gradient(
         plan, prior, to_coordinates(plan, point, known), known, rows)[0]), points)
 
 # Entries next to an end of their support.

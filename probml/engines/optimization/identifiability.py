@@ -4,6 +4,7 @@ optimum is one of many as high, or rises for ever, so that there is none (separa
 import enum
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -17,10 +18,10 @@ from probml.engines.optimization.objective import flat, unflat
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import quoted
 from probml.evidence import density
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import scaled, units
 from probml.numerics.optimum import Optimum
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed, placed_all
 from probml.plan.plan import Plan
 from probml.plan.spreads import noises, spreads
@@ -60,7 +61,7 @@ def along_the_flattest(plan: Plan, known: Known, top: Optimum, steps: int) -> Fo
         steps: of a climb that is taken up again elsewhere.
     """
     end, hessian = top.point, top.hessian
-    kept = np.flatnonzero(~_idle(plan, known, top))
+    kept = np.flatnonzero(~_inert_logarithms(plan, known, top))
     some = hessian[np.ix_(kept, kept)]
     if not kept.size or not np.isfinite(some).all():
         return (), None
@@ -198,9 +199,10 @@ def along(top: Optimum, place: Callable[[float], np.ndarray], unit: np.ndarray,
     return Along.MAXIMUM if parabola and not elsewhere(2.0**k) else Along.LEVEL
 
 
-def _idle(plan: Plan, known: Known, top: Optimum) -> np.ndarray:
-    """Which coordinates are logarithms or logits that matter to nothing, (d,), as of a spread at 0:
-    by second derivatives or, since these may be rounding, by heights one away."""
+def _inert_logarithms(plan: Plan, known: Known, top: Optimum) -> np.ndarray:
+    """Which coordinates are logarithms or logits on which the objective does not depend, (d,), as
+    of a standard deviation of 0: by second derivatives or, since these may be rounding, by values
+    one step away."""
     idle = of_domains(plan, known, "logarithmic")
     curvature = np.abs(np.diagonal(top.hessian))
     rounding = np.finfo(top.point.dtype).eps * (1 + abs(top.value))
@@ -228,85 +230,128 @@ def _powers(plan: Plan) -> dict[str, float]:
     return {width.name: width.power for width in (*spreads(plan), *noises(plan))}
 
 
-def along_coordinates(plan: Plan, known: Known, top: Optimum) -> Found:
-    """What is to be said of coordinates along which the objective does not fall as its curvature
-    has it, by half a nat within one width: of numbers whose likelihood rises for ever, as the
-    logarithm of a rate of counts that are all 0; of positive numbers that grow so, as the degrees
-    of freedom of tails that are a normal's; of parameters that are told nowhere, as the moves of a
-    chain of one step. A spread that has gone to 0 so, or a probability at an edge, is one that is
-    there.
+class Rise(enum.Enum):
+    """How the objective goes on along one coordinate from an optimum."""
 
-    Cost: two heights a coordinate, three more for each logarithm that matters to nothing, some ten
-        for each that is level on one side.
-    """
-    owners, end, here = density.owners(plan, known), top.point, top.value
-    rounding = LEVEL[1] * np.finfo(end.dtype).eps * (1 + abs(here))
-    logarithmic, positive = (of_domains(plan, known, fact) for fact in ("logarithmic", "log_scale"))
-    powers = _powers(plan)
-    untold, large, gone = [], [], []
-    if not np.isfinite(here) or rounding > HARDLY:
-        return (), None
+    NONE = 0  # it falls on both sides; or ends at a boundary, which is reported elsewhere
+    FLAT = 1  # it does not depend on the coordinate
+    DIVERGES = 2  # it rises for ever on one side
+    GROWS = 3  # it rises for ever as a positive number grows
 
-    def fall(i: int, place: float) -> float:
-        """Where the density is no number any more, as far as it is one."""
+
+@dataclass(frozen=True)
+class Profiles:
+    """The objective along single coordinates from an optimum."""
+
+    top: Optimum
+    rounding: float  # of the objective
+
+    def fall(self, i: int, place: float) -> float:
+        """How much lower the objective is with the i-th coordinate at a place; nearer, where it is
+        no number there."""
+        end = self.top.point
         for share in NEARER:
             moved = end.copy()
             moved[i] += share * (place - end[i])
-            found = here - top.value_at(moved)
+            found = self.top.value - self.top.value_at(moved)
             if not np.isnan(found):
                 return found
         return np.inf
 
-    def level(i: int, place: float) -> bool:
-        return fall(i, place) <= HARDLY
+    def is_flat(self, i: int, place: float) -> bool:
+        return self.fall(i, place) <= HARDLY
 
-    def grown(i: int) -> bool:
-        """Falls that the way back has from somewhere on, the more the farther, and the way on not.
+    def levels_off(self, i: int) -> bool:
+        """Whether the objective falls on the way back, the more the farther, and not on the way on.
         """
-        on = max(rounding, *(fall(i, end[i] + times * AWAY) for times in (1, 2)))
-        falls = [fall(i, end[i] - times * AWAY) for times in range(1, LONGER)]
+        end = self.top.point[i]
+        on = max(self.rounding, *(self.fall(i, end + times * AWAY) for times in (1, 2)))
+        falls = [self.fall(i, end - times * AWAY) for times in range(1, LONGER)]
         return any(along_the_way > nearer and on < MOSTLY * nearer
                    for nearer, along_the_way in itertools.pairwise(falls))
 
-    def narrows(name: str, side: int) -> bool:
-        return powers.get(name, 0.0) * side < 0
-
-    def ends(i: int, way: float, farthest: float) -> bool:
-        # a kink, as of weights that are many digits apart: steep on one side, and slow on the other
-        return any(HARDLY < fall(i, end[i] + way * 4.0**k) < np.inf
+    def falls_within(self, i: int, way: float, farthest: float) -> bool:
+        """Whether the objective falls some way along a side, though not at its first step: a kink,
+        as of weights of very different sizes, is steep on one side and slow on the other."""
+        return any(HARDLY < self.fall(i, self.top.point[i] + way * 4.0**k) < np.inf
                    for k in range(1, 1 + int(np.log(farthest / abs(way)) / np.log(4.0))))
 
-    for i, curvature in enumerate(np.diagonal(top.hessian)):
-        farthest = FARTHEST * (1 + abs(float(end[i])))
+    def width(self, i: int, logarithmic: bool) -> tuple[float, float]:
+        """A standard deviation of the i-th coordinate by its curvature, and how far to look."""
+        end, curvature = self.top.point[i], self.top.hessian[i, i]
+        farthest = FARTHEST * (1 + abs(float(end)))
         width = min(curvature**-0.5, farthest) if 0 < curvature < np.inf else farthest
         # what is so narrow has a curvature that is rounding
-        narrowest = np.sqrt(np.finfo(end.dtype).eps) * (1 + abs(end[i]))
+        narrowest = np.sqrt(np.finfo(self.top.point.dtype).eps) * (1 + abs(end))
         width = farthest if width < narrowest else width
-        width = min(width, AWAY) if logarithmic[i] else width
-        above, below = (level(i, end[i] + side * width) for side in (1, -1))
-        name = owners[i].partition("[")[0]
-        if above and below:
-            ended = [not logarithmic[i] and ends(i, side * width, farthest) for side in (1, -1)]
-            if ended[0] != ended[1]:
-                gone += [name] * (name not in gone and not narrows(name, ended[1] - ended[0]))
-            elif not logarithmic[i] or all(level(i, place) for place in (-AWAY, 0.0, AWAY)):
-                untold += [name] * (name not in untold)
-            elif positive[i] and not narrows(name, 1) and grown(i):
-                large.append(owners[i])
-        elif above and positive[i]:
-            large += [owners[i]] * (not narrows(name, 1))
-        elif (above or below) and not logarithmic[i]:
-            side = 1 if above else -1
-            if (name not in gone and not narrows(name, side)
-                and not ends(i, side * width, farthest)):
-                gone.append(name)
-    out = [Finding.of(Code.LIMIT, name) for name in large]
-    if gone:
-        out.append(separation(gone))
-    if untold:
-        out.append(Finding.of(Code.NO_INFORMATION, names=quoted(untold)))
-    limit = Status.LIMIT if large else None
-    return tuple(out), Status.RUNAWAY if gone else limit
+        return min(width, AWAY) if logarithmic else width, farthest
+
+
+def _rise(profiles: Profiles, i: int, logarithmic: bool, positive: bool, power: float,
+          diverges: bool) -> Rise:
+    """How the objective goes on along the i-th coordinate.
+
+    Args:
+        power: of the parameter with which a standard deviation goes, 0 where none does: one that
+            goes to 0 is at a boundary.
+        diverges: another coordinate of the same parameter does, so that no more is computed.
+    """
+    end = profiles.top.point[i]
+    width, farthest = profiles.width(i, logarithmic)
+    above, below = (profiles.is_flat(i, end + side * width) for side in (1, -1))
+    if above and below and logarithmic:
+        return _rise_of_logarithm(profiles, i, positive and power >= 0)
+    if above and below:
+        up, down = (profiles.falls_within(i, side * width, farthest) for side in (1, -1))
+        if up == down:
+            return Rise.FLAT
+        return Rise.NONE if power * (down - up) < 0 else Rise.DIVERGES
+    if above and positive:
+        return Rise.NONE if power < 0 else Rise.GROWS
+    side = 1 if above else -1
+    if logarithmic or not (above or below) or power * side < 0:
+        return Rise.NONE
+    if diverges or not profiles.falls_within(i, side * width, farthest):
+        return Rise.DIVERGES
+    return Rise.NONE
+
+
+def _rise_of_logarithm(profiles: Profiles, i: int, may_grow: bool) -> Rise:
+    """How the objective goes on along a logarithm or logit that is flat on both sides."""
+    if all(profiles.is_flat(i, place) for place in (-AWAY, 0.0, AWAY)):
+        return Rise.FLAT
+    return Rise.GROWS if may_grow and profiles.levels_off(i) else Rise.NONE
+
+
+def along_coordinates(plan: Plan, known: Known, top: Optimum) -> Found:
+    """Findings on coordinates along which the objective does not fall by half a nat within one
+    standard deviation: parameters whose likelihood rises for ever, as the logarithm of a rate of
+    counts that are all 0; positive numbers that grow so, as the degrees of freedom of tails that
+    are a normal's; parameters without information, as the transitions of a chain of one step.
+
+    Cost: two heights a coordinate, three more for each logarithm that matters to nothing, some ten
+        for each that is level on one side.
+    """
+    owners = density.owners(plan, known)
+    rounding = LEVEL[1] * np.finfo(top.point.dtype).eps * (1 + abs(top.value))
+    logarithmic, positive = (of_domains(plan, known, fact) for fact in ("logarithmic", "log_scale"))
+    if not np.isfinite(top.value) or rounding > HARDLY:
+        return (), None
+    profiles, powers = Profiles(top, rounding), _powers(plan)
+    found: dict[Rise, list[str]] = {rise: [] for rise in Rise}
+    for i, owner in enumerate(owners):
+        name = owner.partition("[")[0]
+        rise = _rise(profiles, i, logarithmic[i], positive[i], powers.get(name, 0.0),
+                     name in found[Rise.DIVERGES])
+        found[rise].append(owner if rise is Rise.GROWS else name)
+    out = [Finding.of(Code.LIMIT, name) for name in found[Rise.GROWS]]
+    if found[Rise.DIVERGES]:
+        out.append(separation(list(dict.fromkeys(found[Rise.DIVERGES]))))
+    if found[Rise.FLAT]:
+        out.append(Finding.of(Code.NO_INFORMATION,
+                              names=quoted(list(dict.fromkeys(found[Rise.FLAT])))))
+    limit = Status.LIMIT if found[Rise.GROWS] else None
+    return tuple(out), Status.RUNAWAY if found[Rise.DIVERGES] else limit
 
 
 def direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence[str]) -> str:

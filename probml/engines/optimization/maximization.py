@@ -17,10 +17,11 @@ from probml.engines.optimization.objective import flat, from_coordinates, to_coo
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.restarting import slices
 from probml.evidence import density
-from probml.evidence.density import climbed, value_gradient_hessian
+from probml.evidence.density import log_posterior_and_gradient, value_gradient_hessian
+from probml.factors.affine_predictors import curvatures
 from probml.factors.prior import log_prior
-from probml.factors.straight import curvatures
 from probml.jaxpr.opened.backward import value_and_gradient
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import scaled, second_order, units
 from probml.numerics.optimum import (
@@ -35,7 +36,6 @@ from probml.numerics.optimum import (
 from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.process.threads import one_thread
 from probml.numerics.refinement import refine
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
@@ -71,7 +71,7 @@ def newton_pays(plan: Plan, known: Known) -> bool:
 def is_smooth(plan: Plan) -> bool:
     """Whether rows are passed over whose density is smooth in all coefficients, nothing summed
     out, and can be differentiated twice."""
-    if (not plan.rowwise or plan.variables or plan.torn or plan.groupings
+    if (not plan.rowwise or plan.variables or plan.partially_observed or plan.groupings
         or plan.structure.chains or plan.structure.one_way):
         return False
     kinds = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]
@@ -145,12 +145,12 @@ def _is_maximum(top: Optimum) -> bool:
 
 def optimum_of(engine: OptimizerSettings, problem: Problem, u: Any) -> Optimum:
     """The end of a climb by L-BFGS, which goes on from elsewhere by the same program."""
-    def climb(at: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
+    def run_lbfgs(at: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
         end, value, *_, slope = _lbfgs(problem.plan, engine.prior, _by_name(u, at), problem.known,
                                        problem.rows, np.asarray(steps), engine.tolerance)
         return _vector(end), float(value), _vector(slope)
 
-    return Optimum(climb, _vector(u))
+    return Optimum(run_lbfgs, _vector(u))
 
 
 def _vector(u: Mapping) -> np.ndarray:
@@ -205,11 +205,11 @@ def _by_newton(engine: OptimizerSettings, problem: Problem, u: jax.Array) -> Out
         z, history, status = in_blocks(engine, block, np.zeros(u.size))
         top = np.asarray(centre + root @ z, u.dtype)
 
-    def climb(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
+    def run_newton(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
         found = _newton(plan, engine.prior, u, known, near, scale, np.asarray(steps), tolerance)
         return np.asarray(found[0]), float(found[1]), np.asarray(found[-1])
 
-    end = Optimum(climb, np.asarray(top), np.asarray(ends["last"]), many)
+    end = Optimum(run_newton, np.asarray(top), np.asarray(ends["last"]), many)
 
     def fall(way: np.ndarray) -> float:
         lost = end.value - end.value_at(end.point + way.astype(end.point.dtype))
@@ -273,7 +273,7 @@ def in_blocks(engine: OptimizerSettings, block: Callable, u: Any,
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
 def _lbfgs(plan: Plan, prior: bool, u, known: Known, rows: Rows, steps, tolerance):
-    found = maximize(lambda u: climbed(plan, prior, u, known, rows), u,
+    found = maximize(lambda u: log_posterior_and_gradient(plan, prior, u, known, rows), u,
                      LBFGS(steps, tolerance, BLOCK, slopes=True))
     return (found.point, found.value, found.iterations, found.history,
             found.flat | (tolerance >= ASKED), jax.tree.map(jnp.negative, found.gradient))
@@ -320,8 +320,8 @@ def _frame(start: jax.Array, top: jax.Array, hessian: jax.Array):
 AGAIN = 25  # iterations after which the curvature is taken anew
 # of all rows, those that tell it: evaluations that it may cost, about, for each coefficient
 WORTH = 64
-# times the work of an ascent that a number of a row makes, for XLA (numerics/tiers.py): each meets
-# the coefficients of several numbers, and of the roots their pairs
+# times the work of an ascent that a number of a row makes, for XLA (numerics/compile_effort.py):
+# each meets the coefficients of several numbers, and of the roots their pairs
 CLIMBED, ROOTED = 4, 32
 
 
@@ -429,8 +429,9 @@ def passes(plan: Plan, prior: bool, known: Known, rows: Rows) -> Both:
     def both(u: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal compiled
         at = u.astype(kind)
-        found = slices.each(lambda part: jax.device_get(_of_rows(plan, at, known, part)), parts,
-                            not compiled)
+        found = slices.map_in_threads(lambda part: jax.device_get(_of_rows(plan, at, known, part)),
+                                      parts,
+                                      not compiled)
         compiled = True
         if prior:
             found.append(jax.device_get(_of_prior(plan, at, known)))

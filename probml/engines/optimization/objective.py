@@ -9,11 +9,11 @@ import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
-from probml.evidence.density import climbed, from_free, to_free
+from probml.evidence.density import from_free, log_posterior_and_gradient, to_free
 from probml.evidence.density import unflat as unflattened
+from probml.numerics.compile_effort import ASKED, ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.optimum import Optimum
-from probml.numerics.tiers import ASKED, ONCE
 from probml.plan.plan import Plan
 
 to_coordinates = jit(to_free, static_argnames=("plan",), seldom=ONCE)
@@ -36,7 +36,7 @@ def unflat(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
 @functools.partial(jit, static_argnames=("plan", "prior"))
 def objective(plan: Plan, prior: bool, u, known: Known, rows: Rows):
     """What MAP climbs, and its gradient, at unbounded coordinates."""
-    return climbed(plan, prior, u, known, rows)
+    return log_posterior_and_gradient(plan, prior, u, known, rows)
 
 
 def at_point(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows | Summary,
@@ -44,13 +44,14 @@ def at_point(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows | 
     """A point that no climb of the density found, as EM's, or that of a fit of yesterday.
 
     Args:
-        u: (d,) unbounded coordinates. prior: what was maximised has it. seldom: see tiers.py.
+        u: (d,) unbounded coordinates. prior: the objective includes the log prior. seldom: see
+            compile_effort.py.
     """
-    def climb(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
+    def evaluate_only(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
         value, slope = _FIRST[seldom](plan, prior, u, known, rows)
         return u, float(value), -np.asarray(slope)
 
-    return Optimum(climb, u, hessian)
+    return Optimum(evaluate_only, u, hessian)
 
 
 def _first(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows | Summary):

@@ -30,9 +30,9 @@ from probml.engines.start.prior import (
 from probml.engines.start.start import shaken
 from probml.errors import Refusal
 from probml.numerics.transfer import placed_all
+from probml.plan.affine_rows import is_affine_in_rows
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
-from probml.plan.straight import straight
 from probml.structure import computed
 
 ROUNDING = 1e-7  # of the objective's size, which no gain is told from
@@ -363,7 +363,7 @@ def _worth_a_second_look(problem: Problem, prior: bool, outcome: Outcome) -> boo
     size = sum(int(np.prod(sites[name].shape)) for name in plan.free)
     formed = all(block.form for stage in blocks(plan, prior) for block in stage)
     heavy = any(sites[name].kind in HEAVY for name in plan.rowwise)
-    affine = straight(plan) and not plan.pooled and not heavy
+    affine = is_affine_in_rows(plan) and not plan.pooled and not heavy
     return (outcome.status is Status.CONVERGED and not outcome.warned and not problem.start
             and not problem.in_parts and problem.size is not None and plan.complete
             and not (plan.globals or plan.groupings or plan.latents or formed or affine)

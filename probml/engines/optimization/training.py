@@ -15,7 +15,7 @@ from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.optimization.objective import from_coordinates, objective, to_coordinates
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.errors import ModelError
-from probml.evidence.density import climbed, from_free
+from probml.evidence.density import from_free, log_posterior_and_gradient
 from probml.evidence.passes import row_totals, total_evidence
 from probml.factors.factors import global_factors
 from probml.numerics.compiling import jit
@@ -48,90 +48,118 @@ def run(engine: Training, problem: Problem, params: Mapping) -> Outcome:
         ModelError: the held-out share leaves no row on one side, or fewer than a batch has to learn
             from.
     """
-    plan, rows, known = problem.plan, problem.rows, problem.known
-    limit, key = engine.steps or STEPS, random_key(problem.seed)
+    key = random_key(problem.seed)
+    rows, held, n = _divided(engine, problem, key)
+    found = _Descent(engine, problem, rows, held, n, key, params)
+    with Progress("MAP", found.limit, engine.progress) as bar:
+        status = iterate(bar, found.limit, found.turn, held=Held(
+            found.read, found.write,
+            dict.fromkeys(["history", *["curve"] * bool(found.curve)], Grown(()))))
+    return found.outcome(status, bar.count)
+
+
+def _divided(engine: Training, problem: Problem, key: jax.Array) -> tuple[Rows, Rows | None, int]:
+    """The rows that are learnt from, those that are held out, and the number of the former."""
     # what no batch divides is one whole
     n = problem.size if engine.batch_rows or engine.held_out else 1
-    held = None
-    if engine.held_out:
-        rows, held, count = divided(rows, engine.held_out, key, n)
-        if not 0 < count < n:
-            raise ModelError(f"MAP(held_out={engine.held_out}) of {n} rows holds out {count}: "
-                             f"expected at least 1, and 1 to learn from")
-        n -= count
-        if (engine.batch_rows or 0) > n:
-            raise ModelError(f"MAP(batch_rows={engine.batch_rows}, held_out={engine.held_out}): "
-                             f"{n} rows are learnt from, and a batch is a part of them. Leave "
-                             f"batch_rows out")
-    batch = engine.batch_rows or n
-    epoch = max(n // batch, 1)
-    every = BLOCK if batch == n else -(-BLOCK // epoch) * epoch  # steps between evaluations
-    u = to_coordinates(plan, params, known)
-    state, history, curve, order = engine.optimizer.init(u), [], [], None
-    since = 0
+    if not engine.held_out:
+        return problem.rows, None, n
+    rows, held, count = divided(problem.rows, engine.held_out, key, n)
+    if not 0 < count < n:
+        raise ModelError(f"MAP(held_out={engine.held_out}) of {n} rows holds out {count}: "
+                         f"expected at least 1, and 1 to learn from")
+    n -= count
+    if (engine.batch_rows or 0) > n:
+        raise ModelError(f"MAP(batch_rows={engine.batch_rows}, held_out={engine.held_out}): "
+                         f"{n} rows are learnt from, and a batch is a part of them. Leave "
+                         f"batch_rows out")
+    return rows, held, n
 
-    def judge(u):
-        """Note the objective, and whether the held-out rows are better off."""
-        value, gradient = objective(plan, engine.prior, u, known, rows)
-        history.append(float(value))
-        if held is not None:
-            curve.append(float(_mean(plan, u, known, held)))
-        return value, gradient
 
-    def turn(before: int) -> Turn:
+class _Descent:
+    """The coordinates `u`, the optimiser's state, and what was evaluated so far: `history`, the
+    objective; `curve`, the mean log-likelihood of held-out rows, and `best`, its highest with the
+    coordinates there."""
+
+    def __init__(self, engine: Training, problem: Problem, rows: Rows, held: Rows | None, n: int,
+                 key: jax.Array, params: Mapping):
+        self.engine, self.plan, self.known = engine, problem.plan, problem.known
+        self.rows, self.held, self.n, self.key = rows, held, n, key
+        self.limit = engine.steps or STEPS
+        self.batch = engine.batch_rows or n
+        self.epoch = max(n // self.batch, 1)
+        # steps between evaluations
+        self.every = BLOCK if self.batch == n else -(-BLOCK // self.epoch) * self.epoch
+        self.u = to_coordinates(self.plan, params, self.known)
+        self.state, self.order, self.since = engine.optimizer.init(self.u), None, 0
+        self.history: list[float] = []
+        self.curve: list[float] = []
+        self._record()
+        self.best = (self.u, self.curve[-1]) if self.curve else (self.u, -np.inf)
+
+    def _record(self) -> None:
+        """Record the objective and, where rows are held out, their mean log-likelihood."""
+        self.value, self.gradient = objective(self.plan, self.engine.prior, self.u, self.known,
+                                              self.rows)
+        self.history.append(float(self.value))
+        if self.held is not None:
+            self.curve.append(float(_mean(self.plan, self.u, self.known, self.held)))
+
+    def turn(self, before: int) -> Turn:
         """Steps up to the next evaluation."""
-        nonlocal u, state, order, since, best, value, gradient
-        done = before
-        while done < min(before + every, limit):
-            count = min(BLOCK, before + every - done, limit - done)
-            size = batch if batch < n else 0
+        done, end = before, min(before + self.every, self.limit)
+        while done < end:
+            count = min(BLOCK, end - done)
+            size = self.batch if self.batch < self.n else 0
             if size:
-                count = min(count, epoch - done % epoch)
-                if done % epoch == 0:
-                    order = rows.ordered(key, 1 + done // epoch, n)
-            u, state = _descend(plan, engine.prior, engine.optimizer, size, u, state, known, rows,
-                                order, n, done % epoch, count)
+                count = min(count, self.epoch - done % self.epoch)
+                if done % self.epoch == 0:
+                    self.order = self.rows.ordered(self.key, 1 + done // self.epoch, self.n)
+            self.u, self.state = _descend(
+                self.plan, self.engine.prior, self.engine.optimizer, size, self.u, self.state,
+                self.known, self.rows, self.order, self.n, done % self.epoch, count)
             done += count
-        value, gradient = judge(u)
-        status = Status.RUNNING
-        if not np.isfinite(history[-1]):
-            status = Status.COLLAPSED
-        elif curve:
-            since = 0 if curve[-1] > best[1] else since + 1
-            best = (u, curve[-1]) if since == 0 else best
-            if engine.patience is not None and since >= engine.patience:
-                status = Status.EARLY
-        return Turn(done - before, history[-1], status)
+        self._record()
+        return Turn(done - before, self.history[-1], self._status())
 
-    def read() -> dict[str, Any]:
-        trees = {"u": u, "state": state, "best": best[0], "gradient": gradient}
+    def _status(self) -> Status:
+        """Whether the last evaluation ends the training."""
+        if not np.isfinite(self.history[-1]):
+            return Status.COLLAPSED
+        if self.curve:
+            self.since = 0 if self.curve[-1] > self.best[1] else self.since + 1
+            self.best = (self.u, self.curve[-1]) if self.since == 0 else self.best
+            if self.engine.patience is not None and self.since >= self.engine.patience:
+                return Status.EARLY
+        return Status.RUNNING
+
+    def read(self) -> dict[str, Any]:
+        trees = {"u": self.u, "state": self.state, "best": self.best[0], "gradient": self.gradient}
         return {"trees": {name: jax.tree.leaves(tree) for name, tree in trees.items()},
-                "value": value, "peak": float(best[1]), "since": since,
-                "history": list(history), "curve": list(curve)}
+                "value": self.value, "peak": float(self.best[1]), "since": self.since,
+                "history": list(self.history), "curve": list(self.curve)}
 
-    def write(held: dict[str, Any]) -> None:
-        nonlocal u, state, best, value, gradient, since
+    def write(self, held: dict[str, Any]) -> None:
         trees = held["trees"]
-        if bool(held["curve"]) != bool(curve):
+        if bool(held["curve"]) != bool(self.curve):
             raise ValueError(f"its held-out rows had {held['curve']!r:.60}")
-        form = jax.tree.structure(u)
-        u, top, gradient = (jax.tree.unflatten(form, trees[name])
-                            for name in ("u", "best", "gradient"))
-        state = jax.tree.unflatten(jax.tree.structure(state), trees["state"])
-        best, value, since = (top, held["peak"]), held["value"], held["since"]
-        history[:], curve[:] = held["history"], held["curve"]
+        form = jax.tree.structure(self.u)
+        self.u, top, self.gradient = (jax.tree.unflatten(form, trees[name])
+                                      for name in ("u", "best", "gradient"))
+        self.state = jax.tree.unflatten(jax.tree.structure(self.state), trees["state"])
+        self.best, self.value, self.since = (top, held["peak"]), held["value"], held["since"]
+        self.history[:], self.curve[:] = held["history"], held["curve"]
 
-    value, gradient = judge(u)
-    best = (u, curve[-1]) if curve else (u, -np.inf)
-    with Progress("MAP", limit, engine.progress) as bar:
-        status = iterate(bar, limit, turn, held=Held(
-            read, write, dict.fromkeys(["history", *["curve"] * bool(curve)], Grown(()))))
-    if status is Status.MAX_ITERATIONS:
-        status = (Status.CONVERGED if bool(is_flat(value, gradient)) else Status.WANDERED
-                  if _wanders(history) else status)
-    u = best[0] if curve and status is not Status.COLLAPSED else u
-    return Outcome(from_coordinates(plan, u, known), np.array(history), status, bar.count,
-                   held_out=np.array(curve) if curve else None)
+    def outcome(self, status: Status, count: int) -> Outcome:
+        """The point after `count` steps, or, of held-out rows, the best one."""
+        if status is Status.MAX_ITERATIONS:
+            flat = bool(is_flat(self.value, self.gradient))
+            status = (Status.CONVERGED if flat else Status.WANDERED if _wanders(self.history)
+                      else status)
+        u = self.best[0] if self.curve and status is not Status.COLLAPSED else self.u
+        return Outcome(from_coordinates(self.plan, u, self.known), np.array(self.history), status,
+                       count, held_out=np.array(self.curve) if self.curve else None)
+
 
 
 SMALL = 1e-6  # a gain of a third of a run, relative to the objective, that is none
@@ -166,7 +194,7 @@ def _descend(plan: Plan, prior: bool, optimizer: Any, batch: int, u, state, know
         if batch:
             rows = every.batch(order, offset + i, batch)
             scale = n / batch
-        _, gradient = climbed(plan, prior, u, known, rows, scale)
+        _, gradient = log_posterior_and_gradient(plan, prior, u, known, rows, scale)
         updates, state = optimizer.update(jax.tree.map(jnp.negative, gradient), state, u)
         return (optax.apply_updates(u, updates), state), ()
 

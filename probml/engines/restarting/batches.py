@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.layout import laid
+from probml.device.layout import choose_layout
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary, compensated
 from probml.engines.engine import Engine, Problem, Status, check_batch
@@ -47,8 +47,9 @@ class Way(Protocol):
     def statistics(self, plan: Plan, point: Any, known: Known, rows: Rows) -> Any:
         """Σ over rows of what they are expected to show at a point."""
 
-    def moved(self, plan: Plan, expected: Expected, point: Any, known: Known, rows: Rows) -> Any:
-        """The optimum at statistics, from a point on."""
+    def update_point(self, plan: Plan, expected: Expected, point: Any, known: Known,
+                     rows: Rows) -> Any:
+        """The optimum given the statistics, starting from a point."""
 
     def objective(self, plan: Plan, point: Any, known: Known,
                   rows: Rows) -> tuple[jax.Array, jax.Array]:
@@ -56,15 +57,16 @@ class Way(Protocol):
 
     # Of rows that come later (fits/stepping.py)
 
-    def standing(self, params: Mapping, posterior: Posterior) -> Any:
-        """The point at which a fit stands."""
+    def point_of_fit(self, params: Mapping, posterior: Posterior) -> Any:
+        """The point at which a fit ended."""
 
-    def told(self, plan: Plan, point: Any, known: Known, rows: Rows) -> tuple[Any, jax.Array]:
-        """`statistics`, and the part of the objective that rows have in it."""
+    def statistics_and_evidence(self, plan: Plan, point: Any, known: Known,
+                                rows: Rows) -> tuple[Any, jax.Array]:
+        """Expected statistics of the rows, and the part of the objective that depends on them."""
 
-    def held(self, plan: Plan, point: Any, known: Known,
-             summary: Summary) -> tuple[jax.Array, jax.Array]:
-        """Whether a point may be kept, and the part of the objective that no row has in it."""
+    def validity_and_prior(self, plan: Plan, point: Any, known: Known,
+                           summary: Summary) -> tuple[jax.Array, jax.Array]:
+        """Whether a point is valid, and the part of the objective that does not depend on rows."""
 
     def found(self, plan: Plan, point: Any, known: Known) -> tuple[dict[str, Any], Posterior]:
         """The parameters at a point, and what is known beyond them."""
@@ -99,7 +101,7 @@ def first(problem: Problem, brief: Engine, batch_rows: int) -> dict[str, jax.Arr
         data, weights = sample(data, weights, size, problem.seed)
     part = replace(problem, data=data._replace(survey=None), weights=weights)
     copies = brief.copies(part)
-    rows, known = load(part.data, plan, weights, laid(part.data, plan, copies), copies,
+    rows, known = load(part.data, plan, weights, choose_layout(part.data, plan, copies), copies,
                        params=problem.start)
     params: Mapping = brief.run(replace(part, rows=rows, known=known)).params
     return {name: placed(np.asarray(value), jnp.result_type(float))
@@ -184,7 +186,7 @@ def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count, known
     def improved(statistics, point, batch):
         nothing = jnp.zeros(())
         expected = Expected(statistics, {}, [], nothing, nothing, {}, {})
-        found = way.moved(plan, expected, point, known, batch)
+        found = way.update_point(plan, expected, point, known, batch)
         return jax.tree.map(lambda new, old: new.astype(old.dtype), found, point)
 
     def step(carry, batch):

@@ -34,15 +34,15 @@ def indifferent(plan: Plan, params: Mapping[str, Any], first: Start, known: Know
     Cost: two evaluations by the program of the ascent.
     """
     put = _away(plan, params, jax.device_get(compiled_prior_point(plan, known)))
-    after, value = _stepped(plan, static, put, first, known, rows)
+    after, value = _m_step(plan, static, put, first, known, rows)
     left = {name: _left(plan, name, put[name], after[name], np.asarray(params[name]))
             for name in put}
     left = {name: cells for name, cells in left.items() if cells.any()}
     if not left or not np.isfinite(value):
         return None
-    back = {name: np.where(_wide(plan, name, left[name]), np.asarray(params[name]), there)
+    back = {name: np.where(_expand_to_rank(plan, name, left[name]), np.asarray(params[name]), there)
             if name in left else there for name, there in put.items()}
-    _, other = _stepped(plan, static, back, first, known, rows)
+    _, other = _m_step(plan, static, back, first, known, rows)
     if not abs(other - value) <= SAME * np.finfo(value.dtype).eps * (1 + abs(value)):
         return None
     named = [text for name, cells in left.items() for text in _named(name, cells)]
@@ -65,8 +65,8 @@ def _away(plan: Plan, params: Mapping[str, Any],
     return out
 
 
-def _stepped(plan: Plan, static: tuple, params: Mapping, first: Start, known: Known,
-             rows: Rows) -> tuple[dict[str, np.ndarray], Any]:
+def _m_step(plan: Plan, static: tuple, params: Mapping, first: Start, known: Known,
+            rows: Rows) -> tuple[dict[str, np.ndarray], Any]:
     """The M-step from a point, and the objective there."""
     count = len(next(iter(first.params.values())))
     many = {name: np.broadcast_to(value, (count, *value.shape)) for name, value in params.items()}
@@ -90,7 +90,7 @@ def _rank(plan: Plan, name: str) -> int:
     return len(site.event) if site.domain.rank is None else site.domain.rank
 
 
-def _wide(plan: Plan, name: str, cells: np.ndarray) -> np.ndarray:
+def _expand_to_rank(plan: Plan, name: str, cells: np.ndarray) -> np.ndarray:
     return cells[(..., *[None] * _rank(plan, name))]
 
 

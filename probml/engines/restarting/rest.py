@@ -14,18 +14,18 @@ CALLS = 8  # of the device, BLOCK evaluations each, at the most
 AGAIN = 1.0  # and so many evaluations for each that the climb itself took: no fit is twice as long
 
 
-def near(tolerance: float) -> float:
-    """How far parameters may be from where they go, relative to their size, at an end: in a
-    direction about which a row tells all it can, so far away lies `tolerance` nats a row below."""
+def parameter_tolerance(tolerance: float) -> float:
+    """The relative distance of parameters from their limit below which they count as converged: in
+    a fully informed direction it costs `tolerance` in log-likelihood per row."""
     return float(np.sqrt(2 * tolerance))
 
 
-def rested(settings: Settings, plan: Plan, state: State, trail: np.ndarray, best: int, first: Start,
-           rows: Rows, known: Known, closed: bool,
-           close: float) -> tuple[State, np.ndarray, bool]:
-    """The states and trails of all restarts, that of `best` at rest: where the way that is left to
-    its parameters, as SQUAREM foretells it from how slowly its steps shrink, is below `close`; and
-    whether rounding hid that way before its end, as in float32 it may.
+def converge_parameters(settings: Settings, plan: Plan, state: State, trail: np.ndarray,
+                        best: int, first: Start, rows: Rows, known: Known, closed: bool,
+                        close: float) -> tuple[State, np.ndarray, bool]:
+    """The states and trails of all restarts, where `best` has gone on until its parameters
+    converged: the distance to their limit, which SQUAREM predicts from how slowly its steps shrink,
+    is below `close`. Also whether rounding ended it before, as it may in float32.
 
     What is not at rest after as many evaluations as the climb took is left there: a probability of
     which rows tell next to nothing may creep for ever (in networks it does). The program is that of

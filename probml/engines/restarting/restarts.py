@@ -33,69 +33,91 @@ def runs(settings: Settings, plan: Plan, first: Start, rows: Rows, known: Known,
     A device call serves all that still run; where it is long, those that ended or were left are
     taken out once they are half.
     """
-    static = (settings.prior, settings.hard, settings.accelerate, closed)
-    drawn, first = first.drawn, first._replace(drawn=None)
-    whole = state = initial(plan, first.params, first.expected is not None, drawn)
-    gain, ceiling = settings.tolerance * rows.weight, settings.max_iterations + 1
-    restarts = len(state.value)
-    history: list[np.ndarray] = []
-    where, compiled, slow = np.arange(restarts), False, 0
+    found = _Restarts(settings, plan, first, rows, known, closed, race)
+    with Progress("EM", settings.max_iterations, settings.progress) as bar:
+        iterate(bar, found.ceiling, functools.partial(found.turn, bar), held=Held(
+            found.read, found.write, {"history": Grown((found.restarts, BLOCK))}))
+    return found.whole, np.concatenate(found.history, 1)
 
-    def turn(done: int) -> Turn:
+
+class _Restarts:
+    """All restarts between two device calls: `state` has those that still run, whose numbers are
+    `where`; `whole` has every restart as it was when last stored."""
+
+    def __init__(self, settings: Settings, plan: Plan, first: Start, rows: Rows, known: Known,
+                 closed: bool, race: Race | None):
+        self.plan, self.rows, self.known, self.race = plan, rows, known, race
+        self.static = (settings.prior, settings.hard, settings.accelerate, closed)
+        self.first = first._replace(drawn=None)
+        self.whole = self.state = initial(plan, first.params, first.expected is not None,
+                                          first.drawn)
+        self.gain, self.ceiling = settings.tolerance * rows.weight, settings.max_iterations + 1
+        self.restarts = len(self.state.value)
+        self.history: list[np.ndarray] = []
+        self.where, self.compiled, self.slow = np.arange(self.restarts), False, 0
+
+    def turn(self, bar: Progress, done: int) -> Turn:
         """One call; `done` counts M-steps, of which there is one less than evaluations."""
-        nonlocal state, first, whole, where, compiled, slow
-        racing, early = race is not None and race.on, not history
+        race = self.race if self.race is not None and self.race.on else None
+        early = not self.history
         # of rows that are read in parts each evaluation is long
-        block = race.first if racing and early else BLOCK if racing or rows.held else 1
-        limit = min((0 if early else done + 1) + block, ceiling)
+        block = race.first if race and early else BLOCK if race or self.rows.held else 1
+        limit = min((0 if early else done + 1) + block, self.ceiling)
         began = time.perf_counter()
-        state, trail, ended = advance(plan, static, state, first, known, rows, limit, gain)
-        history.append(np.full((restarts, BLOCK), np.nan))
-        history[-1][where] = np.asarray(trail)
-        ended = bool(ended) or limit >= ceiling
-        if racing and not ended:
-            status = race.left(np.asarray(state.status), np.asarray(state.value),
-                               history[-1][where], where, early)
-            state = state._replace(status=status)
-        best = float(np.asarray(state.value).max())
-        running = np.flatnonzero(np.asarray(state.status) == Status.RUNNING)
+        self.state, trail, ended = advance(self.plan, self.static, self.state, self.first,
+                                           self.known, self.rows, limit, self.gain)
+        self.history.append(np.full((self.restarts, BLOCK), np.nan))
+        self.history[-1][self.where] = np.asarray(trail)
+        ended = bool(ended) or limit >= self.ceiling
+        if race and not ended:
+            status = race.left(np.asarray(self.state.status), np.asarray(self.state.value),
+                               self.history[-1][self.where], self.where, early)
+            self.state = self.state._replace(status=status)
+        best = float(np.asarray(self.state.value).max())
+        running = np.flatnonzero(np.asarray(self.state.status) == Status.RUNNING)
         ended = ended or not len(running)
-        # a fit that may be resumed has no clock: its answer must not depend on one
-        clocked = compiled and bar.journal is None and not rows.joint
-        slow = slow + 1 if clocked and time.perf_counter() - began > LONG else 0
-        # one may have waited for other work on the machine; in slices those that ended cost nothing
-        sliced = slices.size(plan, rows, len(where)) < len(where)
-        long = not sliced and (slow > 1 or (racing and race.compact))
-        compiled = True
-        if ended or (long and 2 * len(running) <= len(where)):
-            whole = jax.tree.map(functools.partial(_put, where), whole, state)
-        if not ended and long and 2 * len(running) <= len(where):
-            # a power of two: few programs
-            keep = np.resize(running, 1 << (len(running) - 1).bit_length())
-            state, first = jax.tree.map(lambda leaf: np.asarray(leaf)[keep], (state, first))
-            where, compiled, slow = where[keep], False, 0
+        long = self._is_long(bar, time.perf_counter() - began)
+        half = long and 2 * len(running) <= len(self.where)
+        if ended or half:
+            self.whole = jax.tree.map(functools.partial(_put, self.where), self.whole, self.state)
+        if half and not ended:
+            self._keep(running)
         return Turn(limit - 1 - done, best, Status.CONVERGED if ended else Status.RUNNING)
 
-    def read() -> dict[str, Any]:
-        return {"state": jax.tree.leaves(state), "whole": jax.tree.leaves(whole), "where": where,
-                "history": list(history), "compiled": compiled}
+    def _is_long(self, bar: Progress, seconds: float) -> bool:
+        """Whether calls take so long that another compilation pays, for those that still run."""
+        # a fit that may be resumed has no clock: its answer must not depend on one
+        clocked = self.compiled and bar.journal is None and not self.rows.joint
+        self.slow = self.slow + 1 if clocked and seconds > LONG else 0
+        self.compiled = True
+        # one may have waited for other work on the machine; in slices those that ended cost nothing
+        sliced = slices.size(self.plan, self.rows, len(self.where)) < len(self.where)
+        compact = self.race is not None and self.race.on and self.race.compact
+        return not sliced and (self.slow > 1 or compact)
 
-    def write(held: dict[str, Any]) -> None:
-        nonlocal state, first, whole, where, compiled
-        form, where, compiled = jax.tree.structure(state), held["where"], held["compiled"]
-        if (any(len(leaf) != len(where) for leaf in held["state"])
-                or any(len(leaf) != restarts for leaf in held["whole"])
-                or not np.isin(where, np.arange(restarts)).all()):
-            raise ValueError(f"the runs {where!r:.60} of {restarts}")
-        state, whole = (jax.tree.unflatten(form, held[name]) for name in ("state", "whole"))
-        if len(where) < restarts:
-            first = jax.tree.map(lambda leaf: np.asarray(leaf)[where], first)
-        history.extend(held["history"])
+    def _keep(self, running: np.ndarray) -> None:
+        """Go on with some of the restarts alone, by a power of two: few programs."""
+        keep = np.resize(running, 1 << (len(running) - 1).bit_length())
+        self.state, self.first = jax.tree.map(lambda leaf: np.asarray(leaf)[keep],
+                                              (self.state, self.first))
+        self.where, self.compiled, self.slow = self.where[keep], False, 0
 
-    with Progress("EM", settings.max_iterations, settings.progress) as bar:
-        iterate(bar, ceiling, turn, held=Held(
-            read, write, {"history": Grown((restarts, BLOCK))}))
-    return whole, np.concatenate(history, 1)
+    def read(self) -> dict[str, Any]:
+        return {"state": jax.tree.leaves(self.state), "whole": jax.tree.leaves(self.whole),
+                "where": self.where, "history": list(self.history), "compiled": self.compiled}
+
+    def write(self, held: dict[str, Any]) -> None:
+        form, self.where = jax.tree.structure(self.state), held["where"]
+        self.compiled = held["compiled"]
+        if (any(len(leaf) != len(self.where) for leaf in held["state"])
+                or any(len(leaf) != self.restarts for leaf in held["whole"])
+                or not np.isin(self.where, np.arange(self.restarts)).all()):
+            raise ValueError(f"the runs {self.where!r:.60} of {self.restarts}")
+        self.state, self.whole = (jax.tree.unflatten(form, held[name])
+                                  for name in ("state", "whole"))
+        if len(self.where) < self.restarts:
+            self.first = jax.tree.map(lambda leaf: np.asarray(leaf)[self.where], self.first)
+        self.history.extend(held["history"])
 
 
 def _put(where: np.ndarray, whole: Any, part: Any) -> np.ndarray:

@@ -13,10 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.device.in_place import Lying
+from probml.device.in_place import InPlaceRows
 from probml.device.rows import Resident
 from probml.evidence.passes import additive
-from probml.numerics.precision import carried
+from probml.numerics.precision import in_same_precision
 from probml.numerics.process.cores import cores
 from probml.plan.plan import Plan
 
@@ -51,36 +51,36 @@ def _places(rows: Resident) -> int:
     return rows.chunks * rows.size * (steps.length * steps.blocks if steps else 1)
 
 
-def parted(plan: Plan, rows: Any, runs: int) -> list[Resident | Lying]:
+def parted(plan: Plan, rows: Any, runs: int) -> list[Resident | InPlaceRows]:
     """The rows of a single run in parts, for threads, where an E-step of parts adds up; none where
     that does not pay."""
     return shares(plan, rows) if runs == 1 and additive(plan) else []
 
 
-def shares(plan: Plan, rows: Any) -> list[Resident | Lying]:
+def shares(plan: Plan, rows: Any) -> list[Resident | InPlaceRows]:
     """Rows in parts of one shape, for threads; none where that does not pay. Nothing is copied.
     Vectors that are seen in part stand in the order of their work (layout.py): they come in more
     parts, the most work first."""
-    if type(rows) not in (Resident, Lying) or jax.default_backend() != "cpu" or cores() < 2:
+    if type(rows) not in (Resident, InPlaceRows) or jax.default_backend() != "cpu" or cores() < 2:
         return []
-    if type(rows) is Lying:
+    if type(rows) is InPlaceRows:
         return rows.halves()
     if rows.chunks % 2 or _places(rows) * max(plan.effort, plan.brought) < PARTED:
         return []
-    count = UNEVEN if plan.torn and rows.chunks % UNEVEN == 0 else 2
+    count = UNEVEN if plan.partially_observed and rows.chunks % UNEVEN == 0 else 2
     held, size = jax.tree.map(np.asarray, rows.stacked), rows.chunks // count
     cuts = [slice(begin, begin + size) for begin in range(0, rows.chunks, size)]
     return [Resident(jax.tree.map(lambda leaf, part=part: jax.device_put(leaf[part]), held))
             for part in reversed(cuts)]
 
 
-def each(function: Callable[[Any], Any], parts: list, alone: bool = False) -> list:
-    """function(part) of each, by as many threads as there are cores; by one if `alone`."""
+def map_in_threads(function: Callable[[Any], Any], parts: list, alone: bool = False) -> list:
+    """function(part) of every part, by as many threads as there are cores; by one if `alone`."""
     workers = 1 if alone else min(len(parts), cores())
     if workers == 1:
         return [function(part) for part in parts]
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(carried(function), parts))
+        return list(pool.map(in_same_precision(function), parts))
 
 
 def evaluated(evaluate: Callable[[np.ndarray], Any], running: np.ndarray, size: int, blank: Any,
@@ -95,11 +95,11 @@ def evaluated(evaluate: Callable[[np.ndarray], Any], running: np.ndarray, size: 
     at = np.flatnonzero(running)
     parts = [at[begin : begin + size] for begin in range(0, len(at), size)]
 
-    def one(part: np.ndarray) -> Any:
+    def evaluate_part(part: np.ndarray) -> Any:
         return evaluate(np.resize(part, size))
 
     out = jax.tree.map(np.array, blank)
-    for part, found in zip(parts, each(one, parts, alone), strict=True):
+    for part, found in zip(parts, map_in_threads(evaluate_part, parts, alone), strict=True):
         jax.tree.map(lambda whole, leaf, part=part: whole.__setitem__(part, leaf[: len(part)]),
                      out, found)
     return out

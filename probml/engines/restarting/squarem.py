@@ -115,20 +115,21 @@ def advance(plan: Plan, static: tuple, state: State, first: Start, known: Known,
     def found_of(state: State, running: np.ndarray, alone: bool) -> Evaluated:
         every = state.pending, state.phase == START, first.expected, first.allowed
 
-        def some(members: tuple) -> Evaluated:
+        def evaluate_members(members: tuple) -> Evaluated:
             if not parts:
                 return jax.device_get(evaluate(plan, (prior, hard, closed), *members, known, rows))
-            sums = slices.each(lambda part: jax.block_until_ready(
+            sums = slices.map_in_threads(lambda part: jax.block_until_ready(
                 _swept(plan, hard, members[0], members[3], known, part)), parts, alone)
             return jax.device_get(_gathered(plan, (prior, hard, closed), *members, known, rows,
                                             sums))
 
         if size == len(running):
-            return some(every)
+            return evaluate_members(every)
         # what has ended stays where it is
         blank = Evaluated(state.value, np.zeros_like(state.value), np.zeros(len(running), bool),
                           state.pending)
-        return slices.evaluated(lambda at: some(jax.tree.map(lambda leaf: leaf[at], every)),
+        return slices.evaluated(lambda at: evaluate_members(jax.tree.map(lambda leaf: leaf[at],
+                                                                         every)),
                                 running, size, blank, alone)
 
     if size < len(state.value):
@@ -174,7 +175,7 @@ def evaluate(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
         found = step(*one[:3], expected(one[0], one[3]))
         return jax.tree.map(lambda leaf: leaf[None], found)
     if READINGS * restarts * plan.factorising < lapack.WORK:
-        return rows.beside(shortened(lambda point, starting, labelled, allowed: step(
+        return rows.vmap_copies(shortened(lambda point, starting, labelled, allowed: step(
             point, starting, labelled, expected(point, allowed)
         ), last=True), pending, starting, labelled, allowed)
     natural = jax.lax.map(lambda point: naturals(plan, loose(plan, point), known), pending)
@@ -254,7 +255,7 @@ def _decided(plan: Plan, accelerate: bool, state: State, first: Start, found: Ev
     rounding = np.finfo(kind).eps
     rejected = leapt & ~(healthy & (value >= state.value))
     fell = ~starting & ~leapt & healthy & (value < state.value - 64 * rounding * (1 + size))
-    improved = _begun(plan, first, state.pending, found.improved, starting)
+    improved = _constrain_first_steps(plan, first, state.pending, found.improved, starting)
     pending, base, phase = improved, state.base, np.where(starting, 0, state.phase)
     slow, left = state.slow, state.left
     if accelerate:
@@ -267,7 +268,8 @@ def _decided(plan: Plan, accelerate: bool, state: State, first: Start, found: Ev
                               pending)
             steps = _steps_left(plan, state.base, state.pending, improved)
             slow = np.where(extrapolate, np.maximum(steps, FADING * slow), slow)
-            left = np.where(extrapolate, slow * _moved(plan, state.pending, improved), left)
+            left = np.where(extrapolate, slow * _relative_changes(plan, state.pending, improved),
+                            left)
 
     small = value - state.value <= gain
     calm = np.where(rejected, state.calm, np.where(small & ~starting, state.calm + 1, 0))
@@ -289,10 +291,10 @@ def _decided(plan: Plan, accelerate: bool, state: State, first: Start, found: Ev
     return State(*(np.asarray(leaf, old.dtype) for leaf, old in zip(new, state, strict=True)))
 
 
-def _begun(plan: Plan, first: Start, pending: np.ndarray, improved: np.ndarray,
-           starting: np.ndarray) -> np.ndarray:
-    """The M-steps of restarts that begin at labelled rows: what was given stays, and no chance is
-    settled by a few rows."""
+def _constrain_first_steps(plan: Plan, first: Start, pending: np.ndarray, improved: np.ndarray,
+                           starting: np.ndarray) -> np.ndarray:
+    """The first M-steps of restarts that begin at labelled rows: given values stay fixed, and
+    probabilities do not become 0 because of a few rows."""
     if not starting.any() or not (first.fixed or first.expected is not None and not first.allowed):
         return improved
     out = np.array(improved)
@@ -315,7 +317,8 @@ def _patience(plan: Plan, value: np.ndarray, gain: float, here: np.ndarray,
     what it gains: until that adds up, or the parameters stand still."""
     rounding = np.finfo(value.dtype).eps * np.abs(value)
     hidden = np.ceil(rounding / gain) if gain > 0 else np.ones_like(value)
-    return np.where(_moved(plan, here, after) > STILL, np.clip(hidden, 1.0, PATIENT), 1.0)
+    return np.where(_relative_changes(plan, here, after) > STILL, np.clip(hidden, 1.0, PATIENT),
+                    1.0)
 
 
 def _sizes(plan: Plan, points: np.ndarray) -> np.ndarray:
@@ -326,8 +329,9 @@ def _sizes(plan: Plan, points: np.ndarray) -> np.ndarray:
     return np.concatenate([points[:, :0], *most], 1)
 
 
-def _moved(plan: Plan, here: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """How far parameters moved, relative to the largest of their bundle; the farthest of all."""
+def _relative_changes(plan: Plan, here: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """The change of parameters relative to the largest of their bundle: the maximum over bundles,
+    per restart."""
     return (np.abs(after - here) / _sizes(plan, after)).max(1, initial=0.0)
 
 

@@ -31,8 +31,8 @@ class Maximised:
     def statistics(self, plan: Plan, point: Mapping, known: Known, rows: Rows) -> Any:
         return expect(plan, point, known, rows, self.hard).statistics
 
-    def moved(self, plan: Plan, expected: Expected, point: Mapping, known: Known,
-              rows: Rows) -> dict[str, jax.Array]:
+    def update_point(self, plan: Plan, expected: Expected, point: Mapping, known: Known,
+                     rows: Rows) -> dict[str, jax.Array]:
         found = maximise(plan, expected, point, known, rows, self.prior)
         return {name: found[name] for name in point}
 
@@ -42,16 +42,16 @@ class Maximised:
         value = value + (log_prior(plan, point, known, mode=True) if self.prior else 0.0)
         return value, ~collapsed(plan, point, known, rows)
 
-    def standing(self, params: Mapping, posterior: Posterior) -> dict[str, Any]:
+    def point_of_fit(self, params: Mapping, posterior: Posterior) -> dict[str, Any]:
         return dict(params)
 
-    def told(self, plan: Plan, point: Mapping, known: Known,
-             rows: Rows) -> tuple[Any, jax.Array]:
+    def statistics_and_evidence(self, plan: Plan, point: Mapping, known: Known,
+                                rows: Rows) -> tuple[Any, jax.Array]:
         found = expect(plan, point, known, rows, self.hard)
         return found.statistics, found.log_evidence
 
-    def held(self, plan: Plan, point: Mapping, known: Known,
-             summary: Summary) -> tuple[jax.Array, jax.Array]:
+    def validity_and_prior(self, plan: Plan, point: Mapping, known: Known,
+                           summary: Summary) -> tuple[jax.Array, jax.Array]:
         prior = log_prior(plan, point, known, mode=True) if self.prior else jnp.zeros(())
         return ~collapsed(plan, point, known, summary), prior
 
@@ -60,9 +60,11 @@ class Maximised:
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def shown(plan: Plan, way: Way, point: Any, known: Known, rows: Rows) -> tuple[Any, jax.Array]:
-    """What rows are expected to show at a point, and their part of the objective there."""
-    return way.told(plan, point, known, rows)
+def expected_statistics(plan: Plan, way: Way, point: Any, known: Known,
+                        rows: Rows) -> tuple[Any, jax.Array]:
+    """Expected statistics of the rows at a point, and the part of the objective that depends on
+    them."""
+    return way.statistics_and_evidence(plan, point, known, rows)
 
 
 @functools.partial(jit, static_argnums=(0, 1))
@@ -72,7 +74,7 @@ def improved(plan: Plan, way: Way, summary: Summary, point: Any,
     point before has beside rows."""
     nothing = jnp.zeros(())
     expected = Expected(summary.statistics, {}, [], nothing, nothing, {}, {})
-    found = way.moved(plan, expected, point, known, summary)
+    found = way.update_point(plan, expected, point, known, summary)
     whole = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(found)]))
-    return (found, whole & way.held(plan, found, known, summary)[0],
-            way.held(plan, point, known, summary)[1])
+    return (found, whole & way.validity_and_prior(plan, found, known, summary)[0],
+            way.validity_and_prior(plan, point, known, summary)[1])

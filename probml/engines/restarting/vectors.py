@@ -141,7 +141,7 @@ def _left(plan: Plan, points: jax.Array, known: Known) -> jax.Array:
 
 @functools.partial(jit, static_argnums=0)
 def _entered(plan: Plan, free: jax.Array, near: jax.Array, known: Known) -> jax.Array:
-    def one(u, point):
+    def transform_point(u, point):
         shapes = [part.shape for part in jax.eval_shape(
             functools.partial(_left_one, plan, known=known), point
         )]
@@ -150,4 +150,4 @@ def _entered(plan: Plan, free: jax.Array, near: jax.Array, known: Known) -> jax.
                  in zip(_maps(plan, point, known), parts, shapes, strict=True)]
         return jnp.concatenate([value.reshape(-1) for value in found])
 
-    return jax.vmap(one)(free, near)
+    return jax.vmap(transform_point)(free, near)

@@ -17,7 +17,7 @@ from probml.engines.optimization.search import highest
 from probml.engines.start.begin import AWAY, STEPS, Begin, Ends
 from probml.engines.start.prior import compiled_prior_point, given_start
 from probml.errors import Refusal, quoted
-from probml.evidence import carried, density
+from probml.evidence import density, row_coordinates
 from probml.language import given
 from probml.latents.latent import Group
 from probml.numerics import curvature
@@ -95,8 +95,8 @@ def check(problem: Problem, engine: str, draws: int) -> None:
                       f"or integrate=\"all\"", ("EM",))
 
 
-def begun(problem: Problem, known: Known, spread: np.ndarray,
-          point: np.ndarray | None = None) -> Begin:
+def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,
+                    point: np.ndarray | None = None) -> Begin:
     """A mode of parameters and rows' coordinates together, standardised by their priors where that
     can be, so that it is one; and the curvature there.
 
@@ -106,27 +106,28 @@ def begun(problem: Problem, known: Known, spread: np.ndarray,
     plan, size = problem.plan, density.size(problem.plan, known)
     if point is not None:
         away = np.concatenate([0 * point[:size], point[size:]])
-        return _begun(plan, unflat(plan, placed(point[:size]), known), known, problem.rows,
-                      placed(np.tile(away, (CLIMBS, 1))), jnp.asarray(spread), 0)
+        return _joint_mode_from(plan, unflat(plan, placed(point[:size]), known), known,
+                                problem.rows,
+                                placed(np.tile(away, (CLIMBS, 1))), jnp.asarray(spread), 0)
     params = {**compiled_prior_point(plan, known), **given_start(plan, problem.start)}
     noise = np.random.default_rng([problem.seed, 3]).standard_normal((CLIMBS, spread.shape[1]))
     noise[0] = 0.0
-    return _begun(plan, params, known, problem.rows, jnp.asarray(noise * ABOUT),
-                  jnp.asarray(spread), STEPS)
+    return _joint_mode_from(plan, params, known, problem.rows, jnp.asarray(noise * ABOUT),
+                            jnp.asarray(spread), STEPS)
 
 
 @functools.partial(jit, static_argnums=0)
-def _begun(plan: Plan, params: Mapping, known: Known, rows: Resident, noise: jax.Array,
-           spread: jax.Array, steps: Any) -> Begin:
+def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Resident, noise: jax.Array,
+                     spread: jax.Array, steps: Any) -> Begin:
     first = density.flat(plan, params, known)
-    start = jnp.concatenate([first, jnp.zeros(carried.size(plan, rows), first.dtype)])
+    start = jnp.concatenate([first, jnp.zeros(row_coordinates.size(plan, rows), first.dtype)])
     both = density.posterior(plan, known, rows)
 
-    def climb(u):
+    def run_lbfgs(u):
         found = maximize(both, u, LBFGS(steps, 1e-9, STEPS))
         return found.point, found.value, found.history, found.gradient
 
-    tops, values, trails, slopes = jax.lax.map(climb, start + noise.astype(start.dtype))
+    tops, values, trails, slopes = jax.lax.map(run_lbfgs, start + noise.astype(start.dtype))
     best = highest(values, jnp.isfinite(values))
     top = jnp.where(jnp.isfinite(values[best]), tops[best], start)
     widest = _widest(plan, known, len(top)).astype(top.dtype)
@@ -157,11 +158,11 @@ def drawn(plan: Plan, known: Known, rows: Resident, u: np.ndarray) -> dict[str, 
 def _drawn(plan: Plan, known: Known, rows: Resident, u: jax.Array) -> dict[str, jax.Array]:
     first = density.size(plan, known)
 
-    def one(u):
+    def values_at(u):
         params, _ = density.unflat(plan, u[:first], known)
-        return carried.values(plan, params, known, rows, u[first:])
+        return row_coordinates.values(plan, params, known, rows, u[first:])
 
-    return jax.lax.map(one, u)
+    return jax.lax.map(values_at, u)
 
 
 def unloaded(problem: Problem, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

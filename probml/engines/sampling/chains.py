@@ -69,9 +69,10 @@ class Chains:
         moved = Starts(frame.inverse(starts.u), starts.value, frame.pull(starts.gradient))
         states = kernel.first(self.plan, self.settings, frame, moved, random_key(seed), self.known,
                               self.rows)
-        return [states] if self.together else self._apart(states)
+        return [states] if self.together else self._split_chains(states)
 
-    def _apart(self, states: Any) -> list:
+    def _split_chains(self, states: Any) -> list:
+        """The states of each chain by itself."""
         leaves, treedef = jax.tree.flatten(states)
         held = [rows_of(leaf) for leaf in leaves]
         return [jax.tree.unflatten(treedef, [leaf[c] for leaf in held])

@@ -26,8 +26,8 @@ from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Grown
-from probml.numerics.process.alone import alone
-from probml.numerics.transfer import Use, apart, placed_all, random_key
+from probml.numerics.process.single_thread import single_thread
+from probml.numerics.transfer import Use, derive_key, placed_all, random_key
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws
 
@@ -88,7 +88,7 @@ def run(static: Static, steps: int, progress: bool, problem: Problem) -> Outcome
     plan = problem.plan
     inputs = placed_all({name: value[0] for name, value in problem.data.table.inputs.items()})
     _check(static, plan.free, inputs, str(problem))
-    state, losses = _initial(static, inputs, apart(random_key(problem.seed), Use.GUIDE)), []
+    state, losses = _initial(static, inputs, derive_key(random_key(problem.seed), Use.GUIDE)), []
 
     def turn(done: int) -> Turn:
         nonlocal state
@@ -109,7 +109,7 @@ def run(static: Static, steps: int, progress: bool, problem: Problem) -> Outcome
     history = -np.concatenate(losses)
     sizes = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
     count = max(FEWEST, min(KEPT, HELD // max(sizes, 1)))
-    key = apart(random_key(problem.seed), Use.GUIDED)
+    key = derive_key(random_key(problem.seed), Use.GUIDED)
     values = jax.device_get(_guided(static, state, inputs, key, count))
     values = {name: values[name][None] for name in plan.free}
     found = with_states(plan, Draws(values, None, {}), problem.known, problem.rows, problem.seed)
@@ -149,7 +149,7 @@ def _check(static: Static, free: tuple[str, ...], inputs: Mapping[str, Any], wha
         names.update(name for name, site in trace.items() if site["type"] == "sample")
         return 0
 
-    with alone():
+    with single_thread():
         jax.eval_shape(sites, inputs)
     wanted = [name for name in free if name not in static.model.generative.params]
     missing = next((name for name in wanted if name not in names), None)
@@ -195,14 +195,14 @@ def _guided(static: Static, state, inputs, key, count: int):
         svi.init(jax.random.fold_in(state.rng_key, 6), inputs)
         params = svi.get_params(state)
 
-        def one(key):
+        def run_guide(key):
             with handlers.block(), handlers.trace() as trace, _Full(), handlers.seed(
                 rng_seed=key), handlers.substitute(data=params):
                 _guide(static, inputs)
             return {name: site["value"] for name, site in trace.items()
                     if site["type"] == "sample"}
 
-        found = jax.vmap(one)(jax.random.split(key, count))
+        found = jax.vmap(run_guide)(jax.random.split(key, count))
     specs = {name: spec for name, spec in static.model.generative.params.items()
              if not all(spec.idle)}
     return found | {name: jnp.broadcast_to(flat := spec.flat(params[name]), (count, *flat.shape))

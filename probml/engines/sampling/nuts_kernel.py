@@ -9,10 +9,10 @@ import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
-from probml.numerics.process.plain import traced_once
-from probml.numerics.tiers import ONCE
+from probml.numerics.process.inline_calls import traced_once
 from probml.plan.plan import Plan
 
 HELD = 256  # iterations a device call holds at the most
@@ -37,7 +37,7 @@ def _sampler(settings: Settings, plan: Plan, frame: Frame):
 
     @traced_once  # for all places where the sampler asks
     def both(frame, known, rows, z):
-        found = frame.pulled(density.posterior(plan, known, rows))(z)
+        found = frame.transform(density.posterior(plan, known, rows))(z)
         return jax.tree.map(jnp.negative, found)
 
     def potential(frame, known, rows):
@@ -131,7 +131,7 @@ def first(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key, kno
 def advance_all(plan: Plan, settings: Settings, frame: Frame, target, states, known: Known,
                 rows: Rows, count):
     """The same of all chains at once."""
-    return rows.beside(
+    return rows.vmap_copies(
         lambda state: advance(plan, settings, frame, target, state, known, rows, count), states)
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.engines.conjugate.side_by_side import alike
+from probml.engines.conjugate.side_by_side import stack_equal_shapes
 from probml.engines.engine import Problem
 from probml.engines.progress import Progress, Turn, iterate
 from probml.engines.sampling import nuts_kernel as nuts
@@ -29,11 +29,11 @@ def chain_each(problems: Sequence[Problem], settings: nuts.Settings, target_acce
     target = jnp.asarray(target_accept, jnp.result_type(float))
     loaded = [(problem.rows, problem.known) for problem in problems]
     total = settings.warmup + draws
-    for members, (rows, known) in alike(loaded):
-        points = [begin.rough(replace(problems[i], seed=seed + i)) for i in members]
+    for members, (rows, known) in stack_equal_shapes(loaded):
+        points = [begin.find_rough_mode(replace(problems[i], seed=seed + i)) for i in members]
         params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
         keys = jax.random.split(random_key(seed), len(loaded))[jnp.asarray(members)]
-        frames, states = _begun(plan, settings, params, known, rows, keys)
+        frames, states = _start_chains(plan, settings, params, known, rows, keys)
         trails: list[np.ndarray] = []
 
         def turn(done: int, known=known, rows=rows, frames=frames, trails=trails) -> Turn:
@@ -55,18 +55,18 @@ def chain_each(problems: Sequence[Problem], settings: nuts.Settings, target_acce
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _begun(plan: Plan, settings: nuts.Settings, params, known, rows, keys):
-    def one(params, known, rows, key):
+def _start_chains(plan: Plan, settings: nuts.Settings, params, known, rows, keys):
+    def start_chain(params, known, rows, key):
         spread, first = jax.random.split(key)
         size = density.size(plan, known)
-        begun = begin.climb_and_measure(plan, begin.hyper(plan), params, known, rows,
-                                        jax.random.normal(spread, (1, size)))
+        begun = begin.find_mode_and_curvature(plan, begin.hyper(plan), params, known, rows,
+                                              jax.random.normal(spread, (1, size)))
         frame, starts = begun.frame, begun.starts
         moved = starts._replace(u=frame.coordinates(starts.u), gradient=frame.pull(starts.gradient))
         states = nuts.begin_chains(plan, settings, frame, moved, first[None], known, rows)
         return begun.frame, jax.tree.map(lambda leaf: leaf[0], states)
 
-    return jax.vmap(one)(params, known, rows, keys)
+    return jax.vmap(start_chain)(params, known, rows, keys)
 
 
 @functools.partial(jit, static_argnums=(0, 1))

@@ -35,10 +35,10 @@ def starts(problem: Problem, known: Known, begun: begin.Begin, chains: int,
     return out
 
 
-def climbed(problem: Problem, known: Known, begun: begin.Begin,
-            measure: Callable[[np.ndarray, int], begin.Begin]) -> begin.Ends | None:
-    """Where climbs end that begin at draws of the prior; None where there are none, or where there
-    are so many coordinates that their curvature is dear."""
+def optima_from_prior_draws(problem: Problem, known: Known, begun: begin.Begin,
+                            measure: Callable[[np.ndarray, int], begin.Begin]) -> begin.Ends | None:
+    """The optima reached from draws of the prior; None where there are none, or where there are so
+    many coordinates that their curvature is expensive."""
     if begun.frame.centre.size > SQUARE:
         return None
     found = [jax.device_get(measure(u, begin.STEPS)) for seed in (problem.seed, problem.seed + 1)

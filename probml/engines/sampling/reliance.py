@@ -16,8 +16,8 @@ from probml.engines.start.draws import Noise, Source, draw
 from probml.evidence import density
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
@@ -76,7 +76,7 @@ def doubts(problem: Problem, normal: Normal, most: float = MOST,
     names = [owners[i] if i < len(owners) else "a number of a row" for i in range(d)]
     findings = unarrived(found, unit, names, best) if best else ()
     k = k_hat(found + 0.5 * square)
-    if k > BAD and _moved(found + 0.5 * square) > SLIGHT:
+    if k > BAD and _bound_mean_error(found + 0.5 * square) > SLIGHT:
         return (*findings, Finding.of(Code.GUIDE_FAR, what="this normal distribution", k=k,
                                       worth=f", above {BAD}"))
     return (*findings, *tails(far, [names[i] for i in at]))
@@ -109,7 +109,7 @@ def doubts_of_blocks(problem: Problem, closed: Closed, most: float = MOST) -> Fi
     if 4 * eps * np.abs(found[kept]).max() > ROUNDED:
         return None
     ratios = np.where(kept, found - logs, -np.inf)
-    k, moved = k_hat(ratios), _moved(ratios)
+    k, moved = k_hat(ratios), _bound_mean_error(ratios)
     wider = _wider(ratios, points)
     if moved <= UNEVEN or (k <= BAD and wider <= WIDER):
         return None
@@ -128,7 +128,7 @@ def _wider(ratios: np.ndarray, points: np.ndarray) -> float:
     return float(np.sqrt(np.max(np.where(own > 0, spread / np.where(own > 0, own, 1.0), 1.0))))
 
 
-def _moved(ratios: np.ndarray) -> float:
+def _bound_mean_error(ratios: np.ndarray) -> float:
     """Standard deviations by which a mean can be off at the most, √χ², of logarithms of ratios of
     densities at draws.
 
@@ -290,7 +290,7 @@ def _of_blocks(plan: Plan, closed: Closed, known: Known, rows: Rows | Summary,
     else of the look, and the ratios are judged far more coarsely than the others are off."""
     marginals = Marginals(plan, known, blocks(plan, True), closed)
 
-    def one(noise):
+    def evaluate_draw(noise):
         source = Source(noise)
         params = marginals.drawn(lambda _, posterior: draw(posterior, source, ()),
                                  lambda _, shape, dtype: source.normal(shape).astype(dtype))
@@ -298,4 +298,4 @@ def _of_blocks(plan: Plan, closed: Closed, known: Known, rows: Rows | Summary,
                 marginals.log_density(params),
                 jnp.concatenate([params[name].reshape(-1) for name in plan.free]))
 
-    return jax.lax.map(one, noise)
+    return jax.lax.map(evaluate_draw, noise)

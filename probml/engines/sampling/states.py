@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.evidence import carried
+from probml.evidence import row_coordinates
 from probml.evidence.passes import global_posterior
 from probml.numerics.compiling import jit
-from probml.numerics.transfer import Use, apart, random_key
+from probml.numerics.transfer import Use, derive_key, random_key
 from probml.plan.plan import Plan
 from probml.posteriors import effects
 from probml.posteriors.drawn import Draws, Normal
@@ -34,7 +34,7 @@ def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -
         return draws
     lead = np.shape(draws.values[plan.free[0]])[:2]
     count = math.prod(lead)
-    keys, flat = jax.random.split(apart(random_key(seed), Use.STATES), count), {}
+    keys, flat = jax.random.split(derive_key(random_key(seed), Use.STATES), count), {}
     for name, value in {**{n: draws.values[n] for n in plan.free}, **draws.inside}.items():
         flat[name] = np.asarray(value).reshape(count, *np.shape(value)[2:])
     parts, size = [], min(BLOCK, 1 << (count - 1).bit_length())
@@ -53,7 +53,7 @@ def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -
 def _effects(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> dict[str, Any]:
     """A draw of the effects given each of the parameters, as these lie."""
     lead = np.shape(draws.values[plan.free[0]])[:2]
-    keys = jax.random.split(apart(random_key(seed), Use.EFFECTS), math.prod(lead))
+    keys = jax.random.split(derive_key(random_key(seed), Use.EFFECTS), math.prod(lead))
     flat = {name: np.asarray(draws.values[name]).reshape(-1, *plan.structure.sites[name].shape)
             for name in plan.free}
     found = jax.device_get(_effects_each(plan, flat, known, rows, keys))
@@ -62,20 +62,20 @@ def _effects(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> d
 
 @functools.partial(jit, static_argnums=0, steps=True)
 def _effects_each(plan: Plan, values: Mapping, known: Known, rows: Rows, keys) -> dict:
-    def one(pair):
+    def draw_effects(pair):
         params, key = pair
         return effects.draw(effects.given(plan, params, known, rows), plan, key)
 
-    return jax.lax.map(one, (values, keys))
+    return jax.lax.map(draw_effects, (values, keys))
 
 
 @functools.partial(jit, static_argnums=0, steps=True)
 def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
     """The posterior of the discrete sites outside rows at each point, and a draw of them."""
 
-    def one(pair):
+    def draw_states(pair):
         params, key = pair
-        table = global_posterior(plan, params, known, carried.placed(plan, rows, params))
+        table = global_posterior(plan, params, known, row_coordinates.placed(plan, rows, params))
         where = jnp.unravel_index(jax.random.categorical(key, table.reshape(-1)), table.shape)
         cells = {n: jnp.asarray(plan.variables[n].values)[at]
                  for n, at in zip(plan.globals, where, strict=True)}
@@ -83,12 +83,13 @@ def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
 
     states = math.prod(plan.variables[name].states for name in plan.globals)
     together = 1 << max(TOGETHER // (rows.size * states), 1).bit_length() - 1
-    return jax.lax.map(one, (values, keys), batch_size=min(together, len(keys)))
+    return jax.lax.map(draw_states, (values, keys), batch_size=min(together, len(keys)))
 
 
-def settled(plan: Plan, normal: Normal, known: Known, rows: Rows, seed: int) -> Normal | Draws:
-    """The normal itself, or draws of it with the discrete sites outside rows, and the effects of
-    groups, drawn with each."""
+def complete_normal(plan: Plan, normal: Normal, known: Known, rows: Rows,
+                    seed: int) -> Normal | Draws:
+    """The normal itself or, where the model has discrete sites outside rows or effects of groups,
+    draws of it with these drawn given each."""
     if not (plan.globals or plan.groupings):
         return normal
     drawn = {name: np.asarray(value)[None]

@@ -30,9 +30,9 @@ class Verdict(NamedTuple):
     r_hat: float
 
 
-def judged(values: Mapping[str, Any], z: np.ndarray, stats: Mapping[str, Any],
-           target_accept: float, max_tree_depth: int) -> Verdict:
-    """What a run of chains is worth.
+def diagnose_chains(values: Mapping[str, Any], z: np.ndarray, stats: Mapping[str, Any],
+                    target_accept: float, max_tree_depth: int) -> Verdict:
+    """Convergence diagnostics of a run of chains.
 
     Args:
         values: draws that are kept, name → (chains, draws, ...). z: all of the sampler, in its

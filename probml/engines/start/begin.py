@@ -2,7 +2,7 @@
 there."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -35,10 +35,10 @@ from probml.engines.start.start import starts
 from probml.errors import Refusal
 from probml.evidence import centring, density
 from probml.numerics import curvature
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
 from probml.numerics.optimum import LBFGS, Newton, maximize
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
 from probml.plan.blocks import blocks, climbed_on_rows
@@ -87,7 +87,7 @@ def hyper(plan: Plan) -> tuple[str, ...]:
                  if any(c in plan.free for c in plan.structure.children[name]))
 
 
-def rough(problem: Problem) -> dict[str, jax.Array]:
+def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
     """A first point: EM's mode where something is hidden, else the closed forms' from the prior
     means, else those."""
     data, plan, rows, known = problem.data, problem.plan, problem.rows, problem.known
@@ -105,7 +105,8 @@ def rough(problem: Problem) -> dict[str, jax.Array]:
     # latents or effects alone: the mode over their spreads may be 0, where no sampler begins
     if not plan.complete and (hidden(plan) or plan.cellwise and not plan.numbers
                               or not (plan.latents or plan.groupings)):
-        found = (MAP().climbed(replace(problem, asked=False)) if climbed_on_rows(plan, True)
+        found = (MAP().maximize_posterior(replace(problem, asked=False))
+                 if climbed_on_rows(plan, True)
                  else EM(restarts=RESTARTS, max_iterations=200, tolerance=1e-6).run(problem))
         if found.status is not Status.COLLAPSED:
             return placed_all(dict(found.params))
@@ -139,7 +140,50 @@ def elsewhere(plan: Plan, known: Known, seed: int,
     return drawn
 
 
-def climb_and_measure(
+def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows, steps: Any) -> Callable:
+    """A function of the free coordinates that returns a mode near them, the log density there,
+    whether the gradient is zero, the values on the way, and the gradient; the same coordinates
+    where no mode is near.
+
+    Args:
+        still: unbounded coordinates of the other parameters. steps: STEPS at the most.
+    """
+    newton = not still and not known.centring and newton_pays(plan, known)
+
+    def point(u):
+        out, volume = density.from_free(plan, {**u, **still}, known)
+        return out, volume
+
+    def both(u):
+        return density.value_and_gradient(plan, point, u, known, rows)
+
+    def evaluate(v):
+        return density.value_gradient_hessian(
+            plan, lambda v: density.unflat(plan, v, known), v, known, rows)
+
+    def find_mode(free):
+        if newton:  # as MAP
+            start, unravel = ravel_pytree(free)
+            found = maximize(evaluate, start, Newton(steps, 1e-16, history=STEPS))
+            top, slope = unravel(found.point), unravel(found.gradient)
+        else:
+            found = maximize(both, free, LBFGS(steps, 1e-12, STEPS))
+            top, slope = found.point, found.gradient
+        highest = found.value
+        norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(slope)))
+        climbed = jnp.isfinite(highest) & (
+            norm <= jnp.finfo(highest.dtype).eps ** (1 / 3) * (1 + jnp.abs(highest))
+        )
+        far = [jnp.max(jnp.abs(top[name] - free[name]), initial=0.0) for name in free
+               if plan.structure.sites[name].domain.log_scale]
+        good = jnp.isfinite(highest) & (climbed | (jnp.max(jnp.stack([*far, jnp.zeros(())])) < FAR))
+        return (jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free), highest, climbed,
+                found.history, slope)
+
+    return find_mode
+
+
+def find_mode_and_curvature(
     plan: Plan,
     held: tuple[str, ...],
     params: Mapping,
@@ -162,48 +206,15 @@ def climb_and_measure(
     """
     free = density.to_free(plan, params, known)
     still = {name: free.pop(name) for name in held}
-
-    def point(u):
-        out, volume = density.from_free(plan, {**u, **still}, known)
-        return out, volume
-
-    def both(u):
-        return density.value_and_gradient(plan, point, u, known, rows)
-
+    find_mode = _mode_finder(plan, still, known, rows, steps)
     climbed, trail, value, slope = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(()), {}
     ends = None
-
-    newton = not held and not known.centring and newton_pays(plan, known)
-
-    def evaluate(v):
-        return density.value_gradient_hessian(
-            plan, lambda v: density.unflat(plan, v, known), v, known, rows)
-
-    def climb(free):
-        if newton:  # as MAP
-            start, unravel = ravel_pytree(free)
-            found = maximize(evaluate, start, Newton(steps, 1e-16, history=STEPS))
-            top, slope = unravel(found.point), unravel(found.gradient)
-        else:
-            found = maximize(both, free, LBFGS(steps, 1e-12, STEPS))
-            top, slope = found.point, found.gradient
-        highest = found.value
-        norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(slope)))
-        climbed = jnp.isfinite(highest) & (
-            norm <= jnp.finfo(highest.dtype).eps ** (1 / 3) * (1 + jnp.abs(highest))
-        )
-        far = [jnp.max(jnp.abs(top[name] - free[name]), initial=0.0) for name in free
-               if plan.structure.sites[name].domain.log_scale]
-        good = jnp.isfinite(highest) & (climbed | (jnp.max(jnp.stack([*far, jnp.zeros(())])) < FAR))
-        return (jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free), highest, climbed,
-                found.history, slope)
-
     if free and others is None:
-        free, value, climbed, trail, slope = climb(free)
+        free, value, climbed, trail, slope = find_mode(free)
     elif free:
         every = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), free,
                              {name: others[name] for name in free})
-        tops = jax.lax.map(climb, every)
+        tops = jax.lax.map(find_mode, every)
         ends = Ends(jax.vmap(lambda top: ravel_pytree({**top, **still})[0])(tops[0]), *tops[1:3])
         best = highest(tops[1], tops[2], NEAR)
         free, value, climbed, trail, slope = jax.tree.map(lambda leaf: leaf[best], tops)
@@ -224,13 +235,13 @@ def climb_and_measure(
 
 
 _measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
-                              steps=True)(climb_and_measure)
+                              steps=True)(find_mode_and_curvature)
 
 
 def measured(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
              spread: Any, others: Mapping | None = None, steps: Any = STEPS) -> Begin:
-    """As `climb_and_measure`, compiled. Where the density is nowhere finite that was chosen by
-    chance, as of rates exp(a + b · year), from the prior's own point, then from near 0."""
+    """As `find_mode_and_curvature`, compiled. Where the density is finite at no random start, as of
+    rates exp(a + b · year), from the prior's own point, then from near 0."""
     begun = _measured(plan, held, params, known, rows, spread, others, steps)
     if others is None or np.isfinite(np.asarray(begun.starts.value)).any():
         return begun
@@ -243,13 +254,13 @@ def measured(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, r
     return begun
 
 
-def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarray,
-            others: Mapping | None) -> tuple[Begin, float]:
-    """What was measured near a mode, at the mode: steps by the measured curvature, and that
-    measured anew if they lead away.
+def refine_mode(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarray,
+                others: Mapping | None) -> tuple[Begin, float]:
+    """The measured curvature moved to the mode: Newton steps with it, and a new measurement if
+    these lead far away.
 
     Args:
-        spread: as in `climb_and_measure`, of the same shape.
+        spread: as in `find_mode_and_curvature`, of the same shape.
 
     Returns:
         the same at the mode, and how far it is from there still, in standard deviations.
@@ -274,7 +285,7 @@ def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarr
 def _to_mode(plan: Plan, frame: Frame, known: Known, rows: Rows):
     """L-BFGS preconditioned by the curvature that was measured: the point, its value, the gradient
     left, the way."""
-    found = maximize(frame.pulled(density.posterior(plan, known, rows)),
+    found = maximize(frame.transform(density.posterior(plan, known, rows)),
                      jnp.zeros_like(frame.centre),
                      LBFGS(CHORDS, 1e-16, preconditioned=True, slopes=True))
     left, way = (jnp.sqrt(jnp.sum(z**2)) for z in (found.gradient, found.point))

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows
 from probml.evidence.passes import expect
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 from probml.updates.updates import maximise
 

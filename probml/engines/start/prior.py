@@ -15,8 +15,8 @@ from probml.factors.prior import log_prior
 from probml.families import domains
 from probml.jaxpr.levels import Level
 from probml.language.given import numbers
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 from probml.structure.densities import ahead
 from probml.structure.possible import check_covariances

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.dataset.sources.profile import standing
+from probml.dataset.sources.profile import representative_sample
 from probml.engines.engine import Status
 from probml.engines.findings import Code, Finding
 
@@ -72,7 +72,7 @@ def sample(data: Data, weights: np.ndarray | None, size: int,
 
     Of chains `size` counts steps: whole sequences where they are short, else stretches of them.
     """
-    data, weights = standing(data, weights)
+    data, weights = representative_sample(data, weights)
     random, rows = np.random.default_rng([seed, 6]), data.table.rows
     mass = np.ones(rows) if weights is None else np.asarray(weights, float)
     lengths = np.full(rows, max(data.steps or 1, 1)) if data.lengths is None else data.lengths

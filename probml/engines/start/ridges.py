@@ -13,16 +13,17 @@ from probml.engines.engine import Problem
 from probml.engines.start.begin import Begin, hyper
 from probml.evidence import density
 from probml.numerics import curvature
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
 from probml.numerics.refinement import refine_frame
-from probml.numerics.tiers import ONCE
 from probml.plan.plan import Plan
 
 WORK = 2**24  # rows times coordinates up to which a second look is worth its time
 
 
-def told(problem: Problem, begun: Begin, left: float, spread: np.ndarray) -> tuple[Begin, float]:
+def refine_flat_directions(problem: Problem, begun: Begin, left: float,
+                           spread: np.ndarray) -> tuple[Begin, float]:
     """What was measured at a mode, or, where a direction is nearly flat there or its climb ended
     before, at the mode with all of its curvature; and how far from it that is, in standard
     deviations.

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.dataset.sources.profile import standing
+from probml.dataset.sources.profile import representative_sample
 from probml.device.load import load
 from probml.device.rows import Chunk, Known, Resident, Rows, merged, picked
 from probml.engines.start.draws import Noise
@@ -30,8 +30,8 @@ from probml.factors.naturals import naturals
 from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
 from probml.jaxpr.opened.shortened import shortened
+from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit, unchecked
-from probml.numerics.tiers import ONCE
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan.blocks import blocks, users
 from probml.plan.plan import Plan
@@ -53,7 +53,7 @@ def single_steps(data: Data, plan: Plan, weights: np.ndarray | None,
     table, steps = data.table, data.steps
     usable = np.ones((table.rows, steps),
                      bool) if data.lengths is None else np.arange(steps) < data.lengths[:, None]
-    shown = data.shown()
+    shown = data.observed_steps()
     if shown is not None:
         usable &= shown
     if weights is not None:
@@ -105,11 +105,11 @@ def _labelled(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mappin
         try:
             draws = jax.vmap(shortened(lambda noise: prior_draw(plan, known, noise), last=True))(
                 noise)
-            near = _near(plan, prior, 1, point, known, key)
+            near = _starts_near(plan, prior, 1, point, known, key)
             others = {name: jnp.concatenate([near[name], draws[name][1:].astype(near[name].dtype)])
                       for name in plan.free}
         except UNDRAWABLE:
-            others = _near(plan, prior, count, point, known, key)
+            others = _starts_near(plan, prior, count, point, known, key)
     return point, expected, others
 
 
@@ -118,14 +118,14 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
                allowed: Mapping) -> dict[str, jax.Array]:
     """The M-step from labelled rows by itself, for engines that make no other."""
 
-    def one(rows, allowed):
+    def first_m_step(rows, allowed):
         point = prior_point(plan, known)
         if plan.latents:
             point = _stirred(plan, point, known, multiplied(plan), jax.random.key(0))
         expected = expect(plan, point, known._replace(allowed=allowed), rows)
         return maximise(plan, expected, point, known, rows, prior, steps=40)
 
-    return jax.vmap(one)(rows, allowed)
+    return jax.vmap(first_m_step)(rows, allowed)
 
 
 @functools.partial(jit, static_argnames=("plan", "prior", "restarts"), seldom=ONCE)
@@ -133,11 +133,11 @@ def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
     """The prior means; parameters without a closed form a small random step away, since a prior
     mean is the saddle point of every product of parameters, and of every mixture. Those in which
     all is affine are in no product, and a step in some unit of a column may be far."""
-    return _near(plan, prior, restarts, prior_point(plan, known), known, key)
+    return _starts_near(plan, prior, restarts, prior_point(plan, known), known, key)
 
 
-def _near(plan: Plan, prior: bool, restarts: int, point: Mapping, known: Known,
-          key) -> dict[str, jax.Array]:
+def _starts_near(plan: Plan, prior: bool, restarts: int, point: Mapping, known: Known,
+                 key) -> dict[str, jax.Array]:
     """The same from the prior means."""
     sites = plan.structure.sites
     formless = [name for stage in blocks(plan, prior) for block in stage if block.form is None
@@ -197,7 +197,7 @@ def starts(
     if plan.complete and not (plan.globals and plan.free):
         point = _near_prior(plan, prior, restarts, known, random_key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
-    data, weights = standing(data, weights)
+    data, weights = representative_sample(data, weights)
     data, weights = single_steps(data, plan, weights, seed)
     outside = _one_each(plan, restarts, seed)
     # what is seen in part tells states apart

@@ -36,8 +36,8 @@ def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     bend = jax.vmap(lambda move: jax.jvp(jax.grad(total), (dict(point),), (move,))[1])(moves)
     (grouping,), cells = plan.groupings, jnp.zeros((), slope[plan.effects[0]].dtype)
     d, count = grouping.cells, grouping.members
-    block = -jnp.moveaxis(jax.vmap(lambda at: _apart(plan, at))(bend), 0, 1)
-    return Information(log, Two(_apart(plan, slope), jnp.zeros(0, cells.dtype)), block,
+    block = -jnp.moveaxis(jax.vmap(lambda at: _by_member(plan, at))(bend), 0, 1)
+    return Information(log, Two(_by_member(plan, slope), jnp.zeros(0, cells.dtype)), block,
                        jnp.zeros((count, d, 0), cells.dtype), jnp.zeros((0, 0), cells.dtype))
 
 
@@ -66,12 +66,12 @@ def row_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     """log p of the sites of each row that look at effects, at one point of these, (b,)."""
     sites, fixed = plan.structure.sites, {**environment(plan, params, known), **point}
 
-    def one(varying: Mapping, values: Mapping, seen: Mapping) -> jax.Array:
+    def row_log(varying: Mapping, values: Mapping, seen: Mapping) -> jax.Array:
         return sum((log_density(plan.structure, sites[name], {**fixed, **varying[name]},
                                 values[name], seen.get(name)) for name in plan.grouped),
                    start=jnp.zeros(()))
 
-    return jax.vmap(one, axis_size=len(rows.weights))(
+    return jax.vmap(row_log, axis_size=len(rows.weights))(
         {name: row_environment(plan, known, rows, name) for name in plan.grouped},
         {name: rows.values[name] for name in plan.grouped},
         {name: rows.seen[name] for name in plan.grouped if name in rows.seen})
@@ -87,10 +87,10 @@ def _total(plan: Plan, params: Mapping, known: Known, rows: Chunk):
     return lambda point: _weighed(row_logs(plan, params, known, rows, point), rows).sum()
 
 
-def _apart(plan: Plan, arrays: Mapping[str, jax.Array]) -> jax.Array:
+def _by_member(plan: Plan, arrays: Mapping[str, jax.Array]) -> jax.Array:
     """Arrays of the shapes of the one grouping's effects → (members, cells)."""
     (grouping,) = plan.groupings
-    return jnp.concatenate([effects.apart(grouping, i, arrays[name])
+    return jnp.concatenate([effects.by_member(grouping, i, arrays[name])
                             for i, name in enumerate(grouping.names)], -1)
 
 

@@ -67,7 +67,7 @@ def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
             for name in plan.grouped}
 
     def residuals(point: Mapping):
-        def one(varying, seen):
+        def row_residuals(varying, seen):
             out, log = [], jnp.zeros(())
             for name in plan.grouped:
                 arguments = plan.structure.cells(name, {**fixed, **point, **varying[name]})
@@ -76,7 +76,7 @@ def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
                 log += more
             return jnp.concatenate(out), log
 
-        return jax.vmap(one, axis_size=len(rows.weights))(varying, seen)
+        return jax.vmap(row_residuals, axis_size=len(rows.weights))(varying, seen)
 
     residual, push, log = jax.linearize(residuals, dict(point), has_aux=True)
     slopes = jax.vmap(push)(moves(plan, point))  # (cells, rows, m)
@@ -146,7 +146,7 @@ def moves(plan: Plan, point: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     return out
 
 
-def apart(grouping: Grouping, i: int, array: jax.Array, tail: int = 0) -> jax.Array:
+def by_member(grouping: Grouping, i: int, array: jax.Array, tail: int = 0) -> jax.Array:
     """An array of an effect's shape, with `tail` axes more → (members, numbers a member, tail)."""
     axis = grouping.axes[i]
     moved = array[None] if axis is None else jnp.moveaxis(array, axis, 0)
@@ -205,7 +205,7 @@ def located(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, jax.Array]:
         arguments = plan.structure.cells(name, env)
         return arguments["loc"].reshape(site.shape), root_of(site, arguments).reshape(whole)
     loc, root = site.entry.location_scale(plan.structure.distribution(name, env))
-    root = root.whole() if site.entry.coupled else root
+    root = root.lower() if site.entry.coupled else root
     return jnp.broadcast_to(loc, site.shape), jnp.broadcast_to(root, whole)
 
 
@@ -218,8 +218,8 @@ def _of(plan: Plan, grouping: Grouping, env: Mapping) -> tuple[jax.Array, jax.Ar
     locs, roots = [], []
     for i, name in enumerate(grouping.names):
         site, (loc, root) = plan.structure.sites[name], located(plan, name, env)
-        locs.append(apart(grouping, i, loc))
-        root = apart(grouping, i, root, 2 * len(site.event))
+        locs.append(by_member(grouping, i, loc))
+        root = by_member(grouping, i, root, 2 * len(site.event))
         # one factor for each of the cells that are independent: those of several are blocks
         root = root if site.event else root[..., None, None]
         eye = jnp.eye(root.shape[1], dtype=root.dtype)

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpyro.distributions as dist
 
-from probml.numerics.process.alone import alone
+from probml.numerics.process.single_thread import single_thread
 
 Method = Callable[[dist.Distribution, jax.Array], jax.Array]
 _methods: dict[Any, Method] = {}
@@ -28,7 +28,7 @@ def add(kind: type, method: Method) -> None:
 @contextlib.contextmanager
 def accurate() -> Iterator[None]:
     """Inside, log_prob of NumPyro's distributions keeps its digits; one may enter it again."""
-    with alone():
+    with single_thread():
         if _entered:  # by this thread
             yield
             return

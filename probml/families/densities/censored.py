@@ -125,9 +125,9 @@ def right(own, value):
     return jnp.where(own.censored, log_chances(own.base_dist, x)[1], own.base_dist.log_prob(x))
 
 
-def between(own, value):
-    """log p of a value whose ends agree, of all between them, or, of what is censored on both
-    sides, of all outside."""
+def censored_log_prob(own, value):
+    """log p of a censored value: the density where both ends agree, else the probability of the
+    interval between them or, with censoring on both sides, outside of it."""
     value = jnp.asarray(value, jnp.result_type(float))
     low, high = value[..., 0], value[..., 1]
     no_low, no_high, _, outside, point = own._get_censoring_masks(value)

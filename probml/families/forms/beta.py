@@ -65,7 +65,7 @@ class Beta(Form):
         a = jnp.maximum(natural["A"], 0.0)  # a rounding below zero, or a concentration below one
         return ratio(a, a + jnp.maximum(natural["B"], 0.0), fallback)
 
-    def moved(self, natural, prior, move):
+    def copied_posterior(self, natural, prior, move):
         """The posterior of c where it is copied to: c ~ Beta(a, b)."""
         return {"a": move(natural["A"] + 1.0), "b": move(natural["B"] + 1.0)}
 

@@ -40,7 +40,7 @@ class Dirichlet(Form):
         count = jnp.maximum(natural["N"], 0.0)
         return ratio(count, count.sum(-1, keepdims=True), fallback)
 
-    def moved(self, natural, prior, move):
+    def copied_posterior(self, natural, prior, move):
         """The posterior of c where it is copied to: c ~ Dirichlet(concentration)."""
         return {"concentration": move(natural["N"] + 1.0)}
 

@@ -12,7 +12,7 @@ from probml.families.form import Form, Prior
 from probml.families.log_linear import inexact, log_gamma, log_less_digamma
 
 
-def apart(gap):
+def two_point_factors(gap):
     """exp(gap ± t) with cosh t = exp(gap), (2, ...): two factors whose logarithms have the mean gap
     and whose inverses have the mean 1."""
     near = jnp.minimum(gap, 20.0)
@@ -85,7 +85,7 @@ class InverseGamma(Form):
         lost = (natural["A"] == 0) & (natural["B"] > 0)
         return jnp.where(lost, above / (32 * jnp.finfo(c.dtype).eps), self.mode(natural, c, event))
 
-    def moved(self, natural, prior, move):
+    def copied_posterior(self, natural, prior, move):
         """The posterior of c where it is copied to: c ~ InverseGamma(shape, scale).
 
         Args:
@@ -103,7 +103,7 @@ class InverseGamma(Form):
     def nodes(self, natural, prior):
         """Two c, as far above exp E log c as below: cosh of that is E[1/c] exp E log c ≥ 1."""
         gap = log_less_digamma(prior.shape(natural))
-        return self.middle(natural, prior) * apart(gap)
+        return self.middle(natural, prior) * two_point_factors(gap)
 
     def middle(self, natural, prior):
         """1 / E[1/c]."""

@@ -8,7 +8,7 @@ from jax.scipy.special import digamma, multigammaln
 from probml.families import definite, domains
 from probml.families.entry import Entry
 from probml.families.form import Form, Prior, ratio
-from probml.families.forms.inverse_gamma import apart
+from probml.families.forms.inverse_gamma import two_point_factors
 from probml.families.log_linear import log_less_digamma
 from probml.numerics.small import diagonal
 
@@ -74,7 +74,7 @@ class InverseWishart(Form):
         d = middle.shape[-1]
         own = k[..., None] - jnp.arange(d)
         gap = (log_less_digamma(0.5 * own) + jnp.log(k[..., None] / own)).mean(-1)
-        return apart(gap)[..., None, None] * middle
+        return two_point_factors(gap)[..., None, None] * middle
 
     def middle(self, natural, prior):
         """1 / E[c⁻¹]."""

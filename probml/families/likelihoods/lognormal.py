@@ -6,7 +6,7 @@ import numpyro.distributions as dist
 from probml.families import log_linear
 from probml.families.entry import Entry
 from probml.families.likelihoods.normal import Normal
-from probml.families.location_scale import plain
+from probml.families.location_scale import univariate
 
 
 class LogNormal(Normal):
@@ -36,4 +36,4 @@ class LogNormal(Normal):
                                                                                    keepdims=True)
 
 
-ENTRIES = (Entry((dist.LogNormal,), LogNormal(), location_scale=plain),)
+ENTRIES = (Entry((dist.LogNormal,), LogNormal(), location_scale=univariate),)

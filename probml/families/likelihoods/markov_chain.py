@@ -67,7 +67,7 @@ def counts(states: jax.Array, alive: jax.Array | None, k: int) -> dict[str, jax.
 def log_density(log: jax.Array, count: jax.Array) -> jax.Array:
     """Σ count × log probability: a table (rows or 1, *scope, *own) and counts (rows, *own) → (rows,
     *scope); 0 · (−∞) = 0."""
-    count, own = _beside(log, count)
+    count, own = _align_counts(log, count)
     terms = jnp.where(count == 0, 0.0, count * jnp.where(count == 0, 0.0, log))
     return terms.sum(own)
 
@@ -75,12 +75,12 @@ def log_density(log: jax.Array, count: jax.Array) -> jax.Array:
 def predictive(concentration: jax.Array, count: jax.Array) -> jax.Array:
     """log p(counts) with a table's rows integrated out, each its own Dirichlet: Π Γ(a. )/Γ(a. + n.)
     Π Γ(a + n)/Γ(a), of one sequence."""
-    count, own = _beside(concentration, count)
+    count, own = _align_counts(concentration, count)
     cells = rising(concentration, count).sum(own)
     return cells - rising(concentration.sum(-1), count.sum(-1)).sum(own[:-1])
 
 
-def _beside(table: jax.Array, count: jax.Array) -> tuple[jax.Array, tuple[int, ...]]:
+def _align_counts(table: jax.Array, count: jax.Array) -> tuple[jax.Array, tuple[int, ...]]:
     """Counts with axes for a table's scope, and the table's own axes."""
     scope = table.ndim - count.ndim
     return (count.reshape(len(count), *(1,) * scope, *count.shape[1:]),

@@ -17,8 +17,8 @@ def _orders(x):
     return log_linear.log_factorial(x.sum(-1)) - log_linear.log_factorial(x).sum(-1)
 
 
-def _whole(x, seen, dtype):
-    """Counts with unseen vectors at 0, and which are seen: (b, c)."""
+def _mask_missing(x, seen, dtype):
+    """Counts with missing vectors set to 0, and which vectors are observed: (b, c)."""
     x = x.astype(dtype)
     return (x, None) if seen is None else (jnp.where(seen.all(-1, keepdims=True), x, 0.0),
                                            seen.all(-1))
@@ -52,7 +52,7 @@ class Multinomial(_Counts):
 
     def log_density(self, natural, x, seen):
         table = natural["log"]
-        x, whole = _whole(x, seen, table.dtype)
+        x, whole = _mask_missing(x, seen, table.dtype)
         table = floored(table).reshape(len(table), -1)
         value = unfloored(x.reshape(len(x), -1) @ table.T)
         possible = (x >= 0).all((1, 2))[:, None]
@@ -87,7 +87,7 @@ class DirichletMultinomial(_Counts):
         """The density itself, for any leading axes: x (..., c, k), concentration broadcast against
         it."""
         a = arguments["concentration"]
-        x, _ = _whole(x, seen, a.dtype)
+        x, _ = _mask_missing(x, seen, a.dtype)
         inside = (x >= 0).all(-1)
         x = jnp.maximum(x, 0.0)
         log = log_linear.log_dirichlet_multinomial(x, a)

@@ -37,17 +37,18 @@ def statistics(x):
     return lax.optimization_barrier(lax.dynamic_update_slice(out, x, (out.shape[0] - d, 0)))
 
 
-def _plain(eta, statistics):
+def _transposed_product(eta, statistics):
     """(p, q) @ (q, b) → (b, p), transposed apart from the product, here and in the gradient: folded
     into it, it is three times slower."""
     return lax.optimization_barrier(eta @ statistics).T
 
 
-product = jax.custom_vjp(_plain)
+product = jax.custom_vjp(_transposed_product)
 
 
 def _forward(eta, statistics):
-    return _plain(eta, statistics), (eta, statistics)  # the gradient has derivatives, too
+    return _transposed_product(eta, statistics), (eta,
+                                                  statistics)  # the gradient has derivatives, too
 
 
 def _backward(kept, slope):

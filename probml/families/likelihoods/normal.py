@@ -10,23 +10,24 @@ from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
 from probml.families.likelihood import Likelihood
-from probml.families.location_scale import plain
+from probml.families.location_scale import univariate
 from probml.numerics.logs import LITTLE, log1p_of_little
 
 MANY = 2**14  # cells × states from which the sum of a row's logs is worth a longer program
 
 
-def _plain(eta, constant, x):
+def _log_densities_of_cell(eta, constant, x):
     """Of one cell, (b, 1) → (b, p): a product of so few statistics is slower than what it
     multiplies, but not that of the gradient, whose sums over rows it takes at once."""
     return x * eta[:, 0] + (x**2) * eta[:, 1] + constant[:, 0]
 
 
-_single = jax.custom_vjp(_plain)
+_single = jax.custom_vjp(_log_densities_of_cell)
 
 
 def _forward(eta, constant, x):
-    return _plain(eta, constant, x), (eta, x)  # not _single: the gradient has derivatives, too
+    return _log_densities_of_cell(eta, constant,
+                                  x), (eta, x)  # not _single: the gradient has derivatives, too
 
 
 def _backward(kept, slope):
@@ -124,4 +125,4 @@ class Normal(Likelihood):
         return log_linear.rising(df / 2, 0.5) - 0.5 * jnp.log(jnp.pi * df) - jnp.log(scale)
 
 
-ENTRIES = (Entry((dist.Normal,), Normal(), GaussianPrior(0), location_scale=plain),)
+ENTRIES = (Entry((dist.Normal,), Normal(), GaussianPrior(0), location_scale=univariate),)

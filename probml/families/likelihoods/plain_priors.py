@@ -6,13 +6,13 @@ import numpyro.distributions as dist
 from probml.families import truncated
 from probml.families.densities import censored, log_densities
 from probml.families.entry import Entry
-from probml.families.location_scale import log_scale, plain, walk
+from probml.families.location_scale import log_scale, univariate, walk
 from probml.language.measured import Measured
 
 ENTRIES = (Entry((dist.ImproperUniform, Measured), improper=True),
-           Entry((dist.Laplace,), location_scale=plain, kinked=True),
+           Entry((dist.Laplace,), location_scale=univariate, kinked=True),
            Entry((dist.AsymmetricLaplace,), kinked=True),
-           Entry((dist.Cauchy, dist.Logistic), location_scale=plain),
+           Entry((dist.Cauchy, dist.Logistic), location_scale=univariate),
            Entry((dist.HalfNormal, dist.HalfCauchy), location_scale=log_scale),
            Entry(truncated.KINDS, sharp=truncated.sharp, log_prob=truncated.of_cut),
            Entry((dist.GaussianRandomWalk,), location_scale=walk, coupled=True),
@@ -25,4 +25,4 @@ ENTRIES = (Entry((dist.ImproperUniform, Measured), improper=True),
            Entry((dist.Weibull,), log_prob=log_densities.weibull),
            Entry((dist.LeftCensoredDistribution,), log_prob=censored.left),
            Entry((dist.RightCensoredDistribution,), log_prob=censored.right),
-           Entry((dist.IntervalCensoredDistribution,), log_prob=censored.between))
+           Entry((dist.IntervalCensoredDistribution,), log_prob=censored.censored_log_prob))

@@ -12,7 +12,7 @@ from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
 from probml.families.likelihood import Likelihood
-from probml.families.location_scale import plain
+from probml.families.location_scale import univariate
 
 
 class ManyDegrees(dist.StudentT):
@@ -86,6 +86,6 @@ class StudentT(Likelihood):
         ) ** 2
 
 
-ENTRIES = (Entry((dist.StudentT,), StudentT(), location_scale=plain,
+ENTRIES = (Entry((dist.StudentT,), StudentT(), location_scale=univariate,
                  log_prob=ManyDegrees.log_prob),
            Entry((dist.MultivariateStudentT,), log_prob=ManyDegreesOfVectors.log_prob))

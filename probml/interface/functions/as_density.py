@@ -14,11 +14,11 @@ from probml.dataset import arrays
 from probml.errors import DataError, ModelError, listed, quoted
 from probml.interface.functions import unseen
 from probml.interface.functions.given.column import different
-from probml.interface.functions.met import Met, bound, named, traced
+from probml.interface.functions.read_models import Met, bound, named, traced
 from probml.interface.functions.readings import Whole
+from probml.interface.functions.steps.affine_sites import Bent
 from probml.interface.functions.steps.linear import linear_of
 from probml.interface.functions.steps.names import Joined, scans_of, steps_of
-from probml.interface.functions.steps.straight import Bent
 from probml.interface.functions.survey import Survey, holed
 from probml.language.language import Bound
 from probml.language.settings import freeze
@@ -27,8 +27,9 @@ ALONE = 12  # binary digits of the joint values of sites of one cell each that a
 JOINT = 16  # the same of what is summed as joint values at all
 
 
-def whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapping[str, Any],
-          why: str, named: Collection[str] = ()) -> Met:
+def read_as_density(model: Bound, shown: Survey, arguments: Mapping[str, Any],
+                    given: Mapping[str, Any],
+                    why: str, named: Collection[str] = ()) -> Met:
     """The function as one density; discrete sites of several cells are summed out cell by cell, or,
     where that cannot be and their joint values are few, as these. Continuous sites that are the
     steps of a loop, or stand in a scan, are integrated out where they can be, else one site.
@@ -161,7 +162,7 @@ def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, bake
     inside = f"; {quoted(arrays)} {verb} baked into it" if arrays else ""
     return Met(read, data, f"one joint density without rows: {why}{inside}. For rows write `with "
                            f"probml.rows():` instead of their "
-                           f"plate{reading.steps.words(integrated)}", shown.begin)
+                           f"plate{reading.steps.describe(integrated)}", shown.begin)
 
 
 def _labelled(value: Any, observed: bool) -> np.ndarray:

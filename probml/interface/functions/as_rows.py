@@ -16,7 +16,7 @@ import numpy as np
 from probml.errors import DataError, ModelError
 from probml.interface.functions.given.column import different
 from probml.interface.functions.given.values import value_of
-from probml.interface.functions.met import Met, bound, named, traced
+from probml.interface.functions.read_models import Met, bound, named, traced
 from probml.interface.functions.rowed import Rowed
 from probml.interface.functions.survey import Survey, goes_round, survey
 from probml.language.language import Bound
@@ -95,7 +95,7 @@ def rowed(model: Bound, shown: Survey, arguments: Mapping[str, Any], items: Mapp
     for plate, along, size in found:
         long = {name: value for name, value in arguments.items() if np.ndim(value)
                 and len(value) == size}
-        why = _unlike_rows(model, shown, arguments, long, _words(plate, along), size)
+        why = _unlike_rows(model, shown, arguments, long, _axis_name(plate, along), size)
         if why:
             continue
         # where a number of all rows is asked for, such as int(np.max(labels)) + 1, it is stated
@@ -109,7 +109,7 @@ def rowed(model: Bound, shown: Survey, arguments: Mapping[str, Any], items: Mapp
                 return _tried(model, shown, arguments, items, plate, along, long, known, count)
             except Exception as error:  # the user's own function, asked for one row
                 failure = failure or error
-        why = f"{_words(plate, along)} cannot be the rows: {str(failure).splitlines()[0]}"
+        why = f"{_axis_name(plate, along)} cannot be the rows: {str(failure).splitlines()[0]}"
     return why
 
 
@@ -172,10 +172,10 @@ def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plat
                     (*shown.sites, *shown.computed))
     read = bound(model, reading, rest, long)
     return Met(read, translated(read, items),
-               f"the rows are {_words(plate, along)}, as with rows()", shown.begin)
+               f"the rows are {_axis_name(plate, along)}, as with rows()", shown.begin)
 
 
-def _words(plate: str | None, along: tuple[str, ...]) -> str:
+def _axis_name(plate: str | None, along: tuple[str, ...]) -> str:
     return f"the plate '{plate}'" if plate else f"the last axis of '{along[0]}'"
 
 

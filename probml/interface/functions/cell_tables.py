@@ -23,7 +23,7 @@ from probml.interface.functions.states import States
 from probml.jaxpr import levels
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.program import evaluate
-from probml.jaxpr.repeats.alike import Alike, alike
+from probml.jaxpr.repeats.equivalent_results import EquivalentResults, equivalent_results
 
 LEAST = 4  # sites that must be alike to be worked on together
 
@@ -75,7 +75,7 @@ def tables(closed: Any, owners: Sequence[str], looks: Mapping[str, tuple[str, ..
         ModelError: an element looks at several cells of a site.
     """
     inputs, out, alone = [*sorted(hidden), *sorted(values)], [], list(range(len(owners)))
-    found = alike(closed, range(len(hidden))) if len(hidden) >= LEAST else []
+    found = equivalent_results(closed, range(len(hidden))) if len(hidden) >= LEAST else []
     for steps in found:
         if len(set(steps.tracked)) >= LEAST:
             out.append(_together(closed, steps, inputs, owners, hidden, values))
@@ -84,11 +84,11 @@ def tables(closed: Any, owners: Sequence[str], looks: Mapping[str, tuple[str, ..
     for i in alone:
         groups.setdefault(looks[owners[i]], []).append(i)
     for own, at in groups.items():
-        out += _apart(closed, at, own, inputs, owners, hidden, values)
+        out += _log_density_tables(closed, at, own, inputs, owners, hidden, values)
     return out
 
 
-def _together(closed: Any, steps: Alike, inputs: Sequence[str], owners: Sequence[str],
+def _together(closed: Any, steps: EquivalentResults, inputs: Sequence[str], owners: Sequence[str],
               hidden: Mapping[str, States], values: Mapping[str, Any]) -> Table:
     """Alike log densities, by one program."""
     looks = tuple(tuple(inputs[i] for i in own) for own in steps.tracked)
@@ -108,10 +108,11 @@ def _together(closed: Any, steps: Alike, inputs: Sequence[str], owners: Sequence
     return Table(logs(*(hidden[name].everywhere() for name in looks[0])), looks, tuple(where))
 
 
-def _apart(closed: Any, at: Sequence[int], looks: tuple[str, ...], inputs: Sequence[str],
-           owners: Sequence[str], hidden: Mapping[str, States],
-           values: Mapping[str, Any]) -> list[Table]:
-    """The log densities of sites that look at the same hidden ones."""
+def _log_density_tables(closed: Any, at: Sequence[int], looks: tuple[str, ...],
+                        inputs: Sequence[str],
+                        owners: Sequence[str], hidden: Mapping[str, States],
+                        values: Mapping[str, Any]) -> list[Table]:
+    """The log densities of sites that depend on the same hidden ones."""
     program, takes = levels.restrict(closed, at)
     taken = [inputs[i] for i in takes]
     found = cells(program, {i: name for i, name in enumerate(taken) if name in looks})
@@ -149,8 +150,8 @@ def _checked(own: Mapping[str, np.ndarray], owner: str,
     return own
 
 
-def apart(hidden: Mapping[str, States]) -> Variables:
-    """Each site a variable."""
+def separate_variables(hidden: Mapping[str, States]) -> Variables:
+    """Each hidden site as a variable of its own."""
     return Variables({name: (name, 0) for name in hidden},
                      {name: (states.cells, states.count) for name, states in hidden.items()})
 

@@ -29,7 +29,7 @@ from numpyro.contrib.control_flow.scan import PytreeTrace
 
 from probml.elimination.semiring import SUM, Semiring
 from probml.errors import ModelError
-from probml.interface.functions.leaning import Leaning
+from probml.interface.functions.marginal_weights import Leaning
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, SEVERAL, cells
@@ -109,9 +109,9 @@ def names_inside(msg: dict) -> set[str]:
     """The sites of a control-flow message's body; of cond those of its first."""
     if len(msg["args"]) == 5:
         body, init, xs = msg["args"][:3]
-        return set(_plain(body, init, jax.tree.map(lambda leaf: leaf[0], xs)))
+        return set(_trace_body(body, init, jax.tree.map(lambda leaf: leaf[0], xs)))
     _, body, _, operand = msg["args"]
-    return set(_plain(body, operand))
+    return set(_trace_body(body, operand))
 
 
 def summed_out(msg: dict, leaning: Leaning | None = None) -> None:
@@ -152,8 +152,8 @@ def conditioned(msg: dict) -> dict[str, Any]:
                 if kind == "condition" and isinstance(values, Mapping) for item in values.items())
 
 
-def _plain(body: Callable, *args: Any) -> dict:
-    """The messages of a body run by itself, abstractly."""
+def _trace_body(body: Callable, *args: Any) -> dict:
+    """The sites of a loop's body, run by itself without computing anything."""
     found = {}
 
     def run() -> int:
@@ -198,7 +198,8 @@ def _blank(loop: Loop, init: Any, first: Any) -> dict[str, jax.Array]:
     """Every unseen site of a step at some value of its shape."""
     found = {name: jnp.full(states.shape, states.low) for name, states in loop.hidden.items()}
     return found | {name: jnp.zeros(site["fn"].shape())
-                    for name, site in _plain(loop.body, init, first).items() if name in loop.drawn}
+                    for name,
+                    site in _trace_body(loop.body, init, first).items() if name in loop.drawn}
 
 
 def _drawn(loop: Loop, msg: dict) -> dict[str, jax.Array]:
@@ -255,7 +256,7 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
         log = places.of_chain(logs[0], semiring.logs(each, 0))
         return log[:-1], log[-1], [leaf[0] for leaf in after]
 
-    def begun(weights: Mapping[str, jax.Array]) -> jax.Array:
+    def initial_logs(weights: Mapping[str, jax.Array]) -> jax.Array:
         return jnp.tile(leant(weights, chain, grid, places.count), (older, 1))
 
     start, tree = jax.tree.flatten(init)
@@ -266,7 +267,7 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
         log = jnp.concatenate([log, jnp.full(((older - 1) * len(grid), places.count), -jnp.inf)])
         carry = [jnp.concatenate([leaf] * older) for leaf in carry]
     if lean:
-        log += begun(first)
+        log += initial_logs(first)
     # one that moves with the states has one value for each, another is the same in all
     split = lambda flat: [leaf if moved else leaf[0]  # noqa: E731
                           for leaf, moved in zip(flat, moves, strict=True)]
@@ -282,7 +283,7 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
         # (the oldest step's states, those of the others and of the new one, ...)
         split_off = lambda leaf: leaf.reshape(len(grid), -1, *leaf.shape[2:])  # noqa: E731
         log = semiring.logs(split_off(log[:, None] + moved), 0)
-        log = log + begun(weights) if weights else log
+        log = log + initial_logs(weights) if weights else log
         # from any state of the oldest step: it is the same
         after = [split_off(leaf)[0].astype(kind) for leaf, kind in zip(after, kinds, strict=True)]
         return (log, total + rest[0, 0], split(after), t + 1), None

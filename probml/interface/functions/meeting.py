@@ -11,25 +11,25 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from probml.dataset import frames
-from probml.dataset.frames import near
+from probml.dataset.frames import closest_name
 from probml.dataset.ragged import padded
 from probml.errors import DataError, ModelError, listed, quoted
-from probml.interface.functions.as_density import baking, summed_of, whole
+from probml.interface.functions.as_density import baking, read_as_density, summed_of
 from probml.interface.functions.as_rows import candidates, crowded, rowed, translated
-from probml.interface.functions.given.held import Ragged
+from probml.interface.functions.given.given_arrays import Ragged
 from probml.interface.functions.given.indexing import as_codes, bounded, indexed
 from probml.interface.functions.given.values import value_of
-from probml.interface.functions.met import Met
+from probml.interface.functions.read_models import Met
 from probml.interface.functions.readings import Whole
 from probml.interface.functions.rowed import Rowed
 from probml.interface.functions.survey import Found, Survey, survey, writes_rows
 from probml.interface.tables.flat_tables import flattened, tables_of, widened
+from probml.interface.tables.relational_function import RelationalFunction
 from probml.interface.tables.relations import related
-from probml.interface.tables.tabled import Tabled
 from probml.language.language import Bound, RowsUnknown
 from probml.language.renamed import by_new_names
 from probml.language.settings import thaw
-from probml.numerics.process.alone import alone
+from probml.numerics.process.single_thread import single_thread
 
 
 def _filled(data: Any) -> bool:
@@ -39,9 +39,9 @@ def _filled(data: Any) -> bool:
         return False
 
 
-@alone()
-def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
-    """Read a function by the data it meets; one with rows() is left as it is.
+@single_thread()
+def read_function(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
+    """A pasted function as a model of the given data; a model with rows() is returned unchanged.
 
     Args:
         data: name of an argument (also one that has a default), or of a site → values.
@@ -50,7 +50,7 @@ def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
     Raises:
         DataError: a name is neither, something is given twice, nothing is observed.
     """
-    data = frames.plain(data)
+    data = frames.to_pandas(data)
     if frames.is_far(data) or not _filled(data):
         return Met(model, data)
     if isinstance(data, Mapping) and model.renamed.keys() & data.keys():
@@ -62,7 +62,7 @@ def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
         return Met(model, translated(model, _familiar(data, _items(data), own, told)))
     if isinstance(model.generative, Whole):
         return _again(model, data)
-    if isinstance(model.generative, Tabled):
+    if isinstance(model.generative, RelationalFunction):
         tables = tables_of(data)
         if tables is None:
             return Met(model, data)
@@ -81,7 +81,7 @@ def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
     if any(name not in arguments for name in model.inputs):
         return _lacking(model, data, arguments, given)
     try:
-        shown, items, arguments, given = _shown(model, items, arguments, given)
+        shown, items, arguments, given = _survey_run(model, items, arguments, given)
     except RowsUnknown:
         return Met(model, data)
     own = model.generative.arguments
@@ -96,10 +96,12 @@ def meet(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
     return met
 
 
-def _shown(model: Bound, items: dict[str, Any], arguments: dict[str, Any], given: dict[str, Any],
-           ) -> tuple[Survey, dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """What a run of the function shows, and what it is given: what it indexes by as codes; lists of
-    arrays of different lengths as they are; where it wants arrays, these padded by unseen cells.
+def _survey_run(model: Bound, items: dict[str, Any], arguments: dict[str, Any],
+                given: dict[str, Any],
+                ) -> tuple[Survey, dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The survey of a run of the function, and the arguments and values given to it: indices as
+    codes; lists of arrays of different lengths unchanged; where it wants arrays, these padded by
+    missing cells.
 
     Raises:
         DataError: unseen cells within such a list; one that the function takes as an array and does
@@ -190,7 +192,7 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
     if isinstance(why, Met):
         return why
     bounded(model, shown, {**arguments, **given})
-    return whole(model, shown, arguments, given, why, named)
+    return read_as_density(model, shown, arguments, given, why, named)
 
 
 def _mapping(data: Any) -> bool:
@@ -214,7 +216,7 @@ def _familiar(data: Any, items: dict[str, Any], known: Collection[str],
         return items
     absent = [name for name in told if name not in items]
     return {name: value for name, value in items.items()
-            if name in known or near(name, absent)}
+            if name in known or closest_name(name, absent)}
 
 
 def _divided(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -261,7 +263,7 @@ def _check(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> N
     unknown = next((name for name in given if name not in shown.sites), None)
     if unknown is not None:
         own = dict.fromkeys((*model.generative.arguments, *shown.sites))
-        meant = near(unknown, [name for name in own if name not in arguments])
+        meant = closest_name(unknown, [name for name in own if name not in arguments])
         hint = f"Did you mean '{meant}'?" if meant else "Drop it or rename it"
         raise DataError(f"{model.name}: '{unknown}' is neither an argument nor a site; known names "
                         f"are {list(own)}. {hint}")
@@ -286,8 +288,8 @@ def _check(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> N
         raise DataError(f"{model.name}: every cell of the data is missing, so nothing can be "
                         f"learnt: {advice} its sites, {list(shown.sites)}")
     for site in shown.seen:
-        if site.known and site.support is not None and hasattr(site.value, "dtype"):
-            _inside(model, site)
+        if site.is_concrete and site.support is not None and hasattr(site.value, "dtype"):
+            _check_support(model, site)
 
 
 def _named(model: Bound, shown: Survey, items: Mapping, values: Mapping) -> None:
@@ -312,9 +314,9 @@ def _named(model: Bound, shown: Survey, items: Mapping, values: Mapping) -> None
                                 f"observes numbers: pass it as numbers")
 
 
-def _inside(model: Bound, site: Found) -> None:
-    """Refuse values that the site cannot have, elements under a mask left out; an end of a range is
-    in it, and angles are so everywhere."""
+def _check_support(model: Bound, site: Found) -> None:
+    """Refuse values outside the support of a site, elements under a mask left out; the ends of a
+    range belong to it, and every angle is valid."""
     value = np.asarray(site.value, float)
     there = np.isfinite(value)
     if site.discrete and (value[there] != np.floor(value[there])).any():
@@ -353,7 +355,8 @@ def _again(model: Bound, data: Any) -> Met:
                         f"instead of a plate")
     settings = tuple((name, value) for name, value in model.settings if name not in items)
     named = () if reading.integrated else reading.steps.groups
-    found = meet(type(model)(reading.generative, settings, model.interventions), items, named)
+    bound = type(model)(reading.generative, settings, model.interventions)
+    found = read_function(bound, items, named)
     if found.model != model:
         raise DataError(f"{model.name}: these data give another density than the fitted data "
                         f"(arrays of other lengths, or other bound arguments): use "

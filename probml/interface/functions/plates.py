@@ -24,14 +24,14 @@ from probml.errors import ModelError, Refusal, quoted
 from probml.interface.functions.cell_tables import (
     LEAST,
     Variables,
-    apart,
     joined,
     laid_out,
+    separate_variables,
     tables,
 )
-from probml.interface.functions.leaning import Leaning
+from probml.interface.functions.marginal_weights import Leaning
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
-from probml.interface.functions.steps.alone import Keep, alone
+from probml.interface.functions.steps.isolated_runs import Keep, trace_isolated
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.program import jaxpr_of
@@ -84,7 +84,7 @@ def summed_in_plates(call: Callable[[], Any], names: Iterable[str],
 
 
 def _first(call: Callable, names: set[str], given: Mapping, leaning: Leaning | None) -> _Seen:
-    trace = alone(call, given, {}, None)
+    trace = trace_isolated(call, given, {}, None)
     hidden = {name: states_of(name, trace[name]["fn"]) for name in trace if name in names}
     for name, site in trace.items():
         if is_hidden(site) and name not in hidden:
@@ -96,7 +96,7 @@ def _first(call: Callable, names: set[str], given: Mapping, leaning: Leaning | N
     owners: list[str] = []
 
     def every(states, values):
-        found = alone(call, given, {**values, **states}, leaning)
+        found = trace_isolated(call, given, {**values, **states}, leaning)
         logs = logs_of(found)
         owners[:] = [*logs, *computed]
         return [*(log.ravel() for log in logs.values()),
@@ -128,7 +128,7 @@ def _evidence(seen: _Seen, values: Mapping, leaning: Leaning | None) -> jax.Arra
         if name in best and name not in seen.hidden and others:
             raise Refusal(f"decode(sites={sorted(best)}): '{name}' is in a scan that depends on "
                           f"'{others[0]}', which would be summed out after it: name both")
-    ways = [joined(found, seen.hidden), apart(seen.hidden)]
+    ways = [joined(found, seen.hidden), separate_variables(seen.hidden)]
     failure = Tangled(tuple(seen.hidden))
     for variables in ways if ways[0].joined else ways[1:]:
         out = laid_out(found, variables)

@@ -20,11 +20,11 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.interface.functions.given.column import column
-from probml.interface.functions.given.held import held
+from probml.interface.functions.given.given_arrays import as_given
 from probml.interface.functions.given.params import Params, Spec
 from probml.interface.functions.given.scaled import Scaled
-from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.loops import summed_out
+from probml.interface.functions.marginal_weights import Leaning
 from probml.interface.functions.plates import summed_in_plates
 from probml.interface.functions.states import log_of_events
 from probml.interface.functions.steps.chains import integrated
@@ -162,7 +162,7 @@ class Whole(Reading):
         call, seen = self._bound(settings, inputs)
         call = self._without_scans(call, seen)
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
-              handlers.substitute(data=self.steps.apart(values)), _Weighs(seen, leaning)):
+              handlers.substitute(data=self.steps.split_steps(values)), _Weighs(seen, leaning)):
             if self.summed:
                 summed_in_plates(call, self.summed, seen, leaning)
             else:
@@ -174,7 +174,7 @@ class Whole(Reading):
                inputs: Mapping[str, Any]) -> tuple[Callable, dict[str, Any]]:
         """The function with its arguments, and site → what is seen of it."""
         arguments = self._arguments(inputs)
-        settings = {name: held(value) for name, value in settings.items()}
+        settings = {name: as_given(value) for name, value in settings.items()}
         return (functools.partial(self.call, {**settings, **arguments}),
                 {site: inputs[name] for name, site in self.given.items()})
 
@@ -223,9 +223,9 @@ class Whole(Reading):
         if self.summed or self.integrated and not own <= set(values):
             return {}
         # NumPyro's scan takes a step of a value by a traced number
-        single = jax.tree.map(jnp.asarray, self.steps.apart(values))
+        single = jax.tree.map(jnp.asarray, self.steps.split_steps(values))
         arguments = self._arguments(inputs)
-        settings = {name: held(value) for name, value in settings.items()}
+        settings = {name: as_given(value) for name, value in settings.items()}
         seen = {site: inputs[name] for name, site in self.given.items()}
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
               handlers.substitute(data=single), handlers.condition(data=seen),
@@ -245,7 +245,7 @@ class Whole(Reading):
             inputs: name of the input → value, without the one row.
         """
         arguments = self._arguments(inputs)
-        settings = {name: held(value) for name, value in settings.items()}
+        settings = {name: as_given(value) for name, value in settings.items()}
         seen = {site: inputs[name] for name, site in self.given.items()}
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
               Blank(seen)):
@@ -282,16 +282,16 @@ class Whole(Reading):
             inputs: name of the input → value, without the one row.
         """
         arguments = self._arguments(inputs)
-        settings = {name: held(value) for name, value in settings.items()}
+        settings = {name: as_given(value) for name, value in settings.items()}
         seen = {site: inputs[name] for name, site in self.given.items()}
         call = functools.partial(self.call, {**settings, **arguments}, False)
         with handlers.condition(data=seen), _Sums(seen, bool(self.summed)):
             return summed_in_plates(call, self.summed, seen) if self.summed else call()
 
 
-def told(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of parameters as a model's sites hold them: steps of loops that are one site are put
-    together, those that are integrated out left out, and what is computed."""
+def site_values(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of parameters by the sites of a model: steps of a loop that are one site are stacked;
+    those that are integrated out or computed are left out."""
     reading = model.generative
     if not isinstance(reading, Whole):
         return dict(values)

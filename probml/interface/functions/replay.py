@@ -19,7 +19,7 @@ from probml.interface.functions.survey import prepared, survey, writes_rows
 from probml.language.language import Bound, RowsUnknown, row_scope
 from probml.language.named_rows import Tables
 from probml.language.settings import thaw
-from probml.numerics.process.alone import alone
+from probml.numerics.process.single_thread import single_thread
 from probml.queries.fitted import Fitted
 
 
@@ -46,7 +46,7 @@ class _Forget(Messenger):
             msg |= {"is_observed": False, "value": None}
 
 
-@alone()
+@single_thread()
 def replayed(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, Any],
              seed: int, params: Mapping[str, Spec] = MappingProxyType({}),
              inside: Collection[str] = ()) -> dict[str, np.ndarray]:
@@ -132,7 +132,7 @@ def again(fit: Fitted, arguments: Mapping[str, Any], seed: int,
     if not plug_in and not fit.certain:
         values = {name: value[0] for name, value in fit.draws(1, seed).items()
                   if name in fit.structure.sites}
-    values = reading.steps.apart(values) | answers.steps_at(fit, values, seed, plug_in)
+    values = reading.steps.split_steps(values) | answers.steps_at(fit, values, seed, plug_in)
     held = {} if fit.data is None else {
         own: fit.data.table.inputs[name][0] for name, own in reading.own.items()
     }

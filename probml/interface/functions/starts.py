@@ -51,7 +51,7 @@ def started(msg: dict) -> None:
             handed = _over(number == i, run.handed(chosen.values), handed)
         return handed
 
-    msg["args"] = (step, jax.tree.map(_some, last), (number, xs), length, reverse)
+    msg["args"] = (step, jax.tree.map(_placeholder, last), (number, xs), length, reverse)
 
 
 def _is_none(leaf: Any) -> bool:
@@ -62,7 +62,7 @@ def _leaves(tree: Any) -> list:
     return jax.tree.leaves(tree, is_leaf=_is_none)
 
 
-def _some(like: jax.ShapeDtypeStruct) -> jax.Array:
+def _placeholder(like: jax.ShapeDtypeStruct) -> jax.Array:
     return jnp.full(like.shape, SOME if jnp.issubdtype(like.dtype, jnp.floating) else 0, like.dtype)
 
 

@@ -56,7 +56,7 @@ def states_of(name: str, fn: dist.Distribution, where: str = "") -> States:
         ModelError: they have no finite list that is known before parameters are.
     """
     fn, _ = single(fn)
-    logits, ends = getattr(fn, "logits", None), finite.ends(fn)
+    logits, ends = getattr(fn, "logits", None), finite.integer_range(fn)
     if type(fn).__name__.startswith("Categorical") and logits is not None:
         listed = 0, logits.shape[-1]
     elif ends is None or fn.event_shape or any(isinstance(e, jax.core.Tracer) for e in ends):
@@ -91,8 +91,8 @@ def logs_of(trace: Mapping[str, Mapping], leave: Iterable[str] = ()) -> dict[str
         (fn, copies), value, scale = single(site["fn"]), site["value"], site["scale"]
         if isinstance(fn, dist.Unit):
             log = fn.log_factor
-        elif is_hidden(site) and finite.ends(fn) is not None:
-            first, last = finite.ends(fn)
+        elif is_hidden(site) and finite.integer_range(fn) is not None:
+            first, last = finite.integer_range(fn)
             inside = jnp.clip(value, first, last)
             log = jnp.where(value == inside, fn.log_prob(inside), -jnp.inf)
         else:

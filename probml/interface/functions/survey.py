@@ -33,7 +33,7 @@ from probml.jaxpr.repeats.rolled import recursive
 from probml.jaxpr.repeats.stored import by_elements
 from probml.language.language import Bound, inner
 from probml.numerics.compiling import jit
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.recorder import listless, log_weight_of
 
 LONG = 600  # characters of somebody else's error that are shown
@@ -73,8 +73,8 @@ class Found(NamedTuple):
         return math.prod(self.shape) * math.log2(self.states or 1)
 
     @property
-    def known(self) -> bool:
-        """Whether what is observed are numbers already."""
+    def is_concrete(self) -> bool:
+        """Whether the observed value is an array of numbers already, and no tracer."""
         return self.observed and not isinstance(self.value, jax.core.Tracer)
 
 
@@ -243,13 +243,13 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
                 f"sites, not for arguments that the function computes with. Drop or fill them, or "
                 f"make the argument a site. " if holes else "")
         told += "".join(_text(model.name, name, value) for name, value in arguments.items())
-        said = f"{type(error).__name__}: {_short(error)}{listless(error)}"
+        said = f"{type(error).__name__}: {_shorten_error(error)}{listless(error)}"
         raise DataError(
             f"model '{model.name}' failed{where}\n{said}\n{told}The arguments were {shapes}; the "
             f"sizes of its plates so far: {plates}. Bind an argument that is not data, "
             f"{model.name}(n=8)"
         ) from error
-    if any(not watch.sites[name].known for name in values if name in watch.sites):
+    if any(not watch.sites[name].is_concrete for name in values if name in watch.sites):
         run()
     specs = found.specs
     begin = jax.device_get(jit(run)()) if specs else {}
@@ -278,8 +278,8 @@ def _first(value: np.ndarray) -> str:
     return f"row {cell[0]}" if len(cell) == 1 else f"cell {cell}"
 
 
-def _short(error: Exception) -> str:
-    """What an error says, without the pages of numbers that some print."""
+def _shorten_error(error: Exception) -> str:
+    """The text of an error, cut where it prints pages of numbers."""
     said = str(error)
     return said if len(said) < LONG else f"{said[:LONG]} …"
 

@@ -53,11 +53,11 @@ class Seen(Messenger):
         if msg["type"] == "control_flow" and len(msg["args"]) == 5:
             body, *rest = msg["args"]
 
-            def inside(carry: Any, x: Any) -> Any:
+            def masked_body(carry: Any, x: Any) -> Any:
                 with Seen(self.masks):
                     return body(carry, x)
 
-            msg["args"] = (inside, *rest)
+            msg["args"] = (masked_body, *rest)
         if msg["type"] != "sample" or isinstance(msg["fn"], dist.Unit):
             return
         prepared(msg)

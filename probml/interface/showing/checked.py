@@ -21,7 +21,7 @@ def made_again(subject: Subject) -> Replicated | None:
         return None
 
 
-def shown(found: Replicated | None) -> list[str]:
+def render_checks(found: Replicated | None) -> list[str]:
     """The section: what it is, a table of statistics, a picture of each number."""
     if found is None:
         return []

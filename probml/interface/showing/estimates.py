@@ -328,8 +328,8 @@ def stack(frames: Sequence) -> Any:
     return pd.concat(frames)
 
 
-def beside(heading: str, *tables: Table) -> Table:
-    """Tables of the same rows as one."""
+def join_columns(heading: str, *tables: Table) -> Table:
+    """Tables of the same rows as one table."""
     import pandas as pd
 
     values = pd.concat([table.values for table in tables], axis=1)

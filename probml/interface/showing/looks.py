@@ -10,11 +10,11 @@ import numpy as np
 from probml.assessment.pages.html import noted, records_of, table
 from probml.assessment.pages.scene import Node, Scene, scene
 from probml.assessment.pages.svg import svg
-from probml.assessment.pages.terminal import BAD, ended, told
+from probml.assessment.pages.terminal import BAD, ended, rich_report
 from probml.dataset import dataset, read
 from probml.errors import DataError, ModelError, Refusal
 from probml.fits.fitting import planned
-from probml.interface.functions.meeting import meet
+from probml.interface.functions.meeting import read_function
 from probml.interface.showing.summaries import summarized
 from probml.language.language import Bound
 from probml.plan.plan import Plan
@@ -38,7 +38,7 @@ def pictured(model: Bound, data: Any = None) -> Scene:
     """
     if data is None:
         return _scene(trace(model), None, None)
-    met = meet(model, data)
+    met = read_function(model, data)
     return pictured_of(read.read(met.model, met.data))
 
 
@@ -132,9 +132,9 @@ def fit_text(fit: Fitted) -> str:
 def fit_rich(fit: Fitted) -> Any:
     """The same for rich, of which a terminal has colours."""
     records = [{"parameter": name, "value": _numbers(value)} for name, value in _first(fit).items()]
-    return told([(_headed(fit), "bold"), ended(fit.converged, fit.ending),
-                 *((str(found), BAD) for found in fit.warnings),
-                 *((more, "dim") for more in _further(fit))], [("parameters", records)])
+    return rich_report([(_headed(fit), "bold"), ended(fit.converged, fit.ending),
+                        *((str(found), BAD) for found in fit.warnings),
+                        *((more, "dim") for more in _further(fit))], [("parameters", records)])
 
 
 def _traced(fit: Fitted) -> bool:

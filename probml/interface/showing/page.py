@@ -24,11 +24,11 @@ from probml.assessment.pages.html import (
     table,
     tabs,
 )
-from probml.assessment.pages.html import shown as shown_as
+from probml.assessment.pages.html import format_cell as shown_as
 from probml.assessment.pages.versions import show_versions
 from probml.assessment.reports import posterior_draws
 from probml.errors import DataError, ModelError, Refusal
-from probml.interface.showing.checked import made_again, missed, shown
+from probml.interface.showing.checked import made_again, missed, render_checks
 from probml.interface.showing.looks import graph_html, pictured_of
 from probml.interface.showing.subject import OURS, Subject, counted
 from probml.interface.showing.summary import Summary
@@ -68,7 +68,7 @@ def write(subject: Subject, path: str | os.PathLike) -> Path:
         ("found", "Estimates", [tabs("picture", drawn, "pictures"), *_tables(summary),
                                 intervals if own else ""]),
         ("choice", "Comparison of models", _choice(subject)),
-        ("checks", "Posterior predictive checks", shown(again)),
+        ("checks", "Posterior predictive checks", render_checks(again)),
         ("details", "Details", inside),
     ]
     sections = [(name, text, section(name, text, body)) for name, text, body in parts]
@@ -113,7 +113,7 @@ def _choice(subject: Subject) -> list[str]:
 
 def _model(subject: Subject) -> list[str]:
     fit = subject.fit
-    settings = [{"setting": name, "value": _short(value)}
+    settings = [{"setting": name, "value": _truncate(value)}
                 for name, value in fit.model.bound.items()]
     scene = None if subject.data is None else pictured_of(subject.data)
     out = [figure(graph_html(fit.model, None, scene),
@@ -127,7 +127,7 @@ def _model(subject: Subject) -> list[str]:
     return [*out, table(settings, "settings"), folded("The function", [code])]
 
 
-def _short(value: Any) -> str:
+def _truncate(value: Any) -> str:
     text = " ".join(str(value).split())
     return text if len(text) < 120 else f"{text[:117]} …"
 
@@ -142,7 +142,7 @@ def _computed(subject: Subject) -> list[str]:
     if fit.log_evidence is not None:
         said.append(("log marginal likelihood", f"{fit.log_evidence:.6g}"))
     notes = [str(finding) for finding in fit.findings if not finding.warns]
-    out = [table([{"what": what, "value": _short(value)} for what, value in said], "inference"),
+    out = [table([{"what": what, "value": _truncate(value)} for what, value in said], "inference"),
            f"<p>For information:</p><ul>{_items(notes)}</ul>" if notes else ""]
     try:
         why = None if subject.given is None else fit.model.explain(subject.given)

@@ -122,7 +122,7 @@ class Summary:
                             for column in flat.columns]
             flat.index = flat.index.set_names(
                 [name if name not in flat.columns else f"{name} (row)" for name in names])
-            return [{key: _plain(value) for key, value in record.items()}
+            return [{key: _json_value(value) for key, value in record.items()}
                     for record in flat.reset_index().to_dict("records")]
 
         return {"title": self.title, "status": self.status,
@@ -130,11 +130,11 @@ class Summary:
                 "tables": [{"heading": table.heading, "values": records(table.values)}
                            | ({} if table.errors is None else {"errors": records(table.errors)})
                            for table in self.tables],
-                "figures": {name: _plain(value) for name, value in self.figures.items()},
+                "figures": {name: _json_value(value) for name, value in self.figures.items()},
                 "notes": list(self.notes)}
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -8,7 +8,7 @@ import numpy as np
 from probml.dataset import arrays, frames, grid
 from probml.dataset.sources.parts import source_of
 from probml.errors import DataError
-from probml.interface.tables.tabled import Tabled
+from probml.interface.tables.relational_function import RelationalFunction
 from probml.language.language import Bound
 
 Columns = Mapping[str, Mapping[str, Any]]  # table → column → values
@@ -37,7 +37,7 @@ def length(name: str, table: Mapping[str, Any]) -> int:
 def flattened(model: Bound, tables: Columns) -> tuple[dict[str, Any], dict[str, grid.Places]]:
     """The tables as rows of the root: name → (n, ...), of others (n, places, ...); and where the
     rows of others stand."""
-    reading: Tabled = model.generative
+    reading: RelationalFunction = model.generative
     first = tables.get(reading.root, {})
     keys = dict.fromkeys(key for key, _ in reading.tables.values())
     number = {key: _numbers(reading, tables, key) for key in keys}
@@ -62,7 +62,7 @@ def flattened(model: Bound, tables: Columns) -> tuple[dict[str, Any], dict[str, 
     return out, places
 
 
-def _numbers(reading: Tabled, tables: Columns, key: str) -> dict[Any, int]:
+def _numbers(reading: RelationalFunction, tables: Columns, key: str) -> dict[Any, int]:
     """Key → row of the root: by its column of that name, or of another index; without one its rows
     are numbered, and without the root they are the keys that occur."""
     first, keys = tables.get(reading.root, {}), {own for own, _ in reading.tables.values()}
@@ -84,6 +84,6 @@ def _numbers(reading: Tabled, tables: Columns, key: str) -> dict[Any, int]:
 
 def widened(model: Bound, places: Mapping[str, int]) -> Bound:
     """The model with at least so many places for the rows of other tables."""
-    reading: Tabled = model.generative
+    reading: RelationalFunction = model.generative
     wide = {name: max(places.get(name, 1), width) for name, (_, width) in reading.tables.items()}
-    return type(model)(reading.wide(wide), model.settings, model.interventions)
+    return type(model)(reading.with_widths(wide), model.settings, model.interventions)

@@ -9,7 +9,7 @@ import jax
 
 from probml.dataset.grid import Places
 from probml.interface.tables.flat_tables import flattened, tables_of, widened
-from probml.interface.tables.tabled import Tabled
+from probml.interface.tables.relational_function import RelationalFunction
 
 
 def in_tables(of_site: bool = False) -> Callable:
@@ -46,7 +46,7 @@ def in_tables(of_site: bool = False) -> Callable:
 def spread_out(fit: Any, data: Any) -> tuple[Any, dict[str, Any], dict[str, Places]] | None:
     """A fit with as many places as these tables need, the tables as rows of the first, and where
     the rows of others stand; None where the data are no tables, or the fit knows none."""
-    tables = tables_of(data) if isinstance(fit.model.generative, Tabled) else None
+    tables = tables_of(data) if isinstance(fit.model.generative, RelationalFunction) else None
     if tables is None:
         return None
     flat, places = flattened(fit.model, tables)

@@ -9,7 +9,7 @@ import jax
 
 from probml.dataset import arrays
 from probml.errors import ModelError
-from probml.interface.tables.tabled import Tabled
+from probml.interface.tables.relational_function import RelationalFunction
 from probml.jaxpr import exchangeability
 from probml.jaxpr.program import ClosedJaxpr, jaxpr_of
 from probml.language.language import Bound
@@ -37,12 +37,12 @@ def _looks(model: Bound, flat: Mapping[str, Any], table: str) -> Iterator[tuple[
     others (exchangeability.looks), the number of places followed through the function's program."""
     raws = {name: arrays.as_raw(f"the input '{name}'", flat[name], True) for name in model.inputs
             if name in flat}
-    reading: Tabled = model.generative
+    reading: RelationalFunction = model.generative
     inside = {name for name, own in reading.inputs.items() if reading.owners.get(own) == table}
     owners: list[str] = []
 
     def traced(places: int) -> tuple[ClosedJaxpr, list[int | None]]:
-        read = type(model)(reading.wide({table: places}), model.settings)
+        read = type(model)(reading.with_widths({table: places}), model.settings)
         own = tuple(sorted(
             (name, (places, *raw.values.shape[2:]) if name in inside else raw.values.shape[1:],
              raw.values.dtype.kind) for name, raw in raws.items()

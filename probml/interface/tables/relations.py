@@ -6,7 +6,7 @@ from typing import Any
 
 from probml.errors import DataError, ModelError
 from probml.interface.functions.given.values import value_of
-from probml.interface.functions.met import Met, bound, named
+from probml.interface.functions.read_models import Met, bound, named
 from probml.interface.functions.survey import Survey, survey
 from probml.interface.tables.flat_tables import (
     Columns,
@@ -16,7 +16,7 @@ from probml.interface.tables.flat_tables import (
     widened,
 )
 from probml.interface.tables.lone_rows import check_alone
-from probml.interface.tables.tabled import Tabled
+from probml.interface.tables.relational_function import RelationalFunction
 from probml.language.language import Bound, inner, row_scope
 from probml.language.named_rows import Relation, Tables, Unnamed
 
@@ -45,7 +45,7 @@ def related(model: Bound, data: Any) -> Met | None:
     codes = [inner(model.generative.function).__code__, *model.helpers.values()]
     if not any(word in tables for code in codes for word in _words_of(code)):
         return None
-    found = _shown(model, tables)
+    found = _survey_tables(model, tables)
     if found is None:
         return None
     context, shown, arguments = found
@@ -53,9 +53,10 @@ def related(model: Bound, data: Any) -> Met | None:
     keys = {name: _key(model, name, said, tables) for name, said in others.items()}
     home = _homes(model, shown, root, others, keys, tables)
     names = {named(own, shown): own for own in arguments if own not in keys.values()}
-    reading = Tabled(model.generative, names, root, {name: (key, 1) for name, key in keys.items()},
-                     {own: home[own] for own in names.values() if home[own] in others},
-                     shown.params)
+    reading = RelationalFunction(model.generative, names, root,
+                                 {name: (key, 1) for name, key in keys.items()},
+                                 {own: home[own] for own in names.values() if home[own] in others},
+                                 shown.params)
     read = bound(model, reading, {}, arguments)
     flat, places = flattened(read, tables)
     read = widened(read, {name: found.width for name, found in places.items()})
@@ -65,7 +66,7 @@ def related(model: Bound, data: Any) -> Met | None:
                f"the rows are those of table '{root}'{', ' * bool(beside)}{beside}", shown.begin)
 
 
-def _shown(model: Bound, tables: Columns) -> tuple[Tables, Survey, dict[str, Any]] | None:
+def _survey_tables(model: Bound, tables: Columns) -> tuple[Tables, Survey, dict[str, Any]] | None:
     """The function run as it is written: what it says of its tables, its sites, its arguments; None
     where it names no table.
 

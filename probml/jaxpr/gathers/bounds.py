@@ -70,7 +70,7 @@ class _Constants(Domain[_Array]):
             getattr(var.aval.dtype, "kind", "V") in WHOLE for var in eqn.outvars) else None
         return [None] * len(eqn.outvars) if result is None else [*result]
 
-    def whole(self, eqn: Any, operands: list[_Array]) -> list[_Array]:
+    def opaque_results(self, eqn: Any, operands: list[_Array]) -> list[_Array]:
         return [None] * len(eqn.outvars)
 
 

@@ -181,12 +181,12 @@ def _positions(eqn: Any, starts: np.ndarray) -> np.ndarray:
 # Moves: numbers and labels go with the elements
 
 
-def moved(eqn: Any, values: list[Value]) -> list[Value]:
+def move_elements(eqn: Any, values: list[Value]) -> list[Value]:
     """Numbers are where the primitive has moved those of the elements; labels where its axes are
     found again, and else it depends on them in another way."""
     rule, shapes = AXES[name_of(eqn)], [tuple(var.aval.shape) for var in eqn.invars]
-    numbers = _moved(eqn, [value.numbers for value in values], shapes)
-    negative = (_moved(eqn, [values[0].negative], shapes) if len(values) == 1
+    numbers = _moved_numbers(eqn, [value.numbers for value in values], shapes)
+    negative = (_moved_numbers(eqn, [values[0].negative], shapes) if len(values) == 1
                 else [None] * len(eqn.outvars))
     out = []
     for j, var in enumerate(eqn.outvars):
@@ -203,7 +203,7 @@ def moved(eqn: Any, values: list[Value]) -> list[Value]:
     return out
 
 
-def _moved(eqn: Any, parts: list[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+def _moved_numbers(eqn: Any, parts: list[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
     """The numbers of each result, with the alternatives of each operand; those of which nothing is
     known, as a state beside a code in `mean[town, z]`, stay unknown beside the others."""
     if all(part is None for part in parts) or any(

@@ -17,7 +17,7 @@ from probml.jaxpr.gathers.moves import (
     counted,
     gathered,
     looks,
-    moved,
+    move_elements,
     unknown,
 )
 from probml.jaxpr.gathers.symbols import (
@@ -33,7 +33,7 @@ from probml.jaxpr.gathers.symbols import (
     elementwise,
     sources_of,
 )
-from probml.jaxpr.primitives import Kind, known, name_of, named
+from probml.jaxpr.primitives import Kind, name_of, named, table_entry
 from probml.jaxpr.program import Scan
 
 READS = frozenset({"dynamic_slice", "gather"})
@@ -65,12 +65,12 @@ class Reader(Domain[Value]):
                            operand if name in READS else blank(operand), look.axis, look.free)
         if name in READS:
             return [self._read(eqn, operands)]
-        if len(eqn.outvars) == 1 and (entry := known(eqn)) is not None and (
+        if len(eqn.outvars) == 1 and (entry := table_entry(eqn)) is not None and (
                 entry.kind is Kind.ELEMENTWISE or name == "reduce_precision"):
             return [elementwise(name, eqn, operands, self.nodes)]
         if name == "iota":
             return [counted(eqn)]
-        return moved(eqn, operands) if name in AXES else unknown(eqn, operands)
+        return move_elements(eqn, operands) if name in AXES else unknown(eqn, operands)
 
     def _note(self, numbers: np.ndarray | None, last: int, length: int, operand: Value, axis: int,
               free: Any = False) -> None:
@@ -121,5 +121,5 @@ class Reader(Domain[Value]):
                      for each in zip(*(v.axes for v in values), strict=True))
         return Value(numbers, (frozenset(), *axes), frozenset().union(*(v.loose for v in values)))
 
-    def whole(self, eqn: Any, operands: list[Value]) -> list[Value]:
+    def opaque_results(self, eqn: Any, operands: list[Value]) -> list[Value]:
         return unknown(eqn, operands)

@@ -110,7 +110,7 @@ def elementwise(name: str, eqn: Any, values: list[Value], nodes: list[Node]) -> 
     seen = _wrapped(*values) if name == "select_n" and len(values) == 3 else None
     if seen is not None:
         return Value(seen, axes, loose)
-    parts = _alike(found, shape)
+    parts = _broadcast_alternatives(found, shape)
     if parts is None:
         return Value(None, axes, loose)
     negative = None
@@ -139,7 +139,7 @@ def elementwise(name: str, eqn: Any, values: list[Value], nodes: list[Node]) -> 
             numbers = np.where(broken, opaque(parts), parts[0])
             if name == "convert_element_type":
                 numbers = np.where(broken & (parts[0][SOURCE] == KNOWN),
-                                   _known(np.trunc(parts[0][OFFSET])), numbers)
+                                   _constant_numbers(np.trunc(parts[0][OFFSET])), numbers)
         case "lt" if (parts[1][SOURCE] == KNOWN).all() and not parts[1][OFFSET].any():
             numbers, negative = opaque(parts), parts[0]
         case "select_n" if len(parts) == 3:
@@ -149,7 +149,8 @@ def elementwise(name: str, eqn: Any, values: list[Value], nodes: list[Node]) -> 
                 parts, eqn.invars, strict=True)] if all(
                 (p[SOURCE] == KNOWN).all() for p in parts) else None
             folded = None if held is None else computed(eqn, held)
-            numbers = opaque(parts) if folded is None else _known(folded[0].astype(float))
+            numbers = opaque(parts) if folded is None else _constant_numbers(
+                folded[0].astype(float))
     write(nodes, numbers, parts, name, not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating),
           eqn.params.get("y"))
     return Value(numbers, axes, loose, negative)
@@ -210,8 +211,9 @@ def evaluated(nodes: Sequence[Node], number: tuple[float, ...], codes: dict[int,
     return known[place]
 
 
-def _alike(parts: list[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray] | None:
-    """Operands with the same shape and the same alternatives: of two that have several, all
+def _broadcast_alternatives(parts: list[np.ndarray],
+                            shape: tuple[int, ...]) -> list[np.ndarray] | None:
+    """Operands broadcast to the same shape and the same alternatives: of two that have several, all
     pairs."""
     many = [i for i, part in enumerate(parts) if part.shape[1] > 1]
     total = math.prod(parts[i].shape[1] for i in many)
@@ -226,7 +228,7 @@ def _alike(parts: list[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray] 
     return out
 
 
-def _known(value: np.ndarray) -> np.ndarray:
+def _constant_numbers(value: np.ndarray) -> np.ndarray:
     return np.stack(np.broadcast_arrays(float(KNOWN), 0.0, value, -np.inf, np.inf, 0.0))
 
 
@@ -255,7 +257,7 @@ def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
                       np.zeros_like(low)])
     found = np.where(same, found, opaque([a, b]))
     gone = (found[SOURCE] >= 0) & (found[SCALE] == 0)
-    return np.where(gone, _known(found[OFFSET]), found)
+    return np.where(gone, _constant_numbers(found[OFFSET]), found)
 
 
 def _scaled(a: np.ndarray, factor: Any) -> np.ndarray:
@@ -265,14 +267,14 @@ def _scaled(a: np.ndarray, factor: Any) -> np.ndarray:
         out = np.stack([a[SOURCE], a[SCALE] * factor, a[OFFSET] * factor, *ends,
                         np.zeros_like(factor)])
     zero = (factor == 0) | (a[SOURCE] == KNOWN)
-    return np.where(zero, _known(np.where(factor == 0, 0.0, a[OFFSET] * factor)), out)
+    return np.where(zero, _constant_numbers(np.where(factor == 0, 0.0, a[OFFSET] * factor)), out)
 
 
 def _clipped(a: np.ndarray, bound: Any, value: np.ndarray) -> np.ndarray:
     """max(a, value) or min(a, value)."""
     out = np.stack([*a[: OFFSET + 1], bound(a[LOW], value), bound(a[HIGH], value),
                     np.zeros_like(value)])
-    return np.where(a[SOURCE] == KNOWN, _known(bound(a[OFFSET], value)), out)
+    return np.where(a[SOURCE] == KNOWN, _constant_numbers(bound(a[OFFSET], value)), out)
 
 
 def _wrapped(predicate: Value, index: Value, shifted: Value) -> np.ndarray | None:

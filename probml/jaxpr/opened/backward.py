@@ -27,7 +27,7 @@ Pull = Callable[[Any, Sequence[Any], Any, dict[str, Any]], Sequence[Callable[[],
 each of which is made only where it is asked for."""
 
 
-def pulled(function: Callable) -> Callable:
+def with_vjp(function: Callable) -> Callable:
     """As functools.partial(jax.vjp, function), of a function of trees of floats: args → (its
     results, their cotangents → the arguments')."""
 
@@ -56,7 +56,7 @@ def value_and_gradient(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def both(first: Any, *others: Any) -> tuple[Any, Any]:
-        value, back = pulled(lambda first: function(first, *others))(first)
+        value, back = with_vjp(lambda first: function(first, *others))(first)
         return value, back(lax.full((), 1, jnp.result_type(value)))[0]
 
     return both
@@ -102,7 +102,7 @@ def _forward(program: Program, args: Sequence[Any],
     for leaf in args:
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
             raise TypeError(f"a gradient with respect to {jnp.result_type(leaf)}")
-    values = program.begun(args)
+    values = program.initial_values(args)
     pulls: list[Callable | None] = []
     for line in program.lines:
         eqn, operands, results = line
@@ -112,7 +112,7 @@ def _forward(program: Program, args: Sequence[Any],
         else:
             own = PULLS.get(eqn.primitive.name)
             if own is None or not own.fits(eqn) or _complex(eqn):
-                found, pull = _alone(line, ins, moving)
+                found, pull = _equation_vjp(line, ins, moving)
             else:
                 found = bind(eqn, ins)
                 pull = functools.partial(own.pull, ins=ins, out=found, params=eqn.params)
@@ -122,13 +122,14 @@ def _forward(program: Program, args: Sequence[Any],
     return values, pulls
 
 
-def _alone(line: Line, ins: Sequence[Any], moving: set[int]) -> tuple[Sequence[Any], Callable]:
-    """The results of one equation, and its pull, by JAX."""
+def _equation_vjp(line: Line, ins: Sequence[Any], moving: set[int]) -> tuple[Sequence[Any],
+                                                                             Callable]:
+    """The results of one equation, and its pull-back, by JAX."""
     eqn, operands, _ = line
     at = [i for i, place in enumerate(operands) if place in moving]
     inexact = [_real(var.aval) for var in eqn.outvars]
 
-    def one(*some: Any) -> tuple[list[Any], list[Any]]:
+    def call_equation(*some: Any) -> tuple[list[Any], list[Any]]:
         every = list(ins)
         for i, value in zip(at, some, strict=True):
             every[i] = value
@@ -136,7 +137,7 @@ def _alone(line: Line, ins: Sequence[Any], moving: set[int]) -> tuple[Sequence[A
         return ([value for value, real in zip(found, inexact, strict=True) if real],
                 [value for value, real in zip(found, inexact, strict=True) if not real])
 
-    real, back, rest = jax.vjp(one, *(ins[i] for i in at), has_aux=True)
+    real, back, rest = jax.vjp(call_equation, *(ins[i] for i in at), has_aux=True)
     first, second = iter(real), iter(rest)
     found = [next(first if each else second) for each in inexact]
 

@@ -30,8 +30,8 @@ def shortened(function: Callable, last: bool = False) -> Callable:
     """
 
     @functools.wraps(function)
-    def short(*args: Any) -> Any:
+    def run_program(*args: Any) -> Any:
         program, results = traced(function, *args, calls=CALLS | RULES if last else CALLS)
         return jax.tree.unflatten(results, program.run(jax.tree.leaves(args)))
 
-    return short
+    return run_program

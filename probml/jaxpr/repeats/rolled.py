@@ -68,7 +68,7 @@ class Recursion:
         columns = {own: column([inputs[place] for place in leaves])
                    for own, leaves in self._each.items() if inputs.keys() >= set(leaves)}
         rest = {own: leaves for own, leaves in self._each.items() if own not in columns}
-        read = self._held(give, [
+        read = self._leaf_values(give, [
             *self._same.values(), *(leaf for leaves in rest.values() for leaf in leaves),
             *(leaf for own in self._carried.values() for leaf in own.begin),
             *(place for places in self._before for place in places)])
@@ -79,13 +79,13 @@ class Recursion:
                                        for own, carried in self._carried.items()})
         out = []
         for i, place in enumerate(self._work.results):
-            own = run.whole(place)
+            own = run.stacked(place)
             first = [jnp.asarray(read[places[i]], own.dtype)[None] for places in self._before]
             out.append(jnp.concatenate([*first, own]) if first else own)
         return out
 
-    def _held(self, give: Callable[[int], Any], leaves: Sequence[Leaf]) -> dict[Leaf, Any]:
-        """The values of leaves, all made before the run."""
+    def _leaf_values(self, give: Callable[[int], Any], leaves: Sequence[Leaf]) -> dict[Leaf, Any]:
+        """The values of leaves, all computed before the run."""
         places = [leaf for leaf in dict.fromkeys(leaves) if isinstance(leaf, int)]
         found = _evaluated(self._program, places, give)
         constants = dict(self._program.constants)
@@ -111,15 +111,15 @@ class _Run:
             if not moved:
                 break
             for leaf in moved:
-                whole = self.whole(carried.pop(leaf).place)
+                whole = self.stacked(carried.pop(leaf).place)
                 first = jnp.stack(begin[leaf])[: self.count].astype(whole.dtype)
                 self.each[leaf] = jnp.concatenate([first, whole])[: self.count]
         if carried:
             self._scanned(carried, begin)
             self._ready()
 
-    def whole(self, place: int) -> jax.Array:
-        """What a place holds in each step."""
+    def stacked(self, place: int) -> jax.Array:
+        """The values of a place in all steps."""
         if place in self.each:
             return self.each[place]
         one = jnp.asarray(self.same[place])

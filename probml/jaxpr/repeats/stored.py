@@ -17,7 +17,7 @@ from jax.extend.core import ClosedJaxpr
 
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.program import CALLS, bind, equations
-from probml.jaxpr.whole_numbers import folded, whole
+from probml.jaxpr.whole_numbers import as_integers, folded
 
 LEAST = 8  # elements that are stored, from which an array is told by its elements
 
@@ -34,7 +34,7 @@ class _Filled:
         return self.stored[i] if i in self.stored else lax.index_in_dim(
             self.base, i, self.axis, keepdims=False)
 
-    def whole(self) -> Any:
+    def materialized(self) -> Any:
         if self._whole is None:
             self._whole = self._together()
         return self._whole
@@ -56,7 +56,7 @@ class _Filled:
     def sliced(self, starts: Sequence[int], limits: Sequence[int]) -> Any:
         rows = range(starts[self.axis], limits[self.axis])
         if len(rows) >= LEAST:
-            return lax.slice(self.whole(), starts, limits)
+            return lax.slice(self.materialized(), starts, limits)
         part = jnp.concatenate([jnp.expand_dims(self.element(i), self.axis) for i in rows],
                                self.axis)
         starts, limits = list(starts), list(limits)
@@ -83,15 +83,15 @@ def by_elements(closed: ClosedJaxpr, idle: bool = False) -> ClosedJaxpr:
         found = analyse(closed, domain, [(value, None) for value in inputs])
         for filled in domain.made if idle else ():
             if not filled.goes_on and len(filled.stored) >= LEAST:
-                filled.whole()
-        return [_plain(value) for value, _ in found]
+                filled.materialized()
+        return [_materialized(value) for value, _ in found]
 
     return jax.make_jaxpr(run)(*(jax.ShapeDtypeStruct(aval.shape, aval.dtype)
                                  for aval in closed.in_avals))
 
 
-def _plain(value: Any) -> Any:
-    return value.whole() if isinstance(value, _Filled) else value
+def _materialized(value: Any) -> Any:
+    return value.materialized() if isinstance(value, _Filled) else value
 
 
 _Told = tuple[Any, np.ndarray | None]  # a value, and the whole numbers that it is, where known
@@ -107,33 +107,34 @@ class _Elements(Domain[_Told]):
         self.idle = idle
 
     def constant(self, value: Any) -> _Told:
-        return value, whole(value)
+        return value, as_integers(value)
 
     def equation(self, eqn: Any, operands: list[_Told]) -> list[_Told]:
         values, numbers = [value for value, _ in operands], [number for _, number in operands]
         number = folded(eqn, numbers) if len(eqn.outvars) == 1 else None
-        own = _told(eqn, values, numbers)
+        own = _stored_elements(eqn, values, numbers)
         self.made += [own] if isinstance(own, _Filled) else []
-        found = bind(eqn, list(map(_plain, values))) if own is None else [own]
+        found = bind(eqn, list(map(_materialized, values))) if own is None else [own]
         return [(value, number) for value in found]
 
-    def whole(self, eqn: Any, operands: list[_Told]) -> list[_Told]:
+    def opaque_results(self, eqn: Any, operands: list[_Told]) -> list[_Told]:
         return self.equation(eqn, operands)
 
 
-def _told(eqn: Any, values: Sequence[Any], known: Sequence[np.ndarray | None]) -> Any:
-    """What is stored, or read, element by element; None where it is neither."""
+def _stored_elements(eqn: Any, values: Sequence[Any], known: Sequence[np.ndarray | None]) -> Any:
+    """The array after one element was stored, or the element that is read; None where the equation
+    does neither."""
     name, filled = eqn.primitive.name, values[0] if values else None
     if name == "scatter":
         at = _stored_at(eqn, known[1])
         if at is None:
             return None
         axis, i = at
-        value = _plain(values[2])
+        value = _materialized(values[2])
         if isinstance(filled, _Filled) and filled.axis == axis:
             filled.goes_on = True
             return _Filled(filled.base, axis, {**filled.stored, i: value})
-        return _Filled(_plain(filled), axis, {i: value})
+        return _Filled(_materialized(filled), axis, {i: value})
     if not isinstance(filled, _Filled):
         return None
     if name == "slice" and not eqn.params["strides"]:

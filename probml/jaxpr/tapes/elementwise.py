@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from probml.jaxpr.tapes.operation import Avals, Operation, Untold, plain
+from probml.jaxpr.tapes.operation import Avals, Operation, Untold, from_function
 
 
 def _special(name: str) -> Operation:
@@ -121,7 +121,7 @@ _FUNCTIONS: dict[str, Callable] = {
     "sinh": np.sinh, "sqrt": np.sqrt, "square": np.square, "stop_gradient": lambda x: x,
     "sub": np.subtract, "tan": np.tan, "tanh": np.tanh, "xor": np.bitwise_xor,
 }
-OPERATIONS: dict[str, Operation] = {name: plain(function)
+OPERATIONS: dict[str, Operation] = {name: from_function(function)
                                     for name, function in _FUNCTIONS.items()}
 OPERATIONS |= {name: _special(function) for name, function in {
     "bessel_i0e": "i0e", "bessel_i1e": "i1e", "digamma": "psi", "erf": "erf", "erfc": "erfc",

@@ -67,6 +67,6 @@ class Operation(NamedTuple):
     fixed: int | None = None
 
 
-def plain(function: Callable) -> Operation:
-    """A function of the operands alone."""
+def from_function(function: Callable) -> Operation:
+    """The operation of a function of the operands alone."""
     return Operation(lambda ins, outs: function)

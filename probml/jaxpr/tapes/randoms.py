@@ -21,14 +21,14 @@ WORD, HALF = np.uint32, np.uint64(32)
 HASHED = 1e-7  # seconds a number
 
 
-def known(dtype: Any) -> bool:
-    """Whether keys of such a type are made into bits here."""
+def is_supported_key(dtype: Any) -> bool:
+    """Whether keys of this type are turned into random bits here."""
     return (jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) and str(dtype) == "key<fry>"
             and jax.config.jax_threefry_partitionable)
 
 
-def told(keys: Any) -> np.ndarray:
-    """Keys of JAX's as whole numbers."""
+def keys_to_integers(keys: Any) -> np.ndarray:
+    """Keys of JAX as integers."""
     return joined(*np.moveaxis(np.asarray(jax.random.key_data(keys)), -1, 0))
 
 
@@ -37,12 +37,12 @@ def joined(high: np.ndarray, low: np.ndarray) -> np.ndarray:
     return (np.asarray(high, KEY) << HALF) | np.asarray(low, KEY)
 
 
-def words(keys: np.ndarray) -> np.ndarray:
-    """Keys by their two words, as jax.random.wrap_key_data takes them."""
-    return np.stack(_words(keys), -1)
+def key_words(keys: np.ndarray) -> np.ndarray:
+    """Keys as two words each, as jax.random.wrap_key_data takes them."""
+    return np.stack(_split_words(keys), -1)
 
 
-def _words(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _split_words(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(keys >> HALF, WORD), np.asarray(keys & KEY.type(0xFFFFFFFF), WORD)
 
 
@@ -60,12 +60,12 @@ def threefry(a: np.ndarray, b: np.ndarray, x: Any,
 
 
 def _counts(shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    return _words(np.arange(math.prod(shape), dtype=KEY).reshape(shape))
+    return _split_words(np.arange(math.prod(shape), dtype=KEY).reshape(shape))
 
 
 def _counted(keys: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Two words for each number of a shape, by every key: (*keys, *shape)."""
-    a, b = (np.reshape(word, np.shape(word) + (1,) * len(shape)) for word in _words(keys))
+    a, b = (np.reshape(word, np.shape(word) + (1,) * len(shape)) for word in _split_words(keys))
     return threefry(a, b, *_counts(shape))
 
 
@@ -78,7 +78,7 @@ def _bits(ins: Avals, outs: Avals, bit_width: int, shape: Sequence[int]) -> Call
 
 
 def _folded(keys: np.ndarray, data: np.ndarray) -> np.ndarray:
-    found = threefry(*_words(keys), WORD(0), np.asarray(data).astype(WORD))
+    found = threefry(*_split_words(keys), WORD(0), np.asarray(data).astype(WORD))
     return joined(*found)
 
 
@@ -101,7 +101,7 @@ OPERATIONS: dict[str, Operation] = {
     "random_split": Operation(
         lambda ins, outs, shape: lambda keys: joined(*_counted(keys, shape)), ("shape",),
         cost=_hashing),
-    "random_unwrap": Operation(lambda ins, outs: words),
+    "random_unwrap": Operation(lambda ins, outs: key_words),
     "random_wrap": Operation(lambda ins, outs: lambda pair: joined(pair[..., 0], pair[..., 1])),
     "threefry2x32": Operation(lambda ins, outs: lambda *pairs: list(threefry(*pairs)), (), True,
                               _hashing),

@@ -101,7 +101,7 @@ class Seen(NamedTuple):
 def heads(structure: Structure, group: Group) -> np.ndarray:
     """Of each scalar and of each vector that is seen of a step the place of its first number."""
     out, start = [np.zeros(0, int)], 0
-    for site in (structure.sites[name] for name in linear_chain.below(group)):
+    for site in (structure.sites[name] for name in linear_chain.emission_sites(group)):
         size = int(np.prod(site.cells, dtype=int))
         out.append(start + np.arange(0, size, int(np.prod(site.event, dtype=int))))
         start += size
@@ -114,7 +114,7 @@ def sight(structure: Structure, group: Group, env: Mapping) -> Seen:
     every = jax.vmap(lambda setting: linear_chain.sight(structure, group, {**env, **setting}))(
         settings)
     parts, start, roots = [], 0, {}
-    for name in linear_chain.below(group):
+    for name in linear_chain.emission_sites(group):
         site = structure.sites[name]
         size, d = int(np.prod(site.cells, dtype=int)), int(np.prod(site.event, dtype=int))
         mine = slice(start, start + size)

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
-from probml.latents.chains.linear_chain import Moves, below, first, moves, placed
+from probml.latents.chains.linear_chain import Moves, emission_sites, first, moves, placed
 from probml.latents.latent import Group
 from probml.latents.pooled_normal import Second, locations, shifted
 from probml.latents.residuals import LOG_TWO_PI, root_of
@@ -64,7 +64,7 @@ def middle(structure: Structure, group: Group, env: Mapping) -> Middle:
     state = begin.offset
     return Middle(state, begin, moves(structure, group, env),
                   {name: line(structure, group, name, env, state)
-                   for name in below(group)})
+                   for name in emission_sites(group)})
 
 
 def seen_gain(site: Site, new: Line, old: Line, second: Second) -> jax.Array:
@@ -75,7 +75,8 @@ def seen_gain(site: Site, new: Line, old: Line, second: Second) -> jax.Array:
         part = _among(solve_triangular(old.root, second.own, lower=True), old.root)
         share = solve_triangular(new.root, old.root - new.root, lower=True)
         square = _among(solve_triangular(new.root, change, lower=True), new.root)
-        square, log = _trace(square) + _bent(share, part), jnp.log1p(_diagonal(share)).sum(-1)
+        square, log = _trace(square) + _trace_of_quadratic(share, part), jnp.log1p(
+            _diagonal(share)).sum(-1)
     else:
         share = (old.root - new.root) / new.root
         part = second.own[..., 0, 0] / old.root**2
@@ -105,7 +106,7 @@ def moves_gain(new: Moves, old: Moves, state: jax.Array, second: jax.Array) -> j
     log = jnp.where(both, jnp.log1p(jnp.where(both, _diagonal(share), 0.0)), 0.0)
     fresh = (pivots > 0) & ~both  # a number that had no noise
     log -= jnp.where(fresh, jnp.log(jnp.where(fresh, pivots, 1.0)) + 0.5 * LOG_TWO_PI, 0.0)
-    gain = count * log.sum() - 0.5 * (_trace(square) + _bent(share, part))
+    gain = count * log.sum() - 0.5 * (_trace(square) + _trace_of_quadratic(share, part))
     return jnp.where(count > 0, gain, 0.0)
 
 
@@ -119,7 +120,7 @@ def _among(half: jax.Array, lower: jax.Array) -> jax.Array:
     return solve_triangular(lower, jnp.swapaxes(half, -1, -2), lower=True)
 
 
-def _bent(share: jax.Array, part: jax.Array) -> jax.Array:
+def _trace_of_quadratic(share: jax.Array, part: jax.Array) -> jax.Array:
     """tr(2 N T + N T Nᵀ)."""
     return _trace(share @ part @ (2 * jnp.eye(share.shape[-1], dtype=share.dtype)
                                   + jnp.swapaxes(share, -1, -2)))

@@ -21,7 +21,7 @@ import numpy as np
 from jax.scipy.linalg import block_diag, solve_triangular
 
 from probml.jaxpr.levels import Level
-from probml.latents.gaussian import KINDS, PLAIN, straight
+from probml.latents.gaussian import KINDS, PLAIN, is_location_affine
 from probml.latents.latent import Group
 from probml.latents.pooled_normal import locations
 from probml.latents.residuals import root_of
@@ -56,10 +56,10 @@ class Sight(NamedTuple):
 class LinearChain:
     """Chains of normal numbers; see the top of this file."""
 
-    words = "integrated out, exact Gaussian along time (Kalman's filter)"
+    description = "integrated out, exact Gaussian along time (Kalman's filter)"
     pools = exact = True
     averages = True
-    breadth, finer, rough = 1, None, 0.0
+    breadth, finer, tolerance = 1, None, 0.0
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         sites = structure.sites
@@ -77,8 +77,9 @@ class LinearChain:
                     if argument not in MOVED[site.kind]:
                         return f"'{latent}' enters the {argument} of '{name}'"
                     bent = any(step not in PLAIN for step, _ in use.coordinate)
-                    if use.level > Level.AFFINE or bent or not straight(structure, group.names,
-                                                                        name, argument):
+                    if use.level > Level.AFFINE or bent or not is_location_affine(structure,
+                                                                                  group.names,
+                                                                                  name, argument):
                         return f"'{latent}' enters the {argument} of '{name}' not affinely"
         return None
 
@@ -151,8 +152,8 @@ def _linear(structure: Structure, group: Group, env: Mapping, own) -> Moves:
     return Moves(slope, offset, covariance)
 
 
-def below(group: Group) -> tuple[str, ...]:
-    """The sites that are seen and look at latents."""
+def emission_sites(group: Group) -> tuple[str, ...]:
+    """The observed sites that depend on latents of the chain."""
     return tuple(name for name in group.sites if name not in group.names)
 
 
@@ -163,7 +164,7 @@ def sight(structure: Structure, group: Group, env: Mapping) -> Sight:
                               **{n: [jnp.zeros(0, zero.dtype)] for n in ("variance", "log",
                                                                          "offset")}}
     roots = {}
-    for name in below(group):
+    for name in emission_sites(group):
         site = structure.sites[name]
         offset, slope, arguments = locations(structure, name, env, zero,
                                              lambda flat: placed(structure, group, flat))

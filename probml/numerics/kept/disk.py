@@ -142,7 +142,7 @@ def _folder() -> Folder | None:
 
 
 @contextlib.contextmanager
-def kept() -> Iterator[None]:
+def use_disk_cache() -> Iterator[None]:
     """Programs that are compiled inside are looked for in the folder first, and kept there."""
     own, found = folder(), compat.compilation_cache()
     if own is None or found is None:

@@ -29,11 +29,11 @@ from jax.experimental import serialize_executable
 
 from probml.jaxpr.compat import start_lapack, trace_settings
 from probml.jaxpr.tapes.operation import TooLong
-from probml.jaxpr.tapes.tape import Tape, record
+from probml.jaxpr.tapes.recorded import Tape, record
 from probml.numerics import identity
 from probml.numerics.kept import disk, holding
-from probml.numerics.precision import carried
-from probml.numerics.process.collector import resting
+from probml.numerics.precision import in_same_precision
+from probml.numerics.process.collector import pause_garbage_collection
 
 FORMAT = 3  # of the files
 COMPILING = "probml compiles"  # a thread
@@ -72,7 +72,7 @@ class Awaited:
     def __init__(self, lowered: Any, then: Callable, settled: Callable):
         self._found: Future = Future()
         self._settled = settled
-        threading.Thread(target=carried(self._compile), args=(lowered, then),
+        threading.Thread(target=in_same_precision(self._compile), args=(lowered, then),
                          name=COMPILING).start()
 
     def _compile(self, lowered: Any, then: Callable) -> None:
@@ -147,7 +147,8 @@ class Shelf:
         holding.made()
         found: Callable | None
         if folder is None or name is None:
-            found = self._tape(self._traced(args, options), fixed, options) if taped else None
+            found = self._record_tape(self._traced(args, options), fixed,
+                                      options) if taped else None
             self._held[key] = found
             return found
         held = _read(folder, name, tree)
@@ -167,15 +168,16 @@ class Shelf:
             self._held.popitem(last=False)
 
     def _traced(self, args: Sequence[Any], options: dict | None) -> Any:
-        with resting():
+        with pause_garbage_collection():
             return jax.jit(self._function, compiler_options=options, **self._keywords).trace(*args)
 
-    def _tape(self, traced: Any, fixed: list, options: dict | None) -> Taped | None:
-        """What was traced as NumPy runs it; None where that would take too long, or cannot be."""
+    def _record_tape(self, traced: Any, fixed: list, options: dict | None) -> Taped | None:
+        """The traced program as NumPy calls; None where that would take too long, or is not
+        possible."""
         jaxpr, taken = traced.jaxpr, len(jax.tree.leaves(traced.args_info))
         if not self._seldom or len(jaxpr.in_avals) != taken:
             return None
-        with resting():
+        with pause_garbage_collection():
             tape = record(jaxpr, self._seldom)
         results = jax.tree.structure(traced.out_info)
         return None if tape is None else Taped(tape, results, self._compiled(fixed, options))
@@ -199,11 +201,11 @@ class Shelf:
             awaited: its key, where it is not to be waited for.
         """
         traced = self._traced(args, options)
-        taped = self._tape(traced, fixed, options)
+        taped = self._record_tape(traced, fixed, options)
         if taped is not None:
             _keep(folder, name, taped.tape, taped.results)
             return taped
-        with resting():
+        with pause_garbage_collection():
             lowered = traced.lower()
 
             def write(program: Any) -> None:
@@ -239,7 +241,8 @@ class Shelf:
 
     def _name(self, fixed: list, tree: Any, avals: tuple, options: dict | None) -> str:
         own = f"{self._function.__module__}.{self._function.__qualname__}"
-        told = [*map(str, avals), *map(_words, trace_settings()), repr(jax.config.values)]
+        told = [*map(str, avals), *map(_describe_setting, trace_settings()),
+                repr(jax.config.values)]
         ours = own.startswith("probml.") and "<locals>" not in own and not _shuffled(tree)
         if not ours or any(" at 0x" in text for text in told):
             raise identity.Nameless(own)
@@ -249,7 +252,7 @@ class Shelf:
                                kind.device_kind, jax.device_count())
 
 
-def _words(setting: Any) -> str:
+def _describe_setting(setting: Any) -> str:
     """A setting in words: names of mapped axes, of which there are none outside of maps."""
     return "no axes" if list(getattr(setting, "axis_sizes", [1])) == [] else repr(setting)
 

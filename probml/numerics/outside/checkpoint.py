@@ -120,7 +120,7 @@ class Grown(NamedTuple):
         return lengths.pop() if lengths else 1
 
 
-def alike(own: Any, other: Any, where: str) -> None:
+def check_same_form(own: Any, other: Any, where: str) -> None:
     """Hold what a file says that a loop held to what it holds before its first turn: the same
     names, arrays of the same kinds and shapes; what grows with the turns is empty there, and runs
     that have ended are no longer among the others.
@@ -132,7 +132,7 @@ def alike(own: Any, other: Any, where: str) -> None:
         if not isinstance(other, Mapping) or set(own) != set(other):
             raise ValueError(f"{where} has the entries {list(other)!r:.200}, expected {list(own)}")
         for name, value in own.items():
-            alike(value, other[name], f"{where}, '{name}'")
+            check_same_form(value, other[name], f"{where}, '{name}'")
     elif isinstance(own, list):
         if not isinstance(other, list):
             raise ValueError(f"{where} is {other!r:.60}, expected a list")
@@ -141,7 +141,7 @@ def alike(own: Any, other: Any, where: str) -> None:
             raise ValueError(f"{where} has {len(other)} arrays, expected {len(own)}")
         left: dict[tuple[int, ...], tuple[int, ...]] = {}  # runs, the same in all arrays
         for i, (value, found) in enumerate(zip(own, other, strict=False)):
-            alike(value, found, f"{where}, {i}")
+            check_same_form(value, found, f"{where}, {i}")
             first = np.shape(value)[:1]
             if left.setdefault(first, np.shape(found)[:1]) != np.shape(found)[:1]:
                 raise ValueError(f"{where}, {i} has {np.shape(found)[0]} runs, another "
@@ -238,7 +238,8 @@ class Journal:
             if meta.pop("sum") != _digest(meta, arrays[1:]):
                 raise ValueError("its content differs from what was written")
             arrays = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in arrays]
-            pasts = {key: Past(_whole(done), _whole(status), float(value), _unpacked(held, arrays))
+            pasts = {key: Past(_to_count(done), _to_count(status), float(value),
+                               _unpacked(held, arrays))
                      for key, (done, status, value, held) in loops.items()}
         except Exception as error:
             raise ModelError(f"'{self.path}' is not a checkpoint of probml: {error}. Give another "
@@ -264,7 +265,7 @@ def _digest(meta: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> str:
     return into.hexdigest()
 
 
-def _whole(value: Any) -> int:
+def _to_count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
         raise ValueError(f"it has {value!r:.60} instead of a count")
     return value

@@ -5,8 +5,8 @@ A program asks for a chunk by the number of its feed and its own, both operands:
 knows the shapes of a chunk alone, and serves every feed of such. While one chunk is worked on, a
 thread reads the next; so two are held at the most.
 
-What reading raises cannot pass through a program. It is kept, blank chunks follow, and `sound`
-raises it when the program has ended.
+What reading raises cannot pass through a program. It is kept, blank chunks follow, and
+`raise_supply_failure` raises it when the program has ended.
 """
 
 import itertools
@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.numerics.precision import carried
+from probml.numerics.precision import in_same_precision
 
 _OPEN: dict[int, "Supply"] = {}
 _NUMBERS = itertools.count()
@@ -68,7 +68,7 @@ class Feed(Supply):
         return self._given / max(time.monotonic() - self._began, 1e-6)
 
     def __enter__(self) -> "Feed":
-        self._pool, self._next = ThreadPoolExecutor(1), carried(next)
+        self._pool, self._next = ThreadPoolExecutor(1), in_same_precision(next)
         return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
@@ -76,7 +76,7 @@ class Feed(Supply):
         self._pool.shutdown(cancel_futures=True)
         self._iterator = self._ahead = self._chunk = None
 
-    def begun(self, i: int) -> Iterator[Any]:
+    def iterate_from(self, i: int) -> Iterator[Any]:
         """A new iterator from the i-th chunk on."""
         return itertools.islice(self.read(), i, None)
 
@@ -93,7 +93,7 @@ class Feed(Supply):
         if self._ahead is None or i != self._at + 1:
             if self._ahead is not None:
                 self._ahead.exception()  # reading is one thread's work
-            self._iterator = self.begun(i)
+            self._iterator = self.iterate_from(i)
             self._ahead = self._pool.submit(self._next, self._iterator)
         self._at, self._chunk = i, self._ahead.result()
         self._given += 1
@@ -104,13 +104,13 @@ class Feed(Supply):
 def ahead(items: Iterator[Any]) -> Iterator[Any]:
     """The same, the next of which is made by a thread while one is used."""
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(carried(next), items, _END)
+        waiting = pool.submit(in_same_precision(next), items, _END)
         while (found := waiting.result()) is not _END:
-            waiting = pool.submit(carried(next), items, _END)
+            waiting = pool.submit(in_same_precision(next), items, _END)
             yield found
 
 
-def fed(arguments: Any) -> int:
+def count_fed_numbers(arguments: Any) -> int:
     """How many numbers come to a program in a pass: those that its arguments, trees of values, say
     by an attribute of this name."""
     if not _OPEN:
@@ -143,22 +143,22 @@ def called_back(function: Callable, specs: Any, number: Any, *operands: Any) -> 
         supply = _OPEN[int(number)]
         try:
             if supply.failure is None:
-                found = function(supply, *jax.tree.map(_whole, operands, kinds))
+                found = function(supply, *jax.tree.map(_join_halves, operands, kinds))
                 return jax.tree.map(_halved, found)
         except BaseException as error:
             supply.failure = error
         return jax.tree.map(lambda spec: np.zeros(spec.shape, spec.dtype), halves)
 
     halves = jax.tree.map(lambda spec: jax.ShapeDtypeStruct((*spec.shape, 2), np.uint32)
-                          if _wide(spec.dtype) else spec, specs)
+                          if _is_64_bit(spec.dtype) else spec, specs)
     sent = jax.tree.map(lambda leaf, kind: jax.lax.bitcast_convert_type(leaf, np.uint32)
-                        if _wide(kind) else leaf, operands, kinds)
+                        if _is_64_bit(kind) else leaf, operands, kinds)
     found = jax.pure_callback(ask, halves, number, *sent)
     return jax.tree.map(lambda leaf, spec: jax.lax.bitcast_convert_type(leaf, spec.dtype)
-                        if _wide(spec.dtype) else leaf, found, specs)
+                        if _is_64_bit(spec.dtype) else leaf, found, specs)
 
 
-def _wide(kind: Any) -> bool:
+def _is_64_bit(kind: Any) -> bool:
     return jnp.issubdtype(kind, np.number) and np.dtype(kind).kind in "fiu" and (
         np.dtype(kind).itemsize == 8)
 
@@ -166,15 +166,15 @@ def _wide(kind: Any) -> bool:
 def _halved(array: Any) -> Any:
     """Numbers of 64 bits as pairs of 32, (..., 2); the same memory."""
     array = np.asarray(array)
-    return array[..., None].view(np.uint32) if _wide(array.dtype) else array
+    return array[..., None].view(np.uint32) if _is_64_bit(array.dtype) else array
 
 
-def _whole(array: Any, kind: Any) -> Any:
-    return np.asarray(array).view(kind)[..., 0] if _wide(kind) else array
+def _join_halves(array: Any, kind: Any) -> Any:
+    return np.asarray(array).view(kind)[..., 0] if _is_64_bit(kind) else array
 
 
-def sound(found: Any) -> Any:
-    """What a program found; raises what a supply raised for it."""
+def raise_supply_failure(found: Any) -> Any:
+    """The results of a program; raises what a supply of data raised meanwhile."""
     if _OPEN:
         found = jax.block_until_ready(found)
         failure = next((supply.failure for supply in _OPEN.values() if supply.failure), None)

@@ -18,7 +18,7 @@ from jax import export
 from jax.custom_batching import custom_vmap
 
 from probml.jaxpr.program import evaluate
-from probml.numerics import tiers
+from probml.numerics import compile_effort
 from probml.numerics.outside.feeding import Supply, called_back
 
 
@@ -64,7 +64,7 @@ def received_for_many(digest: str, content: bytes) -> Callable:
     """The same for chunks behind one another, one call for all: (constants, stacked leaves) →
     arrays, stacked."""
     program = pickle.loads(content).call
-    options = tiers.FULL if jax.default_backend() == "cpu" else None
+    options = compile_effort.FULL if jax.default_backend() == "cpu" else None
 
     def run(constants: Sequence[Any], leaves: Sequence[Any]) -> Any:
         return jax.lax.map(lambda own: program(constants, own), list(leaves))
@@ -117,12 +117,12 @@ def _run(function: Callable, leaves: Sequence[Any], number: Any, constants: list
     def rule(size, mapped, number, *constants):
         axes = [0 if own else None for own in mapped[1:]]
 
-        def each(constants, leaves):
+        def run_instance(constants, leaves):
             return jax.vmap(lambda *own: function(own, leaves), in_axes=axes)(*constants)
 
         if not any(mapped[1:]):
             return _run(function, leaves, number, list(constants)), [False] * len(program.out)
-        return _run(each, leaves, number, list(constants)), [True] * len(program.out)
+        return _run(run_instance, leaves, number, list(constants)), [True] * len(program.out)
 
     return run(number, *constants)
 

@@ -14,7 +14,7 @@ _RESTS: list[bool] = []  # whether it was on, once for each of us who let it res
 
 
 @contextlib.contextmanager
-def resting() -> Iterator[None]:
+def pause_garbage_collection() -> Iterator[None]:
     """The collector is off within; the last of several threads to leave turns it on again, where it
     was on."""
     with _LOCK:

@@ -24,7 +24,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def pieces(function: Callable[[slice], Any], array: np.ndarray) -> list:
+def map_chunks(function: Callable[[slice], Any], array: np.ndarray) -> list:
     """function(rows) of so many rows of an array that they stay in cache, one piece after the
     other; of a long one by a thread for each core, which pays where NumPy does the work."""
     size = max(PIECE // max(array[:1].size, 1), 1)
@@ -50,7 +50,7 @@ def finite(array: np.ndarray) -> bool:
     if known is not None and id(array) in known and known[id(array)]() is array:
         return True
     with np.errstate(all="ignore"):
-        found = bool(np.isfinite(pieces(lambda part: array[part].sum(), array)).all())
+        found = bool(np.isfinite(map_chunks(lambda part: array[part].sum(), array)).all())
     if found and known is not None:
         known[id(array)] = weakref.ref(array)
     return found

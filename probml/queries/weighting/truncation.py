@@ -36,7 +36,7 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
                      if set(sites[name].parents) & set(site.parents))
     if not constant or any(site.name in sites[name].parents for name in held.structure.losses):
         return None
-    held = without(held, _below(held, site.name))
+    held = without(held, _descendants(held, site.name))
 
     def factors(there: Fitted, held: Data = held) -> np.ndarray:
         plain = held._replace(structure=held.structure.without(constant))
@@ -87,7 +87,8 @@ def _with_other_values(fit: Fitted, held: Data, names: Sequence[str]) -> list[Da
     return [observing(held, {name: drawn[name][:, k] for name in names}) for k in range(VALUES)]
 
 
-def _below(held: Data, name: str) -> set[str]:
+def _descendants(held: Data, name: str) -> set[str]:
+    """The sites that depend on a site, directly or through others."""
     found: set[str] = set()
     stack = [name]
     while stack:
@@ -98,8 +99,8 @@ def _below(held: Data, name: str) -> set[str]:
     return found
 
 
-def _moved(fit: Fitted, toward: Mapping[str, np.ndarray], step: float) -> Fitted:
-    """The fit at parameters so far from its own, in coordinates without bounds."""
+def _shifted_fit(fit: Fitted, toward: Mapping[str, np.ndarray], step: float) -> Fitted:
+    """The fit at parameters shifted by `step` along a direction in unbounded coordinates."""
     point = dict(fit.point)
     for name, value in fit.point.items():
         site = fit.structure.sites[name]
@@ -117,7 +118,8 @@ def _directions(fit: Fitted, count: int) -> list[dict[str, np.ndarray]]:
 
 def _far(fit: Fitted) -> list[Fitted]:
     """The fit at parameters far away, in some directions and the other way."""
-    return [_moved(fit, toward, step) for toward in _directions(fit, 2) for step in (-2.0, 2.0)]
+    return [_shifted_fit(fit, toward, step) for toward in _directions(fit, 2)
+            for step in (-2.0, 2.0)]
 
 
 def _about(fit: Fitted, own: np.ndarray, factors: Callable) -> list[Fitted]:
@@ -130,7 +132,7 @@ def _about(fit: Fitted, own: np.ndarray, factors: Callable) -> list[Fitted]:
     for toward in _directions(fit, POINTS - 1):
         step = APART
         for _ in range(TRIES):
-            there = _moved(fit, toward, step)
+            there = _shifted_fit(fit, toward, step)
             apart = np.abs(factors(there) - own).max()
             if 0.2 < apart < 4.0:
                 break

@@ -74,12 +74,12 @@ def table_of(fit: Fitted, held: Data, name: str, plug_in: bool) -> Table | None:
     held, back = _distinct(without(held, (name,)))
     if not looking(held, name):
         bounds = find_bounds(fit, held, site)
-        found = None if bounds is None else _tabled(fit, held, site, plug_in, bounds)
+        found = None if bounds is None else _tabulate(fit, held, site, plug_in, bounds)
     elif site.finite is not None and name in _variables(held, (name,)):
         return None
     else:
         found = (_drawn(fit, held, name, plug_in) if math.prod(site.cells) > 1
-                 else _tabled(fit, held, site, plug_in))
+                 else _tabulate(fit, held, site, plug_in))
     return found and Table(found.values[back] + site.low, found.weights[back], found.smooth)
 
 
@@ -126,8 +126,8 @@ def _distinct(held: Data) -> tuple[Data, np.ndarray]:
     return held.taken(np.array(list(first.values()))), np.array([places[line] for line in lines])
 
 
-def _tabled(fit: Fitted, held: Data, site: Site, plug_in: bool,
-            bounds: tuple[np.ndarray, np.ndarray] | None = None) -> Table:
+def _tabulate(fit: Fitted, held: Data, site: Site, plug_in: bool,
+              bounds: tuple[np.ndarray, np.ndarray] | None = None) -> Table:
     """The table of a site with one number, or what lies between `bounds` of it."""
     values, logs = evaluate(fit, held, site, plug_in, bounds)
     top = logs.max(1, keepdims=True)

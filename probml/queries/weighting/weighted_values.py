@@ -113,8 +113,8 @@ def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evalu
     point and a little wider over a posterior."""
     to: Any = site.domain.bijection if site.domain.fixed else None
 
-    def between(low: np.ndarray, high: np.ndarray, nodes: int = FEW,
-                plug_in: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def evaluate_grid(low: np.ndarray, high: np.ndarray, nodes: int = FEW,
+                      plug_in: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         u = low[:, None] + np.linspace(0, 1, nodes) * (high - low)[:, None]
         x = u if to is None else np.asarray(to(u), float)
         volume = 0.0 if to is None else np.asarray(to.log_abs_det_jacobian(u, x), float)
@@ -124,7 +124,7 @@ def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evalu
     reach = np.maximum(np.ptp(u, 1), 1e-3 * np.abs(u).max(1) + 1e-12)
     low, high, row = u.min(1) - reach, u.max(1) + reach, np.arange(len(u))
     for _ in range(SEARCHES):
-        u, _, logs = between(low, high)
+        u, _, logs = evaluate_grid(low, high)
         matters = logs > logs.max(1, keepdims=True) - NEGLIGIBLE
         first, last = matters.argmax(1), FEW - 1 - matters[:, ::-1].argmax(1)
         if ((first > 0) & (last < FEW - 1) & (last - first > FEW // 2)).all():
@@ -132,11 +132,11 @@ def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evalu
         wide, step = high - low, u[:, 1] - u[:, 0]
         low = np.where(first == 0, low - wide, u[row, first] - step)
         high = np.where(last == FEW - 1, high + wide, u[row, last] + step)
-    (low, cut_low), (high, cut_high) = (_edge(u[:, order], logs[:, order], between)
+    (low, cut_low), (high, cut_high) = (_edge(u[:, order], logs[:, order], evaluate_grid)
                                         for order in (slice(None), slice(None, None, -1)))
     wider = 0.0 if plug_in else 0.5 * (high - low)
     low, high = np.where(cut_low, low, low - wider), np.where(cut_high, high, high + wider)
-    _, values, logs = between(low, high, NODES, plug_in)
+    _, values, logs = evaluate_grid(low, high, NODES, plug_in)
     inner = np.full(NODES, 1.0)
     inner[[0, -1]] = 0.5
     return Evaluated(values, logs + np.log(inner * (high - low)[:, None]))

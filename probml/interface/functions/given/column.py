@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.interface.functions.given.held import Held
+from probml.interface.functions.given.given_arrays import Held
 
 MANY = 4096  # different values of a column that are kept beside it
 

@@ -8,7 +8,7 @@ import numpy as np
 from probml.dataset import arrays
 from probml.dataset.coding import labels as naming
 from probml.errors import DataError
-from probml.interface.functions.given.held import Held, held, ragged
+from probml.interface.functions.given.given_arrays import Held, as_given, ragged
 
 
 def value_of(value: Any, name: str = "") -> Any:
@@ -35,9 +35,9 @@ def value_of(value: Any, name: str = "") -> Any:
             raw = arrays.as_raw("an argument", value, False)
         except DataError:  # of no numbers and no text
             return value
-        return held(raw.values) if raw.labels is None else _codes(raw, name)
+        return as_given(raw.values) if raw.labels is None else _codes(raw, name)
     # an array of its own: what is observed is told from what else holds the same numbers
-    return held(array) if array.ndim else array.item()
+    return as_given(array) if array.ndim else array.item()
 
 
 def codes_of(value: Any) -> Any:
@@ -62,7 +62,7 @@ def codes_of(value: Any) -> Any:
                                  arrays.Categories.LISTED))
     whole = (values.ndim and values.size and values.dtype.kind == "f"
              and bool((values == np.floor(values)).all()) and np.abs(values).max() < 2**31)
-    return held(values.astype(int)) if whole else None
+    return as_given(values.astype(int)) if whole else None
 
 
 def _codes(raw: arrays.Raw, name: str = "") -> Any:
@@ -70,8 +70,8 @@ def _codes(raw: arrays.Raw, name: str = "") -> Any:
     naming.unmixed(f"'{name}'" if name else "an argument", raw)
     gone = raw.values < 0
     if gone.any():
-        return held(np.where(gone, np.nan, raw.values))
-    codes = held(raw.values.astype(int))
+        return as_given(np.where(gone, np.nan, raw.values))
+    codes = as_given(raw.values.astype(int))
     if isinstance(codes, Held):
         codes.labels, codes.categorical = raw.labels or (), raw.categorical
     return codes

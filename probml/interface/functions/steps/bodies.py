@@ -9,7 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.interface.functions.loops import Loop
-from probml.interface.functions.steps.straight import BESIDE, Bent, bent, straight, told
+from probml.interface.functions.steps.affine_sites import (
+    BESIDE,
+    Bent,
+    is_affine,
+    results_with_powers,
+    site_records,
+)
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.program import evaluate, jaxpr_of
@@ -57,7 +63,7 @@ def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
         owners.clear()
         out = []
         for name, site in trace.items():
-            for kind, value in told(name, site):
+            for kind, value in site_records(name, site):
                 owners.append((name, kind))
                 out.append(value)
         return out + jax.tree.leaves(after) + jax.tree.leaves(said)
@@ -76,13 +82,13 @@ def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
         moved = wider
     named = {i: ("handed", i) if i < count else ("site", order[i - count])
              for i in (*moved, *sites)}
-    uses, turned = levels.classify(closed, named), bent(closed, list(named))
+    uses, turned = levels.classify(closed, named), results_with_powers(closed, list(named))
     told_at = tuple(n + i for i in told_of)
     for i, own in enumerate(uses):
         if i >= n + count and i not in told_at:
             continue
         name, kind = owners[i] if i < n else ("the carry of a step", "loc")
-        if kind == "loc" and own and (i in turned or not all(map(straight, own.values()))):
+        if kind == "loc" and own and (i in turned or not all(map(is_affine, own.values()))):
             raise Bent(f"{name} is not affine in sites of the scan")
         if kind in BESIDE and own:
             raise Bent(f"the {kind} of '{name}' depends on sites of the scan")
@@ -149,10 +155,10 @@ def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray
 
     m, z = jnp.zeros(sum(sizes)), jnp.zeros(sum(widths))
 
-    def beside(plain: list, now: tuple) -> tuple[list, list]:
+    def scan_unaffected(plain: list, now: tuple) -> tuple[list, list]:
         return run([n + i for i in still], m, z, plain, *now), plain
 
-    _, plain = jax.lax.scan(beside, [init[i] for i in still], (xs, jnp.asarray(at)),
+    _, plain = jax.lax.scan(scan_unaffected, [init[i] for i in still], (xs, jnp.asarray(at)),
                             length=len(at))
 
     def of(names: Sequence[str], kind: str) -> list[int]:
@@ -168,7 +174,7 @@ def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray
     def joined(values: Sequence[jax.Array]) -> jax.Array:
         return jnp.concatenate([value.ravel() for value in values]) if values else jnp.zeros(0)
 
-    def one(plain: list, x: Any, t: Any) -> Step:
+    def step_at(plain: list, x: Any, t: Any) -> Step:
         def affine(outputs: Sequence[int]) -> tuple[jax.Array, jax.Array, jax.Array]:
             if not outputs:
                 return jnp.zeros(0), jnp.zeros((0, m.size)), jnp.zeros((0, z.size))
@@ -180,4 +186,4 @@ def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray
         root = jax.scipy.linalg.block_diag(*run(roots, m, z, plain, x, t))
         return Step(*map(affine, groups), root, *rest, logs)
 
-    return jax.vmap(one)(plain, xs, jnp.asarray(at))
+    return jax.vmap(step_at)(plain, xs, jnp.asarray(at))

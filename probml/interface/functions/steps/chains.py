@@ -23,7 +23,7 @@ from numpyro import handlers
 from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman import filter as kalman
 from probml.elimination.kalman import paths as kalman_paths
-from probml.interface.functions.steps.alone import Keep
+from probml.interface.functions.steps.isolated_runs import Keep
 from probml.interface.functions.steps.linear import Affine, Linear, affine, linear_of
 from probml.interface.functions.steps.names import Joined
 from probml.interface.functions.steps.outside import slots
@@ -60,7 +60,7 @@ def evidence(linear: Linear, steps: Joined, values: Mapping[str, Any]) -> jax.Ar
     beside = sum((part.offset.sum() for part in affine(linear, steps, logs, values)),
                  jnp.zeros(()))
     if linear.outside is not None:
-        beside = beside + linear.outside.beside(values)
+        beside = beside + linear.outside.unaffected_log_density(values)
     return kalman_evidence.evidence(system)[0] + beside
 
 
@@ -136,7 +136,7 @@ def _system(linear: Linear, steps: Joined,
     noise = jnp.pad(noise, ((0, 0), (0, rest), (0, rest)))
     sight = _sight(linear, steps, first, (count, d), flat)
     if linear.outside is not None:
-        sight = _beside(sight, linear, first, values)
+        sight = _with_outside_rows(sight, linear, first, values)
     value, slope, variance, seen = sight
     lane = lambda leaf: leaf[..., None]  # noqa: E731
     system = kalman.System(lane(offset[0]), lane(noise[0]), lane(transition), lane(offset),
@@ -185,9 +185,10 @@ def _sight(linear: Linear, steps: Joined, first: Mapping[str, int], shape: tuple
     return jnp.where(seen, value, 0.0), slope, variance, seen
 
 
-def _beside(sight: tuple[jax.Array, ...], linear: Linear, first: Mapping[str, int],
-            values: Mapping[str, Any]) -> tuple[jax.Array, ...]:
-    """The same, and what looks at all steps from outside."""
+def _with_outside_rows(sight: tuple[jax.Array, ...], linear: Linear, first: Mapping[str, int],
+                       values: Mapping[str, Any]) -> tuple[jax.Array, ...]:
+    """The observations of each step, and with them those that depend on all steps and are outside
+    the loop."""
     rows, = linear.outside.rows(values)
     count, titles = len(sight[0]), list(linear.sizes)
     slot, width = slots(rows.at, count)

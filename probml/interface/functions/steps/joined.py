@@ -21,7 +21,7 @@ from numpyro.distributions.batch_util import promote_batch_shape
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
-from probml.interface.functions.steps.alone import Keep
+from probml.interface.functions.steps.isolated_runs import Keep
 from probml.interface.functions.steps.names import Joined
 from probml.interface.functions.steps.programs import Program, program_of
 
@@ -48,7 +48,7 @@ def joined(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> 
 
     def draw(key: jax.Array) -> dict[str, jax.Array]:
         told = {title: value for title, value in late.values.items() if value is not None}
-        known = {**keep.values, **steps.apart(told)}
+        known = {**keep.values, **steps.split_steps(told)}
         with (handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key),
               handlers.condition(data=dict(given)), handlers.substitute(data=known)):
             call()

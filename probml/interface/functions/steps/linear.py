@@ -1,6 +1,6 @@
 """Which loops are linear and Gaussian: every location affine in the sites of its own step and of
 some before (jaxpr/levels.py proves it), every spread without a look at steps; and their locations'
-slopes. Alike steps are computed together (jaxpr/repeats/alike.py)."""
+slopes. Alike steps are computed together (jaxpr/repeats/equivalent_results.py)."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,14 +11,20 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.errors import ModelError
-from probml.interface.functions.steps.alone import alone
+from probml.interface.functions.steps.affine_sites import (
+    BESIDE,
+    Bent,
+    is_affine,
+    results_with_powers,
+    site_records,
+)
+from probml.interface.functions.steps.isolated_runs import trace_isolated
 from probml.interface.functions.steps.names import Joined
 from probml.interface.functions.steps.outside import Outside, Returned, outside_of
-from probml.interface.functions.steps.straight import BESIDE, Bent, bent, straight, told
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.program import jaxpr_of
-from probml.jaxpr.repeats.alike import Alike, alike
+from probml.jaxpr.repeats.equivalent_results import EquivalentResults, equivalent_results
 from probml.jaxpr.repeats.stored import by_elements
 
 WIDEST = 16  # numbers of the steps looked at: Kalman's filter costs their cube
@@ -75,7 +81,7 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
     places, groups = steps.places, steps.groups
     if len({len(names) for names in groups.values()}) != 1:
         raise ModelError("it has no loop, or loops of different lengths")
-    trace = alone(call, given, {})
+    trace = trace_isolated(call, given, {})
     free = {name: jnp.asarray(site["value"]) for name, site in trace.items()
             if site["type"] == "sample" and not site["is_observed"]
             and not isinstance(site["fn"], dist.Unit)}
@@ -88,15 +94,15 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
     def every(own: Mapping, others: Mapping) -> list[jax.Array]:
         owners.clear()
         out = []
-        for name, site in alone(call, given, {**own, **others}).items():
-            for kind, value in told(name, site):
+        for name, site in trace_isolated(call, given, {**own, **others}).items():
+            for kind, value in site_records(name, site):
                 owners.append((name, kind))
                 out.append(value)
         return out
 
     closed = by_elements(jaxpr_of(shortened(every))(still, others))
     takes = (*sorted(still), *sorted(others))
-    turned = bent(closed, range(len(still)))
+    turned = results_with_powers(closed, range(len(still)))
     uses = levels.classify(closed, {i: name for i, name in enumerate(takes) if name in places})
     found = dict(zip(owners, uses, strict=True))
     computed = {name for name, kind in owners if kind == "computed" and found[name, kind]}
@@ -111,7 +117,7 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
             continue
         loc = found.get((name, "loc"))
         looks = [found.get((name, kind)) for kind in BESIDE]
-        if loc is None or not all(map(straight, loc.values())) or any(looks) or (
+        if loc is None or not all(map(is_affine, loc.values())) or any(looks) or (
             owners.index((name, "loc")) in turned
         ):
             raise Bent(f"site '{name}' is not linear and Gaussian in steps of a loop")
@@ -154,8 +160,8 @@ def _outside(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any], s
     paths = [jnp.zeros((len(names), *still[names[0]].shape)) for names in steps.groups.values()]
 
     def run(paths: Sequence[jax.Array], values: Mapping[str, Any]) -> Mapping[str, Any]:
-        single = steps.apart(dict(zip(steps.groups, paths, strict=True)))
-        return alone(call, given, {**single, **values})
+        single = steps.split_steps(dict(zip(steps.groups, paths, strict=True)))
+        return trace_isolated(call, given, {**single, **values})
 
     count = len(paths[0])
     returned = Returned(tuple(range(len(paths))), (np.arange(count),) * len(paths), count)
@@ -169,13 +175,16 @@ def affine(linear: Linear, steps: Joined, outputs: Sequence[int],
     names, places = [linear.takes[i] for i in takes], steps.places
     inputs = [None if name in places else jnp.asarray(values[name], aval.dtype)
               for name, aval in zip(names, part.in_avals, strict=True)]
-    return [_opened(linear, own, inputs, names, outputs)
-            for own in alike(part, [i for i, value in enumerate(inputs) if value is None])]
+    return [_linearize_class(linear, own, inputs, names, outputs)
+            for own in equivalent_results(part,
+                                          [i for i, value in enumerate(inputs) if value is None])]
 
 
-def _opened(linear: Linear, own: Alike, inputs: Sequence[Any], names: Sequence[str],
-            outputs: Sequence[int]) -> Affine:
-    """One class: every place that looks at a step is pushed by a unit in all results at once."""
+def _linearize_class(linear: Linear, own: EquivalentResults, inputs: Sequence[Any],
+                     names: Sequence[str],
+                     outputs: Sequence[int]) -> Affine:
+    """One class of results, linearised: each step that they depend on is moved by a unit, in all
+    results at once."""
     sites = [tuple(names[i] for i in place) for place in zip(*own.tracked, strict=True)]
     zeros = [jnp.zeros((len(own.outputs), *linear.still[place[0]].shape)) for place in sites]
     which = tuple(outputs[i] for i in own.outputs)

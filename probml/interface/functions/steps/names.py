@@ -89,8 +89,8 @@ class Joined(NamedTuple):
         own = {name for title in found for name in self.groups[title]}
         return {name: value for name, value in values.items() if name not in own} | found
 
-    def apart(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Values by the names of all steps → by those of the single ones."""
+    def split_steps(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Values by the names of the sites → by the names of their single steps."""
         out = {name: value for name, value in values.items() if name not in self.groups}
         for title, names in self.groups.items():
             if title in values and not names:
@@ -99,8 +99,8 @@ class Joined(NamedTuple):
                 out |= {name: values[title][i] for i, name in enumerate(names)}
         return out
 
-    def words(self, integrated: bool) -> str:
-        """What is said of them."""
+    def describe(self, integrated: bool) -> str:
+        """One sentence for each site that was made of steps."""
         how = (", integrated out along time, exact Gaussian" if integrated else "")
         return "".join(
             f". The {len(names)} sites '{names[0]}' … '{names[-1]}' are read as the steps of one "

@@ -18,7 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.errors import ModelError
-from probml.interface.functions.steps.straight import BESIDE, Bent, bent, straight, told
+from probml.interface.functions.steps.affine_sites import (
+    BESIDE,
+    Bent,
+    is_affine,
+    results_with_powers,
+    site_records,
+)
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, SEVERAL, cells
 from probml.jaxpr.opened.shortened import shortened
@@ -96,8 +102,8 @@ class Outside(NamedTuple):
 
         return run
 
-    def beside(self, values: Mapping[str, Any]) -> jax.Array:
-        """The log density of what looks at paths that does not."""
+    def unaffected_log_density(self, values: Mapping[str, Any]) -> jax.Array:
+        """The log density of what depends on paths but not on the steps."""
         kinds = [(name, "beside") for name in self.near if (name, "beside") in self.owners]
         return sum((part.sum() for part in self._program(kinds, values)(self.paths)),
                    jnp.zeros(())) if kinds else jnp.zeros(())
@@ -135,11 +141,11 @@ class Outside(NamedTuple):
         size = int(np.prod(shape[1:]))
         zeros = [jnp.zeros_like(path) for path in self.paths]
 
-        def one(unit: jax.Array) -> jax.Array:
+        def push_unit(unit: jax.Array) -> jax.Array:
             return push(*(jnp.broadcast_to(unit, shape) if j == i else zero
                           for j, zero in enumerate(zeros)))
 
-        return jax.vmap(one)(jnp.eye(size).reshape(size, *shape[1:])).T
+        return jax.vmap(push_unit)(jnp.eye(size).reshape(size, *shape[1:])).T
 
 
 def outside_of(run: Callable[[Sequence[jax.Array]], Mapping[str, Any]],
@@ -162,7 +168,7 @@ def outside_of(run: Callable[[Sequence[jax.Array]], Mapping[str, Any]],
         owners.clear()
         out = []
         for name, site in run(paths, others).items():
-            for kind, value in told(name, site):
+            for kind, value in site_records(name, site):
                 owners.append((name, kind))
                 out.append(value)
         return out
@@ -170,13 +176,13 @@ def outside_of(run: Callable[[Sequence[jax.Array]], Mapping[str, Any]],
     closed = by_elements(jaxpr_of(shortened(every))(list(paths), dict(others)))
     count = len(paths)
     uses = levels.classify(closed, {i: f"{i}" for i in range(count)})
-    turned, found = bent(closed, range(count)), dict(zip(owners, uses, strict=True))
+    turned, found = results_with_powers(closed, range(count)), dict(zip(owners, uses, strict=True))
     computed = {name for name, kind in owners if kind == "computed" and found[name, kind]}
     near = tuple(name for name, kind in owners if kind == "log" and found[name, kind]
                  and (only is None or name in only))
     for name in near:
         loc = found.get((name, "loc"))
-        if name in others or loc is None or not all(map(straight, loc.values())) or any(
+        if name in others or loc is None or not all(map(is_affine, loc.values())) or any(
             found.get((name, kind)) for kind in BESIDE
         ) or owners.index((name, "loc")) in turned:
             raise Bent(f"site '{name}' is not linear and Gaussian in the values that a scan "

@@ -1,6 +1,7 @@
 """The program of a function whose loops are joined: the arguments of every step's distribution, and
 the log density of what is observed; results of alike steps are computed by one of them mapped over
-all (jaxpr/repeats/alike.py), those of a recursion by one of them under a scan (jaxpr/repeats)."""
+all (jaxpr/repeats/equivalent_results.py), those of a recursion by one of them under a scan
+(jaxpr/repeats)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,12 +14,12 @@ import numpyro.distributions as dist
 from probml.errors import ModelError
 from probml.families import domains
 from probml.interface.functions.states import logs_of
-from probml.interface.functions.steps.alone import alone
+from probml.interface.functions.steps.isolated_runs import trace_isolated
 from probml.interface.functions.steps.names import LEAST, Joined, stem_of
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.program import jaxpr_of
-from probml.jaxpr.repeats.alike import alike
+from probml.jaxpr.repeats.equivalent_results import equivalent_results
 from probml.jaxpr.repeats.rolled import evaluated, recursion
 from probml.jaxpr.repeats.stored import by_elements
 from probml.structure.leaves import leaves_of_distribution
@@ -75,7 +76,7 @@ class Program(NamedTuple):
         inputs = [None if name in places else jnp.asarray(values[name], aval.dtype)
                   for name, aval in zip(names, part.in_avals, strict=True)]
         left = []
-        for own in alike(part, [i for i, value in enumerate(inputs) if value is None]):
+        for own in equivalent_results(part, [i for i, value in enumerate(inputs) if value is None]):
             if len(own.outputs) < SAME:
                 left += own.outputs
                 continue
@@ -84,7 +85,7 @@ class Program(NamedTuple):
                           own.at_each(inputs, [_column(at, places, values) for at in looked])))
         if left:
             lone, need = levels.restrict(part, left)
-            single = steps.apart(values)
+            single = steps.split_steps(values)
             results = evaluated(lone, [jnp.asarray(single[names[i]], aval.dtype)
                                        for i, aval in zip(need, lone.in_avals, strict=True)])
             found += [((rest[i],), jnp.asarray(one)[None])
@@ -96,7 +97,7 @@ class Program(NamedTuple):
         """The results that are the steps of a recursion, as `parts` has them; and the others."""
         part, takes = levels.restrict(self.closed, outputs)
         names, places, avals = [self.takes[i] for i in takes], steps.places, part.in_avals
-        single = steps.apart(values)
+        single = steps.split_steps(values)
         tracked = [i for i, name in enumerate(names) if name in places]
 
         def give(i: int) -> jax.Array:
@@ -154,7 +155,7 @@ def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
     Raises:
         ModelError: a step stands under handlers.scale; the support of another site looks at steps.
     """
-    trace, places = alone(call, given, {}), steps.places
+    trace, places = trace_isolated(call, given, {}), steps.places
     free = {name: jnp.asarray(site["value"]) for name, site in trace.items()
             if site["type"] == "sample" and not site["is_observed"]
             and not isinstance(site["fn"], dist.Unit)}
@@ -166,8 +167,8 @@ def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
     def every(own: Mapping, others: Mapping) -> list[jax.Array]:
         owners.clear()
         out = []
-        for name, site in alone(call, given, {**own, **others}).items():
-            for kind, value in _told(name, site, places, others, trees):
+        for name, site in trace_isolated(call, given, {**own, **others}).items():
+            for kind, value in _site_records(name, site, places, others, trees):
                 owners.append((name, kind))
                 out.append(value)
         return out
@@ -192,9 +193,9 @@ def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
                    tuple(sorted(mixed)), frozenset(owners[i][0] for i in kept) - mixed)
 
 
-def _told(name: str, site: Mapping[str, Any], places: Mapping, others: Mapping,
-          trees: dict[str, Any]) -> list[tuple[str, jax.Array]]:
-    """What a message of a run says of its site: (kind, value)."""
+def _site_records(name: str, site: Mapping[str, Any], places: Mapping, others: Mapping,
+                  trees: dict[str, Any]) -> list[tuple[str, jax.Array]]:
+    """The records that a site leaves in a run: (kind, value)."""
     if site["type"] == "deterministic":
         return [("value", jnp.asarray(site["value"]))]
     if site["type"] != "sample":

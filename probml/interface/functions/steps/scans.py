@@ -30,11 +30,11 @@ from probml.elimination.kalman import filter as kalman
 from probml.elimination.kalman import paths as kalman_paths
 from probml.errors import ModelError
 from probml.interface.functions.loops import Loop, Summed, conditioned, loop_of, names_inside
-from probml.interface.functions.steps.alone import Keep, alone
+from probml.interface.functions.steps.affine_sites import Bent
 from probml.interface.functions.steps.bodies import Body, Step, body_of, steps_of_body
+from probml.interface.functions.steps.isolated_runs import Keep, trace_isolated
 from probml.interface.functions.steps.linear import WIDEST
 from probml.interface.functions.steps.outside import Outside, Returned, Rows, outside_of, slots
-from probml.interface.functions.steps.straight import Bent
 
 
 def scans_integrated(call: Callable[[], Any], names: Collection[str],
@@ -62,7 +62,7 @@ def scans_integrated(call: Callable[[], Any], names: Collection[str],
         with (handlers.block(hide_fn=lambda msg: msg.get("name") in outside.gone), keep,
               handlers.condition(data=dict(given)), scans):
             out = call()
-        rows, beside = outside.rows(keep.values), outside.beside(keep.values)
+        rows, beside = outside.rows(keep.values), outside.unaffected_log_density(keep.values)
     found, taken = [], set[str]()
     for k, (met, own) in enumerate(zip(scans.met, rows, strict=True)):
         one = scanned(*met, own)
@@ -79,18 +79,18 @@ def _outside(call: Callable[[], Any], names: Collection[str],
              given: Mapping[str, Any]) -> Outside | None:
     """What looks at scans from outside; None where nothing does."""
     with contextlib.suppress(Exception):  # it is looked at, which may end in any error
-        trace = alone(_within(_Scans(names, given), call), given, {})
+        trace = trace_isolated(_within(_Scans(names, given), call), given, {})
         if not any(isinstance(leaf, Summed) for site in trace.values()
                    for leaf in jax.tree.leaves(site["value"])):
             return None
     first = _Scans(names, given, ())
-    trace = alone(_within(first, call), given, {})
+    trace = trace_isolated(_within(first, call), given, {})
     others = {name: jnp.asarray(site["value"]) for name, site in trace.items()
               if site["type"] == "sample" and not site["is_observed"]
               and not isinstance(site["fn"], dist.Unit)}
 
     def run(paths: Sequence[jax.Array], values: Mapping[str, Any]) -> Mapping[str, Any]:
-        return alone(_within(_Scans(names, given, paths), call), given, values)
+        return trace_isolated(_within(_Scans(names, given, paths), call), given, values)
 
     return outside_of(run, first.returned, first.paths, others)
 
@@ -134,12 +134,12 @@ class _Scans(Messenger):
         if self.paths is None:
             carry, said = jax.tree.map(lambda _: left, init), left
         else:
-            carry, said = self._told(loop, init, first, length, reverse, left)
+            carry, said = self._scan_results(loop, init, first, length, reverse, left)
         msg["value"] = ((length, None, carry), (PytreeTrace({}), said))
 
-    def _told(self, loop: Loop, init: Any, first: Any, length: int, reverse: bool,
-              left: Summed) -> tuple[Any, Any]:
-        """What a scan hands on last, and what it returns."""
+    def _scan_results(self, loop: Loop, init: Any, first: Any, length: int, reverse: bool,
+                      left: Summed) -> tuple[Any, Any]:
+        """The last carry of a scan, and its stacked outputs."""
         blank = {name: jnp.zeros(shape) for name, shape in loop.shapes.items()}
         init = jax.tree.map(jnp.asarray, init)
         carry, said = jax.eval_shape(lambda: loop.trace(init, first, 0, blank)[1:])

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import jax
 from numpyro.distributions.distribution import validation_enabled
 
-from probml.interface.functions.steps.alone import alone
 from probml.interface.functions.steps.chains import moments, path
+from probml.interface.functions.steps.isolated_runs import trace_isolated
 from probml.interface.functions.steps.linear import linear_of
 from probml.interface.functions.steps.names import Joined
 from probml.interface.functions.steps.programs import program_of
@@ -68,7 +68,8 @@ def _of_scans(call: Callable[[], Any], steps: Joined, seen: Mapping[str, Any],
               values: Mapping[str, Any]) -> Smoothed:
     met = list[Any]()
     with validation_enabled(False):
-        alone(lambda: met.extend(scans_integrated(call, steps.scans, seen)[1]), seen, values)
+        trace_isolated(lambda: met.extend(scans_integrated(call, steps.scans, seen)[1]), seen,
+                       values)
 
     def drawn(key: jax.Array) -> dict[str, jax.Array]:
         keys = jax.random.split(key, len(met))
@@ -77,7 +78,7 @@ def _of_scans(call: Callable[[], Any], steps: Joined, seen: Mapping[str, Any],
 
     def computed(found: Mapping[str, Any]) -> dict[str, jax.Array]:
         with validation_enabled(False):
-            trace = alone(call, seen, {**values, **found})
+            trace = trace_isolated(call, seen, {**values, **found})
         return {name: site["value"] for name, site in trace.items()
                 if site["type"] == "deterministic"}
 

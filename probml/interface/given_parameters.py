@@ -15,8 +15,8 @@ from probml.dataset.coding.indices import REFUSE, bounds
 from probml.errors import ModelError
 from probml.fits import saving
 from probml.interface.fit import Fit, as_tree
-from probml.interface.functions.meeting import meet
-from probml.interface.functions.readings import told
+from probml.interface.functions.meeting import read_function
+from probml.interface.functions.readings import site_values
 from probml.interface.functions.replay import without_rows
 from probml.interface.record import enough
 from probml.language.given import mapping, numbers
@@ -29,7 +29,7 @@ from probml.structure.structure import Structure
 from probml.structure.trace import trace
 
 
-def known(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:
+def fit_at(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:
     """See Model.at."""
     for name, given in labels.items():
         if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
@@ -44,13 +44,13 @@ def known(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) 
     point = {name: numbers(value, f"at(params): '{name}'") for name, value in params.items()}
     if model.inputs or without_rows(model):
         return _Deferred(model, point, {}, names=names)
-    return _told(trace(model, {}), Fit(model, point, {}, names=names))
+    return _checked_fit(trace(model, {}), Fit(model, point, {}, names=names))
 
 
-def _told(structure: Structure, fit: Fit) -> Fit:
-    """A Fit at given parameters, held against the structure."""
+def _checked_fit(structure: Structure, fit: Fit) -> Fit:
+    """A Fit at given parameters, checked against the structure."""
     # computed anew: see Fit.params
-    point = {name: value for name, value in told(structure.model, fit.point).items()
+    point = {name: value for name, value in site_values(structure.model, fit.point).items()
              if name not in structure.derived}
     names = {**structure.labels, **fit.names}
     _check_params(structure, point)
@@ -82,11 +82,11 @@ class _Deferred(Fit):
 
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
-        model, data, *_ = meet(self.model, data, self.point)
+        model, data, *_ = read_function(self.model, data, self.point)
         return enough(read.read(model, data, self.names, rows, None, steps, unknown), self.point)
 
     def _of(self, held: dataset.Data) -> Fit:
-        found = _told(held.structure, replace(self, model=held.model, shapes=held.shapes))
+        found = _checked_fit(held.structure, replace(self, model=held.model, shapes=held.shapes))
         return found.do(self.acted) if self.acted else found
 
     def do(self, values: Mapping[str, Any]) -> Fit:
@@ -173,7 +173,7 @@ def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
             low, high = bounds([index])
             if len(set(given)) < len(given) or high is not None and len(given) > high - low + 1:
                 raise ModelError(
-                    f"at(labels): '{name}' indexes {index.words} of {index.length} entries; "
+                    f"at(labels): '{name}' indexes {index.description} of {index.length} entries; "
                     f"expected different labels, at most one for each entry, got {list(given)}"
                 )
             continue

@@ -9,7 +9,7 @@ _ONE = threading.RLock()
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
+def single_thread() -> Iterator[None]:
     """Inside, no other thread runs a function of ours that NumPyro's handlers look at; one may
     enter it again. What is compiled or computed meanwhile is not held up.
 

@@ -9,7 +9,7 @@ import numpy as np
 from probml.errors import Refusal
 from probml.jaxpr.memo import memo
 from probml.numerics.compiling import jit
-from probml.numerics.process.plain import evaluated
+from probml.numerics.process.inline_calls import evaluated
 from probml.plan.plan import Plan
 from probml.structure.densities import example
 
@@ -17,14 +17,14 @@ from probml.structure.densities import example
 ABOUT = {"transition": "covariance", "offset": "covariance", "initial_mean": "initial_covariance"}
 
 
-def judge(plan: Plan, engine: str) -> None:
+def refuse_noiseless(plan: Plan, engine: str) -> None:
     """
     Raises:
         Refusal: a free parameter enters a number of a chain that has no noise of its own.
     """
     for group in (group for group in plan.latents if plan.timed(group)):
         for name in (name for name in group.names if plan.structure.sites[name].chain):
-            for parameter, argument, number in _held(plan.structure, name):
+            for parameter, argument, number in _noiseless_parameters(plan.structure, name):
                 if parameter in plan.free:
                     raise Refusal(
                         f"{engine} cannot learn '{parameter}' of model "
@@ -37,7 +37,7 @@ def judge(plan: Plan, engine: str) -> None:
 
 
 @memo(256)
-def _held(structure, name: str) -> tuple[tuple[str, str, int], ...]:
+def _noiseless_parameters(structure, name: str) -> tuple[tuple[str, str, int], ...]:
     """(parameter, argument, number of the state) where the argument of a chain moves with the
     parameter and the number has no noise, at a point without zeros."""
     env = example(structure, name)
@@ -46,7 +46,7 @@ def _held(structure, name: str) -> tuple[tuple[str, str, int], ...]:
         return ()
 
     @jit
-    def moved(env):
+    def derivatives(env):
         def at(key, step):
             return structure.cells(name, {**env, key: env[key] + step * (1 + env[key])})
 
@@ -54,7 +54,7 @@ def _held(structure, name: str) -> tuple[tuple[str, str, int], ...]:
                              (jnp.ones(()),)) for key in mine}
 
     with evaluated():
-        found = jax.tree.map(np.asarray, moved(env))
+        found = jax.tree.map(np.asarray, derivatives(env))
     out = []
     for key, (values, slopes) in found.items():
         for argument, about in ABOUT.items():

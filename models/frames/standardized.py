@@ -17,7 +17,7 @@ TOLD = 2**14  # rows that tell the centre and the unit of a column
 OFF, WIDE = 10.0, 1e3
 
 
-class Framed(Complete):
+class Standardized(Complete):
     """An estimator of planes x β + b: columns about a centre, in units of their own, where they
     need it."""
 
@@ -42,14 +42,14 @@ class Framed(Complete):
             and (unit > 1 / WIDE).all()):
             centre, unit = np.zeros(d), np.ones(d)
         self._centre, self._unit = centre, unit
-        return self._framed(whole)
+        return self._standardize(whole)
 
-    def _plain(self) -> bool:
-        """Whether the columns were left as they are."""
+    def _is_unscaled(self) -> bool:
+        """Whether the columns were neither centred nor scaled."""
         return not self._centre.any() and bool((self._unit == 1).all())
 
-    def _framed(self, X) -> np.ndarray:
-        if self._plain():
+    def _standardize(self, X) -> np.ndarray:
+        if self._is_unscaled():
             return X
         return (X - self._centre) / self._unit
 
@@ -62,7 +62,7 @@ class Framed(Complete):
     _level, _spread = 0.0, 1.0  # of the y of `fit_`: where its 0 lies, and its unit
     _base, _slope = None, None  # of x β + b there, where they are not those of y
 
-    def _told(self, fit: Fit) -> dict[str, Unit]:
+    def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         point = fit.point
         base, slope = ((self._level, self._spread) if self._slope is None
                        else (self._base, self._slope))
@@ -75,7 +75,7 @@ class Framed(Complete):
             x=(self._centre, self._unit), y=(self._level, self._spread))
 
     def _found(self, fit: Fit) -> None:
-        self.fit_ = dataclasses.replace(fit, units=self._told(fit))
+        self.fit_ = dataclasses.replace(fit, units=self._parameter_units(fit))
         self.n_iter_, self.converged_, self.history_ = (max(fit.iterations, 1), fit.converged,
                                                         np.asarray(fit.history))
 
@@ -83,7 +83,7 @@ class Framed(Complete):
         """Rows as the data of `fit_`: the columns, and numbers y, centred and scaled where they
         were for the fit."""
         check_is_fitted(self)
-        data = {"x": self._framed(self._whole(X, reset=False))}
+        data = {"x": self._standardize(self._require_complete(X, reset=False))}
         return data if y is None else {**data, "y": self._about(y)}
 
     def _about(self, y) -> np.ndarray:
@@ -92,7 +92,7 @@ class Framed(Complete):
         return (np.asarray(y, float) - self._level) / self._spread if moved else np.asarray(y)
 
 
-class Numeric(Framed, Numbered, Unsure, RegressorMixin, Estimator):
+class Numeric(Standardized, Numbered, Unsure, RegressorMixin, Estimator):
     """An estimator of y, a number."""
 
     _why = "it predicts a number"

@@ -80,7 +80,8 @@ def _slopes(emit: Callable, blocks: int, kept: tuple, slope: jax.Array) -> tuple
         log, back = jax.vjp(lambda shared, own: emit(shared, pieces.told, own, fixed),
                             pieces.shared, walk.own(at))
         more, (own, blank) = back(reduced(weighed, log.shape))
-        of_blank = jax.tree.map(lambda every, mine: walk.laid(every, mine, at), of_blank, blank)
+        of_blank = jax.tree.map(lambda every, mine: walk.write_piece(every, mine, at), of_blank,
+                                blank)
         return (gamma, count, jax.tree.map(jnp.add, of_shared, more), of_blank), own
 
     blank = (jnp.zeros(tables.transition.shape, alphas.dtype),

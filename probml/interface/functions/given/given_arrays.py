@@ -46,11 +46,11 @@ class Ragged(list):
     ndim, shape = 0, ()
 
 
-def held(value: Any) -> Any:
-    """An array of one's own, its numbers shared, and such of a list of arrays; anything else as it
-    is."""
+def as_given(value: Any) -> Any:
+    """An array as a function is given it: a view that shares its numbers, and such views of a list
+    of arrays; anything else unchanged."""
     if isinstance(value, list | tuple) and all(isinstance(part, np.ndarray) for part in value):
-        return type(value)(held(part) for part in value)
+        return type(value)(as_given(part) for part in value)
     return value.view(Held) if isinstance(value, np.ndarray) and value.ndim else value
 
 
@@ -65,4 +65,5 @@ def ragged(value: Any) -> Ragged | None:
     except ValueError:
         return None
     plain = len(parts) > 1 and all(part.ndim and part.dtype.kind in "biuf" for part in parts)
-    return Ragged(map(held, parts)) if plain and len({part.shape for part in parts}) > 1 else None
+    return Ragged(map(as_given,
+                      parts)) if plain and len({part.shape for part in parts}) > 1 else None

@@ -86,11 +86,11 @@ class Tape:
             TooLong: a loop of unknown length has gone on for longer than it is worth; the same for
                 the same arguments, whatever the machine.
         """
-        values = [None if place is None else randoms.told(arg) if place[1] is None
+        values = [None if place is None else randoms.keys_to_integers(arg) if place[1] is None
                   else np.asarray(arg, place[1])
                   for place, arg in zip(self.inputs, args, strict=True)]
         with np.errstate(all="ignore"):  # infinities and what is made of them, which are meant
-            found = [randoms.words(value) if key else value
+            found = [randoms.key_words(value) if key else value
                      for value, key in zip(self.go(values), self.keys, strict=True)]
         given = {*map(id, values), *(id(value) for _, value in self.start)}
         return [value if key else _own(value, aval, id(value) in given) for value, (_, aval), key
@@ -219,9 +219,10 @@ class _Recorder:
         results = self._walk(closed, places)
         steps = self._asked(results)
         seconds = sum(_operation(step).cost(step.ins, step.outs, **step.params) for step in steps)
-        known, keys = tuple(map(self._known, results)), tuple(r in self.keys for r in results)
+        known, keys = tuple(map(self._required_aval, results)), tuple(r in self.keys
+                                                                      for r in results)
         used = {place for step in steps for place in step.operands} | {*results}
-        inputs = [(place, None if place in self.keys else self._known(place).dtype)
+        inputs = [(place, None if place in self.keys else self._required_aval(place).dtype)
                   if place in used else None for place in places]
         start = tuple((place, value) for place, value in self.constants.items() if place in used)
         return Tape(tuple(steps), start, len(self.avals), tuple(inputs),
@@ -230,7 +231,7 @@ class _Recorder:
     def _place(self, aval: Any) -> int:
         """A new place for such an array."""
         shape, dtype = getattr(aval, "shape", None), getattr(aval, "dtype", None)
-        if shape is not None and randoms.known(dtype):
+        if shape is not None and randoms.is_supported_key(dtype):
             self.keys.add(len(self.avals))
             dtype = randoms.KEY
         known = None
@@ -239,7 +240,7 @@ class _Recorder:
         self.avals.append(known)
         return len(self.avals) - 1
 
-    def _known(self, place: int) -> Aval:
+    def _required_aval(self, place: int) -> Aval:
         aval = self.avals[place]
         if aval is None:
             raise Untold("an array of another kind")
@@ -248,7 +249,7 @@ class _Recorder:
     def _constant(self, value: Any, aval: Any) -> int:
         place = self._place(aval)
         if place in self.keys:
-            self.constants[place] = randoms.told(value)
+            self.constants[place] = randoms.keys_to_integers(value)
         elif self.avals[place] is not None:
             self.constants[place] = np.asarray(value, aval.dtype)
         return place
@@ -288,7 +289,8 @@ class _Recorder:
         if index is not None and operands[index] in self.constants:
             params = {**params, "at": self.constants[operands[index]]}
         step = Step(name, params, tuple(operands), results,
-                    tuple(map(self._known, operands)), tuple(map(self._known, results)))
+                    tuple(map(self._required_aval, operands)),
+                    tuple(map(self._required_aval, results)))
         function, several = _bound(step), _operation(step).several  # which may refuse
         if (all(place in self.constants for place in operands) and name not in LOOPS
                 and all(aval.size <= FOLDED for aval in step.outs)):

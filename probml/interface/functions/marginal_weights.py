@@ -74,8 +74,8 @@ def met_by(fit: Fitted, inputs: Mapping[str, Any]) -> dict[str, Leaned]:
     return leaning.met
 
 
-def told(structure: Structure, inputs: Mapping[str, Any]) -> Leaning:
-    """What a run of the function sums out; nothing is compiled."""
+def find_summed_sites(structure: Structure, inputs: Mapping[str, Any]) -> Leaning:
+    """The sites that a run of the function sums out; nothing is compiled."""
     values = {site.name: jnp.zeros(site.shape, int if site.discrete else float)
               for site in structure.sites.values() if not site.factor}
     leaning = Leaning({})
@@ -84,10 +84,10 @@ def told(structure: Structure, inputs: Mapping[str, Any]) -> Leaning:
     return leaning
 
 
-def words(structure: Structure, inputs: Mapping[str, Any]) -> str:
-    """What is said of sites of alike steps that are summed out together."""
+def describe_summed_sites(structure: Structure, inputs: Mapping[str, Any]) -> str:
+    """One sentence for each set of sites that are identical steps and are summed out together."""
     out = []
-    for sites, along in told(structure, inputs).together:
+    for sites, along in find_summed_sites(structure, inputs).together:
         names = quoted(sites) if len(sites) < 4 else f"'{sites[0]}' … '{sites[-1]}'"
         how = "along their chain, by the forward algorithm" if along else "cell by cell"
         out.append(f". The {len(sites)} sites {names} form identical steps and are summed out "
@@ -159,12 +159,12 @@ def _log(model: Bound, inputs: Mapping, values: Mapping, leaning: Leaning) -> ja
 
 @functools.partial(jit, static_argnums=0)
 def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
-    def one(values):
+    def marginals_at(values):
         return jax.grad(lambda lean: _log(model, inputs, values, Leaning(lean)))(dict(zeros))
 
     if not values:
-        return one({})
-    return jax.tree.map(lambda each: each.mean(0), jax.lax.map(one, values))
+        return marginals_at({})
+    return jax.tree.map(lambda each: each.mean(0), jax.lax.map(marginals_at, values))
 
 
 @functools.partial(jit, static_argnums=(0, 1))

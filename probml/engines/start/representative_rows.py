@@ -9,9 +9,9 @@ from probml.device.load import load
 from probml.engines.engine import Problem
 
 
-def standing(problem: Problem) -> Problem:
-    """The rows that stand for all those of a source (dataset/sources/profile.py), held, each with
-    the weight of those for which it stands."""
+def use_representative_rows(problem: Problem) -> Problem:
+    """The problem on the representative rows of a source (dataset/sources/profile.py), each with
+    the total weight of the rows that it represents."""
     assert problem.data is not None and problem.rows is not None
     data = problem.data._replace(survey=None)
     own = np.ones(data.table.rows) if problem.weights is None else problem.weights

@@ -4,7 +4,7 @@ LLVM is two thirds of compiling a small program, and at its lowest level a third
 left; what it then makes runs 1 to 4 times as long. For few numbers that is nothing: a pass over
 Fisher's irises takes as long as its calls do. So a program is told by the numbers it is given,
 before it is traced, and large work is compiled at the full level as ever. Both levels do the same
-arithmetic, each operation once, and agree to rounding (tests/numerics/test_tiers.py).
+arithmetic, each operation once, and agree to rounding (tests/numerics/test_compile_effort.py).
 
 XLA's CPU backend is told not to use its fusion emitters, but where a program runs for long.
 Measured on an EM step (full covariance, 16 states): 5.1 → 2.4 s of compiling, 54 → 46 ms an
@@ -31,7 +31,7 @@ QUICK = {**FULL, LEVEL: 0}
 # entries of tables in a pass over its arguments up to which a program is small: the seconds that
 # are lost by running it at the lowest level stay below what compiling it at the full one takes
 SMALL = 2**17
-# entries up to which the steps of a program are one piece of machine code (process/pieces.py):
+# entries up to which the steps of a program are one piece of machine code (process/whole_loops.py):
 # measured on a leapfrog, a sixth of the time at ten numbers, four fifths at 2¹³, no less at 2¹⁷;
 # and bytes that XLA may count in such a loop: any
 LITTLE, PIECE = 2**14, 2**62
@@ -55,5 +55,5 @@ def work(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1, fed: int 
     """Entries of tables, about, in a pass over its arguments and over what it is fed."""
     numbers = fed + sum(getattr(leaf, "size", 1) for leaf in leaves)
     made = sum(each for each in static if type(each) is int)
-    entries = max((getattr(each, "met", 1) for each in static), default=1)
+    entries = max((getattr(each, "table_entries", 1) for each in static), default=1)
     return loops * (numbers + made) * max(entries, 1)

@@ -8,16 +8,16 @@ import pytest
 from jax.scipy.linalg import cho_solve
 
 from compilations import compiled
-from probml.dataset.sources.parts import opened
+from probml.dataset.sources.parts import open_data
 from probml.models import hidden_markov
-from probml.numerics import compiling, tiers
+from probml.numerics import compile_effort, compiling
 from probml.numerics.logs import log_sum
 
 
 class Planned:
     """A static argument that knows its work."""
 
-    met = 10
+    table_entries = 10
 
 
 ROWS = np.zeros(1000)
@@ -32,13 +32,13 @@ ROWS = np.zeros(1000)
     ([], (), 1, True),
 ])
 def test_the_numbers_their_tables_and_the_passes_choose_the_level(leaves, static, loops, small):
-    level = tiers.options(leaves, static, loops)["xla_backend_optimization_level"]
+    level = compile_effort.options(leaves, static, loops)["xla_backend_optimization_level"]
     assert level == (0 if small else 3)
 
 
 def test_moves_of_a_chain_are_its_work():
-    plan = opened(hidden_markov(k=5, d=2), {"y": np.zeros((3, 20, 2))}).plan()
-    assert plan.met == 25
+    plan = open_data(hidden_markov(k=5, d=2), {"y": np.zeros((3, 20, 2))}).plan()
+    assert plan.table_entries == 25
 
 
 def _twice(x):
@@ -47,15 +47,15 @@ def _twice(x):
 
 def test_each_size_is_compiled_once_at_its_level(monkeypatch):
     asked = []
-    own = tiers.options
-    monkeypatch.setattr(tiers, "options", lambda *args: asked.append(own(*args)) or asked[-1])
+    own = compile_effort.options
+    monkeypatch.setattr(compile_effort, "options", lambda *args: asked.append(own(*args)) or asked[-1])
     double = compiling.jit(_twice)
-    few, many = np.ones(3), np.ones(tiers.SMALL + 1)
+    few, many = np.ones(3), np.ones(compile_effort.SMALL + 1)
     with compiled() as found:
         for values in (few, many, few, many, few + 1.0):
             np.testing.assert_array_equal(double(values), 2.0 * values)
     assert len(found) == 2
-    assert asked == [tiers.QUICK, tiers.FULL, tiers.QUICK, tiers.FULL, tiers.QUICK]
+    assert asked == [compile_effort.QUICK, compile_effort.FULL, compile_effort.QUICK, compile_effort.FULL, compile_effort.QUICK]
 
 
 def _evidence(theta, x):
@@ -80,7 +80,7 @@ def _evidence(theta, x):
 def test_both_levels_agree_to_rounding_with_gradients(kind):
     """Scales from near to far, where one state takes all of a row."""
     both = {level: jax.jit(jax.value_and_grad(_evidence), compiler_options=level_options)
-            for level, level_options in (("quick", tiers.QUICK), ("full", tiers.FULL))}
+            for level, level_options in (("quick", compile_effort.QUICK), ("full", compile_effort.FULL))}
     for seed in range(40):
         rng = np.random.default_rng(seed)
         scale = 10.0 ** rng.uniform(-2, 1.5)
@@ -102,7 +102,7 @@ def test_shares_of_states_add_up_at_the_lowest_level():
     def total(log, mean, x):
         return log_sum(log - 0.5 * ((x[:, None] - mean) ** 2).sum(-1), 1).sum()
 
-    slopes = jax.jit(jax.grad(total, (0, 1)), compiler_options=tiers.QUICK)
+    slopes = jax.jit(jax.grad(total, (0, 1)), compiler_options=compile_effort.QUICK)
     for _ in range(50):
         mean, x = 3.0 * rng.normal(size=(20, 2)), 3.0 * rng.normal(size=(272, 2))
         q = np.exp(-0.5 * ((x[:, None] - mean) ** 2).sum(-1))

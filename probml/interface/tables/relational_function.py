@@ -14,7 +14,7 @@ from probml.language.language import row_scope
 from probml.language.named_rows import Nested, RowPlate
 
 
-class Tabled(Reading):
+class RelationalFunction(Reading):
     """The rows of one table, `root`, with places for the rows of others beside each.
 
     Where the function reads a site of the root by an index, `a[patient]`, it is given the row's own
@@ -44,11 +44,12 @@ class Tabled(Reading):
         """Name of another table → places beside each row, as many as the data have shown so far."""
         return {name: width for name, (_, width) in self.tables.items()}
 
-    def wide(self, places: Mapping[str, int]) -> "Tabled":
-        """The same with so many places for the rows of some tables."""
+    def with_widths(self, places: Mapping[str, int]) -> "RelationalFunction":
+        """The same function with so many places for the rows of some tables."""
         tables = {name: (key, places.get(name, width))
                   for name, (key, width) in self.tables.items()}
-        return Tabled(self.generative, self.inputs, self.root, tables, self.owners, self.params)
+        return RelationalFunction(self.generative, self.inputs, self.root, tables, self.owners,
+                                  self.params)
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:

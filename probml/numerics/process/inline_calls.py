@@ -7,7 +7,7 @@ derivative around it does all of that once more. JAX's own switch for it, `jax.d
 loops into Python's too, so that a scan would be as many copies of its body as it has steps. Here
 calls alone are meant: their compiled dispatcher is told of a switch of ours. That is not public:
 where it is not found nothing is changed (jaxpr/compat.py;
-tests/numerics/test_plain.py fails then).
+tests/numerics/test_inline_calls.py fails then).
 """
 
 import contextlib
@@ -26,14 +26,14 @@ _INSIDE = [0]
 
 @contextlib.contextmanager
 def evaluated() -> Iterator[None]:
-    """As jax.ensure_compile_time_eval, also within `plain`: numbers are computed there and then, by
+    """As jax.ensure_compile_time_eval, also within `inline_calls`: numbers are computed at once, by
     compiled functions."""
-    with plain(False), jax.ensure_compile_time_eval():
+    with inline_calls(False), jax.ensure_compile_time_eval():
         yield
 
 
 @contextlib.contextmanager
-def plain(on: bool = True) -> Iterator[None]:
+def inline_calls(on: bool = True) -> Iterator[None]:
     """Inside, calls of compiled functions in this thread are calls of the functions; or, within
     such, calls of compiled ones again. Only to be entered where all is traced."""
     found = call_switch()
@@ -60,15 +60,15 @@ def traced_once(function: Callable) -> Callable:
     a program."""
 
     @functools.wraps(function)
-    def opened(*args: Any) -> Any:
-        with plain():
+    def inlined(*args: Any) -> Any:
+        with inline_calls():
             return function(*args)
 
-    compiled = jax.jit(opened)
+    compiled = jax.jit(inlined)
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
-        with plain(False):
+        with inline_calls(False):
             return compiled(*args)
 
     return call

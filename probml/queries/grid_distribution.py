@@ -40,7 +40,7 @@ class Tabled(dist.Distribution):
         return (self.weights * away**2).sum(-1)
 
     @property
-    def _below(self):
+    def _node_cdf(self):
         """The distribution function at the nodes."""
         return jnp.cumsum(self.weights, -1) - 0.5 * self.weights
 
@@ -51,13 +51,13 @@ class Tabled(dist.Distribution):
         width = jnp.diff(edges, axis=-1)
         # a number that is seen has all its nodes in one place
         high = jnp.where(width > 0, self.weights / jnp.where(width > 0, width, 1.0), jnp.inf)
-        return jnp.log(_between(value, self.values, high, 0.0, 0.0))
+        return jnp.log(_interpolate(value, self.values, high, 0.0, 0.0))
 
     def cdf(self, value):
-        return _between(value, self.values, self._below, 0.0, 1.0)
+        return _interpolate(value, self.values, self._node_cdf, 0.0, 1.0)
 
     def icdf(self, q):
-        return _between(q, self._below, self.values, None, None)
+        return _interpolate(q, self._node_cdf, self.values, None, None)
 
     def sample(self, key, sample_shape=()):
         uniform = jax.random.uniform(key, (*sample_shape, *self.batch_shape),
@@ -65,7 +65,7 @@ class Tabled(dist.Distribution):
         return self.icdf(uniform)
 
 
-def _between(x, at, of, left, right):
-    """numpy.interp of every number with the nodes of its batch."""
+def _interpolate(x, at, of, left, right):
+    """numpy.interp, batched over the leading axes of the nodes."""
     return jnp.vectorize(lambda x, at, of: jnp.interp(x, at, of, left, right),
                          signature="(),(m),(m)->()")(jnp.asarray(x), at, of)

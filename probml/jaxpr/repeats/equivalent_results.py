@@ -29,7 +29,7 @@ from probml.jaxpr.repeats.patterns import (
 )
 
 
-class Alike:
+class EquivalentResults:
     """Results of one program that are alike.
 
     Attributes:
@@ -91,7 +91,7 @@ class Alike:
         return number(self._constants[leaf], self._avals[leaf])
 
 
-def alike(closed: ClosedJaxpr, tracked: Collection[int]) -> list[Alike]:
+def equivalent_results(closed: ClosedJaxpr, tracked: Collection[int]) -> list[EquivalentResults]:
     """The results of a program in classes of those that are alike, in order.
 
     Args:
@@ -106,4 +106,5 @@ def alike(closed: ClosedJaxpr, tracked: Collection[int]) -> list[Alike]:
     for output, place in enumerate(program.results):
         key, work = pattern(program, needed(makers, [place]), [place], digests, told)
         found.setdefault(key, {})[output] = work
-    return [Alike(program, [*works], [*works.values()], told) for works in found.values()]
+    return [EquivalentResults(program, [*works], [*works.values()], told)
+            for works in found.values()]

@@ -6,7 +6,7 @@ kilobyte it compiles whole, with all loops and branches inside; how small is an 
 map, `xla_backend_extra_options`, which jax.jit cannot be given. So the options that JAX has made
 are written out and read again with one more entry. The numbers of its fields and where JAX makes
 options are not public (jaxpr/compat.py): where they are not found loops
-stay as they were (tests/numerics/test_one_piece.py fails then).
+stay as they were (tests/numerics/test_whole_loops.py fails then).
 
 Loops with sorts, scatters or calls of LAPACK inside are left by XLA as they are. It computes the
 same either way, operation by operation.
@@ -24,7 +24,7 @@ _FIELDS = (3, 3, 500)
 
 
 @functools.cache
-def known() -> bool:
+def enable_whole_loops() -> bool:
     """Whether options may have WHOLE; from now on JAX's own compilations take it."""
     try:
         compiler, made = compat.compile_options()

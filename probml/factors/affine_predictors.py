@@ -20,8 +20,8 @@ from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment, row_log
 from probml.jaxpr.opened.backward import gradient, value_and_gradient
 from probml.jaxpr.switches import SETTING
+from probml.plan.affine_rows import entered
 from probml.plan.plan import Plan
-from probml.plan.straight import entered
 from probml.plan.strands import Columns
 from probml.structure.densities import log_density
 
@@ -44,7 +44,7 @@ def derivatives(plan: Plan, point: Callable, c: jax.Array, known: Known, rows: C
 
 def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows: Chunk,
         scale: float | jax.Array) -> Derivatives:
-    def one(varying, x, seen, weight):
+    def row_derivatives(varying, x, seen, weight):
         entering, log = _through(plan, name, point, c, known, varying, x, seen)
 
         def value(eta):
@@ -55,7 +55,7 @@ def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows
         (height, bend), (_, turn) = jax.jvp(first, (eta,), (jnp.ones_like(eta),))
         return height, bend, turn, slope
 
-    total, first, second, slope = jax.vmap(one)(
+    total, first, second, slope = jax.vmap(row_derivatives)(
         row_environment(plan, known, rows, name), rows.values[name], rows.seen.get(name),
         rows.weights)
     # apart from the product, into which XLA would fold them, for half the speed
@@ -94,7 +94,7 @@ def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, kno
     """
     (name,) = plan.rowwise
 
-    def one(varying, x, seen, weight):
+    def row_curvature(varying, x, seen, weight):
         entering, log = _through(plan, name, point, c, known, varying, x, seen)
         bent = -weight * jnp.diagonal(jax.jacfwd(gradient(
             lambda eta: jnp.where(weight > 0, log(eta), 0.0)))(entering(c).reshape(-1)))
@@ -102,8 +102,9 @@ def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, kno
         slope = gradient(lambda c: entering(c).sum())(c)
         return jnp.maximum(bent, 0.0), slope[places]
 
-    bent, slope = jax.vmap(one)(row_environment(plan, known, rows, name), rows.values[name],
-                                rows.seen.get(name), rows.weights)
+    bent, slope = jax.vmap(row_curvature)(row_environment(plan, known, rows, name),
+                                          rows.values[name],
+                                          rows.seen.get(name), rows.weights)
     # apart from the product, into which XLA would fold them, for half the speed
     across, weighed = lax.optimization_barrier((jnp.transpose(slope, (1, 2, 0)),
                                                 jnp.swapaxes(slope * bent[..., None], 0, 1)))
@@ -123,7 +124,7 @@ def weighed_hessian(plan: Plan, name: str, entering: Columns, point: Callable, c
     site, argument = plan.structure.sites[name], entering.argument
     numbers, places = np.array(entering.numbers), np.array(entering.places)
 
-    def one(varying, x, seen, q):
+    def row_hessian(varying, x, seen, q):
         def env(c):
             return {**environment(plan, point(c), known), **varying}
 
@@ -143,9 +144,9 @@ def weighed_hessian(plan: Plan, name: str, entering: Columns, point: Callable, c
         return bent, gradient(lambda c: of(c).reshape(-1)[numbers].sum())(c)
 
     hidden = name in plan.variables
-    bent, slope = jax.vmap(one)(row_environment(plan, known, rows, name),
-                                None if hidden else rows.values[name],
-                                None if hidden else rows.seen.get(name), q)
+    bent, slope = jax.vmap(row_hessian)(row_environment(plan, known, rows, name),
+                                        None if hidden else rows.values[name],
+                                        None if hidden else rows.seen.get(name), q)
     across = slope.T[places]  # (m, q, b)
     m, wide, b = across.shape
     bends = jnp.transpose(bent, (1, 0, 2))[..., None]  # (m, b, l, 1)

@@ -36,7 +36,7 @@ def packed(value: Any, arrays: Arrays, where: str, others: Others = NONE) -> Any
         if isinstance(value, own):
             return {"kind": kind, "value": pack(value, arrays)}
 
-    def each(values: Any) -> list:
+    def pack_all(values: Any) -> list:
         return [packed(item, arrays, where, others) for item in values]
 
     def array(kind: str, of: np.ndarray) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def packed(value: Any, arrays: Arrays, where: str, others: Others = NONE) -> Any
     if isinstance(value, np.dtype):
         return {"kind": "dtype", "value": value.str}
     if isinstance(value, np.ndarray) and value.dtype.hasobject:
-        return {"kind": "objects", "shape": list(value.shape), "value": each(value.ravel())}
+        return {"kind": "objects", "shape": list(value.shape), "value": pack_all(value.ravel())}
     if isinstance(value, np.ndarray | np.generic):
         return array("array" if isinstance(value, np.ndarray) else "number", np.asarray(value))
     if hasattr(value, "__jax_array__") or type(value).__module__.startswith("jax"):
@@ -62,18 +62,18 @@ def packed(value: Any, arrays: Arrays, where: str, others: Others = NONE) -> Any
                     "value": {name: packed(getattr(value, name), arrays, f"{where}.{name}", others)
                               for name in fields}}
     if kind in (list, tuple, set, frozenset, range):
-        return {"kind": kind.__name__, "value": each(value)}
+        return {"kind": kind.__name__, "value": pack_all(value)}
     if isinstance(value, Mapping):
-        return {"kind": "dict", "value": [each(item) for item in value.items()]}
+        return {"kind": "dict", "value": [pack_all(item) for item in value.items()]}
     if kind.__module__.startswith("networkx") and hasattr(value, "edges"):
         return {"kind": kind.__name__,
-                "value": [each((n, dict(d))) for n, d in value.nodes.items()],
-                "edges": [each((a, b, dict(d))) for (a, b), d in value.edges.items()]}
+                "value": [pack_all((n, dict(d))) for n, d in value.nodes.items()],
+                "edges": [pack_all((a, b, dict(d))) for (a, b), d in value.edges.items()]}
     if kind.__module__.startswith("pandas") and hasattr(value, "to_dict"):
-        index = {"index": each(value.index), "names": each(value.index.names)}
+        index = {"index": pack_all(value.index), "names": pack_all(value.index.names)}
         if value.ndim == 1:
             return {"kind": "series", "name": packed(value.name, arrays, where, others),
-                    "value": each(value.array), **index}
+                    "value": pack_all(value.array), **index}
         return {"kind": "frame", "value": packed(value.to_dict("list"), arrays, where, others),
                 **index}
     raise ModelError(f"save: {where} is a {kind.__module__}.{kind.__qualname__}, which a file of "
@@ -90,7 +90,7 @@ def unpacked(value: Any, arrays: Mapping[str, np.ndarray], others: Others = NONE
         return value
     kind, held = value["kind"], value["value"]
 
-    def each(values: Any) -> list:
+    def unpack_all(values: Any) -> list:
         return [unpacked(item, arrays, others) for item in values]
 
     if kind in others:
@@ -99,19 +99,20 @@ def unpacked(value: Any, arrays: Mapping[str, np.ndarray], others: Others = NONE
         return arrays[held] if kind == "array" else arrays[held][()]
     if kind == "objects":
         out = np.empty(len(held), object)
-        out[:] = each(held)
+        out[:] = unpack_all(held)
         return out.reshape(value["shape"])
     if kind in ("list", "tuple", "set", "frozenset"):
-        return {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[kind](each(held))
+        return {"list": list, "tuple": tuple, "set": set,
+                "frozenset": frozenset}[kind](unpack_all(held))
     if kind == "range":
-        found = each(held)
+        found = unpack_all(held)
         first, step = [*found[:1], 0][0], found[1] - found[0] if len(found) > 1 else 1
         every = range(first, first + step * len(found), step)
         if len(every) != len(found) or any(a != b for a, b in zip(every, found, strict=True)):
             raise ModelError(f"a range that is none: {found!r:.60}")
         return every
     if kind == "dict":
-        return {key: item for key, item in map(each, held)}
+        return {key: item for key, item in map(unpack_all, held)}
     if kind == "type":
         return TYPES[held]
     if kind == "dtype":
@@ -124,16 +125,16 @@ def unpacked(value: Any, arrays: Mapping[str, np.ndarray], others: Others = NONE
         import networkx
 
         graph = getattr(networkx, kind)()
-        graph.add_nodes_from(map(tuple, map(each, held)))
-        graph.add_edges_from(map(tuple, map(each, value["edges"])))
+        graph.add_nodes_from(map(tuple, map(unpack_all, held)))
+        graph.add_edges_from(map(tuple, map(unpack_all, value["edges"])))
         return graph
     if kind in ("frame", "series"):
         import pandas
 
         out = (pandas.DataFrame(unpacked(held, arrays, others)) if kind == "frame" else
-               pandas.Series(each(held), name=unpacked(value["name"], arrays, others)))
+               pandas.Series(unpack_all(held), name=unpacked(value["name"], arrays, others)))
         if "index" in value:  # files of earlier versions have none
-            index, names = each(value["index"]), each(value["names"])
+            index, names = unpack_all(value["index"]), unpack_all(value["names"])
             out.index = (pandas.MultiIndex.from_tuples(index, names=names) if len(names) > 1
                          else pandas.Index(index, name=names[0]))
         return out

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from probml.dataset import arrays, kinds
-from probml.interface.functions.given.held import Ragged
+from probml.interface.functions.given.given_arrays import Ragged
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import Survey
 from probml.language.language import Bound
@@ -39,5 +39,6 @@ def bound(model: Bound, reading: Reading, values: Mapping[str, Any],
 
 def traced(model: Bound, data: Mapping[str, Any]) -> Structure:
     raws = {name: arrays.as_raw(f"the input '{name}'", data[name], True) for name in model.inputs}
-    return kinds.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
-                                           for name, raw in raws.items()})
+    return kinds.structure_for_inputs(model, raws, {},
+                                      {name: (raw.values.shape[1:], raw.values.dtype.kind)
+                                       for name, raw in raws.items()})

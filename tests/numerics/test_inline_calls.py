@@ -8,7 +8,7 @@ import numpy as np
 
 from probml.jaxpr.program import equations
 from probml.numerics.compiling import jit
-from probml.numerics.process.plain import evaluated, plain, traced_once
+from probml.numerics.process.inline_calls import evaluated, inline_calls, traced_once
 
 X = np.arange(6.0).reshape(2, 3)
 
@@ -25,7 +25,7 @@ def names(function, *args):
 
 
 def plainly(*args):
-    with plain():
+    with inline_calls():
         return function(*args)
 
 
@@ -51,7 +51,7 @@ def test_outside_and_in_other_threads_calls_are_compiled():
             counted(X)
 
     def inside(x):
-        with plain():
+        with inline_calls():
             thread = threading.Thread(target=ask)
             thread.start()
             thread.join()
@@ -70,7 +70,7 @@ def test_numbers_may_be_computed_within_a_trace():
         return x * scale
 
     def plainly(x):
-        with plain():
+        with inline_calls():
             return inside(x)
 
     np.testing.assert_array_equal(jax.jit(plainly)(X), 2 * X)
@@ -94,7 +94,7 @@ def test_what_is_traced_once_is_an_equation_of_calls_that_have_none():
         return jnp.where(x > 1, x, 0.0)
 
     def whole(x):
-        with plain():
+        with inline_calls():
             own = traced_once(part)
             return jax.lax.fori_loop(0, 3, lambda _, s: own(s), own(x + 1.0))
 

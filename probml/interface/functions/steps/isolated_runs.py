@@ -9,8 +9,8 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.loops import summed_out
+from probml.interface.functions.marginal_weights import Leaning
 from probml.interface.functions.survey import prepared
 
 
@@ -62,9 +62,9 @@ class Keep(Messenger):
             self.values[msg["name"]] = msg["value"]
 
 
-def alone(call: Callable[[], Any], given: Mapping[str, Any], values: Mapping[str, Any],
-          leaning: Leaning | None = None) -> dict:
-    """The messages of a run that nobody outside hears of.
+def trace_isolated(call: Callable[[], Any], given: Mapping[str, Any], values: Mapping[str, Any],
+                   leaning: Leaning | None = None) -> dict:
+    """The sites of a run that no handler outside records.
 
     Args:
         given: values of sites that are data; values: of others.

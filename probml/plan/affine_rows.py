@@ -16,9 +16,10 @@ def entered(plan: Plan, name: str) -> tuple[str, ...]:
 
 
 @memo(512)
-def straight(plan: Plan) -> bool:
-    """Whether the free parameters do so in every row-wise site, and nothing is hidden in rows."""
-    if (plan.variables or plan.torn or plan.latents or plan.groupings or plan.carried
+def is_affine_in_rows(plan: Plan) -> bool:
+    """Whether every row-wise site depends on the free parameters through one affine number, and
+    nothing is hidden in rows."""
+    if (plan.variables or plan.partially_observed or plan.latents or plan.groupings or plan.carried
         or plan.steps):
         return False
     sites = plan.structure.sites

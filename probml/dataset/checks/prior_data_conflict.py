@@ -76,7 +76,7 @@ def refuse_points(plan: Plan) -> None:
     """
     structure = plan.structure
     for name in plan.free:
-        found = _stated(structure, name)
+        found = _constant_prior_moments(structure, name)
         if found is None or bool((found[1] > 0).all()) or np.isnan(found[1]).any():
             continue
         given = {key: float(np.ravel(value)[0]) for key, value in found[2].items()}
@@ -105,8 +105,9 @@ def warn(data: Data, plan: Plan) -> None:
                           and bool(plan.latents))
                 known = (parameter not in plan.free or parameter in said
                          or not (beside or use.level is Level.MOVED))
-                text = None if known else _judge(structure, site, parameter, use, role, column,
-                                                 BESIDE if beside else FAR)
+                text = None if known else _prior_data_conflict(structure, site, parameter, use,
+                                                               role, column,
+                                                               BESIDE if beside else FAR)
                 if text is not None and (not beside or _added(structure, name, parameter)):
                     text += (", or the latent variables of the rows explain the values that the "
                              "prior rules out" * beside)
@@ -121,34 +122,20 @@ def _located(site: Site) -> bool:
     return bool(family.scatter) and family.scaling and "loc" in family.argument_event
 
 
-def _judge(structure: Structure, site: Site, parameter: str, use: Use, role: str,
-           column: Measured, far: float) -> str | None:
-    """What to say of a parameter whose prior is so many of its spreads away, or None."""
+def _prior_data_conflict(structure: Structure, site: Site, parameter: str, use: Use, role: str,
+                         column: Measured, far: float) -> str | None:
+    """The warning that a prior and the data conflict, or None."""
     found = _moments(structure, parameter)
     if found is None or any(step not in _BACK for step, _ in use.coordinate):
         return None
     mean, deviation = found
-    name, centre, spread = column
+    _, centre, spread = column
     if role == "location":
         if use.coordinate:
             return None
-        value, away = centre, np.abs(_less(centre, mean))
-        away = np.where(away > spread, away, 0.0)
-        if any(structure.sites[p].states in structure.sites[parameter].shape
-               for p in _discrete(structure, site)):
-            # the locations of several states have to reach all of it
-            away = np.maximum(away, spread)
+        value, away = centre, _distance_of_location(structure, site, parameter, column, mean)
     else:
-        value = np.where(spread > 0, spread, np.nan)
-        with np.errstate(all="ignore"):
-            for step, number in reversed(use.coordinate):
-                value = _BACK[step](value, number)
-            away = _less(value, mean)
-        if site.inputs or site.parents != tuple(p for p in site.parents
-                                                if not structure.sites[p].rows):
-            # what else explains the spread?
-            away = np.where(_less(value, mean) > 0, away, 0.0) if _falls(use) else 0.0 * away
-        away = np.abs(away)
+        value, away = _distance_of_scale(structure, site, use, column, mean)
     with np.errstate(all="ignore"):
         away = np.nan_to_num(np.broadcast_to(
             away, np.broadcast_shapes(np.shape(away), centre.shape)
@@ -165,24 +152,55 @@ def _judge(structure: Structure, site: Site, parameter: str, use: Use, role: str
     lies, wide, reached = (float(np.ravel(part)[j % np.size(part)])
                            for part in (centre, spread, value))
     middle, reach = (float(np.ravel(part)[0]) for part in (mean, deviation))
-    if role == "location":
-        reaching = 10 * wide or abs(lies) or 1.0  # of a column that is constant
-        instead = f"centre it at the data, such as dist.Normal({lies:.3g}, {reaching:.2g})"
-    elif use.coordinate:
-        instead = (f"widen it to cover {reached:.3g}, the value for a standard deviation of "
-                   f"{wide:.2g}")
-    else:
-        instead = (f"widen it to cover their standard deviation, such as "
-                   f"dist.LogNormal({math.log(max(wide, 1e-300)):.3g}, 1)")
-    units = f"({name} - {lies:.3g}) / {wide:.2g}" if wide else f"{name} - {lies:.3g}"
-    whose = f"'{name}'" + (f"[{j}]" if centre.size > 1 else "")
+    units = f"({column.name} - {lies:.3g}) / {wide:.2g}" if wide else f"{column.name} - {lies:.3g}"
+    whose = f"'{column.name}'" + (f"[{j}]" if centre.size > 1 else "")
     return (
         f"the prior of '{parameter}', {structure.sites[parameter].kind} with centre {middle:.3g} "
         f"and scale {reach:.2g}, is {away.max():.2g} of its standard deviations away from the "
         f"data: {whose}, of which it is the {role}, has centre {lies:.6g} and standard deviation "
         f"{wide:.2g}. The prior is used as written and biases the estimate: measure the data in "
-        f"other units, {units}, or {instead}"
+        f"other units, {units}, or {_better_prior(role, use, lies, wide, reached)}"
     )
+
+
+def _distance_of_location(structure: Structure, site: Site, parameter: str, column: Measured,
+                          mean: np.ndarray) -> np.ndarray:
+    """How far a column's centre is from the mean of the prior of its location; 0 within a standard
+    deviation of the column."""
+    away = np.abs(_less(column.centre, mean))
+    away = np.where(away > column.spread, away, 0.0)
+    if any(structure.sites[p].states in structure.sites[parameter].shape
+           for p in _discrete(structure, site)):
+        # the locations of several states have to reach all of it
+        return np.maximum(away, column.spread)
+    return away
+
+
+def _distance_of_scale(structure: Structure, site: Site, use: Use, column: Measured,
+                       mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The value of a scale parameter for a column's standard deviation, and how far it is from the
+    prior's mean."""
+    value = np.where(column.spread > 0, column.spread, np.nan)
+    with np.errstate(all="ignore"):
+        for step, number in reversed(use.coordinate):
+            value = _BACK[step](value, number)
+        away = _less(value, mean)
+    if site.inputs or site.parents != tuple(p for p in site.parents
+                                            if not structure.sites[p].rows):
+        # what else explains the spread?
+        away = np.where(_less(value, mean) > 0, away, 0.0) if _falls(use) else 0.0 * away
+    return value, np.abs(away)
+
+
+def _better_prior(role: str, use: Use, centre: float, spread: float, value: float) -> str:
+    """A prior that agrees with the data, as a remedy."""
+    if role == "location":
+        reaching = 10 * spread or abs(centre) or 1.0  # of a column that is constant
+        return f"centre it at the data, such as dist.Normal({centre:.3g}, {reaching:.2g})"
+    if use.coordinate:
+        return f"widen it to cover {value:.3g}, the value for a standard deviation of {spread:.2g}"
+    return (f"widen it to cover their standard deviation, such as "
+            f"dist.LogNormal({math.log(max(spread, 1e-300)):.3g}, 1)")
 
 
 def _added(structure: Structure, name: str, parameter: str) -> bool:
@@ -226,7 +244,7 @@ def _less(value: np.ndarray, mean: np.ndarray) -> np.ndarray:
 
 def _moments(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray] | None:
     """Mean and standard deviation of a prior that states them."""
-    found = _stated(structure, name)
+    found = _constant_prior_moments(structure, name)
     if found is None:
         return None
     mean, deviation, _ = found
@@ -234,8 +252,9 @@ def _moments(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray] |
             and (deviation > 0).all() else None)
 
 
-def _stated(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray, dict] | None:
-    """Mean, standard deviation and arguments of a prior whose arguments depend on nothing."""
+def _constant_prior_moments(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray,
+                                                                      dict] | None:
+    """Mean, standard deviation and arguments of a prior whose arguments are constants."""
     site, (program, takes) = structure.sites[name], structure.programs[name]
     if site.kind not in MOMENTS or takes or len(program.jaxpr.eqns) > SHORT:
         return None

@@ -50,8 +50,8 @@ def at(plan: Plan, rows: Resident, u: jax.Array) -> Resident:
     return Resident(rows.stacked._replace(carried=out))
 
 
-def moved(rows: Resident) -> bool:
-    """Whether the rows have coordinates; else the values in them stand as they are."""
+def has_coordinates(rows: Resident) -> bool:
+    """Whether the rows' latent numbers are given by coordinates; else they have fixed values."""
     return any(one.u is not None for one in rows.stacked.carried.values())
 
 
@@ -70,14 +70,14 @@ def enter(plan: Plan, params: Mapping, known: Known, rows: Chunk,
         plain = site.domain.fixed and any(p in plan.variables or p in plan.hidden
                                           for p in site.parents)
 
-        def one(varying, u, x, seen, name=name, site=site, plain=plain):
+        def enter_row(varying, u, x, seen, name=name, site=site, plain=plain):
             value, volume = coordinates.enter(plan.structure, name, {**fixed, **varying}, u, x,
                                               seen, plain)
             return site.collect(value, 1)[0], volume
 
         u, seen = own[name], ~rows.carried[name].free
-        values, volumes = jax.vmap(one)(row_environment(plan, known, rows, name), u,
-                                        cells(site, rows.values[name]), cells(site, seen))
+        values, volumes = jax.vmap(enter_row)(row_environment(plan, known, rows, name), u,
+                                              cells(site, rows.values[name]), cells(site, seen))
         idle = (-0.5 * u**2 - 0.5 * LOG_TWO_PI).reshape(len(u), -1).sum(1)
         total += jnp.where(live, volumes, idle).sum()
         rows = rows.revalued({name: values})
@@ -96,8 +96,8 @@ def values(plan: Plan, params: Mapping, known: Known, rows: Resident,
            u: jax.Array) -> dict[str, jax.Array]:
     """The values of the carried sites at a vector of their coordinates, (chunks, b, *cells)."""
 
-    def one(chunk):
+    def chunk_values(chunk):
         found, _ = enter(plan, params, known, chunk, own(chunk))
         return {name: found.values[name] for name in plan.carried}
 
-    return at(plan, rows, u).map(one)
+    return at(plan, rows, u).map(chunk_values)

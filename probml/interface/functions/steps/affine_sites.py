@@ -25,14 +25,14 @@ class Bent(ModelError):
     """Steps that are not linear and Gaussian, whatever of their arguments is known."""
 
 
-def straight(use: levels.Use) -> bool:
-    """Whether a result is affine in an input, as it is."""
+def is_affine(use: levels.Use) -> bool:
+    """Whether a result is affine in an input that is used untransformed."""
     return use.level <= Level.AFFINE and all(step in PLAIN for step, _ in use.coordinate)
 
 
-def bent(closed: Any, inputs: Collection[int]) -> set[int]:
-    """The results on whose way from some inputs a power stands, which levels.py reads on the
-    positive half line alone."""
+def results_with_powers(closed: Any, inputs: Collection[int]) -> set[int]:
+    """The results that some inputs reach through a power, which levels.py judges on the positive
+    half line alone."""
     near, raised = {closed.jaxpr.invars[i] for i in inputs}, set()
     for eqn in closed.jaxpr.eqns:
         own = [atom for atom in eqn.invars if not isinstance(atom, Literal) and atom in near]
@@ -47,8 +47,8 @@ def bent(closed: Any, inputs: Collection[int]) -> set[int]:
             if not isinstance(atom, Literal) and atom in raised}
 
 
-def told(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:
-    """What a message of a run says of its site: (kind, value)."""
+def site_records(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:
+    """The records that a site leaves in a run: (kind, value)."""
     if site["type"] == "deterministic":
         return [("computed", jnp.asarray(site["value"]))]
     if site["type"] != "sample":

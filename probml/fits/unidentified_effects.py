@@ -29,9 +29,10 @@ LOADED = 0.05  # share of a direction from which a number is named
 FEW = 10  # numbers, by fewer of which a spread is told to worse than a quarter: 1 / √(2 (n − 1))
 
 
-def lone(plan: Plan, data: Data, found: Posterior, weighed: bool) -> Finding | None:
-    """A finding where no member of the one grouping has more than one row, all of them equally
-    informative: then the likelihood depends on the sum of both variances alone.
+def find_single_row_groups(plan: Plan, data: Data, found: Posterior,
+                           weighed: bool) -> Finding | None:
+    """A finding where no group has more than one row and all rows are equally informative: the
+    likelihood then depends on the sum of both variances alone.
 
     Args:
         found: the effects given the rows. weighed: rows count otherwise than once.
@@ -65,9 +66,9 @@ def lone(plan: Plan, data: Data, found: Posterior, weighed: bool) -> Finding | N
                       others=quoted(noise), effects=quoted(grouping.names[:1]))
 
 
-def roughly(plan: Plan) -> tuple[Finding, ...]:
-    """A finding for each standard deviation that few effects determine: the effects' own standard
-    errors, given its estimate, leave out that it is uncertain."""
+def find_few_groups(plan: Plan) -> tuple[Finding, ...]:
+    """A finding for each standard deviation that is estimated from few effects: standard errors of
+    the effects given its estimate leave out its uncertainty."""
     sites, own = plan.structure.sites, {width.name for width in spreads(plan)}
     whole, found = decide.make(plan.structure, plan.pattern, plan.given), {}
     for tie in hierarchy.ties(whole):
@@ -99,8 +100,9 @@ def singular(plan: Plan, found: Posterior, params: Mapping, known: Known,
         return ()
     point = {name: found.moments.mean[name] for name in plan.effects}
     point = {name: np.nan_to_num(np.asarray(value)) for name, value in point.items()}
-    told = jax.device_get(_told(plan, placed_all({n: params[n] for n in plan.free}), known, rows,
-                                placed_all(point)))
+    told = jax.device_get(_effect_information(plan, placed_all({n: params[n] for n in plan.free}),
+                                              known, rows,
+                                              placed_all(point)))
     parts, out, begin = [(first, np.asarray(told.block, float).sum(0))], [], 0
     for grouping in others:
         own = np.asarray(told.rest, float)[begin : begin + grouping.size,
@@ -193,7 +195,7 @@ def _together(matrix: np.ndarray, names: list[str], least: float) -> str | None:
 
 
 @functools.partial(jit, static_argnums=0)
-def _told(plan: Plan, params: Mapping, known: Known, rows: Rows,
-          point: Mapping[str, jax.Array]) -> Information:
+def _effect_information(plan: Plan, params: Mapping, known: Known, rows: Rows,
+                        point: Mapping[str, jax.Array]) -> Information:
     found = rows.total(lambda chunk: messages.information(plan, params, known, chunk, point))
     return jax.tree.map(jnp.nan_to_num, found)
