@@ -1,10 +1,10 @@
 """Variable elimination on the host, for questions whose sums take less than a program takes to
 compile.
 
-The same sums as elimination.py, of NumPy arrays in log space: nothing is traced or compiled. What is
-observed is taken out of the tables first, so that the sums are those of this question alone. Where
-all tables together would be too large to be held, a variable is put at each of its states in turn
-(`marginals`): the same sums in less memory.
+The same sums as elimination.py, of NumPy arrays in log space: nothing is traced or compiled. What
+is observed is taken out of the tables first, so that the sums are those of this question alone.
+Where all tables together would be too large to be held, a variable is put at each of its states in
+turn (`marginals`): the same sums in less memory.
 
 Source: Dechter 1999 (bucket elimination, backwards for all marginals); Pearl 1986 (cutset
     conditioning).

@@ -1,9 +1,9 @@
 """Small questions about states, answered on the host: the factors by one small program, which no
 question changes; their sums by NumPy, of no more than the question needs.
 
-What neither is asked nor has evidence, nor is an ancestor of what is or has, sums to one and is left
-out (barren nodes, Shachter 1986); what is observed is taken out of the tables, which separates what
-it d-separates.
+What is not asked, has no evidence and is no ancestor of such a site sums to one and is left out
+(barren nodes, Shachter 1986); what is observed is taken out of the tables, which separates what it
+d-separates.
 """
 
 import functools
@@ -29,6 +29,7 @@ Asked = Sequence[tuple[str, str | tuple[str, ...]]]
 ENTRIES = 2**21  # of all tables, up to which the sums take less than a small program to compile
 LARGE = 2**27  # the same of a program of many names or large tables
 MOST = 2**31  # entries that are summed where no program can be: some minutes
+LONG = 2.0  # seconds that NumPy may take for the tables of a large network
 FEW = 64  # rows that have their own patterns of evidence
 QUESTIONS = 8  # each has its own sums; a program answers any number together
 
@@ -42,9 +43,12 @@ class _Named:
     names: tuple[str, ...]
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
-def _graph(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[_Named]:
+def _factors(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[_Named]:
     return [_Named(f.log, f.names) for f in parts_of(plan, belief, known, rows.first).rows]
+
+
+_small = jit(_factors, static_argnums=0, seldom=ASKED)
+_large = jit(_factors, static_argnums=0, seldom=LONG)  # 1,000 tables compile for half a minute
 
 
 def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
@@ -73,7 +77,7 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
         scopes.append(scope)
     chunk = rows.first
     factors = [host.Table(np.asarray(f.log, float)[:count], f.names)
-               for f in jax.device_get(_graph(plan, belief, known, rows))]
+               for f in jax.device_get((_large if heavy else _small)(plan, belief, known, rows))]
     if not set().union(*(factor.names for factor in factors)) <= set(plan.order):
         return None
     needed = _relevant(plan, _with_evidence(plan, known, chunk, count), scopes)
