@@ -103,7 +103,7 @@ def remainder(factors: Sequence[Table], order: Sequence[str], keep: tuple[str, .
         bucket = [factor for factor in pool if name in factor.names]
         if bucket:
             scope = tuple(dict.fromkeys(n for f in bucket for n in f.names if n != name))
-            log = _summed(_product(bucket, (*scope, name)))
+            log, _ = _summed(_product(bucket, (*scope, name)))
             pool = [factor for factor in pool if name not in factor.names] + [Table(log, scope)]
     log = _product(pool, keep)
     return np.broadcast_to(log, (len(log), *(states[n] for n in keep)))
@@ -173,10 +173,11 @@ def _marginals(factors: Sequence[Table], order: Sequence[str],
             stack += [min(scopes[name], key=turn.__getitem__)] if scopes[name] else []
     kept: dict[str, np.ndarray] = {}
     for i, name in enumerate(order):
-        total = _product(piles[i], (*scopes[name], name))
-        log = _summed(total)
+        table = _product(piles[i], (*scopes[name], name))
+        log, mass = _summed(table)
         if name in back:
-            kept[name] = np.exp(total - np.where(np.isfinite(log), log, 0.0)[..., None])
+            table /= np.where(mass > 0, mass, 1.0)[..., None]
+            kept[name] = table
         piles[i] = []
         file(Table(log, scopes[name]))
     for name in (n for n in reversed(order) if n in back):
@@ -186,8 +187,11 @@ def _marginals(factors: Sequence[Table], order: Sequence[str],
             scope = (*scopes[above], above)
             whole = kept[above].sum(tuple(1 + i for i, n in enumerate(scope) if n not in others))
             left = [n for n in scope if n in others]
-            kept[name] = kept[name] * whole.transpose(
-                0, *(1 + left.index(n) for n in others))[..., None]
+            whole = whole.transpose(0, *(1 + left.index(n) for n in others))[..., None]
+            if len(whole) <= len(kept[name]):
+                kept[name] *= whole
+            else:
+                kept[name] = kept[name] * whole
     evidence = _product(piles[-1], ())
     return evidence, {name: kept[name].sum(tuple(range(1, kept[name].ndim - 1)))
                       for name in wanted}
@@ -239,12 +243,15 @@ def _at(factor: Table, states: Mapping[str, np.ndarray], index: np.ndarray) -> T
     return Table(log, tuple(names))
 
 
-def _summed(total: np.ndarray) -> np.ndarray:
-    """log Σ over the last axis."""
+def _summed(total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log Σ over the last axis, and what is left in place of `total`, its exponentials over the
+    largest of each sum, added up."""
     top = total.max(-1, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)
+    total -= top
+    mass = np.exp(total, out=total).sum(-1)
     with np.errstate(divide="ignore"):
-        return np.log(np.exp(total - top).sum(-1)) + top[..., 0]
+        return np.log(mass) + top[..., 0], mass
 
 
 def _product(factors: Sequence[Table], scope: tuple[str, ...]) -> np.ndarray:
@@ -255,5 +262,9 @@ def _product(factors: Sequence[Table], scope: tuple[str, ...]) -> np.ndarray:
         shape = [1] * len(scope)
         for i in order:
             shape[scope.index(names[i])] = log.shape[1 + i]
-        total = total + log.transpose(0, *(1 + i for i in order)).reshape(len(log), *shape)
+        log = log.transpose(0, *(1 + i for i in order)).reshape(len(log), *shape)
+        if np.broadcast_shapes(total.shape, log.shape) == total.shape:
+            total += log
+        else:
+            total = total + log
     return total
