@@ -39,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env links demo test test-all test-versions fuzz faults kills hostile misuse certificates nightly times lint bench notebooks gallery docs dist lock clean
+.PHONY: help env links demo test test-all test-versions fuzz faults kills hostile misuse certificates nightly times lint bench notebooks gallery house docs dist lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -128,6 +128,9 @@ notebooks: env  ## execute every notebook in place
 
 gallery: env  ## draw the pictures of docs/gallery.md and docs/tasks/ anew
 	@$(BIN)/python tests/gallery.py
+
+house: env  ## draw which room imports which (docs/pictures/house.png)
+	@$(BIN)/python tests/house.py
 
 docs: env links  ## build the documentation site into out/site (needs the extra docs, which the lock leaves out)
 	@$(BIN)/python $(PIP) install -q "mkdocs-material>=9.5" "mkdocstrings[python]>=0.29" "latex2mathml>=3.77"

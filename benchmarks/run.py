@@ -14,7 +14,8 @@ start to the answer, in seconds of processor.
 `unseen_numbers` is what integrals over unseen numbers take, in some minutes of a quiet machine.
 `stream` passes over a folder of Parquet, beside reading alone and rows in memory; `workers` do so side by side.
 `cliffs` is a table of its own: where memory could end or a user would wait, each in a process with
-limits. `many` is the table of many rows; `--only chain` takes those of its rows that have the word.
+limits. `gpu` does the same work on CPU and GPU, where there is one, together with a step written by
+hand. `many` is the table of many rows; `--only chain` takes those of its rows that have the word.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from discriminative_cases import CASES as DISCRIMINATIVE
 from first_answers import CASES as ANSWERS
 from first_cases import CASES as PROCESSES
 from first_table import CASES as FIRST
+from gpu_cases import CASES as GPUS
 from kalman_cases import CASES as KALMAN
 from latent_cases import CASES as LATENTS
 from many_cases import CASES as MANY
@@ -50,11 +52,11 @@ FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULT
           "first_answers.py": ANSWERS, "first_cases.py": PROCESSES, "first_table.py": FIRST,
           "kalman_cases.py": KALMAN, "latent_cases.py": LATENTS, "mixed_cases.py": MIXED,
           "stream_cases.py": STREAMS, "variational_cases.py": VARIATIONAL,
-          "unseen_cases.py": UNSEEN, "worker_cases.py": WORKERS, "many_cases.py": MANY,
-          "cliff_cases.py": CLIFFS}
+          "unseen_cases.py": UNSEEN, "gpu_cases.py": GPUS, "worker_cases.py": WORKERS,
+          "many_cases.py": MANY, "cliff_cases.py": CLIFFS}
 CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values()
          for case in cases}
-PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", "kalman", *CHAINS), ("float64", "float32"))
+PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", "kalman", "gpu", *CHAINS), ("float64", "float32"))
 ALONE = {"first_answers.py": ("float32",)}  # files with precisions of their own
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false",
                "SCIPY_ARRAY_API": "1"}

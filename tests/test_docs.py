@@ -65,6 +65,17 @@ def test_a_task_has_its_parts_and_its_picture(page):
     assert pictures == [f"pictures/{page.stem}.png"] and (page.parent / pictures[0]).stat().st_size
 
 
+@pytest.mark.parametrize("page", [DOCS.parent / "CONTRIBUTING.md", DOCS / "organisation.md",
+                                  DOCS / "how_to" / "extend.md"], ids=lambda page: page.stem)
+def test_files_that_are_named_are_there(page):
+    named = re.findall(r"`((?:\w+/)*\w+(?:/|\.py|\.md|\.txt))`", page.read_text(encoding="utf-8"))
+    there = "".join(f"/{path.relative_to(DOCS.parent)}\n" for folder in ("probml", "models", "docs", "tests")
+                    for path in (DOCS.parent / folder).rglob("*") if path.name != "__pycache__")
+    assert named
+    assert [name for name in named if f"/{name.strip('/')}\n" not in there + "/CHANGELOG.md\n"
+            and not (DOCS.parent / name).exists()] == []
+
+
 def test_there_are_twelve_tasks():
     assert len(TASKS) == 12
     listed = (DOCS / "tasks" / "index.md").read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -441,15 +441,16 @@ def check_batch(engine: Engine, problem: Problem) -> None:
 
 def check_settings(engine: Any, positive: Sequence[str] = (),
                    nonnegative: Sequence[str] = ()) -> None:
-    """Refuse settings out of range, naming engine, setting, expected and got."""
+    """Refuse settings out of range, naming engine, setting, expected and got: of fields that are
+    annotated as floats any finite numbers, of others integers."""
+    floats = {each.name for each in fields(engine) if "float" in str(each.type)}
     for name in (*positive, *nonnegative):
-        value = getattr(engine, name)
+        value, above = getattr(engine, name), name in positive
         if value is None:
             continue
-        whole = name != "tolerance"
-        low = 1 if name in positive else 0
         if (isinstance(value, bool) or not isinstance(value, int | float | np.number)
-            or not low <= value < math.inf or (whole and value != int(value))):
-            kind = "a whole number" if whole else "a number"
-            raise ModelError(f"{type(engine).__name__}({name}={value!r}): expected {kind} of at "
-                             f"least {low}")
+            or not 0 <= value < math.inf or value == 0 and above
+            or name not in floats and value != int(value)):
+            kind = ("an integer of at least 1" if above else "an integer of at least 0") if (
+                name not in floats) else "a number above 0" if above else "a number of at least 0"
+            raise ModelError(f"{type(engine).__name__}({name}={value!r}): expected {kind}")

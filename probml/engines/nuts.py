@@ -128,12 +128,8 @@ class NUTS(Engine):
     squares: ClassVar = True
 
     def __post_init__(self):
-        check_settings(self, positive=("draws", "chains", "max_tree_depth"),
+        check_settings(self, positive=("draws", "chains", "max_tree_depth", "seconds"),
                        nonnegative=("warmup", "retries"))
-        if self.seconds is not None and not (isinstance(self.seconds, int | float)
-                                             and self.seconds > 0 and self.seconds is not True):
-            raise ModelError(f"NUTS(seconds={self.seconds!r}): expected a number of seconds above "
-                             f"0, or None")
         if not (isinstance(self.target_accept, int | float) and 0 < self.target_accept < 1):
             raise ModelError(f"NUTS(target_accept={self.target_accept!r}): expected a probability "
                              f"between 0 and 1, such as 0.9")

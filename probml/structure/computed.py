@@ -18,6 +18,12 @@ def at(structure: Structure, env: Mapping[str, jax.Array]) -> dict[str, jax.Arra
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
+def identified_at(structure: Structure, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """What the model declares to be identified (`model.identifies`), at one value of the sites."""
+    return structure.model.identified_by(env)
+
+
+@functools.partial(jit, static_argnums=0, seldom=ASKED)
 def at_each(structure: Structure, draws: Mapping[str, jax.Array],
             fixed: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """The same at every draw, (draws, ...), with some sites at one value for all."""

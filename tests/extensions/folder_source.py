@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from probml.dataset.source import Source
+from probml.extend import Source
 
 
 @dataclass

@@ -11,10 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from probml.latents.grouping import register
-from probml.latents.latent import Group, Seen
-from probml.latents.quadrature import Nodes, Quadrature, joint_density, where_seen
-from probml.structure.structure import Structure
+from probml.extend import (
+    Group,
+    Nodes,
+    Quadrature,
+    Seen,
+    Structure,
+    joint_density,
+    register_latent,
+    where_seen,
+)
 
 
 class Mean(Quadrature):
@@ -66,4 +72,4 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
     return dist.InverseGamma(a, b)
 
 
-register(Mean())
+register_latent(Mean())

@@ -1,6 +1,8 @@
 """A source of rows of a user's own, folder_source.py: fitted and asked as the same rows in memory,
 a chunk or two at a time."""
 
+from contextlib import nullcontext
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -338,6 +340,27 @@ def test_a_source_that_grows_between_passes_is_refused(tmp_path):
     stored(tmp_path, table, CUTS)
     with pytest.raises(DataError, match="has changed since .* after its last batch.*'part9.npz'"):
         logistic().fit(Growing(tmp_path), probml.MAP())
+
+
+def test_a_source_whose_values_change_between_passes_is_refused():
+    """As of a function that augments or draws its rows anew at every call."""
+    table, random = rows_of("logistic"), np.random.default_rng(0)
+    drawn = next(name for name, values in table.items() if values.dtype.kind == "f")
+
+    def batches(noise):
+        for part in np.array_split(np.arange(len(table[drawn])), 4):
+            rows = {name: values[part] for name, values in table.items()}
+            yield rows | {drawn: rows[drawn] + random.normal(0, noise, rows[drawn].shape)}
+
+    changed = "values of the source have changed between two passes"
+    with pytest.raises(DataError, match=f"{changed} .all batches together"):
+        logistic().fit(lambda: batches(1e-3), probml.SVI(batch_rows=8, steps=40))
+    for noise in (0.0, 1e-3):
+        reader = Reader(opened(logistic(), lambda noise=noise: batches(noise)))
+        list(reader.pieces())
+        refused = pytest.raises(DataError, match=f"{changed} .batch 'batch 0'")
+        with refused if noise else nullcontext():
+            list(reader.pieces())
 
 
 def test_a_label_that_the_first_look_has_not_met_is_refused_where_it_comes_later():

@@ -20,26 +20,38 @@ from numpyro import plate, sample
 from scipy.special import digamma, gammaln
 
 import probml
-from probml.device.rows import Known, Rows
-from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
-from probml.engines.progress import Progress, Turn, iterate
-from probml.engines.start.start import check_distinct, starts
-from probml.errors import Refusal
-from probml.evidence.passes import expect
-from probml.factors.naturals import naturals
-from probml.factors.prior import log_prior
-from probml.families.form import Form
-from probml.families.forms.dirichlet import DIRICHLET
-from probml.families.forms.gaussian import GAUSSIAN
-from probml.families.forms.inverse_gamma import INVERSE_GAMMA
-from probml.families.links import backward
-from probml.numerics.compiling import jit
-from probml.plan.blocks import Block, blocks, users
-from probml.plan.plan import Plan
-from probml.posteriors.closed import Closed
-from probml.posteriors.conjugate import Marginals
-from probml.updates.objective import Objective
-from probml.updates.updates import read
+from probml.extend import (
+    DIRICHLET,
+    GAUSSIAN,
+    INVERSE_GAMMA,
+    Block,
+    Closed,
+    Engine,
+    Form,
+    Known,
+    Marginals,
+    Objective,
+    Outcome,
+    Plan,
+    Problem,
+    Progress,
+    Refusal,
+    Rows,
+    Status,
+    Turn,
+    backward,
+    blocks,
+    check_distinct,
+    check_settings,
+    expect,
+    iterate,
+    jit,
+    log_prior,
+    naturals,
+    read,
+    starts,
+    users,
+)
 
 BLOCK = 25  # iterations a device call
 

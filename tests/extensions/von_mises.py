@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import i0e, i1e
 
-from probml.families import Entry, Form, Likelihood, Prior, domains, log_linear, register
+from probml.extend import Entry, Form, Likelihood, Prior, domains, log_linear, register_family
 
 
 def log_i0(z: jax.Array) -> jax.Array:
@@ -109,4 +109,4 @@ class VonMises(Likelihood):
         return log_linear.masked(log, seen)
 
 
-register(Entry((dist.VonMises,), VonMises(), VonMisesPrior()))
+register_family(Entry((dist.VonMises,), VonMises(), VonMisesPrior()))

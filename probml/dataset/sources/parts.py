@@ -150,6 +150,7 @@ class Reader:
         self.data, self.survey, self.profile = data, data.survey, data.survey.profile
         self.means = self.profile.means
         self._known: dict[int | None, dict[str, tables.Expected]] = {}
+        self._sums: dict[str, int] = {}  # of the values that a pass has met, by part
 
     def pieces(self) -> Iterator[Data]:
         """A pass: every part in its place."""
@@ -166,6 +167,7 @@ class Reader:
             if whole.table.rows != rows:
                 raise DataError(f"{CHANGED}: batch '{name}' had {rows} rows and now has "
                                 f"{whole.table.rows}")
+            self._check_unchanged(f"batch '{name}'", _sum_of_bits(whole))
             del found  # before another part comes
             left -= 1
             if not left and (more := next(parts, None)) is not None:  # nobody asks beyond the last
@@ -177,15 +179,24 @@ class Reader:
 
     def mixed(self, random: np.random.Generator) -> Iterator[Data]:
         """The same rows in an order that the source chooses."""
-        before, rows = sum(self.survey.sizes), 0
+        before, rows, total = sum(self.survey.sizes), 0, 0
         for part in named(self.survey.source.mixed(random)):
             whole, first = self._read(part), self._first(part)
             rows += whole.table.rows
+            total += _sum_of_bits(whole)
             del part
             yield self._chosen(whole, first)
             del whole
         if rows != before:
             raise DataError(f"{CHANGED}: it had {before} rows and now has {rows}")
+        self._check_unchanged("all batches together", total % 2**64)
+
+    def _check_unchanged(self, which: str, total: int) -> None:
+        if self._sums.setdefault(which, total) != total:
+            raise DataError(f"the values of the source have changed between two passes ({which}): "
+                            f"expected the same rows at every pass, since a fit adds up what it "
+                            f"computes from them. Fix the seed of what draws or augments them, or "
+                            f"fit a copy that nothing writes to")
 
     def _chosen(self, whole: Data, first: int) -> Data:
         """Those of rows that a pass meets; `first` stand before them in all parts."""
@@ -248,6 +259,18 @@ class Reader:
                 for site in structure.sites.values() if not site.factor
             }
         return self._known[steps]
+
+
+def _sum_of_bits(data: Data) -> int:
+    """A checksum of the values of some rows: the sum of their bits as integers, modulo 2⁶⁴. It does
+    not matter in which order the rows come and how they are cut into parts."""
+    table = data.table
+    arrays = [*table.inputs.values(), *([] if data.weights is None else [data.weights])]
+    for column in table.columns.values():
+        arrays += [array for array in (column.values, column.seen, column.likelihood)
+                   if array is not None]
+    return sum(int(np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+                   .sum(dtype=np.uint64)) for array in arrays) % 2**64
 
 
 def by_parts(verb: Callable) -> Callable:

@@ -16,7 +16,7 @@ from probml.numerics.optimum import Optimum
 from probml.numerics.tiers import ASKED, ONCE
 from probml.plan.plan import Plan
 
-to_coordinates = functools.partial(jit, static_argnames=("plan",))(to_free)
+to_coordinates = jit(to_free, static_argnames=("plan",), seldom=ONCE)
 
 # parameters → one vector of them, (d,)
 flat = jit(density.flat, static_argnums=0, seldom=ONCE)

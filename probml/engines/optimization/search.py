@@ -328,15 +328,17 @@ def _several(problem: Problem, prior: bool, best: Outcome, rest: Outcome,
 
 
 def _is_respelled(problem: Problem, best: Outcome, rest: Outcome, far: Collection[str]) -> bool:
-    """Whether two ends are as high, and the parameters that differ enter what the function computes
-    by name, which is the same."""
+    """Whether two ends are as high, and what the model declares to be identified is the same; or
+    the parameters that differ enter what the function computes by name, and that is the same."""
     structure = problem.plan.structure
+    declared = structure.model.identified_by is not None
     asked = {name for each in structure.derived for name in structure.programs[each][1]}
     fall = best.history[-1] - rest.history[-1]
-    if not asked.issuperset(far) or fall > SAME * (1 + abs(best.history[-1])):
+    if not (declared or asked.issuperset(far)) or fall > SAME * (1 + abs(best.history[-1])):
         return False
-    here, there = (jax.device_get(computed.at(structure, {**problem.known.given,
-                                                           **placed_all(dict(one.params))}))
+    values = computed.identified_at if declared else computed.at
+    here, there = (jax.device_get(values(structure, {**problem.known.given,
+                                                     **placed_all(dict(one.params))}))
                    for one in (best, rest))
     return all(np.allclose(there[name], value, rtol=0.0,
                            atol=ALIKE * np.max(np.abs(value), initial=0.0))

@@ -70,7 +70,7 @@ def _stepped(plan: Plan, static: tuple, params: Mapping, first: Start, known: Kn
     """The M-step from a point, and the objective there."""
     count = len(next(iter(first.params.values())))
     many = {name: np.broadcast_to(value, (count, *value.shape)) for name, value in params.items()}
-    state, *_ = advance(plan, static, initial(plan, many, known, False),
+    state, *_ = advance(plan, static, initial(plan, many, False),
                         first._replace(drawn=None), known, rows, 1, 0.0)
     return vectors.loose(plan, state.pending[0], vectors.cut), state.value[0]
 

@@ -35,7 +35,7 @@ def runs(settings: Settings, plan: Plan, first: Start, rows: Rows, known: Known,
     """
     static = (settings.prior, settings.hard, settings.accelerate, closed)
     drawn, first = first.drawn, first._replace(drawn=None)
-    whole = state = initial(plan, first.params, known, first.expected is not None, drawn)
+    whole = state = initial(plan, first.params, first.expected is not None, drawn)
     gain, ceiling = settings.tolerance * rows.weight, settings.max_iterations + 1
     restarts = len(state.value)
     history: list[np.ndarray] = []

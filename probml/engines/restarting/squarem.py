@@ -55,10 +55,10 @@ class State(NamedTuple):
     value: np.ndarray
     # START, or 0: plain; 1: one step made from `base`; 2: `pending` is an extrapolation
     phase: np.ndarray
-    base: np.ndarray  # unconstrained coordinates of the cycle's first point
+    base: np.ndarray  # the cycle's first point
     fallback: np.ndarray
     calm: np.ndarray  # how many evaluations in a row gained less than the tolerance
-    slow: np.ndarray  # how many steps are left when one is made, as lengths of late leaps foretell
+    slow: np.ndarray  # how many steps are left when one is made, as late ones foretell by shrinking
     left: np.ndarray  # relative way of the parameters to where they go: so many steps
     count: np.ndarray
     status: np.ndarray
@@ -85,7 +85,7 @@ class Evaluated(NamedTuple):
     improved: Any
 
 
-def initial(plan: Plan, params: Mapping, known: Known, labelled: bool,
+def initial(plan: Plan, params: Mapping, labelled: bool,
             drawn: np.ndarray | None = None) -> State:
     """`base` is written before it is read."""
     restarts = np.shape(next(iter(params.values())))[0] if params else 1
@@ -94,8 +94,7 @@ def initial(plan: Plan, params: Mapping, known: Known, labelled: bool,
     value = np.full(restarts, -np.inf, vector.dtype)
     phase = zero + (START if labelled else 0)
     phase = phase if drawn is None else np.where(drawn, 0, phase).astype(zero.dtype)
-    base = vectors.free_of(plan, vector, known)
-    return State(vector, vector, value, phase, base, vector, zero, np.ones_like(value),
+    return State(vector, vector, value, phase, vector, vector, zero, np.ones_like(value),
                  np.zeros_like(value), zero, zero)
 
 
@@ -259,14 +258,16 @@ def _decided(plan: Plan, accelerate: bool, state: State, first: Start, found: Ev
     pending, base, phase = improved, state.base, np.where(starting, 0, state.phase)
     slow, left = state.slow, state.left
     if accelerate:
-        here, after = (vectors.free_of(plan, point, known) for point in (state.pending, improved))
         extrapolate = state.phase == 1
-        leap, steps = _leap(plan, state.base, here, after, state.pending, improved, known)
-        slow = np.where(extrapolate, np.maximum(steps, FADING * slow), slow)
-        left = np.where(extrapolate, slow * _moved(plan, state.pending, improved), left)
-        pending = _chosen(extrapolate, leap, _chosen(rejected, state.fallback, improved))
-        base = _chosen(extrapolate, state.base, here)
+        pending = _chosen(rejected, state.fallback, improved)
+        base = _chosen(extrapolate, state.base, state.pending)
         phase = np.where(rejected | starting, 0, np.where(extrapolate, 2, 1))
+        if extrapolate.any():
+            pending = _chosen(extrapolate, _leap(plan, state.base, state.pending, improved, known),
+                              pending)
+            steps = _steps_left(plan, state.base, state.pending, improved)
+            slow = np.where(extrapolate, np.maximum(steps, FADING * slow), slow)
+            left = np.where(extrapolate, slow * _moved(plan, state.pending, improved), left)
 
     small = value - state.value <= gain
     calm = np.where(rejected, state.calm, np.where(small & ~starting, state.calm + 1, 0))
@@ -317,28 +318,44 @@ def _patience(plan: Plan, value: np.ndarray, gain: float, here: np.ndarray,
     return np.where(_moved(plan, here, after) > STILL, np.clip(hidden, 1.0, PATIENT), 1.0)
 
 
+def _sizes(plan: Plan, points: np.ndarray) -> np.ndarray:
+    """Of every parameter the largest absolute value of its bundle, (restarts, parameters)."""
+    pieces = vectors.cut(np.abs(points), [math.prod(bundle.joined) for bundle in plan.bundles])
+    most = [np.broadcast_to(piece.max(1, initial=1e-30, keepdims=True), piece.shape)
+            for piece in pieces]
+    return np.concatenate([points[:, :0], *most], 1)
+
+
 def _moved(plan: Plan, here: np.ndarray, after: np.ndarray) -> np.ndarray:
     """How far parameters moved, relative to the largest of their bundle; the farthest of all."""
-    farthest = np.zeros(len(here), here.dtype)
-    sizes = [math.prod(bundle.joined) for bundle in plan.bundles]
-    for old, new in zip(vectors.cut(here, sizes), vectors.cut(after, sizes), strict=True):
-        way = np.abs(new - old).max(1, initial=0.0)
-        farthest = np.maximum(farthest, way / np.maximum(np.abs(new).max(1, initial=0.0), 1e-30))
-    return farthest
+    return (np.abs(after - here) / _sizes(plan, after)).max(1, initial=0.0)
 
 
-def _leap(plan: Plan, base: np.ndarray, here: np.ndarray, after: np.ndarray, pending: np.ndarray,
-          improved: np.ndarray, known: Known) -> tuple[np.ndarray, np.ndarray]:
-    """SQUAREM's extrapolation from base, here = M(base), and after = M(here), the coordinates of
-    `pending` and `improved`; and how many steps are left, as far as rounding tells: the step over
-    what it shrank by, its third step length, of which a leap takes FARTHEST at the most."""
-    step = here - base
-    bend = after - here - step
-    rounding = np.finfo(here.dtype).eps * np.sqrt((after**2).sum(1))
-    steps = np.sqrt((step**2).sum(1)) / np.maximum(np.sqrt((bend**2).sum(1)), rounding + 1e-30)
-    far = np.clip(steps, 1.0, FARTHEST)[:, None]
-    leap = vectors.point_of(plan, base + 2 * far * step + far**2 * bend, pending, known)
-    return vectors.supported(plan, leap, improved), np.maximum(steps, 1.0)
+def _steps_left(plan: Plan, base: np.ndarray, here: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """How many steps are left, here = M(base) and after = M(here) being two of them: a step over
+    what it shrank by, as far as rounding tells.
+
+    Of the parameters themselves: a probability on its way to 0 is at rest, and its logit never is.
+    """
+    size = _sizes(plan, after)
+    step, bend = (here - base) / size, (after - 2 * here + base) / size
+    rounding = np.finfo(here.dtype).eps * np.sqrt(size.shape[1])
+    steps = np.linalg.norm(step, axis=1) / np.maximum(np.linalg.norm(bend, axis=1), rounding)
+    return np.maximum(steps, 1.0)
+
+
+def _leap(plan: Plan, base: np.ndarray, here: np.ndarray, after: np.ndarray,
+          known: Known) -> np.ndarray:
+    """SQUAREM's extrapolation from base, here = M(base), and after = M(here): by its third step
+    length in unconstrained coordinates, FARTHEST at the most."""
+    first, second, third = (vectors.free_of(plan, point, known) for point in (base, here, after))
+    step = second - first
+    bend = third - second - step
+    rounding = np.finfo(here.dtype).eps * np.linalg.norm(third, axis=1)
+    far = np.linalg.norm(step, axis=1) / np.maximum(np.linalg.norm(bend, axis=1), rounding + 1e-30)
+    far = np.clip(far, 1.0, FARTHEST)[:, None]
+    leap = vectors.point_of(plan, first + 2 * far * step + far**2 * bend, here, known)
+    return vectors.supported(plan, leap, after)
 
 
 def held_at(plan: Plan, name: str, found: np.ndarray, middle: np.ndarray) -> np.ndarray:
