@@ -19,7 +19,6 @@ import numpy as np
 
 from probml.elimination import orders
 
-PATTERNS = 2**14  # names in all groups of rows, up to which each group is summed by itself
 HELD = 2**26  # entries of the tables that are held together
 
 
@@ -34,19 +33,19 @@ class Rows(NamedTuple):
     """Rows in which the same names are observed.
 
     Args:
-        index: their places.
+        places: of these among all.
         states: observed name → its states (rows,).
         factors: over the other names.
     """
 
-    index: np.ndarray
+    places: np.ndarray
     states: dict[str, np.ndarray]
     factors: list[Table]
 
 
-def conditioned(factors: Sequence[Table], count: int) -> list[Rows]:
+def conditioned(factors: Sequence[Table], count: int, most: int) -> list[Rows]:
     """The factors without the names that have one possible state in a row, in groups of rows; as
-    one group with all names, where there would be too many groups."""
+    one group with all names, where those of all groups would be more than `most`."""
     possible: dict[str, np.ndarray] = {}
     for log, names in factors:
         if len(names) == 1:
@@ -56,8 +55,8 @@ def conditioned(factors: Sequence[Table], count: int) -> list[Rows]:
     if not known:
         return every
     groups, member = np.unique(np.stack(list(known.values()), 1), axis=0, return_inverse=True)
-    names = {name for factor in factors for name in factor.names}
-    if len(groups) * len(names) > PATTERNS:
+    distinct = {name for factor in factors for name in factor.names}
+    if len(groups) * len(distinct) > most:
         return every
     found = []
     for i, pattern in enumerate(groups):

@@ -31,7 +31,10 @@ LARGE = 2**27  # the same of a program of many names or large tables
 MOST = 2**31  # entries that are summed where no program can be: some minutes
 LONG = 2.0  # seconds that NumPy may take for the tables of a large network
 FEW = 64  # rows that have their own patterns of evidence
-QUESTIONS = 8  # each has its own sums; a program answers any number together
+QUESTIONS = 8  # or rows: more of both are for a program
+# names in all patterns of evidence, up to which each pattern is summed by itself (50 µs a name);
+# of a large network 16 times as many
+PATTERNS = 2**10
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["log"], meta_fields=["names"])
@@ -64,7 +67,7 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
     """
     several = plan.chains or plan.steps or plan.latents or plan.groupings or rows.chunks > 1
     heavy = len(plan.order) > MANY or plan.work > ENTRIES
-    cheap = plan.work * count <= ENTRIES and len(ask) <= QUESTIONS
+    cheap = plan.work * count <= ENTRIES and min(len(ask), count) <= QUESTIONS
     if several or not (cheap or heavy and count <= FEW):
         return None
     scopes = []
@@ -75,13 +78,14 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
         if question not in ("probability", "joint") or not plain:
             return None
         scopes.append(scope)
-    chunk = rows.first
+    chunk = jax.device_get(rows).first  # on the host nothing is compiled
     factors = [host.Table(np.asarray(f.log, float)[:count], f.names)
                for f in jax.device_get((_large if heavy else _small)(plan, belief, known, rows))]
     if not set().union(*(factor.names for factor in factors)) <= set(plan.order):
         return None
     needed = _relevant(plan, _with_evidence(plan, known, chunk, count), scopes)
-    groups = host.conditioned([f for f in factors if needed.issuperset(f.names)], count)
+    groups = host.conditioned([f for f in factors if needed.issuperset(f.names)], count,
+                              PATTERNS * (1 + 15 * heavy))
     cost = sum(_cost(group, scopes) for group in groups)
     if cost > (LARGE if heavy else ENTRIES):
         if TABLES * plan.work <= BUDGET:
@@ -96,10 +100,10 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
     for group in groups:
         for asked, found in _summed(plan, group, dict(zip(ask, scopes, strict=True))).items():
             if asked is None:
-                log[group.index] = found
+                log[group.places] = found
             else:
                 whole = out.setdefault(asked, np.zeros((count, *found.shape[1:])))
-                whole[group.index] = found
+                whole[group.places] = found
     dtype, sites = jnp.result_type(float), plan.structure.sites
     shaped = {asked: table.astype(dtype).reshape(
         count, *(sites[asked[1]].cells if asked[0] == "probability" else ()), *table.shape[1:])
@@ -149,7 +153,7 @@ def _summed(plan: Plan, group: host.Rows, asked: dict) -> dict:
     singles = [scope[0] for scope in asked.values() if len(scope) == 1
                and scope[0] not in group.states]
     log, found = host.marginals(group.factors, host.order_of(group.factors), singles)
-    count, sizes = len(group.index), {n: v.states for n, v in plan.variables.items()}
+    count, sizes = len(group.places), {n: v.states for n, v in plan.variables.items()}
     out: dict = {None: log}
     for question, scope in asked.items():
         keep = tuple(name for name in scope if name not in group.states)

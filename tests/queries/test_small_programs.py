@@ -147,26 +147,25 @@ def test_all_marginals_on_the_host_are_those_of_enumeration(seed, held):
                                    atol=1e-12)
 
 
-@pytest.mark.parametrize("patterns", [host.PATTERNS, 0])  # rows in groups; all rows as one
-def test_what_is_observed_is_taken_out_of_the_tables_row_by_row(monkeypatch, patterns):
-    monkeypatch.setattr(host, "PATTERNS", patterns)
+@pytest.mark.parametrize("patterns", [100, 0])  # rows in groups; all rows as one
+def test_what_is_observed_is_taken_out_of_the_tables_row_by_row(patterns):
     states, factors = graph(3)
     evidence = np.zeros((5, states["a"]))
     evidence[[0, 1, 3], 1 - np.array([0, 1, 1])] = -np.inf
     factors.append((np.where(np.arange(states["a"]) > 1, -np.inf, evidence), ("a",)))
     joint = np.exp(oracles.enumerate_factors(factors, states))
     total = joint.sum(tuple(range(1, joint.ndim)))
-    groups = host.conditioned([host.Table(*f) for f in factors], 5)
+    groups = host.conditioned([host.Table(*f) for f in factors], 5, patterns)
     assert (len(groups) > 1) == bool(patterns)
-    assert sorted(np.concatenate([group.index for group in groups])) == list(range(5))
+    assert sorted(np.concatenate([group.places for group in groups])) == list(range(5))
     for group in groups:
         assert all("a" not in factor.names for factor in group.factors) or not group.states
         log, found = host.marginals(group.factors, host.order_of(group.factors), ["f"])
-        np.testing.assert_allclose(np.broadcast_to(np.exp(log), len(group.index)),
-                                   total[group.index], atol=1e-12)
+        np.testing.assert_allclose(np.broadcast_to(np.exp(log), len(group.places)),
+                                   total[group.places], atol=1e-12)
         expected = joint.sum((1, 2, 3, 4, 5)) / np.where(total > 0, total, 1.0)[:, None]
-        np.testing.assert_allclose(np.broadcast_to(found["f"], expected[group.index].shape),
-                                   expected[group.index], atol=1e-12)
+        np.testing.assert_allclose(np.broadcast_to(found["f"], expected[group.places].shape),
+                                   expected[group.places], atol=1e-12)
 
 
 def test_a_large_network_is_answered_as_by_a_program_and_compiles_nothing(monkeypatch):
