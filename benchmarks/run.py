@@ -13,8 +13,9 @@ start to the answer, in seconds of processor.
 `variational` is VB beside BayesianGaussianMixture.
 `unseen_numbers` is what integrals over unseen numbers take, in some minutes of a quiet machine.
 `stream` passes over a folder of Parquet, beside reading alone and rows in memory; `workers` do so side by side.
-`gpu` does the same work on CPU and GPU, where there is one, beside a step written by hand.
-`many` is the table of many rows; `--only chain` takes those of its rows that have the word.
+`cliffs` is a table of its own: where memory could end or a user would wait, each in a process with
+limits. `gpu` does the same work on CPU and GPU, where there is one, together with a step written by
+hand. `many` is the table of many rows; `--only chain` takes those of its rows that have the word.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import sys
 from pathlib import Path
 
 from chain_cases import CASES as CHAINS
+from cliff_cases import CASES as CLIFFS
 from common_cases import CASES as COMMON
 from default_cases import CASES as DEFAULTS
 from discriminative_cases import CASES as DISCRIMINATIVE
@@ -51,7 +53,7 @@ FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULT
           "kalman_cases.py": KALMAN, "latent_cases.py": LATENTS, "mixed_cases.py": MIXED,
           "stream_cases.py": STREAMS, "variational_cases.py": VARIATIONAL,
           "unseen_cases.py": UNSEEN, "gpu_cases.py": GPUS, "worker_cases.py": WORKERS,
-          "many_cases.py": MANY}
+          "many_cases.py": MANY, "cliff_cases.py": CLIFFS}
 CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values()
          for case in cases}
 PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", "kalman", "gpu", *CHAINS), ("float64", "float32"))

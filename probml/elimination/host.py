@@ -1,14 +1,25 @@
-"""Variable elimination on the host, for questions that are too small to be worth a program.
+"""Variable elimination on the host, for questions whose sums take less than a program takes to
+compile.
 
-The same sums as elimination.py, of NumPy arrays in log space, one variable of one question at a
-time: nothing is traced or compiled, so that the first question to a network costs what the sums do.
+The same sums as elimination.py, of NumPy arrays in log space: nothing is traced or compiled. What
+is observed is taken out of the tables first, so that the sums are those of this question alone.
+Where all tables together would be too large to be held, a variable is put at each of its states in
+turn (`marginals`): the same sums in less memory.
+
+Source: Dechter 1999 (bucket elimination, backwards for all marginals); Pearl 1986 (cutset
+    conditioning).
 """
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from probml.elimination import orders
+
+HELD = 2**26  # entries of the tables that are held together
 
 
 class Table(NamedTuple):
@@ -18,17 +29,62 @@ class Table(NamedTuple):
     names: tuple[str, ...]
 
 
-def entries(scopes: Sequence[tuple[str, ...]], order: Sequence[str], keep: Sequence[str],
-            states: Mapping[str, int]) -> int:
-    """How many entries all tables together have that `remainder` makes of factors of these
-    scopes, for one row."""
-    pool, total = [set(scope) for scope in scopes], 0
-    for name in (n for n in order if n not in keep):
-        bucket = set().union(*(scope for scope in pool if name in scope))
-        total += math.prod(states[n] for n in bucket)
-        pool = [scope for scope in pool if name not in scope]
-        pool.append(bucket - {name})
-    return total + math.prod(states[n] for n in set().union(*pool))
+class Rows(NamedTuple):
+    """Rows in which the same names are observed.
+
+    Args:
+        places: of these among all.
+        states: observed name → its states (rows,).
+        factors: over the other names.
+    """
+
+    places: np.ndarray
+    states: dict[str, np.ndarray]
+    factors: list[Table]
+
+
+def conditioned(factors: Sequence[Table], count: int, most: int) -> list[Rows]:
+    """The factors without the names that have one possible state in a row, in groups of rows; as
+    one group with all names, where those of all groups would be more than `most`."""
+    possible: dict[str, np.ndarray] = {}
+    for log, names in factors:
+        if len(names) == 1:
+            possible[names[0]] = possible.get(names[0], True) & (log > -np.inf)
+    known = {name: np.broadcast_to(mask.sum(-1) == 1, (count,)) for name, mask in possible.items()}
+    every = [Rows(np.arange(count), {}, list(factors))]
+    if not known:
+        return every
+    groups, member = np.unique(np.stack(list(known.values()), 1), axis=0, return_inverse=True)
+    distinct = {name for factor in factors for name in factor.names}
+    if len(groups) * len(distinct) > most:
+        return every
+    found = []
+    for i, pattern in enumerate(groups):
+        index = np.flatnonzero(member.reshape(-1) == i)
+        states = {name: np.broadcast_to(possible[name].argmax(-1), (count,))[index]
+                  for name, is_known in zip(known, pattern, strict=True) if is_known}
+        found.append(Rows(index, states, [_at(factor, states, index) for factor in factors]))
+    return found
+
+
+def order_of(factors: Iterable[Table], last: Sequence[str] = ()) -> tuple[str, ...]:
+    """An order of all names in which the tables stay small; those of `last` stay to the end."""
+    sizes = {n: k for f in factors for n, k in zip(f.names, f.log.shape[1:], strict=True)}
+    scopes = tuple(sorted({tuple(sorted(f.names)) for f in factors} | {tuple(sorted(last))}))
+    return _best_order(scopes, tuple(sorted(sizes.items())), tuple(last))
+
+
+@functools.lru_cache(256)
+def _best_order(scopes: tuple, sizes: tuple, last: tuple) -> tuple[str, ...]:
+    first = [name for name, _ in sizes if name not in last]
+    return (*orders.best_order(scopes, dict(sizes), first), *last)
+
+
+def entries(factors: Sequence[Table], order: Sequence[str]) -> int:
+    """How many entries all tables together have that sums of these factors make, for all rows."""
+    sizes = {n: k for f in factors for n, k in zip(f.names, f.log.shape[1:], strict=True)}
+    rows = max((len(f.log) for f in factors), default=1)
+    return rows * orders.work([f.names for f in factors], sizes, order)
 
 
 def remainder(factors: Sequence[Table], order: Sequence[str], keep: tuple[str, ...],
@@ -39,22 +95,47 @@ def remainder(factors: Sequence[Table], order: Sequence[str], keep: tuple[str, .
     Args:
         order: all names, in the order in which they are summed out; those of `keep` stay.
 
-    Cost: rows × `entries` exponentials.
+    Cost: `entries` exponentials.
     """
     pool = list(factors)
     for name in (n for n in order if n not in keep):
         bucket = [factor for factor in pool if name in factor.names]
-        if not bucket:
-            continue
-        scope = tuple(dict.fromkeys(n for factor in bucket for n in factor.names if n != name))
-        total = _product(bucket, (*scope, name))
-        top = total.max(-1, keepdims=True)
-        top = np.where(np.isfinite(top), top, 0.0)
-        with np.errstate(divide="ignore"):
-            log = np.log(np.exp(total - top).sum(-1)) + top[..., 0]
-        pool = [factor for factor in pool if name not in factor.names] + [Table(log, scope)]
+        if bucket:
+            scope = tuple(dict.fromkeys(n for f in bucket for n in f.names if n != name))
+            log, _ = _summed(_product(bucket, (*scope, name)))
+            pool = [factor for factor in pool if name not in factor.names] + [Table(log, scope)]
     log = _product(pool, keep)
     return np.broadcast_to(log, (len(log), *(states[n] for n in keep)))
+
+
+def marginals(factors: Sequence[Table], order: Sequence[str], wanted: Collection[str],
+              held: int = HELD) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """(log Σ of the product of the factors over all joint states (1 or rows,), the probabilities of
+    each name that is wanted (1 or rows, states)): 0 in rows that are impossible.
+
+    Args:
+        order: all names, in the order in which they are summed out.
+        held: entries that all tables together may have; else a variable of the largest table is put
+            at each of its states in turn.
+
+    Cost: three times `entries` exponentials; times what the variables put at their states cost,
+        which is little where they are in most of the large tables.
+    """
+    if entries(factors, order) <= held:
+        return _marginals(factors, order, wanted)
+    name, states = _cut(factors, order)
+    rest = [other for other in order if other != name]
+    rows = np.arange(max(len(f.log) for f in factors))
+    logs, tables = [], []
+    for state in range(states):
+        log, found = marginals([_at(f, {name: np.full(len(rows), state)}, rows) for f in factors],
+                               rest, [w for w in wanted if w != name], held)
+        logs.append(log)
+        tables.append(found)
+    log, share = posterior(np.stack(np.broadcast_arrays(*logs), -1))
+    out = {each: sum(share[:, i, None] * table[each] for i, table in enumerate(tables))
+           for each in wanted if each != name}
+    return log, out | ({name: share} if name in wanted else {})
 
 
 def posterior(log: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -70,13 +151,119 @@ def posterior(log: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return evidence, mass / np.where(total > 0, total, 1.0)
 
 
+def _marginals(factors: Sequence[Table], order: Sequence[str],
+               wanted: Collection[str]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The same of tables that are all held: sums forwards, then the posterior of each table
+    backwards, from that of the table to which its sum went."""
+    turn = {name: i for i, name in enumerate(order)}
+    piles: list[list[Table]] = [[] for _ in range(len(order) + 1)]
+
+    def file(table: Table) -> None:
+        piles[min((turn[n] for n in table.names), default=-1)].append(table)
+
+    for factor in factors:
+        file(factor)
+    scopes = _scopes([f.names for f in factors], order)
+    back, stack = set(), list(wanted)
+    while stack:
+        name = stack.pop()
+        if name not in back:
+            back.add(name)
+            stack += [min(scopes[name], key=turn.__getitem__)] if scopes[name] else []
+    kept: dict[str, np.ndarray] = {}
+    for i, name in enumerate(order):
+        table = _product(piles[i], (*scopes[name], name))
+        log, mass = _summed(table)
+        if name in back:
+            table /= np.where(mass > 0, mass, 1.0)[..., None]
+            kept[name] = table
+        piles[i] = []
+        file(Table(log, scopes[name]))
+    for name in (n for n in reversed(order) if n in back):
+        others = scopes[name]
+        if others:
+            above = min(others, key=turn.__getitem__)
+            scope = (*scopes[above], above)
+            whole = kept[above].sum(tuple(1 + i for i, n in enumerate(scope) if n not in others))
+            left = [n for n in scope if n in others]
+            whole = whole.transpose(0, *(1 + left.index(n) for n in others))[..., None]
+            if len(whole) <= len(kept[name]):
+                kept[name] *= whole
+            else:
+                kept[name] = kept[name] * whole
+    evidence = _product(piles[-1], ())
+    return evidence, {name: kept[name].sum(tuple(range(1, kept[name].ndim - 1)))
+                      for name in wanted}
+
+
+def _scopes(scopes: Iterable[tuple[str, ...]], order: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The names over which the sum of each name is, in the order of their turns."""
+    turn = {name: i for i, name in enumerate(order)}
+    found: dict[str, set[str]] = {name: set() for name in order}
+    for scope in scopes:
+        if scope:
+            found[min(scope, key=turn.__getitem__)] |= set(scope)
+    for name in order:
+        found[name].discard(name)
+        if found[name]:
+            found[min(found[name], key=turn.__getitem__)] |= found[name]
+    return {name: tuple(sorted(others, key=turn.__getitem__)) for name, others in found.items()}
+
+
+def _cut(factors: Sequence[Table], order: Sequence[str]) -> tuple[str, int]:
+    """The name of the largest table to be put at each of its states, at the least cost, and the
+    number of these."""
+    sizes = {n: k for f in factors for n, k in zip(f.names, f.log.shape[1:], strict=True)}
+    scopes = [f.names for f in factors]
+
+    def cost(name: str) -> int:
+        return sizes[name] * orders.work([[n for n in scope if n != name] for scope in scopes],
+                                         sizes, [n for n in order if n != name])
+
+    clique = [n for n in orders.widest(scopes, sizes, order)[0] if sizes[n] > 1]
+    best = min(clique, key=cost)
+    return best, sizes[best]
+
+
+def _at(factor: Table, states: Mapping[str, np.ndarray], index: np.ndarray) -> Table:
+    """A factor in the rows of `index`, with some names at their states there (rows,)."""
+    log = factor.log if len(factor.log) == 1 else factor.log[index]
+    names = list(factor.names)
+    for name in [n for n in names if n in states]:
+        where = states[name]
+        table = np.moveaxis(log, 1 + names.index(name), 1)
+        names.remove(name)
+        if len(log) > 1:
+            log = table[np.arange(len(log)), where]
+        elif (where == where[0]).all():
+            log = table[:, where[0]]
+        else:
+            log = table[0, where]
+    return Table(log, tuple(names))
+
+
+def _summed(total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log Σ over the last axis, and what is left in place of `total`, its exponentials over the
+    largest of each sum, added up."""
+    top = total.max(-1, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    total -= top
+    mass = np.exp(total, out=total).sum(-1)
+    with np.errstate(divide="ignore"):
+        return np.log(mass) + top[..., 0], mass
+
+
 def _product(factors: Sequence[Table], scope: tuple[str, ...]) -> np.ndarray:
-    """The sum of logs over a scope, broadcast."""
+    """The sum of logs over a scope, broadcast; small tables are added to one another first."""
     total = np.zeros((1,) * (1 + len(scope)))
-    for log, names in factors:
+    for log, names in sorted(factors, key=lambda factor: math.prod(factor.log.shape)):
         order = sorted(range(len(names)), key=lambda i: scope.index(names[i]))
         shape = [1] * len(scope)
         for i in order:
             shape[scope.index(names[i])] = log.shape[1 + i]
-        total = total + log.transpose(0, *(1 + i for i in order)).reshape(len(log), *shape)
+        log = log.transpose(0, *(1 + i for i in order)).reshape(len(log), *shape)
+        if np.broadcast_shapes(total.shape, log.shape) == total.shape:
+            total += log
+        else:
+            total = total + log
     return total

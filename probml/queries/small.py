@@ -1,9 +1,14 @@
 """Small questions about states, answered on the host: the factors by one small program, which no
-question changes; their sums by NumPy."""
+question changes; their sums by NumPy, of no more than the question needs.
+
+What is not asked, has no evidence and is no ancestor of such a site sums to one and is left out
+(barren nodes, Shachter 1986); what is observed is taken out of the tables, which separates what it
+d-separates.
+"""
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +16,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known, Rows
 from probml.elimination import host
+from probml.elimination.elimination import MANY
+from probml.errors import Refusal
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.plan.plan import Plan
+from probml.plan.plan import BUDGET, TABLES, Plan
 from probml.queries.parts import Belief, parts_of
 
 Asked = Sequence[tuple[str, str | tuple[str, ...]]]
-ENTRIES = 2**21  # of all tables, up to which the sums take less than a program takes to compile
-QUESTIONS = 8  # each has its own sums; a program answers any number together
+ENTRIES = 2**21  # of all tables, up to which the sums take less than a small program to compile
+LARGE = 2**27  # the same of a program of many names or large tables
+MOST = 2**31  # entries that are summed where no program can be: some minutes
+LONG = 2.0  # seconds that NumPy may take for the tables of a large network
+FEW = 64  # rows that have their own patterns of evidence
+QUESTIONS = 8  # or rows: more of both are for a program
+# names in all patterns of evidence, up to which each pattern is summed by itself (50 µs a name);
+# of a large network 16 times as many
+PATTERNS = 2**10
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["log"], meta_fields=["names"])
@@ -32,9 +46,12 @@ class _Named:
     names: tuple[str, ...]
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
-def _graph(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[_Named]:
+def _factors(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[_Named]:
     return [_Named(f.log, f.names) for f in parts_of(plan, belief, known, rows.first).rows]
+
+
+_small = jit(_factors, static_argnums=0, seldom=ASKED)
+_large = jit(_factors, static_argnums=0, seldom=LONG)  # 1,000 tables compile for half a minute
 
 
 def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
@@ -44,9 +61,14 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
 
     The tables hold log p(row, site) for each site that is asked for, all else summed out; where
     nothing is asked there is one of log p(row).
+
+    Raises:
+        Refusal: neither a program nor these sums have the memory or the time.
     """
     several = plan.chains or plan.steps or plan.latents or plan.groupings or rows.chunks > 1
-    if several or len(ask) > QUESTIONS:
+    heavy = len(plan.order) > MANY or plan.work > ENTRIES
+    cheap = plan.work * count <= ENTRIES and min(len(ask), count) <= QUESTIONS
+    if several or not (cheap or heavy and count <= FEW):
         return None
     scopes = []
     for question, site in ask:
@@ -56,22 +78,99 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
         if question not in ("probability", "joint") or not plain:
             return None
         scopes.append(scope)
-    states = {name: variable.states for name, variable in plan.variables.items()}
-    if plan.work * count > ENTRIES:
-        return None
+    chunk = jax.device_get(rows).first  # on the host nothing is compiled
     factors = [host.Table(np.asarray(f.log, float)[:count], f.names)
-               for f in jax.device_get(_graph(plan, belief, known, rows))]
-    names = [factor.names for factor in factors]
-    if not set().union(*names) <= set(plan.order):
+               for f in jax.device_get((_large if heavy else _small)(plan, belief, known, rows))]
+    if not set().union(*(factor.names for factor in factors)) <= set(plan.order):
         return None
-    if any(count * host.entries(names, plan.order, scope, states) > ENTRIES
-           for scope in scopes or [()]):
-        return None
-    out, dtype = {}, jnp.result_type(float)
-    log = None if ask else host.remainder(factors, plan.order, (), states)
-    for asked, scope in zip(ask, scopes, strict=True):
-        log, q = host.posterior(host.remainder(factors, plan.order, scope, states))
-        shape = (plan.structure.sites[scope[0]].cells if asked[0] == "probability" else ())
-        q = np.broadcast_to(q, (count, *q.shape[1:])).astype(dtype)
-        out[asked] = q.reshape(count, *shape, *q.shape[1:])
-    return np.broadcast_to(log, (count,)).astype(dtype), out
+    needed = _relevant(plan, _with_evidence(plan, known, chunk, count), scopes)
+    groups = host.conditioned([f for f in factors if needed.issuperset(f.names)], count,
+                              PATTERNS * (1 + 15 * heavy))
+    cost = sum(_cost(group, scopes) for group in groups)
+    if cost > (LARGE if heavy else ENTRIES):
+        if TABLES * plan.work <= BUDGET:
+            return None
+        if cost > MOST:
+            raise Refusal(
+                f"model '{plan.structure.model.name}': this question sums tables of {cost:.3g} "
+                f"entries ({8 * cost:.3g} bytes) for {count} row{'s' * (count != 1)}; the limit is "
+                f"{MOST:.3g}. Ask for fewer sites or fewer rows at once, or give evidence on more "
+                f"sites; simulate() answers by Monte Carlo")
+    log, out = np.zeros(count), {}
+    for group in groups:
+        for asked, found in _summed(plan, group, dict(zip(ask, scopes, strict=True))).items():
+            if asked is None:
+                log[group.places] = found
+            else:
+                whole = out.setdefault(asked, np.zeros((count, *found.shape[1:])))
+                whole[group.places] = found
+    dtype, sites = jnp.result_type(float), plan.structure.sites
+    shaped = {asked: table.astype(dtype).reshape(
+        count, *(sites[asked[1]].cells if asked[0] == "probability" else ()), *table.shape[1:])
+        for asked, table in out.items()}
+    return log.astype(dtype), shaped
+
+
+def _with_evidence(plan: Plan, known: Known, chunk: Chunk, count: int) -> set[str]:
+    """The variables of which something is known in some row, or that others than variables depend
+    on."""
+    found = {*plan.globals, *known.allowed, *chunk.likelihood}
+    for name in plan.observed:
+        found.update(plan.scope(name) if name not in plan.variables else ())
+    for name in plan.variables:
+        if name in chunk.values:
+            seen = chunk.seen.get(name)
+            found.update([name] if seen is None or np.asarray(seen)[:count].any() else [])
+    for states, names in plan.partly.items():
+        seen = (np.asarray(chunk.codes[states])[:count] >= 0).any(0)
+        found.update(name for name, is_seen in zip(names, seen, strict=True) if is_seen)
+    return found
+
+
+def _relevant(plan: Plan, known: Iterable[str], scopes: Iterable[Sequence[str]]) -> set[str]:
+    """These variables and their ancestors."""
+    found: set[str] = set()
+    stack = [*known, *(name for scope in scopes for name in scope)]
+    while stack:
+        name = stack.pop()
+        if name not in found:
+            found.add(name)
+            stack += [p for p in plan.structure.sites[name].parents if p in plan.variables]
+    return found
+
+
+def _cost(group: host.Rows, scopes: Sequence[tuple[str, ...]]) -> int:
+    """Entries of the tables that the answers about some rows make: single sites together, joint
+    ones each by itself."""
+    joints = [tuple(n for n in scope if n not in group.states)
+              for scope in scopes if len(scope) > 1]
+    return sum(host.entries(group.factors, host.order_of(group.factors, last))
+               for last in ((), *joints))
+
+
+def _summed(plan: Plan, group: host.Rows, asked: dict) -> dict:
+    """Of some rows log p(row), by None, and the answers to what is asked, (rows, *states)."""
+    singles = [scope[0] for scope in asked.values() if len(scope) == 1
+               and scope[0] not in group.states]
+    log, found = host.marginals(group.factors, host.order_of(group.factors), singles)
+    count, sizes = len(group.places), {n: v.states for n, v in plan.variables.items()}
+    out: dict = {None: log}
+    for question, scope in asked.items():
+        keep = tuple(name for name in scope if name not in group.states)
+        if len(keep) > 1:
+            _, q = host.posterior(host.remainder(
+                group.factors, host.order_of(group.factors, keep), keep, sizes))
+        elif keep:
+            q = found[keep[0]] if keep[0] in found else host.marginals(
+                group.factors, host.order_of(group.factors), keep)[1][keep[0]]
+        else:
+            q = np.isfinite(log).astype(float)
+        whole = np.zeros((count, *(sizes[name] for name in scope)))
+        at = tuple(group.states.get(name, slice(None)) for name in scope)
+        if any(name in group.states for name in scope):
+            # rows and observed states are looked up together, and their axis leads
+            whole[(np.arange(count), *at)] = q
+        else:
+            whole[:] = q
+        out[question] = whole
+    return out

@@ -3,6 +3,7 @@ networks; and how many programs a first fit and its questions take."""
 
 import functools
 import itertools
+from importlib import resources
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +17,18 @@ from compilations import compiled, counted
 from probml.elimination import elimination, host
 from probml.elimination.orders import min_fill
 from probml.engines.start.draws import WAYS, Noise, Source, draw
+from probml.errors import Refusal
 from probml.models import (
     GaussianMixture,
     HiddenMarkov,
     LogisticRegression,
     NaiveBayes,
     bayesian_network,
+    read_bif,
 )
 from probml.numerics.compiling import unchecked
 from probml.numerics.transfer import placed, random_key, rows_of
+from probml.queries import small
 
 
 @pytest.mark.parametrize("seed", [0, 1, -3, 2**31 + 7, 2**33 + 5, np.int64(7)])
@@ -125,6 +129,73 @@ def test_sums_on_the_host_are_those_of_enumeration(seed, keep):
     ))([a for a, _ in factors])
     np.testing.assert_allclose(np.broadcast_to(log, jax_log.shape), jax_log, rtol=1e-12)
     assert np.isfinite(q).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("held", [host.HELD, 20, 1])  # all tables at once; some variables cut
+def test_all_marginals_on_the_host_are_those_of_enumeration(seed, held):
+    states, factors = graph(seed)
+    tables = [host.Table(*f) for f in factors]
+    joint = np.exp(oracles.enumerate_factors(factors, states))
+    total = joint.sum(tuple(range(1, joint.ndim)))
+    log, found = host.marginals(tables, host.order_of(tables), list(states), held)
+    np.testing.assert_allclose(np.broadcast_to(np.exp(log), total.shape), total, atol=1e-12)
+    for i, name in enumerate(states):
+        own = joint.sum(tuple(j for j in range(1, joint.ndim) if j != 1 + i))
+        expected = own / np.where(total > 0, total, 1.0)[:, None]
+        np.testing.assert_allclose(np.broadcast_to(found[name], expected.shape), expected,
+                                   atol=1e-12)
+
+
+@pytest.mark.parametrize("patterns", [100, 0])  # rows in groups; all rows as one
+def test_what_is_observed_is_taken_out_of_the_tables_row_by_row(patterns):
+    states, factors = graph(3)
+    evidence = np.zeros((5, states["a"]))
+    evidence[[0, 1, 3], 1 - np.array([0, 1, 1])] = -np.inf
+    factors.append((np.where(np.arange(states["a"]) > 1, -np.inf, evidence), ("a",)))
+    joint = np.exp(oracles.enumerate_factors(factors, states))
+    total = joint.sum(tuple(range(1, joint.ndim)))
+    groups = host.conditioned([host.Table(*f) for f in factors], 5, patterns)
+    assert (len(groups) > 1) == bool(patterns)
+    assert sorted(np.concatenate([group.places for group in groups])) == list(range(5))
+    for group in groups:
+        assert all("a" not in factor.names for factor in group.factors) or not group.states
+        log, found = host.marginals(group.factors, host.order_of(group.factors), ["f"])
+        np.testing.assert_allclose(np.broadcast_to(np.exp(log), len(group.places)),
+                                   total[group.places], atol=1e-12)
+        expected = joint.sum((1, 2, 3, 4, 5)) / np.where(total > 0, total, 1.0)[:, None]
+        np.testing.assert_allclose(np.broadcast_to(found["f"], expected[group.places].shape),
+                                   expected[group.places], atol=1e-12)
+
+
+def test_a_large_network_is_answered_as_by_a_program_and_compiles_nothing(monkeypatch):
+    with resources.as_file(resources.files("probml.data") / "alarm.bif") as path:
+        fit = read_bif(path)
+    nodes = list(fit.model.graph)
+    rows = {n: np.asarray(v, object) for n, v in fit.simulate(rows=6, seed=0).items()}
+    for name in nodes:
+        rows[name][np.random.default_rng(len(name)).random(6) < 0.8] = None
+    pair = ("HR", "CATECHOL")
+    program = fit.predict_proba(rows, nodes), fit.joint(rows, pair), fit.log_prob(rows)
+    monkeypatch.setattr(small, "MANY", 0)
+    with compiled() as found:
+        alone = fit.predict_proba(rows, nodes), fit.joint(rows, pair), fit.log_prob(rows)
+    assert found == []
+    for name in nodes:
+        np.testing.assert_allclose(alone[0][name], program[0][name], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(alone[1], program[1], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(alone[2], program[2], rtol=1e-5)
+
+
+def test_a_question_that_is_too_large_is_refused_before_any_sum(monkeypatch):
+    with resources.as_file(resources.files("probml.data") / "alarm.bif") as path:
+        fit = read_bif(path)
+    for name, limit in (("MANY", 0), ("LARGE", 10), ("MOST", 100), ("BUDGET", 10)):
+        monkeypatch.setattr(small, name, limit)
+    with pytest.raises(Refusal, match=r"tables of [\d.e+]+ entries .* 1 row; the limit is 100"):
+        fit.predict_proba({"HR": [None]}, list(fit.model.graph))
+    # what the question does not need costs nothing
+    assert fit.predict_proba({"HR": [None]}, ["HYPOVOLEMIA"])["HYPOVOLEMIA"].shape == (1, 2)
 
 
 # How many programs
