@@ -66,7 +66,7 @@ links:  ## let editors and `make docs` find probml.models, by links
 	@$(BIN)/python -c "$$EDITORS" "$(CURDIR)/.cache/stubs"
 
 demo: env  ## fit mixtures to the Old Faithful eruptions and draw the best
-	@$(BIN)/python -m probml.demo
+	@$(BIN)/probml demo
 
 # mypy has one core for some seconds, the tests have the others meanwhile
 define TEST

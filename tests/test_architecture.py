@@ -28,10 +28,6 @@ DOORS = {  # imports inside functions, each for what few runs ask while all pay 
     ("probml", "probml.comparison.compare"),
     ("probml.interface.model", "probml.assessment.certificate"),
     ("probml.interface.model", "probml.interface.explain"),
-    ("probml.demo", "probml"),
-    ("probml.demo", "probml.interface.showing.summaries"),
-    ("probml.demo", "probml.interface.sizes"),
-    ("probml.demo", "probml.models"),
 }
 INTERNALS = {"jax._src", "jax.extend", "jax.interpreters", "jaxlib"}
 KNOWING = {"jaxpr", "numerics"}
@@ -112,7 +108,7 @@ def test_arrows_point_down(name):
         for target in reached(module, names):
             there = room(target)
             if (there == here or target in ("probml", "probml.models")
-                or here in ("", "models", "extend", "demo")):
+                or here in ("", "models", "extend")):
                 continue
             if name.startswith("probml.models."):
                 inside = target.startswith("probml.models.")

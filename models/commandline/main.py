@@ -39,10 +39,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from probml.models.commandline import answers, engines, files, forecasts, layouts, learning
+    from probml.models.commandline import demo as demonstration
 else:
     answers, engines, files, forecasts, layouts, learning = (
         LateModule(f"probml.models.commandline.{name}")
         for name in ("answers", "engines", "files", "forecasts", "layouts", "learning"))
+    demonstration = LateModule("probml.models.commandline.demo")
 
 CODES = ((DataError, 3), (Refusal, 4), (ModelError, 4), (ValueError, 3), (OSError, 3),
          (ImportError, 4), (Exception, 4))
@@ -383,6 +385,16 @@ def convert(source: str, destination: str) -> None:
 
 def _is_bif(path: str) -> bool:
     return path.lower().endswith((".bif", ".bif.gz"))
+
+
+@main.command()
+@click.option("-o", "--out", type=click.Path(path_type=Path), default="out/faithful.png",
+              show_default=True, help="Where the picture goes.")
+@click.option("--most", type=click.IntRange(1), default=5, show_default=True,
+              help="Compare 1 … this many components.")
+def demo(out: Path, most: int) -> None:
+    """Fit mixtures to the Old Faithful eruptions, which are shipped, and draw the best."""
+    demonstration.run(out, most)
 
 
 @main.command()

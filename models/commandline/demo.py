@@ -1,0 +1,29 @@
+"""`probml demo`: mixtures of several sizes fitted to the Old Faithful eruptions, which are shipped,
+the best of them by BIC, and a picture, by public names alone."""
+
+from importlib import resources
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from probml import models
+
+COLUMNS = ["eruptions", "waiting"]
+
+
+def run(out: Path, most: int) -> None:
+    """Fit 1 … `most` components side by side, compare them, show the best and draw it to `out`."""
+    with (resources.files("probml.data") / "faithful.csv").open() as file:
+        table = pd.read_csv(file)[COLUMNS]
+    print(f"Old Faithful: {len(table)} eruptions, their length and the wait for the next one, in "
+          f"minutes; no labels.\n")
+    found = models.GaussianMixture(range(1, most + 1), random_state=0).fit(table)
+    print(found.summary(), end="\n\n")
+    axes = Figure(figsize=(7, 5), layout="constrained").subplots()
+    models.pictures.ellipses(found, table, ax=axes)
+    axes.set(title="Old Faithful: normal components, ellipses of 1 and 2 standard deviations",
+             xlabel="length of the eruption, minutes", ylabel="wait for the next eruption, minutes")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    axes.figure.savefig(out, dpi=150)
+    print(f"Picture: {out}")
