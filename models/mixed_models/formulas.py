@@ -184,7 +184,9 @@ def formula(text: str, table: Any, family: str | None = None, *, engine: Any = N
 
 
 def missing_cells(text: str, table: Any) -> dict[str, int]:
-    """Column → missing cells, of the columns that a formula names and that have some."""
+    """Column → missing cells, of the columns that a formula names and that have some; a bound that
+    is missing in Surv(lower, upper, type="interval2") is one that was not observed."""
+    text = re.sub(r"Surv\([^()]*interval2[^()]*\)", "", text)
     named = [name for name in table.columns if isinstance(name, str)
              and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", text)]
     gone = {name: int(table[name].isna().sum()) for name in named}

@@ -467,7 +467,7 @@ def mixing():
         sample("x", dist.Normal(z + jnp.roll(z, 1, -1), 1.0).to_event(1))
 
 
-@pytest.mark.parametrize("model, words", [(weighed, "'few' depends on them"),
+@pytest.mark.parametrize("model, words", [(weighed, "the site and the factor 'few' as one"),
                                           (mixing, "depends on several cells of 'z'")],
                          ids=["factor", "neighbours"])
 def test_cells_that_are_not_independent_are_refused_with_the_reason(model, words):

@@ -81,7 +81,7 @@ def test_nested_groupings_are_columns_of_their_own():
     assert set(found.X["ward:bed"]) == {f"{a}:{b}" for a in "uvwxyz" for b in "12"}
     assert formula("y ~ x + (1 | ward:bed)", TABLE).effects == {"ward:bed": ["1"]}
     gone = TABLE.assign(bed=TABLE["bed"].where(TABLE.index != 3))
-    with pytest.raises(probml.DataError, match="missing in row 3"):
+    with pytest.raises(probml.DataError, match="'bed' in 1 of 60 rows"):
         formula("y ~ x + (1 | ward/bed)", gone, family="gaussian")
 
 

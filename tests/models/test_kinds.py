@@ -122,7 +122,7 @@ def test_structure_takes_whole_numbers_of_many_values_as_numbers_and_says_so(pas
             and "'Age'" not in told.graph["status"])
     with pytest.raises(probml.DataError,
                        match="'Age' is continuous and score='bdeu'.*kinds={'Age': 'categorical'}"):
-        learn_structure(data)
+        learn_structure(data, "bdeu")
 
 
 def test_a_network_reads_its_states_from_the_data_unseen_cells_and_all(passengers):

@@ -8,7 +8,7 @@ from numpyro import deterministic, factor, plate, sample
 from oracles_of_strangers import close, norm, normal_mean
 
 import probml
-from cases import back, case, clinic, clinic_joint, share, tables, weights_of
+from first_cases import back, case, clinic, clinic_joint, share, tables, weights_of
 
 
 @case("two tables × a patient without visits, one patient alone, rows in another order")

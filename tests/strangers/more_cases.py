@@ -22,7 +22,7 @@ from oracles_of_strangers import (
 )
 
 import probml
-from cases import back, case, share
+from first_cases import back, case, share
 
 INITIAL, TRANSITION = np.array([0.6, 0.4]), np.array([[0.9, 0.1], [0.3, 0.7]])
 

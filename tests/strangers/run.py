@@ -16,13 +16,13 @@ import fourth_cases  # noqa: E402, F401
 import more_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401
 
-import cases  # noqa: E402
+import first_cases  # noqa: E402
 import probml  # noqa: E402
 
 
 def main() -> None:
     words, counts = sys.argv[1:], {}
-    for name, (pair, ask) in cases.CASES.items():
+    for name, (pair, ask) in first_cases.CASES.items():
         if words and not any(word in name for word in words):
             continue
         began, said = time.time(), ""

@@ -14,7 +14,7 @@ import fourth_cases  # noqa: E402, F401
 import more_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401
 
-import cases  # noqa: E402
+import first_cases  # noqa: E402
 import probml  # noqa: E402
 
 # the quickest, and of each kind that was found one
@@ -33,12 +33,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(
-    name, marks=pytest.mark.slow) for name in cases.CASES])
+    name, marks=pytest.mark.slow) for name in first_cases.CASES])
 def test_a_strangers_question_has_the_right_answer(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if name not in REFUSED:
-            cases.CASES[name][1]()
+            first_cases.CASES[name][1]()
             return
         with pytest.raises(probml.ModelError, match=REFUSED[name]):
-            cases.CASES[name][1]()
+            first_cases.CASES[name][1]()

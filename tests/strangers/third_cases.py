@@ -20,7 +20,7 @@ from oracles_of_strangers import (
 )
 
 import probml
-from cases import back, case, line_posterior, pasted_kinds, share
+from first_cases import back, case, line_posterior, pasted_kinds, share
 
 # ---- interventions --------------------------------------------------------------------------------
 

@@ -161,6 +161,7 @@ def _values(plan: Plan, prior: bool, points: Mapping, known: Known, rows: Rows) 
 
 NEAR = 1e-3  # of a range, or of the prior's point: what is further from an end is not at it
 THERE = 1e-9  # what no rows tell from an end, however many there are
+COUNT = 1e-6  # expected observations that are none: a probability of so many is at its end
 IDLE = 0.01  # nats that tell a number from the end no better than rounding does
 INSIDE = 0.25 ** np.arange(6)  # of a range, or of the prior's point: where a number is tried
 
@@ -223,8 +224,12 @@ def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, tried: bool
     near = {name: found for name in plan.free
             if name not in told and all(found.parameter != name for found in outcome.findings)
             and (found := _end(problem, name, params)) is not None}
+    seen = 0.0 if problem.rows is None else problem.rows.weight * (
+        problem.data and problem.data.steps or 1)
     least = {name: max(THERE, 4 * np.finfo(np.asarray(outcome.params[name]).dtype).eps
-                       * bool(found.end.any())) for name, found in near.items()}
+                       * bool(found.end.any()),
+                       COUNT / seen if seen > 0 and not found.unbounded else 0.0)
+             for name, found in near.items()}
     # what is little beside the prior's point may be an ordinary number of another unit
     loose = {name: found for name, found in near.items()
              if found.unbounded and (found.away < least[name]).any()
