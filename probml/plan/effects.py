@@ -9,6 +9,7 @@ near (integrals.py), and said to be.
 
 import math
 
+from probml.errors import Refusal
 from probml.latents.gaussian import KINDS
 from probml.plan import hierarchy, integrals
 from probml.plan.groupings import groupings
@@ -28,10 +29,21 @@ def effects(plan: Plan, rows: int, closed: bool = True, few: bool = False) -> tu
         closed: in closed form only; False: also by quadrature and Laplace's approximation.
         few: also those of fewer members than FEWEST, as maximum likelihood must: without their
             prior they would be coefficients, and nothing would tell their spread.
+
+    Raises:
+        Refusal: of maximum likelihood, where there are too many to be integrated out together.
     """
     tied = {tie.name: tie for tie in hierarchy.ties(plan, rows)}
-    return tuple(name for name in found(plan, tuple(tied), closed)
-                 if few or _shared(plan, tied[name]))
+    names = found(plan, tuple(tied), closed)
+    if few and (large := [name for name in found(plan, tuple(tied), closed, limited=False)
+                          if name not in names]):
+        sizes = ", ".join(f"'{name}' {math.prod(plan.structure.sites[name].shape):,}"
+                          for name in (*names, *large))
+        raise Refusal(f"model '{plan.structure.model.name}' has too many crossed random effects "
+                      f"for maximum likelihood ({sizes}): those of all groupings but the largest are "
+                      f"one dense system, of at most {REST:,} effects and {CROSS:,} entries with "
+                      f"those of the largest. Leave out a grouping, or fit a posterior", ("NUTS",))
+    return tuple(name for name in names if few or _shared(plan, tied[name]))
 
 
 def coefficients(plan: Plan, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -55,18 +67,18 @@ def centres(plan: Plan) -> tuple[str, ...]:
     ))
 
 
-def found(plan: Plan, names: tuple[str, ...], closed: bool = True,
-          prior: bool = True) -> tuple[str, ...]:
+def found(plan: Plan, names: tuple[str, ...], closed: bool = True, prior: bool = True,
+          limited: bool = True) -> tuple[str, ...]:
     """Of some parameters those that can be integrated out, all together.
 
     Args:
-        closed: as of `effects`. prior: which must be normal.
+        closed: as of `effects`. prior: which must be normal. limited: so many as are worth it.
     """
     names = tuple(name for name in names if why_not(plan, name, closed, prior) is None)
     while names:
         bent = next(filter(None, (_nonlinear_effects(plan, names, site, closed)
                                   for site in integrals.child_sites(plan.structure, names))), None)
-        bent = bent or _large(plan, names)
+        bent = bent or limited and _large(plan, names)
         if not bent:
             break
         names = tuple(name for name in names if name not in bent)

@@ -173,3 +173,14 @@ def test_two_members_are_effects_and_no_coefficients(reml):
                     options={"xatol": 1e-9, "fatol": 1e-12})
     np.testing.assert_allclose([estimator.spreads_["g"].iloc[0], estimator.noise_], np.exp(best.x), rtol=1e-5)
     np.testing.assert_allclose(estimator.loglik_, -best.fun, rtol=1e-9)
+
+
+def test_crossed_effects_too_many_for_one_dense_system_are_refused_with_their_sizes(monkeypatch):
+    """Left out of the integral they were coefficients, whose standard deviation nothing tells."""
+    monkeypatch.setattr("probml.plan.effects.REST", 5)
+    random = np.random.default_rng(0)
+    table = pd.DataFrame({"x": random.normal(size=60), "g": random.integers(0, 8, 60),
+                          "h": random.integers(0, 6, 60)})
+    for reml in (True, False):
+        with pytest.raises(probml.Refusal, match="too many crossed random effects.*'g' 8.*'h' 6.*NUTS"):
+            MixedModel({"g": ["1"], "h": ["1"]}, reml=reml).fit(table, random.normal(size=60))
