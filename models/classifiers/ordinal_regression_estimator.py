@@ -107,7 +107,10 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
         if self.categories is None:
             kind = getattr(y, "dtype", None)
             return list(kind.categories) if getattr(kind, "ordered", False) else None
-        order = list(np.asarray(self.categories).tolist()) if np.ndim(self.categories) == 1 else []
+        try:
+            order = np.asarray(self.categories).tolist() if np.ndim(self.categories) == 1 else []
+        except ValueError:  # lists of several lengths
+            order = []
         if len(set(order)) < 2 or len(set(order)) < len(order):
             raise ModelError(f"OrdinalRegression(categories={self.categories!r}): expected the "
                              f"categories in their order, two or more, each once")

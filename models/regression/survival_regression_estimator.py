@@ -203,7 +203,11 @@ class SurvivalRegression(RegressionResults, Numeric):
         Raises:
             DataError: times that are not above 0.
         """
-        times, eta = np.atleast_1d(np.asarray(times, float)), self._linear(X)
+        try:
+            times = np.atleast_1d(np.asarray(times, float))
+        except (TypeError, ValueError):
+            times = np.zeros(1)
+        eta = self._linear(X)
         if times.ndim != 1 or not (times > 0).all():
             raise DataError("predict_survival: expected times above 0, (m,)")
         scale = np.array([self.scale_])
@@ -218,6 +222,10 @@ class SurvivalRegression(RegressionResults, Numeric):
             found = [np.exp(np.asarray(above(jnp.asarray((np.log(t) - eta) / scale))))
                      for t in times]
         return np.column_stack([np.reshape(each, (-1, eta.shape[-1])).mean(0) for each in found])
+
+    def fitted(self, X):
+        """The median time of every row, (n,), as predict."""
+        return self.predict(X)
 
     def score(self, X, y, event=None):
         """Harrell's concordance: the share of pairs of rows, of which one is known to have the

@@ -44,8 +44,9 @@ def checked_column(values, name: str, count: int,
     except (TypeError, ValueError):
         good = False
     if not good:
+        got = f"shape {values.shape}" if isinstance(values, np.ndarray) else f"{values!r:.60}"
         raise DataError(f"{name}: expected finite numbers, one for each row of X, ({count},), got "
-                        f"shape {np.shape(values)}")
+                        f"{got}")
     return values if rows is None else values[rows]
 
 

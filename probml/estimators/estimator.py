@@ -21,6 +21,7 @@ from probml.engines.engine import short_name
 from probml.errors import DataError, Refusal
 from probml.estimators.information_criteria import criteria
 from probml.estimators.keeping import ROWS, Portable
+from probml.estimators.rules import FLAG, hold
 from probml.estimators.taking import take_tables
 from probml.estimators.validation import (
     BaseEstimator,
@@ -255,6 +256,7 @@ class Estimator(Portable, BaseEstimator):
         Cost: of standard errors, once, a Hessian of all rows, or four gradients a parameter.
         """
         check_is_fitted(self)
+        hold(f"{type(self).__name__}.summary", errors=(errors, FLAG))
         if not hasattr(self, "fit_"):  # not fitted by an engine of ours
             return Summary(repr(self), tuple(self._attributes()), self._figures())
         found = summarized(self.fit_, repr(self), self._figures(), errors, self._categories(),

@@ -266,6 +266,9 @@ def estimators():
         "NearestNeighbours": (partial(models.NearestNeighbours, (1, 2)), X, CLASSES),
         "EvidenceTree": (models.EvidenceTree, X, CLASSES),
         "Boosted": (partial(models.Boosted, n_estimators=5), X, Y),
+        "OrdinalRegression": (models.OrdinalRegression, X, np.array([0, 1, 2, 1, 0, 2])),
+        "SurvivalRegression": (models.SurvivalRegression, X, np.exp(Y / 4)),
+        "MetaAnalysis": (models.MetaAnalysis, {"y": Y, "standard_error": np.full(6, 0.5)}, None),
     }  # fmt: skip
     out |= {name: (getattr(models, name), X, CLASSES) for name in (
         "GaussianDiscriminant", "LogisticRegression", "LeastSquaresClassifier", "Perceptron",
@@ -276,7 +279,7 @@ def estimators():
 
 
 # what verbs of estimators take beside X, y and what has a default
-BESIDE = {"amounts": np.ones((6, 2)), "codes": np.ones((6, 2)), "a": 0, "b": 1, "Z": np.zeros((6, 1)), "column": 0, "ability": np.zeros(3), "classes": [0, 1]}
+BESIDE = {"times": [1.0, 2.0], "amounts": np.ones((6, 2)), "codes": np.ones((6, 2)), "a": 0, "b": 1, "Z": np.zeros((6, 1)), "column": 0, "ability": np.zeros(3), "classes": [0, 1]}
 # of every object, of files, or of other estimators
 LEFT = ("get_params", "set_params", "get_metadata_routing", "save", "report", "merge")
 
@@ -285,14 +288,14 @@ def estimator_calls():
     """Name → (call, good arguments) of estimators: what they are given, each parameter, each verb."""
     out = {}
     for name, (make, table, y) in estimators().items():
-        given = {"X": table} if y is None else {"X": table, "y": y}
+        given = table if isinstance(table, dict) else {"X": table} | ({} if y is None else {"y": y})
         held = make().get_params()
         fit = inspect.signature(make().fit).parameters
-        whole = given | {own: None for own in fit if own not in ("X", "y")}
+        whole = {own: None for own in fit if own not in ("X", "y")} | given
         out[f"{name}.fit"] = (lambda make=make, **g: make().fit(**g)), whole
         out[name] = (lambda make=make, given=given, **p: make().set_params(**p).fit(**given)), held
         estimator = cache(lambda make=make, given=given: _learnt(make, given))
-        for verb, asked in verbs(make(), table, y).items():
+        for verb, asked in verbs(make(), given.get("X"), given.get("y")).items():
             out[f"{name}.{verb}"] = partial(_asked, estimator, verb), asked
     return out
 

@@ -7,7 +7,6 @@ import os
 import calls
 import picture_calls
 import pytest
-import single
 import zoo_calls
 
 import probml.models
@@ -39,7 +38,7 @@ def test_what_is_misused_answers_in_words(name, every, tmp_path, monkeypatch):
 def test_every_estimator_is_misused():
     estimators = {name for name in probml.models._LATE if inspect.isclass(
         estimator := getattr(probml.models, name)) and issubclass(estimator, Estimator)}
-    assert estimators - set(single.UNTRIED) == set(calls.estimators())
+    assert estimators == set(calls.estimators())
 
 
 def test_every_public_name_is_misused(every):
@@ -47,7 +46,7 @@ def test_every_public_name_is_misused(every):
     made = {"Calibration", "ConvergenceWarning", "DataError", "ReliabilityWarning", "Fit", "Model", "ModelError", "Refusal", "compare", "rows",
             "model", "load"}
     names = {*probml.__all__, *probml.models.__all__}
-    assert names - made - set(every) - set(single.UNTRIED) == set()
+    assert names - made - set(every) == set()
     verbs = {name for kind in (probml.Fit, probml.Model) for name in dir(kind)
              if not name.startswith("_") and inspect.isfunction(getattr(kind, name))}
     asked = {name.rpartition(".")[2] for name in calls.calls()}  # estimators have verbs of the same names

@@ -2,7 +2,7 @@
 are found by themselves; what has none stands here, by name."""
 
 import inspect
-from functools import partial
+from functools import cache, partial
 
 import networkx as nx
 import numpy as np
@@ -34,7 +34,9 @@ INPUTS = {"x": X, "h": X, "offset": np.zeros(6), "trials": np.ones(6),
           "document": np.arange(6) % 2, "kernel": X @ X.T}
 OWN_INPUTS = {
     "multidimensional_scaling": {"first": np.array([0, 0, 1]), "second": np.array([1, 2, 2])},
+    "meta_analysis": {"x": X, "standard_error": np.full(6, 0.5)},
     "mixed_model": {"x": X, "z": np.ones((6, 1)), "member": CLASSES[:, None]},
+    "survival_regression": {"x": X, "kind": np.zeros(6, int), "upper": np.zeros(6)},
     "structural_time_series": {"x": np.ones((3, 4, 1))},
 }
 # settings without a default
@@ -46,7 +48,7 @@ NEEDED = {
     "mixed_model": {"effects": {"g": (2, 1)}}, "mixture_of_experts": {"k": 2},
     "mixture_of_factor_analysers": {"components": 2, "k": 1, "d": 3},
     "mixture_of_mixtures": {"classes": 2, "k": 2, "d": 2},
-    "multidimensional_scaling": {"points": 3}, "naive_bayes": {"classes": 2, "features": {
+    "multidimensional_scaling": {"points": 3}, "ordinal_regression": {"categories": 3}, "naive_bayes": {"classes": 2, "features": {
         "a": "normal"}}, "parzen_classifier": {"n": 3, "d": 2, "classes": 2},
     "probabilistic_pca": {"k": 1, "d": 3}, "seasonal": {"period": 4},
     "softmax_regression": {"states": 3},
@@ -107,6 +109,8 @@ def functions():
         "edge_probabilities": (models.edge_probabilities, {
             "data": TABLE, "score": "bdeu", "strength": 1.0, **columns, "whitelist": (),
             "blacklist": (), "max_parents": None}),
+        "likelihood_ratio_test": (models.likelihood_ratio_test, {
+            "small": _poisson(1), "large": _poisson(2)}),
         "learn_pattern": (models.learn_pattern, {
             "data": TABLE, "level": 0.05, "test": None, **columns, "blacklist": (),
             "most": None}),
@@ -136,6 +140,11 @@ def functions():
         "write_bif": (lambda path: models.write_bif(models.dishonest_casino(), path), {
             "path": "/nowhere/network.bif"}),
     }  # fmt: skip
+
+
+@cache
+def _poisson(columns):
+    return models.GeneralizedLinearModel("poisson").fit(X[:, :columns], COUNTS[:, 0])
 
 
 def _part(kind, /, **arguments):
