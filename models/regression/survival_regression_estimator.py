@@ -208,7 +208,7 @@ class SurvivalRegression(RegressionResults, Numeric):
         except (TypeError, ValueError):
             times = np.zeros(1)
         eta = self._linear(X)
-        if times.ndim != 1 or not (times > 0).all():
+        if times.ndim != 1 or not times.size or not (times > 0).all():
             raise DataError("predict_survival: expected times above 0, (m,)")
         scale = np.array([self.scale_])
         if is_posterior(self.fit_):
