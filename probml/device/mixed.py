@@ -72,7 +72,7 @@ def mixed(data: Data, plan: Plan, rows: Streamed, size: int,
     rows.
 
     Args:
-        data: see parts.opened. rows: see streamed.streamed. size: rows of a batch.
+        data: see parts.open_data. rows: see streamed.streamed. size: rows of a batch.
 
     Cost: an epoch is a pass over the source; memory of the buffer twice, and one part.
     """

@@ -126,7 +126,7 @@ def gathered(data: Data, plan: Plan, mesh: Mesh, copies: int = 1) -> tuple[Shard
     reads its own.
 
     Args:
-        data: see parts.opened and processes.opened. copies: as for load.
+        data: see parts.open_data and processes.open_data. copies: as for load.
 
     Cost: all rows in the memory of all devices together, in JAX's float type, and those of this
         process in its own while they are read.

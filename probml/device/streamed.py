@@ -183,7 +183,7 @@ class Cut:
 
     @classmethod
     def of(cls, data: Data, plan: Plan, copies: int = 1, alone: bool = False) -> "Cut":
-        """Of a source, see parts.opened.
+        """Of a source, see parts.open_data.
 
         Args:
             copies: how many parameter values the rows will be met with at once.
@@ -292,7 +292,7 @@ def streamed(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Str
     share, from the profile.
 
     Args:
-        data: see parts.opened. copies: as for Cut.of.
+        data: see parts.open_data. copies: as for Cut.of.
 
     Cost: two feeds of memory and one part of the source, whatever the number of rows.
     """

@@ -5,7 +5,7 @@ An estimator is a dataclass, and says each parameter once, with its default and 
 
     @dataclass(eq=False, repr=False)
     class Estimator(...):
-        k: int = parameter(2, whole(1))
+        k: int = parameter(2, integer(1))
         _: KW_ONLY
         prior: bool = parameter(True, FLAG)
 

@@ -36,7 +36,7 @@ class Cluster(Place):
     weights: str | None = None  # the column of them
 
     def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
-        """See parts.opened; of a Dask DataFrame, whose partitions are looked at where they are.
+        """See parts.open_data; of a Dask DataFrame, whose partitions are looked at where they are.
 
         Raises:
             DataError: another kind of data, no rows, or bad ones, named by partition and row.

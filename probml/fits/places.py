@@ -33,7 +33,7 @@ class Place(ABC):
 
     @abstractmethod
     def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
-        """A user's data, checked against a model, with their weights, see parts.opened."""
+        """A user's data, checked against a model, with their weights, see parts.open_data."""
 
     @abstractmethod
     def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,

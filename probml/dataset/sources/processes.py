@@ -37,7 +37,7 @@ def open_data(model: Bound, data: Any, weights: Any = None) -> Data:
     followed by its own rows. All processes call it.
 
     Raises:
-        DataError: as parts.opened, of any of them; all hear of it.
+        DataError: as parts.open_data, of any of them; all hear of it.
     """
     here = jax.process_index()
     data, weights = weighed(data, weights)
