@@ -313,4 +313,6 @@ RULES: dict[str, Callable[..., np.ndarray | None]] = {
     "min": partial(_by_known, partial(_clipped, np.minimum)),
     "clamp": _clamped, "select_n": _selected, "trunc": _truncated,
     "convert_element_type": lambda a: a,
-} | dict.fromkeys(("floor", "ceil", "round", "reduce_precision", "stop_gradient", "real"), _rounded)
+    **dict.fromkeys(("floor", "ceil", "round", "reduce_precision", "stop_gradient", "real"),
+                    _rounded),
+}
