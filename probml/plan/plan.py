@@ -337,6 +337,13 @@ class Plan:
                                                        for name in self.variables)
 
     @property
+    def observed_rows(self) -> bool:
+        """Whether all of a row is observed and nothing in it is summed or integrated out, sampled,
+        or shared by the steps of a sequence."""
+        return not (self.variables or self.partially_observed or self.latents or self.groupings
+                    or self.carried or self.steps)
+
+    @property
     def additive(self) -> bool:
         """Rows enter through pooled statistics alone, the same at every parameter value: those of
         parts of the data add up."""

@@ -15,9 +15,7 @@ MOST = 256  # coefficients
 def squared(plan: Plan) -> tuple[str, ...]:
     """The row-wise sites of a plan that are all of this kind, beside which nothing is summed or
     integrated out or moved by a sampler; none, where one of them is not."""
-    apart = (plan.partially_observed or plan.variables or plan.latents or plan.groupings
-             or plan.carried
-             or plan.steps or plan.structure.losses)
+    apart = plan.structure.losses or not plan.observed_rows
     if apart or not all(_affine(plan, name) for name in plan.rowwise):
         return ()
     return plan.rowwise
