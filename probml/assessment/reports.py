@@ -55,9 +55,8 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
         for index in np.ndindex(value.shape):
             label = dimensions.entry(name, index, entries)
             records.append({"parameter": label} | {c: v[index] for c, v in columns.items()})
-    columns = list(dict.fromkeys(column for record in records for column in record))
-    if "note" in columns:  # behind the numbers
-        columns = [*(column for column in columns if column != "note"), "note"]
+    columns = sorted(dict.fromkeys(column for record in records for column in record),
+                     key="note".__eq__)  # behind the numbers
     table = Estimates(records, columns=columns or ["parameter", "value"])
     out = table.set_index("parameter")
     if "note" in out:

@@ -140,13 +140,8 @@ def predictions(
         raise DataError(f"compare(target='{target}'): {len(known)} rows have it, expected at least "
                         f"2")
     others = np.setdiff1d(np.arange(len(truth)), known)
-    if folds is None or isinstance(folds, int | np.integer) or hasattr(folds, "split"):
-        splits = splits_of(FOLDS if folds is None else folds, len(known), seed,
-                           truth[known] if discrete else None)
-        splits = [(np.concatenate([known[train], others]), known[test]) for train, test in splits]
-    else:
-        splits = [(train, np.intersect1d(test, known))
-                  for train, test in splits_of(folds, len(truth), seed)]
+    splits = _splits(truth, known, others, folds, discrete, seed)
+    scores, plain = (DISCRETE, "accuracy") if discrete else (CONTINUOUS, "rmse")
     if discrete:
         _refuse_absent(truth, splits, target)
     terms: dict[str, dict[str, np.ndarray]] = {}
@@ -156,28 +151,35 @@ def predictions(
         try:
             terms[name], why = _terms(contestant, truth, splits, others, seed)
             missing[name] = {} if why is None else dict.fromkeys(
-                ("log_score", "brier") if discrete else ("log_score",), why
-            )
+                [score for score in scores if score != plain], why)
         except (ModelError, DataError) as error:
             failed[name] = str(error)
-            missing[name] = dict.fromkeys(DISCRETE if discrete else CONTINUOUS, str(error))
+            missing[name] = dict.fromkeys(scores, str(error))
     left_out("compare", failed, contestants)
-    table = _table(terms, DISCRETE if discrete else CONTINUOUS, truth)
+    table = _table(terms, scores, truth)
     scored = int(max((np.isfinite(t).sum() for each in terms.values() for t in each.values()),
                      default=0))
     # a contestant that could not be judged at all does not choose the criterion
     alive = table.notna().any(axis=1)
-    complete = [score for score in (DISCRETE if discrete else CONTINUOUS)
-                if table[score][alive].notna().all()]
-    criterion = complete[0] if complete else "accuracy" if discrete else "rmse"
-    greater = (DISCRETE if discrete else CONTINUOUS)[criterion]
-    table = table.sort_values(criterion, ascending=not greater, kind="stable")
+    criterion = next((score for score in scores if table[score][alive].notna().all()), plain)
+    table = table.sort_values(criterion, ascending=not scores[criterion], kind="stable")
     notes = [f"'{target}' is missing in {len(others)} rows: fits have used these rows, estimators "
              f"have not"] if len(others) else []
     reasons = {name: why for name, why in missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": scored, "target": target, "folds": len(splits),
                     "missing": reasons, "notes": notes}
     return table
+
+
+def _splits(truth: np.ndarray, known: np.ndarray, others: np.ndarray, folds: Any, discrete: bool,
+            seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Training and test rows of every fold: rows without the target are never test rows."""
+    if folds is None or isinstance(folds, int | np.integer) or hasattr(folds, "split"):
+        found = splits_of(FOLDS if folds is None else folds, len(known), seed,
+                          truth[known] if discrete else None)
+        return [(np.concatenate([known[train], others]), known[test]) for train, test in found]
+    return [(train, np.intersect1d(test, known))
+            for train, test in splits_of(folds, len(truth), seed)]
 
 
 # Who is compared

@@ -342,9 +342,10 @@ class EM(Engine):
         data, plan, seed, start = problem.data, problem.plan, problem.seed, problem.start
         rows, known = problem.rows, problem.known
         part, weight = sample(data, problem.weights, made.size, seed)
-        count = 1 if of is None else len(next(iter(of.values())))
+        of = of or {}
+        count = max(map(len, of.values()), default=1)
         groups = np.repeat(np.arange(count), made.scouts)
-        allowed = {name: table[groups] for name, table in (of or {}).items()}
+        allowed = {name: table[groups] for name, table in of.items()}
         copies = slices.together(plan, _steps(part), len(groups))
         some, shared = load(part, plan, weight, choose_layout(part, plan, copies), copies,
                             params=start)
@@ -375,7 +376,7 @@ class EM(Engine):
         point = {name: np.stack([held_at(plan, name, p[name], middle[name]) for p in found])
                  for name in plan.free}
         groups = np.repeat(np.arange(count), each)
-        first = Start(point, None, {}, {name: table[groups] for name, table in (of or {}).items()})
+        first = Start(point, None, {}, {name: table[groups] for name, table in of.items()})
         outcomes = self._maximize_groups(plan, first, rows, known, closed=True,
                                          race=Race(groups, 1, SETTLE, made.large))
         if any(outcome.status is Status.COLLAPSED for outcome in outcomes):

@@ -54,7 +54,7 @@ from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import effects, hierarchy
-from probml.plan.blocks import blocks
+from probml.plan.blocks import all_blocks
 
 STARTS = 4  # of the ladder, where a start decides which hidden state is which
 LEAST = 50  # iterations of a second look
@@ -286,8 +286,8 @@ class MAP(Engine):
                        self.prior, whole=True)
         params, *others = ({name: placed(np.asarray(value)[i])
                             for name, value in first.params.items()} for i in range(count))
-        if plan.complete and not start and any(block.form for stage in blocks(plan, self.prior)
-                                               for block in stage):
+        formed = any(block.form for block in all_blocks(plan, self.prior))
+        if plan.complete and not start and formed:
             params = closed_start(plan, self.prior, params, known, rows)
         if self.optimizer is not None:
             _, gradient = objective(plan, self.prior, to_coordinates(plan, params, known), known,

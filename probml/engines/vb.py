@@ -23,7 +23,7 @@ from probml.engines.start.race import ALIKE, SHORT, Race, of_restarts
 from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import Refusal
 from probml.numerics.process.threads import one_thread
-from probml.plan.blocks import blocks
+from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 
@@ -146,7 +146,7 @@ class VB(Engine):
         if moving is not None:
             raise Refusal(f"{where}: the moves of '{moving}' ({sites[moving].kind}) differ from "
                           f"row to row or from step to step", ("SVI", "EM"))
-        for block in (block for stage in blocks(plan, True) for block in stage):
+        for block in all_blocks(plan, True):
             name = block.names[0]
             improper = sites[name].entry.improper or sites[name].entry.prior is None
             if block.form is None or not block.conjugate or improper:

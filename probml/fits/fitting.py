@@ -109,18 +109,7 @@ def _inferred(
     with Progress("first look", None, False) as look, parts.telling(look.passed):
         held = place.open_data(model, data, weights)
     bar.about, weight = held.extent, held.weights
-    # a loss may look at inputs alone
-    if not held.table.columns and not (held.structure.losses
-                                       and (held.table.inputs or model.whole)):
-        outside = next(iter(held.table.values), None)
-        if outside is None:
-            raise errors.DataError(f"model '{model.name}': every cell of the data is missing, "
-                                   f"so there is nothing to learn from")
-        size = np.shape(held.table.values[outside])[:1]
-        advice = tables.outside(outside, held.structure.sites[outside].plates,
-                                size[0] if size else None)
-        raise errors.DataError(f"model '{model.name}': no site inside rows() is "
-                               f"observed, and '{outside}' is not one of them: {advice}")
+    _refuse_unobserved(held)
     if engine is not None:
         if (why := refusal(engine, held)) is not None:
             raise advised(why, held)
@@ -158,6 +147,21 @@ def _inferred(
     if run.outcome.status is Status.COLLAPSED:
         digits.refuse_vast(held)
     return held, run, note
+
+
+def _refuse_unobserved(held: dataset.Data) -> None:
+    """Refuse data that say nothing of the sites of rows; a loss may depend on inputs alone."""
+    model, values = held.model, held.table.values
+    if held.table.columns or held.structure.losses and (held.table.inputs or model.whole):
+        return
+    outside = next(iter(values), None)
+    if outside is None:
+        raise errors.DataError(f"model '{model.name}': every cell of the data is missing, "
+                               f"so there is nothing to learn from")
+    advice = tables.outside(outside, held.structure.sites[outside].plates,
+                            next(iter(np.shape(values[outside])), None))
+    raise errors.DataError(f"model '{model.name}': no site inside rows() is "
+                           f"observed, and '{outside}' is not one of them: {advice}")
 
 
 def _squared(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:

@@ -182,6 +182,11 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
     return tuple(tuple(stage) for stage in stages if stage)
 
 
+def all_blocks(plan: Plan, prior: bool) -> tuple[Block, ...]:
+    """The blocks of the M-step, stage after stage."""
+    return tuple(block for stage in blocks(plan, prior) for block in stage)
+
+
 def _with_prior(plan: Plan, name: str, uses: Uses, prior: bool) -> Uses:
     """The uses with the form of the prior, where that form holds theirs."""
     role = plan.structure.sites[name].entry.prior
@@ -267,13 +272,13 @@ def _newton_blocks(plan: Plan, general: list[Block]) -> list[Block]:
 
 def directions(plan: Plan, prior: bool) -> int:
     """Coefficients whose Hessian an M-step takes of the rows; 0 where none."""
-    return sum(math.prod(plan.structure.sites[name].shape) for stage in blocks(plan, prior)
-               for block in stage if block.newton for name in block.names)
+    return sum(math.prod(plan.structure.sites[name].shape) for block in all_blocks(plan, prior)
+               if block.newton for name in block.names)
 
 
 def climbed_on_rows(plan: Plan, prior: bool) -> list[str]:
     """The parameters of which each step of an M-step's climb passes over all rows."""
-    return [name for stage in blocks(plan, prior) for block in stage
+    return [name for block in all_blocks(plan, prior)
             if block.form is None and block.rowwise and not block.newton for name in block.names]
 
 

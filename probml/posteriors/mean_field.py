@@ -20,7 +20,7 @@ import numpy as np
 from probml.evidence.surrogates import Settings
 from probml.families.links import backward
 from probml.jaxpr.memo import memo
-from probml.plan.blocks import Block, blocks, users
+from probml.plan.blocks import Block, all_blocks, users
 from probml.plan.plan import Plan
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import coupled
@@ -31,7 +31,7 @@ NOISE = ""  # no name of a parameter
 @memo(256)
 def meeting(plan: Plan) -> frozenset[tuple[str, str]]:
     """The pairs of blocks, by their first names, that meet in the density of a site; both ways."""
-    own = {name: block.names[0] for stage in blocks(plan, True) for block in stage
+    own = {name: block.names[0] for block in all_blocks(plan, True)
            for name in block.names}
     pairs = set()
     for user in users(plan):

@@ -151,6 +151,12 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
         blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                              jax.eval_shape(once, at)[1])
         natural = jax.lax.fori_loop(0, rounds, lambda _, carry: once(carry[0]), (at, blank))[1]
+    return _by_block(stage, groups, natural)
+
+
+def _by_block(stage, groups: list[tuple[list[Block], Bundle]],
+              natural: list[dict[str, jax.Array]]) -> list[dict[str, jax.Array]]:
+    """The natural parameters of every block of a stage, from those of blocks alike as one array."""
     of: dict = {}
     for (alike, bundle), found in zip(groups, natural, strict=True):
         parts = {key: bundle.part(leaf, jax.lax.split) for key, leaf in found.items()}
