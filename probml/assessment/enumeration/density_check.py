@@ -237,7 +237,8 @@ def _own(held: Data, plan: Plan) -> Callable[[Mapping, Mapping], float]:
         points = [{**params, **choice} for choice in choices]
         if joint is None:
             still = dict(zip(effects, map(jnp.zeros, effects.values()), strict=True))
-            joint = Joint(model, {**points[0], **still}, {**data, **inside}, inputs, fill, read, soft, most=STATES)
+            joint = Joint(model, {**points[0], **still}, {**data, **inside}, inputs, fill, read,
+                          soft, most=STATES)
             total = _integrand(joint, effects)
             summed = jax.jit(total)
             integral = SeparableIntegral(total) if joint.a == 1 or not joint.size else None
