@@ -1,5 +1,5 @@
-"""Optima: `maximize(objective, start, method)` with Newton's method, L-BFGS and, on the host, BFGS;
-and an `Optimum` with its value, gradient and Hessian, each computed once.
+"""Optima: `maximize(objective, start, method)` with Newton's method, L-BFGS and, on the host, BFGS
+(refinement.py); and an `Optimum` with its value, gradient and Hessian, each computed once.
 
 | method | objective | for |
 |---|---|---|
@@ -41,9 +41,6 @@ SHORTER = 0.3  # of a step that gained too little
 # relative to 1 + |value|, that is nothing; iterations that it takes so at the most; roundings of
 # the value within which slopes are asked
 LEFT, LONG, BLIND = 1e-8, 40, 4
-# times what the next step is foretold to gain, from what the last ones did, that must be less than
-# nothing for a step to be taken without a look at where it leads
-SAFE = 4.0
 # curvature, every coordinate in units of its own width, of a direction that may be level
 NULL = {np.dtype(np.float64): 1e-5, np.dtype(np.float32): 3e-3}
 
@@ -350,90 +347,13 @@ def _redirected(at: _Search, curvature: Any, full: jax.Array) -> _Search:
         values=at.values.at[place].set(at.value, mode="drop"))
 
 
-@dataclass(frozen=True)
-class HostBFGS:
-    """BFGS from the unit matrix (Nocedal & Wright 2006, "Numerical Optimization", chapter 6), with
-    a backtracking line search, decided on the host: where an evaluation is a pass over very many
-    rows that threads share, and none is to be spent on seeing that a step gains nothing.
-
-    Args:
-        steps: at the most.
-        tolerance: stop where the value rises by less than this, relative to 1 + |value|.
-        enough: stop where what is left to gain, by the curvature as learnt so far, is less than
-            this, relative to 1 + |value|; or is foretold to be after one more step, from how the
-            last one shortened it. That step is taken without a look. 0: the curvature is not
-            known to be −1, and learnt from the first step on, which is short.
-        rounding: of the numbers that values are made of.
-
-    Cost: one evaluation a step, and d² operations.
-    """
-
-    steps: int
-    tolerance: float
-    enough: float = 0.0
-    rounding: float = float(np.finfo(float).eps)
-
-    def run(self, objective: Callable, start: np.ndarray) -> Result:
-        tolerance, enough, rounding = self.tolerance, self.enough, self.rounding
-        point, inverse, count, calm, before, whole = start, np.eye(len(start)), 0, 0, np.inf, False
-        value, slope = objective(point)
-        trail, patience = [value], PATIENCE if tolerance < rounding else 1
-        tolerance = max(tolerance, rounding) if tolerance > 0 else 0.0
-        while count < self.steps and np.isfinite(value) and np.linalg.norm(slope) > NEAR:
-            step = inverse @ slope
-            if not enough and not count:
-                step /= max(np.linalg.norm(slope), 1.0)
-            gain, least = 0.5 * slope @ step, enough * (1 + abs(value))
-            if enough and (gain <= least
-                           or whole and SAFE * gain * min(gain / before, 1.0) <= least):
-                point, value, count = point + step, value + gain, count + 1
-                return Result(point, value, slope, count, np.array([*trail, value]), True)
-            size, new, there, found = _line_search(objective, point, value, step, gain, rounding)
-            rise = new - value
-            if not found:
-                break
-            move, bend = size * step, slope - there
-            if (along := move @ bend) > 0:
-                if not enough and not count:
-                    inverse = along / (bend @ bend) * inverse
-                inverse = _bfgs(inverse, move, bend, along)
-            point, slope, value, count = point + move, there, max(new, value), count + 1
-            trail.append(value)
-            before, whole = gain, size == 1.0
-            calm = calm + 1 if rise <= tolerance * (1 + abs(value)) else 0
-            if calm >= patience:
-                break
-        flat = np.linalg.norm(slope) <= (1 + abs(value)) * max(rounding ** (1 / 3),
-                                                               50 * rounding**0.5)
-        return Result(point, value, slope, count, np.array(trail), bool(flat))
-
-
-def _line_search(objective: Callable, point: np.ndarray, value: float, step: np.ndarray,
-                 gain: float, rounding: float) -> tuple[float, float, np.ndarray, bool]:
-    """The share of a step that gains enough, value and slope there, and whether it is a way up."""
-    size, blind = 1.0, BLIND * rounding * (1 + abs(value))
-    while True:
-        new, there = objective(point + size * step)
-        rise = new - value
-        flatter = abs(rise) <= blind and abs(there @ step) <= 0.9 * 2 * gain
-        if rise >= 1e-4 * size * 2 * gain or flatter or size <= SHORTEST:
-            return size, new, there, bool(rise > 0 or flatter)
-        size *= SHORTER
-
-
-def _bfgs(inverse: np.ndarray, move: np.ndarray, bend: np.ndarray, along: float) -> np.ndarray:
-    """The inverse of the curvature, from what a move has bent the slope by."""
-    turned = inverse @ bend
-    across = np.outer(move, turned) / along
-    return inverse - across - across.T + (1 + bend @ turned / along) * np.outer(move, move) / along
-
-
-def maximize(objective: Callable, start: Any, method: "Newton | LBFGS | HostBFGS") -> Result:
+def maximize(objective: Callable, start: Any, method: Any) -> Result:
     """The maximum that a method reaches from a start.
 
     Args:
         objective: point → (value, gradient), and the Hessian for Newton's method; pure JAX, or for
             `HostBFGS` a function of NumPy arrays.
+        method: `Newton`, `LBFGS` or `HostBFGS`.
     """
     return method.run(objective, start)
 
