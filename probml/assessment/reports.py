@@ -196,7 +196,7 @@ def posterior_draws(fit: Fitted) -> dict[str, np.ndarray]:
     return {name: np.asarray(value)[None] for name, value in fit._draws(KEPT, 0).items()}
 
 
-def log_likelihood(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray]) -> np.ndarray:
+def log_likelihood(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarray]) -> np.ndarray:
     """log p(row | θ) of every draw of θ and every row, the row's own hidden discrete sites summed
     out: (chains, draws, n), nats.
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from probml.assessment import reports
-from probml.comparison.folds import engine_of, left_out, mapping, own_rows, splits_of
+from probml.comparison.folds import left_out, mapping, own_rows, refit, splits_of
 from probml.dataset import dataset
 from probml.dataset.frames import as_pandas, is_table
 from probml.errors import DataError, ModelError
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
     value: np.ndarray  # (n,) labels, or numbers
     probabilities: np.ndarray | None = None  # (n, k) of a discrete target
-    labels: Sequence = ()  # of the k columns
+    labels: Sequence | np.ndarray = ()  # of the k columns
     density: np.ndarray | None = None  # (n,) log p(truth), of a continuous target
     why: str | None = None  # there is neither
 
@@ -62,8 +62,7 @@ class _Fitted:
         return self.fit.structure.sites[self.target].states is not None
 
     def answer(self, train: np.ndarray, test: np.ndarray, seed: int) -> Answer:
-        fit = self.fit.model.fit(mapping(self.held.taken(train)),
-                                 self.engine or engine_of(self.fit), seed=seed)
+        fit = refit(self.fit, self.held.taken(train), self.engine, seed)
         shown = mapping(self.held.taken(test))
         blind = {**shown, self.target: np.full(len(test), np.nan)}
         if not self.discrete:

@@ -168,7 +168,7 @@ def _refuse_unknown_scales(plan: Plan, where: str) -> None:
     sites = plan.structure.sites
     for block in (b for b in all_blocks(plan, True) if b.form.joint):
         scales = coupling(plan, block)
-        if block.stacked and any(scales) and any(sites[name].family.event
+        if block.stacked and any(scales) and any(sites[name].traits.event
                                                  for name in block.names):
             raise Refusal(
                 f"{where}: '{block.names[0]}' (MultivariateNormal, several vectors) and "

@@ -291,7 +291,7 @@ def check_precision(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> O
         return outcome
     params = {name: outcome.params[name] for name in plan.free}
     sites = plan.structure.sites
-    if known.centre or any(sites[name].family.terms for name in plan.pooled):
+    if known.centre or any(sites[name].traits.terms for name in plan.pooled):
         outcome = outcome.with_state(short=bool(_short(plan, params, known)))
     if any(map(plan.timed, plan.latents)):
         outcome = outcome.with_state(wide=bool(_wide(plan, params, known, rows)))

@@ -283,7 +283,7 @@ def _coefficients(plan: Plan) -> set[str]:
     wide."""
     sites, wide = plan.structure.sites, {width.name for width in spreads(plan)}
     for name in (name for name in plan.grouped if sites[name].family is not None):
-        wide |= {p for argument in sites[name].family.scatter
+        wide |= {p for argument in sites[name].traits.scatter
                  for p in sites[name].uses.get(argument, ())}
     return {name for name in plan.free if plan.groupings and sites[name].domain.unbounded
             and name not in wide}

@@ -55,7 +55,7 @@ def find_single_row_groups(plan: Plan, data: Data, found: Posterior,
     sites = plan.structure.sites
     wide = tuple(width.name for width in spreads(plan) if width.plain)
     noise = tuple(dict.fromkeys(
-        p for name in plan.grouped for argument in sites[name].family.scatter
+        p for name in plan.grouped for argument in sites[name].traits.scatter
         for p in sites[name].uses.get(argument, ()) if p in plan.free and p not in wide))
     if not (wide and noise):
         return None

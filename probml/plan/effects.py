@@ -78,9 +78,11 @@ def found(plan: Plan, names: tuple[str, ...], closed: bool = True, prior: bool =
     """
     names = tuple(name for name in names if why_not(plan, name, closed, prior) is None)
     while names:
-        bent = next(filter(None, (_nonlinear_effects(plan, names, site, closed)
-                                  for site in integrals.child_sites(plan.structure, names))), None)
-        bent = bent or limited and _large(plan, names)
+        bent: set[str] = next(filter(None, (
+            _nonlinear_effects(plan, names, site, closed)
+            for site in integrals.child_sites(plan.structure, names))), set())
+        if limited and not bent:
+            bent = _large(plan, names)
         if not bent:
             break
         names = tuple(name for name in names if name not in bent)

@@ -135,9 +135,8 @@ def find_collapsed_scales(plan: Plan, begun: Mapping[str, Any],
             start.
     """
     spreads = dict.fromkeys(name for tie in _spreads(plan) for name in tie.others if name in begun)
-    spreads = [name for name in spreads if plan.structure.sites[name].domain.log_scale]
-    return [name for name in spreads
-            if np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
+    return [name for name in spreads if plan.structure.sites[name].domain.log_scale and
+            np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
 
 
 def paths(plan: Plan) -> bool:

@@ -28,7 +28,7 @@ def coefficients(plan: Plan, name: str) -> tuple[str, ...]:
 
 def _affine(plan: Plan, name: str) -> bool:
     site, names = plan.structure.sites[name], coefficients(plan, name)
-    if not (site.traits.normal and site.family.event == 0 and names) or site.factor:
+    if not (site.traits.normal and site.traits.event == 0 and names) or site.factor:
         return False
     uses = site.uses["loc"]
     straight = all(uses[p].level <= Level.AFFINE

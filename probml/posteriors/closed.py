@@ -84,7 +84,7 @@ class Closed(Conjugate):
         """One with the right keys, to give saved leaves their places; `roots`: which blocks have
         that of their precision."""
         every = all_blocks(plan, True)
-        named = [("loc", "root") if i < len(roots) and roots[i] else block.form.keys
+        named = [("loc", "root") if i < len(roots) and roots[i] else block.closed_form.keys
                  for i, block in enumerate(every)]
         zeros = dict.fromkeys(plan.free, 0.0)
         return cls(tuple(dict.fromkeys(names, 0.0) for names in named), zeros, zeros)
@@ -101,7 +101,7 @@ def _roots(plan: Plan, names: tuple[str, ...], closed: Closed,
            known: Known) -> dict[str, jax.Array]:
     marginals, out = Marginals(plan, known, blocks(plan, True), closed), {}
     for block in marginals.blocks:
-        if block.form.joint and marginals.natural[block.names]["loc"].size <= MOST and (
+        if block.closed_form.joint and marginals.natural[block.names]["loc"].size <= MOST and (
                 not set(names).isdisjoint(block.names)):
             out |= marginals.ways(block)
     return {name: way for name, way in out.items() if name in names}

@@ -84,17 +84,17 @@ def _possible_exchanges(plan: Plan, name: str) -> Iterator[Exchange]:
     """The ways in which the axes of a hidden site's states may lie in the parameters, most axes
     first."""
     sites, options = plan.structure.sites, []
+    states = sites[name].states or 0
     near = (name, *plan.structure.children[name])
     for parameter in (p for p in plan.free
                       if any(p in uses for s in near for uses in sites[s].uses.values())):
-        own = [axis for axis, size in enumerate(sites[parameter].shape)
-               if size == sites[name].states]
+        own = [axis for axis, size in enumerate(sites[parameter].shape) if size == states]
         options.append([(parameter, axes) for r in range(len(own), -1, -1)
                         for axes in itertools.combinations(own, r)])
     for choice in itertools.islice(itertools.product(*options), CHOICES):
         axes = tuple((parameter, axes) for parameter, axes in choice if axes)
         if axes:
-            yield Exchange(name, sites[name].states, axes)
+            yield Exchange(name, states, axes)
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)

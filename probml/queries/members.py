@@ -240,7 +240,7 @@ def _exchangeable(fit: Fitted, names: Iterable[str],
         batch = structure.distribution(name, env).batch_shape
         for argument, value in structure.arguments(name, env).items():
             value = np.asarray(value)
-            tail = site.family.argument_event[argument] if site.family is not None else max(
+            tail = site.traits.argument_event[argument] if site.family is not None else max(
                 value.ndim - len(batch), 0
             )
             for axis in (axis for owner, axis in entries if owner == name):

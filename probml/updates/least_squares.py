@@ -45,7 +45,7 @@ def _enters_by_location(plan: Plan, block: Block, user: str) -> bool:
         return True
     where = {argument for argument, of in sites[user].uses.items()
              if not of.keys().isdisjoint(block.names)}
-    normal = (user in plan.rowwise and sites[user].traits.normal and sites[user].family.event == 0)
+    normal = (user in plan.rowwise and sites[user].traits.normal and sites[user].traits.event == 0)
     return not where or where == {"loc"} and (user in block.names or normal)
 
 
@@ -97,7 +97,7 @@ def _prior(plan: Plan, name: str, env: Mapping) -> jax.Array:
     """The residuals of a parameter under its normal prior, in units of its deviations."""
     site, distribution = plan.structure.sites[name], plan.structure.distribution(name, env)
     away = jnp.broadcast_to(env[name], site.shape) - distribution.loc
-    if site.family.event == 0:
+    if site.traits.event == 0:
         return (away / distribution.scale).reshape(-1)
     lower = jnp.broadcast_to(distribution.scale_tril, (*away.shape, away.shape[-1]))
     return solve_triangular(lower, away[..., None], lower=True).reshape(-1)

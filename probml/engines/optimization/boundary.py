@@ -449,7 +449,7 @@ def collapsed_scales(problem: Problem, params: Mapping[str, Any]) -> list[str]:
              and np.min(np.asarray(params[name]), initial=np.inf) < NARROW * wide]
     # one that is computed of others, which rows that are all alike, or no more than there are of
     # these, may carry to 0
-    computed = [name for seen in known.spread for argument in sites[seen].family.scatter
+    computed = [name for seen in known.spread for argument in sites[seen].traits.scatter
                 for name in sites[seen].uses.get(argument, {})
                 if name in plan.free and not sites[name].domain.log_scale]
     count = problem.rows.weight if problem.size is None else problem.size  # of merged fits
