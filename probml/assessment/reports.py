@@ -101,7 +101,8 @@ def standard_errors(fit: Fitted, names: Sequence[str],
                     widths: Callable[[], Widths | None]) -> dict[str, np.ndarray]:
     """See Fit._with_errors; `widths` of a point."""
     known = {**deviations(_ways(fit, names)), **posterior_deviations(fit)}
-    if known.keys() >= set(names) and (not fit.belief.partly or fit.by and fit.by.restricts):
+    restricted = fit.by is not None and fit.by.capabilities.restricts
+    if known.keys() >= set(names) and (restricted or not fit.belief.partly):
         return {name: known[name] for name in names}
     found = widths()
     return {name: standard_error(fit, Widths({}, {}) if found is None else found, name,

@@ -4,13 +4,12 @@ it."""
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.engines.conjugate.closed_form import is_consistent, solve, solve_all
-from probml.engines.engine import Engine, Many, Outcome, Problem, Status
+from probml.engines.engine import Capabilities, Engine, Many, Outcome, Problem, Status
 from probml.errors import Refusal, quoted
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
@@ -59,9 +58,9 @@ class Exact(Engine):
         (1.99, -6.63)
     """
 
-    rung: ClassVar = 1
-    offered: ClassVar = "possible"
-    statistics: ClassVar = True
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(rung=1, offered="possible", statistics=True)
 
     def refuse(self, problem: Problem) -> None:
         """Raise Refusal, naming the site and the reason, where there is no closed form."""

@@ -3,7 +3,6 @@ evidence."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import jax
 import numpy as np
@@ -14,7 +13,15 @@ from probml.engines.conjugate import stochastic
 from probml.engines.conjugate.runs import Run, finished, initial_posteriors, runs
 from probml.engines.conjugate.sizes import concentrations, of_size
 from probml.engines.em import EM
-from probml.engines.engine import Engine, Outcome, Problem, State, Status, check_settings
+from probml.engines.engine import (
+    Capabilities,
+    Engine,
+    Outcome,
+    Problem,
+    State,
+    Status,
+    check_settings,
+)
 from probml.engines.findings import Code, Finding
 from probml.engines.restarting.sizes import narrowed
 from probml.engines.sampling.reliance import doubts_of_blocks
@@ -96,26 +103,17 @@ class VB(Engine):
     batch_rows: int | None = None
     progress: bool = False
 
-    statistics: ClassVar = True
-    sizes: ClassVar = True
-
     def __post_init__(self):
         check_settings(self, positive=("max_iterations", "restarts", "batch_rows"),
                        nonnegative=("tolerance",))
 
     @property
-    def batch(self) -> int | None:
-        return self.batch_rows
-
-    @property
-    def way(self) -> stochastic.MeanField:
-        return stochastic.MeanField()
+    def capabilities(self) -> Capabilities:
+        return Capabilities(statistics=True, batch=self.batch_rows, restarts=True,
+                            way=stochastic.MeanField(), sizes=True)
 
     def copies(self, problem: Problem) -> int:
         return self._starts(problem)
-
-    def from_one(self) -> "VB":
-        return replace(self, restarts=1)
 
     def _starts(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)

@@ -11,6 +11,7 @@ Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -186,7 +187,8 @@ class Estimator(Portable, BaseEstimator):
         if start and {name for name, site in model.structure.nodes(data=True)
                       if not site["rows"]} <= {*start, *data}:
             # a complete start leaves nothing to chance: restarts would repeat it
-            ladder = tuple(engine.from_one() for engine in ladder)
+            ladder = tuple(replace(engine, restarts=1) if engine.capabilities.restarts else engine
+                           for engine in ladder)
         for engine in ladder:
             try:
                 return model.fit(data, engine, weights=weights, seed=seed, start=start)
@@ -402,7 +404,7 @@ def remember(estimator: Estimator, fit: Fit, data: Mapping, weights) -> None:
     expected to show, which is asked for then."""
     few = sum(sum(map(np.size, values)) if isinstance(values, list) else np.size(values)
               for values in data.values()) <= FEW  # sequences may be lists, of a length each
-    steps = fit.kept is None and fit.by is not None and fit.by.way is not None
+    steps = fit.kept is None and fit.by is not None and fit.by.capabilities.way is not None
     estimator._first = (fit, data, weights) if few and steps else None
 
 
@@ -418,7 +420,7 @@ def goes_on(estimator: Estimator, first: Callable[[], tuple] | None = None) -> F
     """
     fit, name = estimator.fit_, type(estimator).__name__
     before, estimator._first = getattr(estimator, "_first", None), None
-    if fit.kept is None and fit.by is not None and fit.by.way is None:
+    if fit.kept is None and fit.by is not None and fit.by.capabilities.way is None:
         raise Refusal(f"partial_fit: this {name} was fitted by {short_name(fit.engine)}, which "
                       f"stores no sufficient statistics of model '{fit.model.name}' that further "
                       f"rows can update (EM() and VB() do so for discrete tables and closed "
