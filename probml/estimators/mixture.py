@@ -205,7 +205,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         return float(self.score_samples(X).mean())
 
     @property
-    def n_parameters_(self) -> int:
+    def n_parameters_(self) -> int:  # type: ignore[override]
         """Free parameters of the model: the unconstrained coordinates of every parameter site."""
         return n_parameters(self.fit_)
 

@@ -24,7 +24,7 @@ def _method(fit: Fitted) -> str:
         exact, normal = fit.belief.exact, engine in ("EM", "MAP", "Laplace")
         return ("the exact posterior" if exact else "Laplace's approximation of the posterior"
                 if normal else engine)
-    if getattr(by, "restricts", False):
+    if by.capabilities.restricts:
         return "restricted maximum likelihood (REML)"
     if getattr(by, "prior", True) is False:
         return "maximum likelihood" + (" (EM)" if engine == "EM" else "")
