@@ -188,8 +188,8 @@ KINDS = {
     "dict": Kind(lambda v: isinstance(v, Mapping),
                  lambda v, write: {"value": [write.all(item) for item in v.items()]},
                  lambda entry, read: dict(map(read.all, entry["value"]))),
-    **{name: Kind(lambda v, name=name: (type(v).__module__.startswith("networkx")  # type: ignore[misc]
-                                        and type(v).__name__ == name),
+    **{name: Kind(lambda v, name=name: (  # type: ignore[misc]
+                      type(v).__module__.startswith("networkx") and type(v).__name__ == name),
                   lambda v, write: {
                       "value": [write.all((n, dict(d))) for n, d in v.nodes.items()],
                       "edges": [write.all((a, b, dict(d))) for (a, b), d in v.edges.items()]},
