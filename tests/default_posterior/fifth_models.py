@@ -67,6 +67,19 @@ def ages_with_an_obs_mask(age, there, alive=None):
         sample("alive", dist.Bernoulli(logits=a + b * (full - 30)), obs=alive)
 
 
+@summed("ages_with_an_obs_mask")
+def ages_with_an_obs_mask_by_hand(age, there, alive):
+    """Without the flat numbers that NumPyro has where an age is observed."""
+    m = sample("m", dist.Normal(30, 10))
+    s = sample("s", dist.LogNormal(2, 0.5))
+    a = sample("a", dist.Normal(0, 1.5))
+    b = sample("b", dist.Normal(0, 0.2))
+    lost = sample("lost", dist.Normal(m, s).expand([int(LOST.sum())]).to_event(1))
+    factor("there", jnp.where(there, dist.Normal(m, s).log_prob(age), 0.0).sum())
+    full = jnp.asarray(age).at[np.flatnonzero(LOST)].set(lost)
+    sample("alive", dist.Bernoulli(logits=a + b * (full - 30)), obs=alive)
+
+
 R = rng(3)
 RAIN = R.normal(0, 1, 30)
 HOLES = np.array([3, 11, 17, 26])
@@ -450,6 +463,22 @@ def level_with_gaps_by_scan(y, there):
         return level, None
 
     scan(step, start, (jnp.asarray(y), jnp.asarray(there)))
+
+
+@summed("level_with_gaps_by_scan")
+def level_with_gaps_by_kalman(y, there):
+    q = sample("q", dist.HalfNormal(1))
+    s = sample("s", dist.HalfNormal(2))
+    start = sample("start", dist.Normal(0, 10))
+
+    def step(carry, both):
+        (mean, var), (one, seen) = carry, both
+        var = var + q**2
+        log = jnp.where(seen, dist.Normal(mean, jnp.sqrt(var + s**2)).log_prob(one), 0.0)
+        gain = jnp.where(seen, var / (var + s**2), 0.0)
+        return (mean + gain * (one - mean), (1 - gain) * var), log
+
+    factor("y", jax.lax.scan(step, (start, 0.0 * q), (jnp.asarray(y), jnp.asarray(there)))[1].sum())
 
 
 R = rng(20)
