@@ -51,7 +51,8 @@ def _factors(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[_Name
 
 
 _small = jit(_factors, static_argnums=0, seldom=ASKED, on_host=True)
-_large = jit(_factors, static_argnums=0, seldom=LONG, on_host=True)  # 1,000 tables compile for half a minute
+# 1,000 tables compile for half a minute
+_large = jit(_factors, static_argnums=0, seldom=LONG, on_host=True)
 
 
 def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
