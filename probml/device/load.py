@@ -27,6 +27,7 @@ LANES = 32  # sequences of a part at least, for threads
 PARTED = 2**22  # numbers that a pass goes through, from which chunks are a multiple of the parts
 MANY = 32  # chunks from which their number is a multiple of 8
 PART = 2**24  # bytes that are worth a thread to copy
+FEW = 1024  # rows and steps that stay on the host until a program takes them
 
 
 def load(
@@ -49,7 +50,9 @@ def load(
         least: fewer rows are padded to so many, so that one program serves them all.
         params: where the rows will be met, or begin to be, as far as known: chains with improbable
             moves are treated with more care.
-        roomy: few steps are padded to a power of two, so that one program serves shorter sequences.
+        roomy: of a question, which one program answers: few rows stay on the host until it takes
+            them (JAX's device_put takes longer than such a program), and few steps are padded to a
+            power of two, so that it serves shorter sequences.
         devices: chunks are as many on each of so many.
 
     Cost: one centred copy of the data in JAX's float type, but for long inputs that can be read
@@ -73,10 +76,11 @@ def load(
     size = -(-total // chunks)
     if tiles:  # chunks of whole ones
         size = -(-size // max(tiles.rows)) * max(tiles.rows)
+    place = np.asarray if roomy and total * (data.steps or 1) <= FEW else placed
     moments = {name: Moments.of(column, weights) for name, column in used(data, plan).items()
                if sites[name].time is None and (name in plan.centred or scattered(plan, name))}
     centre, spreads = located(plan, moments,
-                              table.rows if weights is None else weights.sum())
+                              table.rows if weights is None else weights.sum(), place)
     weight = aligned((chunks * size,), np.float64)
     weight[:rows] = 1.0 if weights is None else weights if index is None else weights[index]
     weight[rows:] = 0.0
@@ -84,9 +88,9 @@ def load(
         weight[:rows] *= laid.own
 
     kinds = Kinds(dtype, jnp.result_type(int))
-    given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
+    given = {name: place(value, kinds.whole if sites[name].discrete else kinds.real)
              for name, value in table.values.items()}
-    known = Known(given, {name: placed(value, dtype) for name, value in centre.items()}, spreads)
+    known = Known(given, {name: place(value, dtype) for name, value in centre.items()}, spreads)
     plain = index is None and copies == devices == 1 and not roomy and chunks % 2 == 0
     if plain and (stay := long(data, plan, dtype)):
         lying = place_in_memory(data, stay, weight[:rows], chunks,
@@ -96,24 +100,25 @@ def load(
             return lying, known
     held = packed(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1,
                   tiles=tiles)
-    # on a CPU the device keeps these arrays, which nobody else has
-    held = jax.tree.map(jax.device_put, held)
+    if place is placed:  # on a CPU the device keeps these arrays, which nobody else has
+        held = jax.tree.map(jax.device_put, held)
     if data.steps:
         lanes = Lanes(data, plan, weight, index, (chunks, size), sparse(plan, params or {}), kinds,
-                      room(data.steps) if roomy and data.steps <= ROOM else None)
+                      room(data.steps) if roomy and data.steps <= ROOM else None, place)
         held = held._replace(steps=lanes.load(used(data, plan), centre, spreads))
-        known = known._replace(centre={name: placed(value, dtype)
+        known = known._replace(centre={name: place(value, dtype)
                                        for name, value in centre.items()}, spread=spreads)
     return Resident(held), known
 
 
-def located(plan: Plan, moments: Mapping[str, Moments],
-            total: float) -> tuple[dict[str, np.ndarray], dict[str, jax.Array]]:
+def located(plan: Plan, moments: Mapping[str, Moments], total: float, place: Callable = placed
+            ) -> tuple[dict[str, np.ndarray], dict[str, jax.Array]]:
     """What columns are centred on, and the spreads against which scales are judged: site →
     (lattice cells, event).
 
     Args:
         moments: of these columns. total: weight of all rows; an unseen cell lies on its centre.
+        place: (array, type) → where it is to lie.
     """
     sites, centre, spread, dtype = plan.structure.sites, {}, {}, jnp.result_type(float)
     for name, (weight, mean, square) in moments.items():
@@ -123,7 +128,7 @@ def located(plan: Plan, moments: Mapping[str, Moments],
             centre[name], weight = rounded(mean.reshape(shape)), total
         if name in plan.centred or scattered(plan, name):
             found = np.sqrt(square / np.maximum(weight, np.finfo(float).tiny))
-            spread[name] = placed(found.reshape(shape if name in centre else shape[:1]), dtype)
+            spread[name] = place(found.reshape(shape if name in centre else shape[:1]), dtype)
     return centre, spread
 
 

@@ -93,12 +93,13 @@ class Jitted(Protocol):
 
 
 def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 0.0,
-        steps: bool = False, often: bool = False, **keywords) -> Jitted:
+        steps: bool = False, often: bool = False, on_host: bool = False, **keywords) -> Jitted:
     """jax.jit; decided at the first call, since asking for the backend at import would start it.
 
     Args:
         seldom: the program is called once or a few times, so that NumPy runs it in place of XLA
             where that takes it no more than so many seconds (ONCE, ASKED in compile_effort.py).
+        on_host: results that NumPy computes, none of them random keys, stay NumPy's arrays.
         long: the program will run for long, so that XLA may take longer to compile it (with its
             fusion emitters, whose exponentials and logarithms are vectors).
         loops: how many times as often as an ascent it passes over what it is given.
@@ -108,7 +109,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
     """
     compiled: dict[tuple | None, Callable] = {}  # by XLA's options; None: without
     seen = _marked(function)
-    shelf = Shelf(seen, keywords, seldom)
+    shelf = Shelf(seen, keywords, seldom, on_host)
 
     def chosen(args: tuple, leaves: list) -> dict | None:
         """XLA's options for these arguments: the same for all of their shapes."""

@@ -43,17 +43,20 @@ _CALLS_BACK = (b"_python_cpu_callback", b"_python_gpu_callback")  # by address, 
 
 @dataclass(eq=False)
 class Taped:
-    """A program that NumPy runs; its results lie where compiled ones do."""
+    """A program that NumPy runs; its results lie where compiled ones do, or on the host."""
 
     tape: Tape
     results: Any  # the tree of the results
     otherwise: Callable  # the same by XLA, for a loop that turns out to be long
+    on_host: bool
 
     def __call__(self, *args: Any) -> Any:
         try:
             found = self.tape.run(jax.tree.leaves(args))
         except TooLong:
             return self.otherwise(*args)
+        if self.on_host:
+            return jax.tree.unflatten(self.results, found)
         placed = [jax.random.wrap_key_data(value) if key else value
                   for value, key in zip(jax.device_put(found), self.tape.keys, strict=True)]
         return jax.tree.unflatten(self.results, placed)
@@ -101,10 +104,13 @@ class Shelf:
         function: what is compiled; of ours, and no closure, if it is to be found again.
         keywords: of jax.jit.
         seldom: seconds that a call may take by NumPy, without being compiled.
+        on_host: what NumPy computes stays on the host.
     """
 
-    def __init__(self, function: Callable, keywords: dict[str, Any], seldom: float = 0.0):
+    def __init__(self, function: Callable, keywords: dict[str, Any], seldom: float = 0.0,
+                 on_host: bool = False):
         self._function, self._keywords, self._seldom = function, keywords, seldom
+        self._on_host = on_host
         self._held: OrderedDict[tuple, Callable | None] = OrderedDict()  # last used, last
         holding.kept_by(self)
         names = list(inspect.signature(function).parameters)
@@ -156,7 +162,7 @@ class Shelf:
         if held is None:
             found = self._made(*made, key if ahead else None)
         elif isinstance(held[0], Tape):
-            found = Taped(held[0], held[1], self._compiled(fixed, options))
+            found = Taped(held[0], held[1], self._compiled(fixed, options), self._on_host)
         else:
             found = self._tried(key, held[0], *made)
         self._held[key] = found
@@ -180,7 +186,8 @@ class Shelf:
         with pause_garbage_collection():
             tape = record(jaxpr, self._seldom)
         results = jax.tree.structure(traced.out_info)
-        return None if tape is None else Taped(tape, results, self._compiled(fixed, options))
+        return None if tape is None else Taped(tape, results, self._compiled(fixed, options),
+                                               self._on_host)
 
     def _compiled(self, fixed: list, options: dict | None) -> Callable:
         """The program by jax.jit, a function of what is not static."""
