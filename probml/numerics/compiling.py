@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import jax
 from numpyro.distributions import Distribution
 
+from probml.jaxpr.mechanisms import OFF
 from probml.numerics import compile_effort, lapack
 from probml.numerics.compile_effort import FULL, LITTLE, PIECE
 from probml.numerics.kept import disk, holding
@@ -36,6 +37,9 @@ _OFF: list[bool] = []  # NumPyro's own setting, once for each of us that turned 
 def unchecked() -> Iterator[None]:
     """NumPyro's checks of arguments are off within; the last of several threads to leave turns them
     on again."""
+    if "validation" in OFF:
+        yield
+        return
     with _CHECKS:
         _OFF.append(Distribution._validate_args if not _OFF else _OFF[0])
         Distribution.set_default_validate_args(False)
@@ -152,6 +156,8 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         return call(*args)
 
     def ahead(*args):
+        if "ahead" in OFF:
+            return
         forks.check()
         options = chosen(args, jax.tree.leaves(
             [a for i, a in enumerate(args) if i not in shelf.static]))

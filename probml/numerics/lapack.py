@@ -20,6 +20,7 @@ from typing import Any
 import jax
 
 from probml.jaxpr import compat
+from probml.jaxpr.mechanisms import OFF
 
 CORES = 8  # with more threads than calls that can meet, none blocks
 WORK = 150_000  # multiplications of a batch from which it is taken apart
@@ -30,7 +31,7 @@ _GUARDED: contextvars.ContextVar[bool] = contextvars.ContextVar("guarded", defau
 @functools.cache
 def installed() -> bool:
     """Whether batches are taken apart; the first call changes JAX's table for the CPU."""
-    if jax.default_backend() != "cpu" or (os.cpu_count() or 1) > CORES:
+    if "lapack" in OFF or jax.default_backend() != "cpu" or (os.cpu_count() or 1) > CORES:
         return False
     try:
         table, lower, primitives = compat.cpu_lowerings()

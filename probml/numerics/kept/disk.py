@@ -28,7 +28,7 @@ from pathlib import Path
 import jax
 import jaxlib
 
-from probml.jaxpr import compat
+from probml.jaxpr import compat, mechanisms
 
 SWITCH = "PROBML_CACHE"
 OFF = ("0", "off", "no", "false")
@@ -144,7 +144,7 @@ def _folder() -> Folder | None:
 @contextlib.contextmanager
 def use_disk_cache() -> Iterator[None]:
     """Programs that are compiled inside are looked for in the folder first, and kept there."""
-    own, found = folder(), compat.compilation_cache()
+    own, found = None if "cache" in mechanisms.OFF else folder(), compat.compilation_cache()
     if own is None or found is None:
         yield
         return

@@ -28,6 +28,7 @@ from jax.api_util import shaped_abstractify
 from jax.experimental import serialize_executable
 
 from probml.jaxpr.compat import start_lapack, trace_settings
+from probml.jaxpr.mechanisms import OFF
 from probml.jaxpr.tapes.operation import TooLong
 from probml.jaxpr.tapes.recorded import Tape, record
 from probml.numerics import identity
@@ -123,7 +124,8 @@ class Shelf:
             ahead: it will be called later, for arguments of these shapes; so where it is compiled,
                 another thread does that.
         """
-        folder, taped = disk.folder(), self._seldom > 0 and jax.default_backend() == "cpu"
+        folder = None if "programs" in OFF else disk.folder()
+        taped = "tapes" not in OFF and self._seldom > 0 and jax.default_backend() == "cpu"
         if any(isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
                for leaf in jax.tree.leaves(args)):
             return None  # where its arguments lie is part of such a program
@@ -175,7 +177,7 @@ class Shelf:
         """The traced program as NumPy calls; None where that would take too long, or is not
         possible."""
         jaxpr, taken = traced.jaxpr, len(jax.tree.leaves(traced.args_info))
-        if not self._seldom or len(jaxpr.in_avals) != taken:
+        if "tapes" in OFF or not self._seldom or len(jaxpr.in_avals) != taken:
             return None
         with pause_garbage_collection():
             tape = record(jaxpr, self._seldom)

@@ -9,6 +9,8 @@ import gc
 import threading
 from collections.abc import Iterator
 
+from probml.jaxpr.mechanisms import OFF
+
 _LOCK = threading.RLock()
 _RESTS: list[bool] = []  # whether it was on, once for each of us who let it rest
 
@@ -17,6 +19,9 @@ _RESTS: list[bool] = []  # whether it was on, once for each of us who let it res
 def pause_garbage_collection() -> Iterator[None]:
     """The collector is off within; the last of several threads to leave turns it on again, where it
     was on."""
+    if "collector" in OFF:
+        yield
+        return
     with _LOCK:
         _RESTS.append(_RESTS[0] if _RESTS else gc.isenabled())
         gc.disable()

@@ -19,6 +19,7 @@ from typing import Any
 import jax
 
 from probml.jaxpr.compat import call_switch
+from probml.jaxpr.mechanisms import OFF
 
 _LOCK = threading.Lock()
 _INSIDE = [0]
@@ -36,7 +37,7 @@ def evaluated() -> Iterator[None]:
 def inline_calls(on: bool = True) -> Iterator[None]:
     """Inside, calls of compiled functions in this thread are calls of the functions; or, within
     such, calls of compiled ones again. Only to be entered where all is traced."""
-    found = call_switch()
+    found = None if "inline" in OFF else call_switch()
     if found is None or on and found.folding.value:  # what computes numbers at once needs its calls
         yield
         return

@@ -16,6 +16,7 @@ import functools
 from typing import Any
 
 from probml.jaxpr import compat
+from probml.jaxpr.mechanisms import OFF
 
 WHOLE = "probml_whole_loops"  # an option beside XLA's own: bytes up to which a loop is one piece
 _OPTION = b"xla_cpu_small_while_loop_byte_threshold"
@@ -26,6 +27,8 @@ _FIELDS = (3, 3, 500)
 @functools.cache
 def enable_whole_loops() -> bool:
     """Whether options may have WHOLE; from now on JAX's own compilations take it."""
+    if "whole_loops" in OFF:
+        return False
     try:
         compiler, made = compat.compile_options()
         own = compiler.get_compile_options
