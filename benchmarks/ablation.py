@@ -1,26 +1,29 @@
 """What each mechanism that shortens first answers is worth: `python ablation.py [mechanism ...]`.
 
-Each job of first_table.py runs in processes of their own: with everything on and with one mechanism
-off (`PROBML_OFF`, probml/jaxpr/mechanisms.py) in turns, first with an empty folder of programs (cold),
-then with those that the first process kept. A figure is the processor's seconds of the answer,
-imports left out, of all threads, the best of ROUNDS. `again` is the same answer once more on other
-data, so that it is what compiled programs take to run.
+Each job of first_table.py is answered with everything on and with one mechanism off (`PROBML_OFF`,
+probml/jaxpr/mechanisms.py), in turns, ROUNDS times: with an empty folder of programs (cold), then
+with the programs that the first process kept. Each answer has a process of its own, forked from one
+that has imported everything and has not started JAX. A figure is the processor's seconds of the
+answer, of all threads: the best of the rounds. `again` is the same answer once more on other data
+of that shape, so that it is what compiled programs take to run.
 
-ONLY=word,word takes the jobs whose names have one of the words; SKIP leaves such out; ROUNDS is 1
-where it is not set. Lines are printed as they are found, so that a run may be cut short; `python
-ablation.py --table file ...` prints the table of such lines.
+ONLY=word,word takes the jobs whose names have one of the words. Lines are printed as they are
+found, so that a run may be cut short; `python ablation.py --table file ...` prints the table of
+such lines.
 """
 
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
+import traceback
 from collections import defaultdict
 from importlib.resources import as_file, files
 
-from first_table import JOBS, OURS, UNSET
+KEPT = ("", "tapes", "programs", "cache", "effort")  # tried with kept programs, too
+ROUNDS = int(os.environ.get("ROUNDS", "3"))
+MOST = 300  # seconds of an answer
 
 MEASURED = """
 import json, resource
@@ -30,47 +33,72 @@ def clocked(job):
     return time.process_time() - cpu, time.perf_counter() - wall
 answer, repeat = clocked(first), clocked(again)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps([*answer, repeat[0], peak]))
 """
-KEPT = ("", "tapes", "programs", "cache", "effort", "emitters")  # tried with kept programs, too
-ROUNDS = int(os.environ.get("ROUNDS", "1"))
 
 
-def jobs():
-    only, skip = (tuple(filter(None, os.environ.get(key, "").split(","))) for key in ("ONLY", "SKIP"))
-    return [name for name in JOBS if (not only or any(word in name for word in only))
-            and not any(word in name for word in skip)]
+def measured(code, off, folder):
+    """The processor's seconds, the clock's, those of another answer, and megabytes at most; None:
+    it failed, which was printed."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            import signal
 
+            from probml.jaxpr import mechanisms
 
-def measured(job, data, off, folder):
-    """The processor's seconds, the clock's, those of another answer, and megabytes at most."""
-    kept = {key: value for key, value in os.environ.items() if key not in UNSET}
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", OURS + JOBS[job][0] + MEASURED, data],
-                          env=kept | {"PROBML_CACHE": folder, "PROBML_OFF": off},
-                          capture_output=True, text=True, timeout=300)
-    if done.returncode:
-        raise RuntimeError(f"{job} without {off}: {done.stderr[-500:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+            signal.alarm(MOST)
+            os.environ["PROBML_CACHE"] = folder
+            mechanisms.OFF.update({off} - {""})
+            there = {}
+            exec(code + MEASURED, there)
+            found = [*there["answer"], there["repeat"][0], there["peak"]]
+            os.write(writes, json.dumps(found).encode())
+        except BaseException:
+            traceback.print_exc(limit=-2)
+        finally:
+            sys.stderr.flush()
+            os._exit(0)
+    os.close(writes)
+    with os.fdopen(reads) as said:
+        text = said.read()
+    os.waitpid(child, 0)
+    return json.loads(text) if text else None
 
 
 def run(mechanisms):
     """Prints a line a process: job, what is off, whether programs were kept, and the figures."""
+    import warnings
+
+    from first_table import JOBS, OURS, UNSET
+
+    for key in UNSET:
+        os.environ.pop(key, None)
+    warnings.simplefilter("ignore")
+    only = tuple(filter(None, os.environ.get("ONLY", "").split(",")))
+    chosen = [name for name in JOBS if not only or any(word in name for word in only)]
     with as_file(files("probml.data")) as data:
+        sys.argv = ["", str(data)]
+        exec(OURS, {})  # what is imported
+        import probml.models
+        from probml import models
+
+        for name in probml.models.__all__:
+            getattr(models, name)
         for _ in range(ROUNDS):
-            for job in jobs():
+            for job in chosen:
                 for off in ("", *mechanisms):
                     with tempfile.TemporaryDirectory() as folder:
                         for state in ("cold", "kept") if off in KEPT else ("cold",):
-                            try:
-                                found = measured(job, str(data), off, folder)
-                            except (RuntimeError, subprocess.TimeoutExpired) as error:
-                                print(f"# {error}", file=sys.stderr, flush=True)
+                            found = measured(OURS + JOBS[job][0], off, folder)
+                            if found is None:
+                                print(f"# {job} without {off}", file=sys.stderr, flush=True)
                                 break
                             print(json.dumps([job, off, state, *found]), flush=True)
 
 
 def table(paths):
-    """Ratios to everything on, of the best of each: by mechanism the median over jobs, and the jobs
+    """Ratios to everything on, of the best of each: by mechanism the median over jobs, and the job
     in which it is worth most."""
     best = defaultdict(lambda: [float("inf")] * 4)
     for path in paths:
@@ -78,7 +106,7 @@ def table(paths):
             for job, off, state, *found in map(json.loads, lines):
                 best[job, off, state] = list(map(min, best[job, off, state], found))
     parts = {"cold": ("cold", 0), "kept": ("kept", 0), "again": ("cold", 2), "memory": ("cold", 3)}
-    print("| off | jobs |", " | ".join(f"{part}: median, most in" for part in parts), "|")
+    print("| off | jobs |", " | ".join(f"{part}: median; most" for part in parts), "|")
     print("|---|---|" + "---|" * len(parts))
     for off in sorted({off for _, off, _ in best} - {""}):
         cells, count = [], 0
@@ -91,7 +119,7 @@ def table(paths):
                 cells.append("")
                 continue
             most = max(ratios, key=ratios.__getitem__)
-            cells.append(f"{statistics.median(ratios.values()):+.0%}, {ratios[most]:+.0%} {most}")
+            cells.append(f"{statistics.median(ratios.values()):+.0%}; {ratios[most]:+.0%} {most}")
         print(f"| {off} | {count} |", " | ".join(cells), "|")
 
 

@@ -7,7 +7,7 @@ SWITCH = "PROBML_OFF"
 NAMES = frozenset({"ahead", "backward", "blas", "cache", "collector", "effort", "emitters",
                    "holding", "inline", "lapack", "programs", "remembered", "shortened", "tapes",
                    "validation", "whole_loops"})
-OFF = frozenset(os.environ.get(SWITCH, "").split(",")) - {""}
+OFF = set(os.environ.get(SWITCH, "").split(",")) - {""}
 if not OFF <= NAMES:
     raise ValueError(f"{SWITCH} names {', '.join(sorted(OFF - NAMES))}, which are not among "
                      f"{', '.join(sorted(NAMES))}")
