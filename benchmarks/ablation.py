@@ -21,7 +21,7 @@ import traceback
 from collections import defaultdict
 from importlib.resources import as_file, files
 
-KEPT = ("", "tapes", "programs", "cache", "effort")  # tried with kept programs, too
+KEPT = ("", "tapes", "programs", "effort")  # tried with kept programs, too
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 MOST = 300  # seconds of an answer
 

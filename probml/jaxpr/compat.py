@@ -21,19 +21,6 @@ as_written_at: Callable[[Any], Any] = source_info_util.user_context
 equation_settings: Callable[[], Any] = getattr(core, "current_jaxpr_eqn_context", lambda: None)
 
 
-def compilation_cache() -> tuple[Any, Any] | None:
-    """JAX's module of kept programs, whose `_cache` is the folder in use, and the setting of the
-    least seconds of compiling that are worth keeping; None: programs are not kept on disk."""
-    try:
-        from jax._src import compilation_cache
-        from jax._src.config import persistent_cache_min_compile_time_secs
-    except ImportError:
-        return None
-    if not hasattr(compilation_cache, "_cache"):
-        return None
-    return compilation_cache, persistent_cache_min_compile_time_secs
-
-
 def start_lapack() -> None:
     """Give LAPACK's functions their addresses, as lowering does."""
     from jax._src.lib import lapack

@@ -19,7 +19,7 @@ from numpyro.distributions import Distribution
 from probml.jaxpr.mechanisms import OFF
 from probml.numerics import compile_effort, lapack
 from probml.numerics.compile_effort import FULL, LITTLE, PIECE
-from probml.numerics.kept import disk, holding
+from probml.numerics.kept import holding
 from probml.numerics.kept.programs import Awaited, Shelf
 from probml.numerics.outside import feeding, forks
 from probml.numerics.process import whole_loops
@@ -145,8 +145,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
                 if program is not None:
                     dynamic = (a for i, a in enumerate(args) if i not in shelf.static)
                     return feeding.raise_supply_failure(program(*dynamic))
-                with disk.use_disk_cache():
-                    return feeding.raise_supply_failure(compiled[tier](*args))
+                return feeding.raise_supply_failure(compiled[tier](*args))
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error) or options is None:
                 raise

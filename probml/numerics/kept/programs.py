@@ -5,7 +5,7 @@ Tracing and lowering a fit takes as long as compiling it, and JAX's own cache is
 So what a function of ours compiles is kept whole (`jax.experimental.serialize_executable`) under
 the digest of its name, its static arguments, the shapes and types of the others, XLA's options,
 JAX's settings, and the versions of everything (identity.py). Where one of these cannot be told, the
-program is traced as ever.
+program is traced and lowered, and known by its text.
 
 The folder is that of disk.py, which says who may write there: reading such a file runs what is in
 it, as reading one of JAX's cache does.
@@ -117,8 +117,8 @@ class Shelf:
     def find(self, args: Sequence[Any], options: dict | None,
              ahead: bool = False) -> Callable | None:
         """The program for these arguments, to be called with those that are not static: from
-        memory, from disk, or made now and kept. None: it has no name, or nothing is kept on disk,
-        and jax.jit is asked.
+        memory, from disk, or made now and kept. None: nothing is kept on disk, and jax.jit is
+        asked.
 
         Args:
             ahead: it will be called later, for arguments of these shapes; so where it is compiled,
@@ -148,12 +148,12 @@ class Shelf:
             name = None
         holding.made()
         found: Callable | None
-        if folder is None or name is None:
+        if folder is None:
             found = self._record_tape(self._traced(args, options), fixed,
                                       options) if taped else None
             self._held[key] = found
             return found
-        held = _read(folder, name, tree)
+        held = None if name is None else _read(folder, name, tree)
         made = (fixed, folder, name, args, options)
         if held is None:
             found = self._made(*made, key if ahead else None)
@@ -195,24 +195,28 @@ class Shelf:
 
         return call
 
-    def _made(self, fixed: list, folder: disk.Folder, name: str, args: Sequence[Any],
+    def _made(self, fixed: list, folder: disk.Folder, name: str | None, args: Sequence[Any],
               options: dict | None, awaited: tuple | None = None) -> Callable:
         """The program, traced now, and kept.
 
         Args:
+            name: None: its text is its name, once it is lowered.
             awaited: its key, where it is not to be waited for.
         """
         traced = self._traced(args, options)
         taped = self._record_tape(traced, fixed, options)
         if taped is not None:
-            _keep(folder, name, taped.tape, taped.results)
+            if name is not None:
+                _keep(folder, name, taped.tape, taped.results)
             return taped
         with pause_garbage_collection():
             lowered = traced.lower()
-
-            def write(program: Any) -> None:
-                _write(folder, name, program)
-
+            if name is None:
+                name = identity.digest(FORMAT, lowered.as_text(), options, *_device())
+                held = _read(folder, name, lowered.in_tree, lowered.out_tree)
+                if held is not None:
+                    return held[0]
+            write = functools.partial(_write, folder, name)
             if awaited is not None:
                 return Awaited(lowered, write, functools.partial(self._settle, awaited))
             program = lowered.compile()
@@ -248,10 +252,14 @@ class Shelf:
         ours = own.startswith("probml.") and "<locals>" not in own and not _shuffled(tree)
         if not ours or any(" at 0x" in text for text in told):
             raise identity.Nameless(own)
-        kind = jax.devices()[0]
         return identity.digest(FORMAT, identity.surroundings(), own, fixed, tree, told,
-                               [a.weak_type for a in avals], options, kind.platform,
-                               kind.device_kind, jax.device_count())
+                               [a.weak_type for a in avals], options, *_device())
+
+
+def _device() -> tuple[str, str, int]:
+    """What a program is compiled for."""
+    kind = jax.devices()[0]
+    return kind.platform, kind.device_kind, jax.device_count()
 
 
 def _describe_setting(setting: Any) -> str:
@@ -284,8 +292,12 @@ def _keep(folder: disk.Folder, name: str, held: Any, tree: Any) -> None:
         folder.put(name, zlib.compress(pickle.dumps((held, example)), 1))
 
 
-def _read(folder: disk.Folder, name: str, tree: Any) -> tuple | None:
-    """A compiled program alone, or a tape and the tree of its results; None: there is none."""
+def _read(folder: disk.Folder, name: str, tree: Any, out_tree: Any = None) -> tuple | None:
+    """A compiled program alone, or a tape and the tree of its results; None: there is none.
+
+    Args:
+        out_tree: the tree of the results, where it is known, in the order in which they are made.
+    """
     held = folder.get(name)
     if held is None:
         return None
@@ -299,6 +311,8 @@ def _read(folder: disk.Folder, name: str, tree: Any) -> tuple | None:
                            keys=tuple([program.keys[i] for i in places])), results
         if _LAPACK in program:
             start_lapack()
+        if out_tree is not None:
+            return (serialize_executable.deserialize_and_load(program, tree, out_tree),)
         kept = places == sorted(places)
         loaded = serialize_executable.deserialize_and_load(
             program, tree, results if kept else jax.tree.structure(tuple(places)))
