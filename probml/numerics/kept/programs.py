@@ -154,13 +154,13 @@ class Shelf:
             self._held[key] = found
             return found
         held = None if name is None else _read(folder, name, tree)
-        made = (fixed, folder, name, args, options)
+        made = (key, fixed, folder, name, args, options)
         if held is None:
-            found = self._made(*made, key if ahead else None)
+            found = self._made(*made, ahead)
         elif isinstance(held[0], Tape):
             found = Taped(held[0], held[1], self._compiled(fixed, options))
         else:
-            found = self._tried(key, held[0], *made)
+            found = self._tried(held[0], *made)
         self._held[key] = found
         return found
 
@@ -195,13 +195,13 @@ class Shelf:
 
         return call
 
-    def _made(self, fixed: list, folder: disk.Folder, name: str | None, args: Sequence[Any],
-              options: dict | None, awaited: tuple | None = None) -> Callable:
+    def _made(self, key: tuple, fixed: list, folder: disk.Folder, name: str | None,
+              args: Sequence[Any], options: dict | None, ahead: bool = False) -> Callable:
         """The program, traced now, and kept.
 
         Args:
             name: None: its text is its name, once it is lowered.
-            awaited: its key, where it is not to be waited for.
+            ahead: it is not to be waited for.
         """
         traced = self._traced(args, options)
         taped = self._record_tape(traced, fixed, options)
@@ -215,10 +215,10 @@ class Shelf:
                 name = identity.digest(FORMAT, lowered.as_text(), options, *_device())
                 held = _read(folder, name, lowered.in_tree, lowered.out_tree)
                 if held is not None:
-                    return held[0]
+                    return self._tried(held[0], key, fixed, folder, name, args, options)
             write = functools.partial(_write, folder, name)
-            if awaited is not None:
-                return Awaited(lowered, write, functools.partial(self._settle, awaited))
+            if ahead:
+                return Awaited(lowered, write, functools.partial(self._settle, key))
             program = lowered.compile()
         write(program)
         return program
@@ -230,7 +230,7 @@ class Shelf:
         else:
             self._held[key] = program
 
-    def _tried(self, key: tuple, program: Callable, *again: Any) -> Callable:
+    def _tried(self, program: Callable, key: tuple, *again: Any) -> Callable:
         """A program from disk, compiled after all if its first call fails: XLA finds out only then
         that a part of it is missing."""
 
@@ -239,7 +239,7 @@ class Shelf:
                 out = jax.block_until_ready(program(*dynamic))
                 self._held[key] = program
             except jax.errors.JaxRuntimeError:
-                fresh = self._held[key] = self._made(*again)
+                fresh = self._held[key] = self._made(key, *again)
                 out = fresh(*dynamic)
             return out
 
