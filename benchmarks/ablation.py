@@ -7,6 +7,10 @@ that has imported everything and has not started JAX. A figure is the processor'
 answer, of all threads: the best of the rounds. `again` is the same answer once more on other data
 of that shape, so that it is what compiled programs take to run.
 
+COUNT=1 counts instead of clocking, for a machine that others use, too: functions of Python and C
+that the answer calls (thousands; tracing is nothing else), and equations of the programs that XLA is
+given (lowering and compiling take about half a millisecond each).
+
 ONLY=word,word takes the jobs whose names have one of the words. Lines are printed as they are
 found, so that a run may be cut short; `python ablation.py --table file ...` prints the table of
 such lines.
@@ -25,6 +29,26 @@ KEPT = ("", "tapes", "programs", "effort")  # tried with kept programs, too
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 MOST = 300  # seconds of an answer
 
+COUNTED = """
+import jax
+lines, calls = [0], [0]
+from jax._src import compiler
+def reads(own):
+    def compiled(backend, module, *args, **more):
+        lines[0] += str(module).count(" = ")
+        return own(backend, module, *args, **more)
+    return compiled
+compiler.compile_or_get_cached = reads(compiler.compile_or_get_cached)
+import jax._src.interpreters.pxla as pxla
+pxla.compiler = compiler
+def count(frame, event, argument):
+    if event in ("call", "c_call"):
+        calls[0] += 1
+sys.setprofile(count)
+first()
+sys.setprofile(None)
+answer, repeat, peak = (calls[0] / 1000, lines[0]), (0.0,), 0.0
+"""
 MEASURED = """
 import json, resource
 def clocked(job):
@@ -51,7 +75,7 @@ def measured(code, off, folder):
             os.environ["PROBML_CACHE"] = folder
             mechanisms.OFF.update({off} - {""})
             there = {}
-            exec(code + MEASURED, there)
+            exec(code + (COUNTED if os.environ.get("COUNT") else MEASURED), there)
             found = [*there["answer"], there["repeat"][0], there["peak"]]
             os.write(writes, json.dumps(found).encode())
         except BaseException:
