@@ -73,7 +73,7 @@ def measured(code, off, folder):
 
             signal.alarm(MOST)
             os.environ["PROBML_CACHE"] = folder
-            mechanisms.OFF.update({off} - {""})
+            mechanisms.OFF.update(off.split(","))
             there = {}
             exec(code + (COUNTED if os.environ.get("COUNT") else MEASURED), there)
             found = [*there["answer"], there["repeat"][0], there["peak"]]

@@ -5,7 +5,7 @@ import os
 
 SWITCH = "PROBML_OFF"
 NAMES = frozenset({"ahead", "backward", "blas", "collector", "effort", "emitters",
-                   "holding", "inline", "lapack", "programs", "shortened", "tapes",
+                   "holding", "lapack", "programs", "shortened", "tapes",
                    "validation", "whole_loops"})
 OFF = set(os.environ.get(SWITCH, "").split(",")) - {""}
 if not OFF <= NAMES:

@@ -24,7 +24,6 @@ from probml.numerics.kept.programs import Awaited, Shelf
 from probml.numerics.outside import feeding, forks
 from probml.numerics.process import whole_loops
 from probml.numerics.process.collector import pause_garbage_collection
-from probml.numerics.process.inline_calls import inline_calls
 from probml.numerics.process.single_thread import single_thread
 
 _REFUSED: list[str] = []  # what XLA said of the options
@@ -66,12 +65,7 @@ def _marked(function: Callable) -> Callable:
         _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
         with pause_garbage_collection(), single_thread():
-            try:
-                with inline_calls():
-                    return function(*args)
-            except RecursionError:
-                # somebody's code computes numbers within the trace, for which calls are needed
-                return function(*args)
+            return function(*args)
 
     return traced
 
