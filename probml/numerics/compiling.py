@@ -23,7 +23,6 @@ from probml.numerics.kept import holding
 from probml.numerics.kept.programs import Awaited, Shelf
 from probml.numerics.outside import feeding, forks
 from probml.numerics.process import whole_loops
-from probml.numerics.process.collector import pause_garbage_collection
 from probml.numerics.process.single_thread import single_thread
 
 _REFUSED: list[str] = []  # what XLA said of the options
@@ -64,7 +63,7 @@ def _marked(function: Callable) -> Callable:
     def traced(*args):
         _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
-        with pause_garbage_collection(), single_thread():
+        with single_thread():
             return function(*args)
 
     return traced

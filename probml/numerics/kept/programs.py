@@ -34,7 +34,6 @@ from probml.jaxpr.tapes.recorded import Tape, record
 from probml.numerics import identity
 from probml.numerics.kept import disk, holding
 from probml.numerics.precision import in_same_precision
-from probml.numerics.process.collector import pause_garbage_collection
 
 FORMAT = 3  # of the files
 COMPILING = "probml compiles"  # a thread
@@ -170,8 +169,7 @@ class Shelf:
             self._held.popitem(last=False)
 
     def _traced(self, args: Sequence[Any], options: dict | None) -> Any:
-        with pause_garbage_collection():
-            return jax.jit(self._function, compiler_options=options, **self._keywords).trace(*args)
+        return jax.jit(self._function, compiler_options=options, **self._keywords).trace(*args)
 
     def _record_tape(self, traced: Any, fixed: list, options: dict | None) -> Taped | None:
         """The traced program as NumPy calls; None where that would take too long, or is not
@@ -179,8 +177,7 @@ class Shelf:
         jaxpr, taken = traced.jaxpr, len(jax.tree.leaves(traced.args_info))
         if "tapes" in OFF or not self._seldom or len(jaxpr.in_avals) != taken:
             return None
-        with pause_garbage_collection():
-            tape = record(jaxpr, self._seldom)
+        tape = record(jaxpr, self._seldom)
         results = jax.tree.structure(traced.out_info)
         return None if tape is None else Taped(tape, results, self._compiled(fixed, options))
 
@@ -209,17 +206,16 @@ class Shelf:
             if name is not None:
                 _keep(folder, name, taped.tape, taped.results)
             return taped
-        with pause_garbage_collection():
-            lowered = traced.lower()
-            if name is None:
-                name = identity.digest(FORMAT, lowered.as_text(), options, *_device())
-                held = _read(folder, name, lowered.in_tree, lowered.out_tree)
-                if held is not None:
-                    return self._tried(held[0], key, fixed, folder, name, args, options)
-            write = functools.partial(_write, folder, name)
-            if ahead:
-                return Awaited(lowered, write, functools.partial(self._settle, key))
-            program = lowered.compile()
+        lowered = traced.lower()
+        if name is None:
+            name = identity.digest(FORMAT, lowered.as_text(), options, *_device())
+            held = _read(folder, name, lowered.in_tree, lowered.out_tree)
+            if held is not None:
+                return self._tried(held[0], key, fixed, folder, name, args, options)
+        write = functools.partial(_write, folder, name)
+        if ahead:
+            return Awaited(lowered, write, functools.partial(self._settle, key))
+        program = lowered.compile()
         write(program)
         return program
 
