@@ -4,7 +4,7 @@ benchmarks/ablation.py: PROBML_OFF names those that a process does without, betw
 import os
 
 SWITCH = "PROBML_OFF"
-NAMES = frozenset({"ahead", "backward", "blas", "effort", "emitters",
+NAMES = frozenset({"backward", "blas", "effort", "emitters",
                    "holding", "lapack", "programs", "shortened", "tapes",
                    "validation", "whole_loops"})
 OFF = set(os.environ.get(SWITCH, "").split(",")) - {""}

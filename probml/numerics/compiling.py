@@ -11,7 +11,6 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
 
 import jax
 from numpyro.distributions import Distribution
@@ -20,7 +19,7 @@ from probml.jaxpr.mechanisms import OFF
 from probml.numerics import compile_effort, lapack
 from probml.numerics.compile_effort import FULL, LITTLE, PIECE
 from probml.numerics.kept import holding
-from probml.numerics.kept.programs import Awaited, Shelf
+from probml.numerics.kept.programs import Shelf
 from probml.numerics.outside import feeding, forks
 from probml.numerics.process import whole_loops
 from probml.numerics.process.single_thread import single_thread
@@ -75,22 +74,8 @@ def underway(thread: int) -> float:
     return 0.0 if since is None else time.monotonic() - since
 
 
-class Jitted(Protocol):
-    """A function that is compiled for the shapes of its arguments."""
-
-    def __call__(self, *args: Any) -> Any: ...
-
-    def ahead(self, *args: Any) -> None:
-        """It will be called with arguments of these shapes: it is traced now, if it was not, and
-        another thread compiles it meanwhile.
-
-        Args:
-            args: as of a call; in the place of an array a jax.ShapeDtypeStruct will do.
-        """
-
-
 def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 0.0,
-        steps: bool = False, often: bool = False, **keywords) -> Jitted:
+        steps: bool = False, often: bool = False, **keywords) -> Callable:
     """jax.jit; decided at the first call, since asking for the backend at import would start it.
 
     Args:
@@ -133,8 +118,6 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         try:
             with lapack.guarded(), unchecked():
                 program = shelf.find(args, options)
-                if isinstance(program, Awaited):
-                    _SINCE.setdefault(threading.get_ident(), time.monotonic())
                 if program is not None:
                     dynamic = (a for i, a in enumerate(args) if i not in shelf.static)
                     return feeding.raise_supply_failure(program(*dynamic))
@@ -147,18 +130,4 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
             _SINCE.pop(threading.get_ident(), None)
         return call(*args)
 
-    def ahead(*args):
-        if "ahead" in OFF:
-            return
-        forks.check()
-        options = chosen(args, jax.tree.leaves(
-            [a for i, a in enumerate(args) if i not in shelf.static]))
-        try:
-            # what goes wrong goes wrong again when it is called, and is told then
-            with lapack.guarded(), unchecked(), contextlib.suppress(Exception):
-                shelf.find(args, options, ahead=True)
-        finally:
-            _SINCE.pop(threading.get_ident(), None)
-
-    call.ahead = ahead  # type: ignore[attr-defined]
-    return call  # type: ignore[return-value]
+    return call

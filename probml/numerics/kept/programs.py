@@ -15,11 +15,9 @@ import contextlib
 import functools
 import inspect
 import pickle
-import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,10 +31,8 @@ from probml.jaxpr.tapes.operation import TooLong
 from probml.jaxpr.tapes.recorded import Tape, record
 from probml.numerics import identity
 from probml.numerics.kept import disk, holding
-from probml.numerics.precision import in_same_precision
 
 FORMAT = 3  # of the files
-COMPILING = "probml compiles"  # a thread
 _LAPACK = b"lapack_"
 _CALLS_BACK = (b"_python_cpu_callback", b"_python_gpu_callback")  # by address, into this process
 
@@ -59,41 +55,6 @@ class Taped:
         return jax.tree.unflatten(self.results, placed)
 
 
-class Awaited:
-    """A program that a thread of its own compiles; who calls it waits for it.
-
-    Args:
-        lowered: what is compiled.
-        then: is called with the program, behind the backs of those who wait.
-        settled: is called with the program by the first who has waited, or with None where it
-            cannot be compiled.
-    """
-
-    def __init__(self, lowered: Any, then: Callable, settled: Callable):
-        self._found: Future = Future()
-        self._settled = settled
-        threading.Thread(target=in_same_precision(self._compile), args=(lowered, then),
-                         name=COMPILING).start()
-
-    def _compile(self, lowered: Any, then: Callable) -> None:
-        try:
-            program = lowered.compile()
-        except BaseException as error:  # told to who waits
-            self._found.set_exception(error)
-            return
-        self._found.set_result(program)
-        then(program)
-
-    def __call__(self, *args: Any) -> Any:
-        try:
-            program = self._found.result()
-        except Exception:
-            self._settled(None)
-            raise
-        self._settled(program)
-        return program(*args)
-
-
 class Shelf:
     """The programs of one function, by what tells them apart.
 
@@ -113,15 +74,10 @@ class Shelf:
         named = (named,) if isinstance(named, str) else tuple(named)
         self.static = frozenset((*numbers, *map(names.index, named)))
 
-    def find(self, args: Sequence[Any], options: dict | None,
-             ahead: bool = False) -> Callable | None:
+    def find(self, args: Sequence[Any], options: dict | None) -> Callable | None:
         """The program for these arguments, to be called with those that are not static: from
         memory, from disk, or made now and kept. None: nothing is kept on disk, and jax.jit is
         asked.
-
-        Args:
-            ahead: it will be called later, for arguments of these shapes; so where it is compiled,
-                another thread does that.
         """
         folder = None if "programs" in OFF else disk.folder()
         taped = "tapes" not in OFF and self._seldom > 0 and jax.default_backend() == "cpu"
@@ -155,7 +111,7 @@ class Shelf:
         held = None if name is None else _read(folder, name, tree)
         made = (key, fixed, folder, name, args, options)
         if held is None:
-            found = self._made(*made, ahead)
+            found = self._made(*made)
         elif isinstance(held[0], Tape):
             found = Taped(held[0], held[1], self._compiled(fixed, options))
         else:
@@ -193,12 +149,11 @@ class Shelf:
         return call
 
     def _made(self, key: tuple, fixed: list, folder: disk.Folder, name: str | None,
-              args: Sequence[Any], options: dict | None, ahead: bool = False) -> Callable:
+              args: Sequence[Any], options: dict | None) -> Callable:
         """The program, traced now, and kept.
 
         Args:
             name: None: its text is its name, once it is lowered.
-            ahead: it is not to be waited for.
         """
         traced = self._traced(args, options)
         taped = self._record_tape(traced, fixed, options)
@@ -212,19 +167,9 @@ class Shelf:
             held = _read(folder, name, lowered.in_tree, lowered.out_tree)
             if held is not None:
                 return self._tried(held[0], key, fixed, folder, name, args, options)
-        write = functools.partial(_write, folder, name)
-        if ahead:
-            return Awaited(lowered, write, functools.partial(self._settle, key))
         program = lowered.compile()
-        write(program)
+        _write(folder, name, program)
         return program
-
-    def _settle(self, key: tuple, program: Callable | None) -> None:
-        """A program that was waited for; None: it is none."""
-        if program is None:
-            self._held.pop(key, None)
-        else:
-            self._held[key] = program
 
     def _tried(self, program: Callable, key: tuple, *again: Any) -> Callable:
         """A program from disk, compiled after all if its first call fails: XLA finds out only then
