@@ -111,6 +111,8 @@ def relabelled(found: list[Exchange], values: Mapping[str, np.ndarray]) -> tuple
 
     Cost: an assignment problem of `states` a draw and round.
     """
+    if not found:
+        return dict(values), 0
     from scipy.optimize import linear_sum_assignment
 
     out, moved = {name: np.array(value) for name, value in values.items()}, 0
