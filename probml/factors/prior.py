@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known
 from probml.factors.naturals import environment
-from probml.numerics.compiling import unchecked
+from probml.numerics.process.making import unchecked
 from probml.plan.plan import Plan
 from probml.structure.densities import log_density, log_weight
 

@@ -1,52 +1,26 @@
 """One way to jit: as `jax.jit`, with a limit on how long XLA works on a program of the CPU
 (compile_effort.py), and with batches of matrices taken apart where jaxlib could block (lapack.py).
 XLA's options may leave it; so they are left out from the first program on that refuses them.
-
-NumPyro checks the arguments of distributions eagerly, also within a trace: two dozen small programs
-for one covariance matrix. What we trace has been checked before, so the checks are off meanwhile.
 """
 
-import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import jax
-from numpyro.distributions import Distribution
 
-from probml.jaxpr.mechanisms import OFF
-from probml.numerics import compile_effort, lapack
+from probml.numerics import compile_effort
 from probml.numerics.compile_effort import FULL, LITTLE, PIECE
 from probml.numerics.kept import holding
 from probml.numerics.kept.programs import Shelf
 from probml.numerics.outside import feeding, forks
 from probml.numerics.process import whole_loops
+from probml.numerics.process.making import making
 from probml.numerics.process.single_thread import single_thread
 
 _REFUSED: list[str] = []  # what XLA said of the options
-_CHECKS = threading.RLock()
 _SINCE: dict[int, float] = {}  # thread → when it began to compile
-_OFF: list[bool] = []  # NumPyro's own setting, once for each of us that turned it off
-
-
-@contextlib.contextmanager
-def unchecked() -> Iterator[None]:
-    """NumPyro's checks of arguments are off within; the last of several threads to leave turns them
-    on again."""
-    if "validation" in OFF:
-        yield
-        return
-    with _CHECKS:
-        _OFF.append(Distribution._validate_args if not _OFF else _OFF[0])
-        Distribution.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        with _CHECKS:
-            own = _OFF.pop()
-            if not _OFF:
-                Distribution.set_default_validate_args(own)
 
 
 @functools.cache
@@ -100,7 +74,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         fed = feeding.count_fed_numbers(args)
         options = FULL if often else compile_effort.options(leaves, fixed, loops, fed)
         little = steps and compile_effort.work(leaves, fixed, fed=fed) <= LITTLE
-        if little and whole_loops.enable_whole_loops():
+        if little and whole_loops.known():
             options = {**options, whole_loops.WHOLE: PIECE}
         return options
 
@@ -116,11 +90,11 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
             compiled[tier] = jax.jit(seen, compiler_options=options, **keywords)
         holding.let_go()
         try:
-            with lapack.guarded(), unchecked():
-                program = shelf.find(args, options)
-                if program is not None:
-                    dynamic = (a for i, a in enumerate(args) if i not in shelf.static)
-                    return feeding.raise_supply_failure(program(*dynamic))
+            program = shelf.find(args, options)
+            if program is not None:
+                dynamic = (a for i, a in enumerate(args) if i not in shelf.static)
+                return feeding.raise_supply_failure(program(*dynamic))
+            with making():
                 return feeding.raise_supply_failure(compiled[tier](*args))
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error) or options is None:

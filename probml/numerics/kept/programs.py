@@ -31,6 +31,7 @@ from probml.jaxpr.tapes.operation import TooLong
 from probml.jaxpr.tapes.recorded import Tape, record
 from probml.numerics import identity
 from probml.numerics.kept import disk, holding
+from probml.numerics.process.making import making
 
 FORMAT = 3  # of the files
 _LAPACK = b"lapack_"
@@ -125,7 +126,8 @@ class Shelf:
             self._held.popitem(last=False)
 
     def _traced(self, args: Sequence[Any], options: dict | None) -> Any:
-        return jax.jit(self._function, compiler_options=options, **self._keywords).trace(*args)
+        with making():
+            return jax.jit(self._function, compiler_options=options, **self._keywords).trace(*args)
 
     def _record_tape(self, traced: Any, fixed: list, options: dict | None) -> Taped | None:
         """The traced program as NumPy calls; None where that would take too long, or is not
@@ -143,8 +145,9 @@ class Shelf:
 
         def call(*dynamic: Any) -> Any:
             told, rest = iter(fixed), iter(dynamic)
-            return jitted(*(next(told if i in self.static else rest)
-                            for i in range(len(fixed) + len(dynamic))))
+            with making():
+                return jitted(*(next(told if i in self.static else rest)
+                                for i in range(len(fixed) + len(dynamic))))
 
         return call
 
@@ -161,13 +164,15 @@ class Shelf:
             if name is not None:
                 _keep(folder, name, taped.tape, taped.results)
             return taped
-        lowered = traced.lower()
+        with making():
+            lowered = traced.lower()
         if name is None:
             name = identity.digest(FORMAT, lowered.as_text(), options, *_device())
             held = _read(folder, name, lowered.in_tree, lowered.out_tree)
             if held is not None:
                 return self._tried(held[0], key, fixed, folder, name, args, options)
-        program = lowered.compile()
+        with making():
+            program = lowered.compile()
         _write(folder, name, program)
         return program
 

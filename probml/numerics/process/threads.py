@@ -7,23 +7,29 @@ from threads of its own, so that on two busy cores 20 iterations of a mixture of
 
 import contextlib
 import functools
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from threadpoolctl import ThreadpoolController
 
 from probml.jaxpr.mechanisms import OFF
+from probml.numerics.process.shared_changes import SharedChange
 
 SMALL = 128  # columns of a matrix from which several threads gain something
-
-_LOCK = threading.Lock()
-_INSIDE: list[contextlib.ExitStack] = []  # what puts the threads back, once for each who is inside
 
 
 @functools.cache
 def _libraries() -> ThreadpoolController:
     """Those that are loaded; jaxlib has loaded SciPy's."""
     return ThreadpoolController()
+
+
+def _limit() -> Callable[[], object]:
+    back = contextlib.ExitStack()
+    back.enter_context(_libraries().limit(limits=1, user_api="blas"))
+    return back.close
+
+
+_LIMITED = SharedChange(_limit)
 
 
 @contextlib.contextmanager
@@ -37,17 +43,5 @@ def one_thread(size: int, small: int = SMALL) -> Iterator[None]:
     if size > small or "blas" in OFF:
         yield
         return
-    with _LOCK:
-        if not _INSIDE:
-            back = contextlib.ExitStack()
-            back.enter_context(_libraries().limit(limits=1, user_api="blas"))
-        else:
-            back = _INSIDE[0]
-        _INSIDE.append(back)
-    try:
+    with _LIMITED():
         yield
-    finally:
-        with _LOCK:
-            back = _INSIDE.pop()
-            if not _INSIDE:
-                back.close()
