@@ -33,7 +33,6 @@ from probml.jaxpr.repeats.rolled import recursive
 from probml.jaxpr.repeats.stored import by_elements
 from probml.language.language import Bound, inner
 from probml.numerics.compiling import jit
-from probml.numerics.process.inline_calls import evaluated
 from probml.structure.recorder import listless, log_weight_of
 
 LONG = 600  # characters of somebody else's error that are shown
@@ -125,7 +124,7 @@ def prepared(msg: dict) -> None:
     if msg["type"] == "plate":
         size = msg["args"][0]
         msg["args"] = (size, None)
-        with evaluated():
+        with jax.ensure_compile_time_eval():
             msg["value"] = jnp.arange(size)
     fn = msg.get("fn")
     if msg["type"] == "sample" and msg["kwargs"].get("sample_shape") and not msg["is_observed"]:
